@@ -1,0 +1,92 @@
+"""Reads a recording back, tolerant of a process that was killed in the middle of a line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar, Union
+
+import msgspec
+
+from torchvet.errors import BadInput
+from torchvet.recording import records, training_records
+from torchvet.recording.records import Place, Program, Record, Source
+from torchvet.recording.writer import FORMAT, Manifest
+
+
+def _concrete(base: type[Record]) -> list[type[Record]]:
+    """Every record type below `base`, in a stable order."""
+    modules = {records.__name__, training_records.__name__}
+    return sorted((c for c in base.__subclasses__() if c.__module__ in modules), key=lambda c: c.__name__)
+
+
+_Line = msgspec.json.Decoder(Union[tuple(_concrete(Record))])  # noqa: UP007
+R = TypeVar("R", bound=Record)
+
+
+class RankRecording:
+    """The records of one rank, in the order in which they were written."""
+
+    def __init__(self, rank: int, lines: list[Record], damaged: int = 0) -> None:
+        self.rank = rank
+        self.lines = lines
+        self.damaged = damaged
+
+    def all(self, kind: type[R]) -> list[R]:
+        """All records of one type, oldest first."""
+        return [r for r in self.lines if type(r) is kind]
+
+    def last(self, kind: type[R]) -> R | None:
+        """The newest record of one type, or None."""
+        return next((r for r in reversed(self.lines) if type(r) is kind), None)
+
+    @property
+    def program(self) -> Program | None:
+        """What ran, or None when it never started."""
+        return self.last(Program)
+
+
+class Recording:
+    """One run: its ranks, and the text of the user's files that its facts point into."""
+
+    def __init__(self, ranks: list[RankRecording], path: Path | None = None) -> None:
+        self.ranks = ranks
+        self.path = path
+        self.sources = {s.path: s.text for r in ranks for s in r.all(Source)}
+
+    def source_line(self, place: Place | None) -> str | None:
+        """The stripped text of a line, or None where its file was not kept."""
+        if place is None or place.path not in self.sources:
+            return None
+        lines = self.sources[place.path].splitlines()
+        return lines[place.line - 1].strip() if 0 < place.line <= len(lines) else None
+
+
+def read(directory: Path) -> Recording:
+    """Read a recording directory.
+
+    Raises `BadInput` when the path is not one: missing, without a manifest, or of a format this version cannot read.
+    """
+    manifest = directory / "manifest.json"
+    if not directory.is_dir():
+        raise BadInput(f"{directory}: no such recording (a recording is a directory that `torchvet run --record` made)")
+    try:
+        known = msgspec.json.decode(manifest.read_bytes(), type=Manifest)
+    except (OSError, msgspec.DecodeError) as error:
+        raise BadInput(f"{directory}: not a torchvet recording: {manifest.name}: {error}") from error
+    if known.format != FORMAT:
+        raise BadInput(f"{directory}: recording format {known.format!r}; this version reads {FORMAT!r}")
+    files = sorted(directory.glob("rank*.jsonl"))
+    return Recording([_read_rank(f) for f in files], directory)
+
+
+def _read_rank(file: Path) -> RankRecording:
+    digits = "".join(c for c in file.stem if c.isdigit())
+    lines: list[Record] = []
+    damaged = 0
+    with file.open("rb") as stream:
+        for raw in stream:
+            try:
+                lines.append(_Line.decode(raw))
+            except msgspec.DecodeError:
+                damaged += 1
+    return RankRecording(int(digits or 0), lines, damaged)

@@ -1,0 +1,181 @@
+"""What a run writes down, one type per line of a rank's file: facts only, no judgement.
+
+Sizes are bytes, times are seconds since the program started, ticks count step boundaries from 1 in the order they
+were passed. A field that could not be known is None. Every record is one JSON object with its type under `"k"`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+StepKind = Literal["training", "backward", "evaluation", "forward", "manual"]
+"""What marked the boundary: an optimizer step, a backward call, a loader batch or a forward pass without backward,
+a top-level forward pass where nothing else was seen, or the program's own `watch.step()`."""
+
+
+class Record(msgspec.Struct, kw_only=True, tag_field="k", tag=str.lower, omit_defaults=True):
+    """Base of every line."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A line in a source file and the function that it belongs to."""
+
+    path: str
+    line: int
+    function: str
+
+
+class Site(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a kind of storage comes from: operator, result shape and dtype, module path, source line.
+
+    `place` is the nearest line of the user's own code, `inner` the nearest line outside torch where that differs
+    (an installed package). `phase` says whether the storage was born in the forward or the backward pass.
+    """
+
+    op: str
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+    phase: Literal["forward", "backward", "optimizer", "data"] = "forward"
+    module: str | None = None
+    place: Place | None = None
+    inner: Place | None = None
+
+
+class SiteBytes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Storages of one site: how many bytes in how many storages."""
+
+    site: Site
+    bytes: int
+    storages: int = 1
+
+
+class Program(Record):
+    """What ran, where, and the memory limit that forecasts go by."""
+
+    argv: list[str]
+    path: str
+    cwd: str
+    python: str
+    torch: str
+    device: str
+    started: float
+    pid: int
+    rank: int | None = None
+    world_size: int | None = None
+    memory_limit: int = 0
+    memory_limit_source: str = "unknown"
+    user_roots: list[str] = []
+
+
+class Source(Record):
+    """The text of one of the user's files that facts point into, so that a report can be rendered elsewhere."""
+
+    path: str
+    text: str
+
+
+class Step(Record):
+    """A boundary that was passed, or `count` of them since the last record in a long run.
+
+    `phases` sums the seconds of data, forward, backward, optimizer and other since the last record.
+    """
+
+    n: int
+    kind: StepKind
+    t: float
+    count: int = 1
+    phases: dict[str, float] = {}
+    allocated: int | None = None
+    reserved: int | None = None
+
+
+class Window(Record):
+    """A run of consecutive steps in which every new storage was noted.
+
+    `baseline` is what was alive before by known category; `peak` the highest sum of live bytes within, `categories`
+    its parts, `sites` the largest of them. `born` sums every storage born. `slowdown` is the seconds spent looking.
+    """
+
+    id: int
+    first: int
+    last: int
+    kind: StepKind
+    born: int
+    peak: int
+    categories: dict[str, int] = {}
+    sites: list[SiteBytes] = []
+    seconds: float = 0.0
+    slowdown: float = 0.0
+
+
+class Survivors(Record):
+    """How much of a window's storages (known categories left out) was alive at a later boundary.
+
+    `kinds` counts the window's boundaries by kind, the divisor of a rate per step.
+    """
+
+    window: int
+    tick: int
+    steps: int
+    bytes: int
+    storages: int
+    sites: list[SiteBytes] = []
+
+
+class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A name from a Python root and the tensor memory reached through it, every storage counted once per census.
+
+    `name` is what a person would write (`trainer.stats.losses`), `path` leads there hop by hop, `scope` is the module
+    or function that the root lives in. `direct` bytes belong to tensors reached by reference, `graph` bytes to what
+    their autograd graphs saved, over `nodes` graph nodes. `visible` sums the bytes that the tensors show (elements
+    times size), less than `direct` where views pin larger storages. `capacity` is the greatest number of items that
+    the container can have, where it has such a limit. `carried` says that the graph of this name's value at the
+    previous census hangs below its value now. `via` lists the special hops (`hook`, `cache`, `exception`, `ctx`,
+    `iterator`, `queue`, `grad`, `frame`, `closure`).
+    """
+
+    name: str
+    kind: str
+    path: list[str]
+    scope: str
+    place: Place | None = None
+    container: str = ""
+    items: int = 0
+    length: int | None = None
+    capacity: int | None = None
+    tensors: int = 0
+    direct: int = 0
+    visible: int = 0
+    graph: int = 0
+    ctx: int = 0
+    nodes: int = 0
+    depth: int = 0
+    carried: bool = False
+    carrier_ops: list[str] = []
+    via: list[str] = []
+    category: str = "other"
+    sites: list[SiteBytes] = []
+    also: list[str] = []
+
+
+class Census(Record):
+    """Every tensor byte that Python names reach, by name, at one boundary.
+
+    `categories` are the known ones (parameters, buffers, gradients, optimizer state). `unreached` are storages of
+    sampled steps that are alive although no name leads to them; `complete` is false when the time budget ended first.
+    """
+
+    tick: int
+    kind: StepKind
+    seconds: float
+    complete: bool
+    total: int
+    categories: dict[str, int] = {}
+    holdings: list[Holding] = []
+    unreached: int = 0
+    unreached_sites: list[SiteBytes] = []
+    unreached_owners: list[str] = []
+    final: bool = False

@@ -1,0 +1,214 @@
+"""Records about how the training loop uses autograd, optimizers, hooks and loaders.
+
+Most are running totals that are written again as they change: for one key (place, optimizer, name) the last counts.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torchvet.recording.records import Place, Record, SiteBytes
+
+
+class BackwardUse(Record):
+    """Calls of backward with `retain_graph` or `create_graph` from one line.
+
+    `reused` counts the calls whose graph a later backward or grad went through; `judged` those of which that is
+    known. `held` is the bytes that the retained graph still saved after the call (sampled).
+    """
+
+    place: Place
+    flag: Literal["retain_graph", "create_graph"]
+    calls: int
+    judged: int = 0
+    reused: int = 0
+    held: int = 0
+    peak: int = 0
+
+
+class EvaluationForward(Record):
+    """Forward passes that built a graph nobody went back through, outside training.
+
+    `graph` is the bytes saved for a backward pass that did not come, at most, in one pass; `peak` the highest live
+    bytes seen in the same passes. `training_mode` is the module's flag, `backwarded` counts the passes whose graph was
+    used.
+    """
+
+    place: Place
+    module: str
+    calls: int
+    training_mode: bool
+    backwarded: int = 0
+    graph: int = 0
+    peak: int = 0
+
+
+class OptimizerUse(Record):
+    """What was seen of one optimizer. Counts are of its own steps.
+
+    `uncleared` steps applied gradients that no backward since the last step had started afresh; `starved` steps had no
+    gradient at all; `without_gradient` names parameters that never had one in any step.
+    """
+
+    id: int
+    name: str
+    place: Place | None
+    step_place: Place | None
+    steps: int
+    checked: int = 0
+    uncleared: int = 0
+    starved: int = 0
+    parameters: int = 0
+    without_gradient: list[str] = []
+    without_gradient_count: int = 0
+
+
+class UnownedParameters(Record):
+    """Parameters of a trained root module that got gradients, that no optimizer owns and that nobody changed."""
+
+    module: str
+    names: list[str]
+    count: int
+    bytes: int
+    owned: int
+    steps: int
+    place: Place | None = None
+
+
+class ZeroedInPlace(Record):
+    """Gradients set to zero and kept, where dropping them would have lowered the peak by `saving` bytes."""
+
+    place: Place
+    bytes: int
+    peak: int
+    saving: int
+    calls: int = 1
+
+
+class StaleAtPeak(Record):
+    """Storages of the step before, still bound at this step's peak and never read again: `bytes` of `peak`.
+
+    `names` are the variables that held them, `share_of` their bytes in the same order.
+    """
+
+    tick: int
+    kind: str
+    bytes: int
+    peak: int
+    names: list[str]
+    name_bytes: list[int]
+    with_graph: int = 0
+    place: Place | None = None
+    sites: list[SiteBytes] = []
+
+
+class CollectorUse(Record):
+    """Python's cyclic collector: how often, how long, and which sampled storages only it freed.
+
+    `freed` bytes of the storages born in `sampled` watched steps died inside a collection; `owners` names the classes
+    that the cycles went through.
+    """
+
+    collections: int
+    seconds: float
+    freed: int = 0
+    storages: int = 0
+    sampled: int = 0
+    enabled: bool = True
+    owners: list[str] = []
+    place: Place | None = None
+    sites: list[SiteBytes] = []
+
+
+class HookFunction(Record):
+    """A function in a module's or tensor's hook table, with the lines that its code spans."""
+
+    name: str
+    path: str
+    first_line: int
+    last_line: int
+    module: str
+    table: str
+
+
+class HookCount(Record):
+    """How many hooks all live modules had at a tick; `place` and `function` are of the most frequent one."""
+
+    tick: int
+    hooks: int
+    function: str | None = None
+    most: int = 0
+    module: str = ""
+    place: Place | None = None
+
+
+class SparseGradient(Record):
+    """A sparse gradient's stored entries and bytes at a tick."""
+
+    tick: int
+    name: str
+    entries: int
+    bytes: int
+    place: Place | None = None
+
+
+class LoaderMemory(Record):
+    """How many of a loader's batches were alive, of those made; `capacity` is its prefetch window."""
+
+    tick: int
+    place: Place | None
+    made: int
+    alive: int
+    bytes: int
+    batch_bytes: int
+    capacity: int
+    length: int | None = None
+    holder: str | None = None
+    path: list[str] = []
+
+
+class LoopBound(Record):
+    """A loop over a loader of known length, in the function whose locals die with it."""
+
+    place: Place
+    length: int
+
+
+class Host(Record):
+    """The host's own view at a tick: resident set and heap in use (glibc), None where the system does not say."""
+
+    tick: int
+    resident: int | None
+    heap: int | None
+    nodes: int | None = None
+
+
+class Outcome(Record):
+    """How the program ended; `status` is the exit status that it would have had alone."""
+
+    how: Literal[
+        "finished", "exit", "exception", "interrupt", "out-of-memory", "steps-reached", "os-exit", "killed",
+        "not-started",
+    ]  # fmt: skip
+    status: int
+    ticks: int
+    seconds: float
+    error: str | None = None
+    place: Place | None = None
+    stack: list[Place] = []
+
+
+class Overhead(Record):
+    """Seconds spent by torchvet within the program, by probe, of `elapsed`; `slowdown` is the sampled steps' excess."""
+
+    elapsed: float
+    seconds: dict[str, float]
+    sampled_steps: int = 0
+    slowdown: float = 0.0
+
+
+class Unchecked(Record):
+    """What a probe could not look at, and why."""
+
+    check: str
+    reason: str

@@ -1,0 +1,58 @@
+"""Writes a recording: a directory with a manifest and one append-only JSON Lines file per rank."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import msgspec
+
+from torchvet._version import __version__
+from torchvet.recording.records import Record
+
+FORMAT = "torchvet.recording/1"
+
+
+class Manifest(msgspec.Struct, kw_only=True):
+    """What a recording directory says of itself."""
+
+    format: str = FORMAT
+    version: str = __version__
+
+
+class RecordingWriter:
+    """Appends records to `directory/rank{N}.jsonl`, each line handed to the system at once.
+
+    A process that is killed loses the line being written at most. Raises OSError where the directory cannot be made
+    or written. Safe to call from several threads; a forked child's writes are dropped.
+    """
+
+    def __init__(self, directory: Path, rank: int = 0) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        manifest = directory / "manifest.json"
+        if not manifest.exists():
+            manifest.write_bytes(msgspec.json.encode(Manifest()))
+        self.path = directory / f"rank{rank}.jsonl"
+        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        self._encoder = msgspec.json.Encoder(enc_hook=str)
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self.failed: OSError | None = None
+
+    def write(self, record: Record) -> None:
+        """Append one record. A full disk does not stop the program: the first error is kept in `failed`."""
+        if self.failed is not None or os.getpid() != self._pid:
+            return
+        line = self._encoder.encode(record) + b"\n"
+        try:
+            with self._lock:
+                os.write(self._file, line)
+        except OSError as error:
+            self.failed = error
+
+    def close(self) -> None:
+        """Close the file; further writes are dropped."""
+        if self.failed is None:
+            self.failed = OSError("the recording is closed")
+            os.close(self._file)
