@@ -159,6 +159,7 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     category: str = "other"
     sites: list[SiteBytes] = []
     also: list[str] = []
+    files: list[str] = []
 
 
 class Census(Record):

@@ -105,8 +105,8 @@ class StaleAtPeak(Record):
 class CollectorUse(Record):
     """Python's cyclic collector: how often, how long, and which sampled storages only it freed.
 
-    `freed` bytes of the storages born in `sampled` watched steps died inside a collection; `owners` names the classes
-    that the cycles went through.
+    `freed` bytes of the storages born in `sampled` watched steps died inside a collection, the oldest `longest` steps
+    after it was born; `owners` names the classes that the cycles went through.
     """
 
     collections: int
@@ -115,6 +115,7 @@ class CollectorUse(Record):
     storages: int = 0
     sampled: int = 0
     enabled: bool = True
+    longest: int = 0
     owners: list[str] = []
     place: Place | None = None
     sites: list[SiteBytes] = []

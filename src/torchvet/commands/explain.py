@@ -1,0 +1,89 @@
+"""`torchvet explain`: what a rule knows, for someone who has just been shown its code."""
+
+from __future__ import annotations
+
+import difflib
+import textwrap
+from inspect import cleandoc
+from typing import TYPE_CHECKING
+
+import click
+
+from torchvet.errors import BadInput
+
+if TYPE_CHECKING:
+    from torchvet.rules import Rule
+
+EPILOG = """\b
+Examples:
+  torchvet explain MEM101
+  torchvet explain graph-retained
+  torchvet explain
+"""
+WIDTH = 100
+
+
+@click.command(
+    "explain",
+    short_help="Explain a rule, or list the rules.",
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.argument("code", required=False)
+def command(code: str | None) -> int:
+    """Explain a rule by CODE or name: what, why, when it does not matter, the proof, the remedy, an example.
+
+    Without CODE, list the rules.
+    """
+    from torchvet.rules import all_rules
+
+    click.echo(_listing(all_rules()) if code is None else _page(_find(code)))
+    return 0
+
+
+def _find(code: str) -> Rule:
+    from torchvet.rules import all_rules, rule
+
+    try:
+        return rule(code)
+    except KeyError:
+        known = {name: r.code for r in all_rules() for name in (r.code.lower(), r.name)}
+        close = list(dict.fromkeys(known[n] for n in difflib.get_close_matches(code.strip().lower(), known, 3, 0.5)))
+        hint = f"did you mean {' or '.join(close)}?" if close else "`torchvet explain` lists the rules"
+        raise BadInput(f"{code}: no such rule; {hint}") from None
+
+
+def _listing(rules: tuple[Rule, ...]) -> str:
+    width = max((len(r.name) for r in rules), default=0)
+    return "\n".join(f"{r.code}  {r.name:<{width}}  {r.severity:<7}  {r.summary}" for r in rules)
+
+
+def _page(rule: Rule) -> str:
+    parts = [
+        f"{rule.code} {rule.name} ({rule.severity})",
+        _wrapped(rule.summary),
+        _section("What happens", rule.what),
+        _section("Why it matters", rule.why),
+        _section("When it does not", rule.when_not),
+        _section("Proof", rule.proof),
+        _section("What to do", rule.remedy),
+        _example("Faulty", rule.BAD),
+        _example("Mended", rule.GOOD),
+    ]
+    return "\n\n".join(parts)
+
+
+def _section(title: str, text: str) -> str:
+    paragraphs = cleandoc(text).split("\n\n")
+    return f"{title}\n" + "\n\n".join(_wrapped(p, "  ") for p in paragraphs)
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    """A paragraph at the house's width; one with lines of its own (a list, a table, code) is left as it is."""
+    if any(line.startswith((" ", "-", "|", "*")) for line in text.splitlines()):
+        return textwrap.indent(text, indent)
+    return textwrap.fill(text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False)
+
+
+def _example(title: str, program: str) -> str:
+    return f"{title}\n" + textwrap.indent(program.strip("\n"), "  ")

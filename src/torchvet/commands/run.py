@@ -1,0 +1,128 @@
+"""`torchvet run`: observe an unmodified program to its end, then say what was wrong with it."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from torchvet.commands.deliver import Delivery
+from torchvet.commands.options import shared
+from torchvet.errors import BadInput, TorchvetError
+
+if TYPE_CHECKING:
+    from torchvet.commands.keep import Keep
+    from torchvet.commands.preflight import Program
+
+EPILOG = """\b
+Examples:
+  torchvet run train.py --epochs 3
+  torchvet run --steps 200 --memory-limit 24GiB train.py
+  torchvet run -o report.json --record run.vet -m project.train --lr 0.1
+  torchvet run --quiet --format json train.py > report.json
+
+\b
+Exit status: the program's own where it fails; else 0 clean, 1 findings,
+3 could not judge. 2: usage or tool error, the program was not started.
+"""
+
+
+class _RunCommand(click.Command):
+    """Ends torchvet's own options where Python would: at the script, or after `-m MODULE`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        end = self._end_of_module(args)
+        if end is not None:
+            args = [*args[:end], "--", *args[end:]]
+        return super().parse_args(ctx, args)
+
+    def _end_of_module(self, args: list[str]) -> int | None:
+        """The index after `-m MODULE`, or None where a script comes first."""
+        takes_value = {o for p in self.params if isinstance(p, click.Option) and not p.is_flag for o in p.opts}
+        i = 0
+        while i < len(args) and args[i].startswith("-") and args[i] not in ("-", "--"):
+            if args[i] == "-m":
+                return i + 2
+            if args[i].startswith("-m"):
+                return i + 1
+            i += 2 if args[i] in takes_value else 1
+        return None
+
+
+@click.command(
+    "run",
+    cls=_RunCommand,
+    epilog=EPILOG,
+    short_help="Run a program under observation and say what is wrong with it.",
+    context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
+)
+@click.option("-m", "module", metavar="MODULE", help="Run a module, as `python -m` does.")
+@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Stop the program after N steps.")
+@click.option("--record", metavar="DIR", type=click.Path(), help="Keep the recording, by convention NAME.vet.")
+@click.option(
+    "--exit-code",
+    type=click.Choice(["program", "findings"]),
+    default="program",
+    show_default=True,
+    help="Whose exit status wins where the program fails.",
+)
+@shared
+@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGUMENTS]...")
+def command(
+    program: tuple[str, ...], module: str | None, steps: int | None, record: str | None, exit_code: str, **asked: Any
+) -> int:
+    """Run a program unchanged under observation and say what leaks, who holds it and what to change.
+
+    Everything after the script, or after -m MODULE, belongs to the program. The report comes when it has ended,
+    however it ends: by itself, by Ctrl-C, out of memory, by a crash or by a signal.
+    """
+    from torchvet.commands import preflight
+    from torchvet.commands.keep import Keep
+
+    delivery = Delivery(**asked)
+    target = _target(module, program)
+    delivery.check()
+    preflight.check(target)
+    with Keep(record) as keep:
+        own, verdict = _observe(target, keep, delivery, steps)
+    if own and exit_code == "program":
+        return own
+    return verdict
+
+
+def _target(module: str | None, program: tuple[str, ...]) -> Program:
+    from torchvet.commands.preflight import Program
+
+    if module is not None:
+        return Program(None, module, program)
+    if not program:
+        raise click.UsageError("which program? Give a script (torchvet run train.py) or -m MODULE.")
+    return Program(program[0], None, program[1:])
+
+
+def _observe(target: Program, keep: Keep, delivery: Delivery, steps: int | None) -> tuple[int, int]:
+    """Run, diagnose, deliver. Gives the program's status (0 where torchvet itself stopped it) and the verdict's."""
+    from torchvet.commands.progress import Progress
+    from torchvet.commands.supervise import Observe, supervise
+
+    progress = Progress(keep.file, sys.stderr, wanted=not delivery.quiet)
+    observe = Observe(keep.directory, keep.rank, steps, delivery.memory_limit)
+    status, seconds = supervise(target, observe, progress.tick)
+    progress.clear()
+    recording, outcome = keep.read(status, seconds)
+    if outcome.how == "not-started":
+        raise BadInput(outcome.error or "the program could not be started")
+    own = 0 if outcome.how == "steps-reached" and status > 0 else status
+    try:
+        report = delivery.diagnose(recording)
+        delivery.deliver(report)
+    except TorchvetError as error:
+        click.echo(f"torchvet: {error}", err=True)
+        return own, error.status
+    except Exception:  # the program's own end must not be lost to a fault of ours
+        traceback.print_exc()
+        click.echo("torchvet: the diagnosis failed; this is a fault in torchvet, please report it", err=True)
+        return own, TorchvetError.status
+    return own, delivery.status(report)

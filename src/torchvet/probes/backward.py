@@ -1,0 +1,132 @@
+"""Watches calls of backward that keep or extend the graph: who asked, and whether anybody went through it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+
+from torchvet.probes import frames, graphs
+from torchvet.recording.records import Place
+from torchvet.recording.training_records import BackwardUse
+
+_NO_SEQUENCE = (1 << 64) - 1
+_JUDGED_FIRST = 6
+_PATIENCE = 2
+"""Boundaries to wait for a second pass through a retained graph before calling it unused."""
+
+
+@dataclass
+class _Use:
+    calls: int = 0
+    judged: int = 0
+    reused: int = 0
+    held: int = 0
+
+
+@dataclass
+class _Pending:
+    use: _Use
+    sequences: set[int]
+    tick: int
+    roots: list[Any] = field(default_factory=list)
+
+
+class BackwardProbe:
+    """One for the session. Graphs are remembered by sequence numbers only."""
+
+    def __init__(self) -> None:
+        self._uses: dict[tuple[Place, Literal["retain_graph", "create_graph"]], _Use] = {}
+        self._pending: list[_Pending] = []
+        self._after: _Pending | None = None
+        self.peak = 0
+        self.creates_graph = False
+
+    def starts(self, tensors: Any, retain: bool, create: bool, is_grad: bool, tick: int) -> None:
+        """A backward (or `autograd.grad`) begins."""
+        self._after = None
+        roots = [t.grad_fn for t in _flat(tensors) if t.grad_fn is not None]
+        if self._pending:
+            self._settle(roots)
+        # `autograd.grad(create_graph=True)` is how gradient penalties are written: nothing to see.
+        flag: Literal["retain_graph", "create_graph"] | None = (
+            "create_graph" if create and not is_grad else "retain_graph" if retain and not create else None
+        )
+        if flag is None:
+            return
+        self.creates_graph = self.creates_graph or flag == "create_graph"
+        place = frames.user_place(3)
+        if place is None:
+            return
+        use = self._uses.setdefault((place, flag), _Use())
+        use.calls += 1
+        judge = use.calls <= _JUDGED_FIRST or not use.calls & (use.calls - 1)
+        if flag == "retain_graph" and judge and roots:
+            self._after = _Pending(use, sequences_below(roots), tick)
+            self._after.roots = roots
+
+    @property
+    def wants_known(self) -> bool:
+        """Whether `ended` will count bytes."""
+        return self._after is not None
+
+    def ended(self, known: Iterable[int] = ()) -> None:
+        """The pass that began last is over: count what the retained graph still saves, `known` storages left out."""
+        pending = self._after
+        if pending is None:
+            return
+        self._after = None
+        reach = graphs.walk(pending.roots, set(), set(known), lambda: False)
+        pending.use.held = max(pending.use.held, sum(s.nbytes() for s in reach.saved.values()))
+        pending.roots = []
+        self._pending.append(pending)
+
+    def _settle(self, roots: list[Any]) -> None:
+        """Another pass begins: does it go through a graph that was retained?"""
+        visited = sequences_below(roots)
+        for pending in list(self._pending):
+            if not visited.isdisjoint(pending.sequences):
+                pending.use.reused += 1
+                pending.use.judged += 1
+                self._pending.remove(pending)
+
+    def boundary(self, tick: int) -> None:
+        """A step ended: retained graphs that waited long enough were not used again."""
+        for pending in list(self._pending):
+            if tick - pending.tick > _PATIENCE:
+                pending.use.judged += 1
+                self._pending.remove(pending)
+
+    def records(self) -> list[BackwardUse]:
+        """The running totals."""
+        return [
+            BackwardUse(
+                place=place, flag=flag, calls=u.calls, judged=u.judged, reused=u.reused, held=u.held, peak=self.peak
+            )
+            for (place, flag), u in self._uses.items()
+        ]
+
+
+def _flat(tensors: Any) -> list[torch.Tensor]:
+    if isinstance(tensors, torch.Tensor):
+        return [tensors]
+    return [t for t in tensors if isinstance(t, torch.Tensor)] if isinstance(tensors, (list, tuple)) else []
+
+
+def sequences_below(roots: list[Any]) -> set[int]:
+    """Sequence numbers of all nodes at and below these; they outlive the nodes and hold nothing."""
+    seen: set[Any] = set()
+    found: set[int] = set()
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        number = node._sequence_nr()
+        if number != _NO_SEQUENCE:
+            found.add(number)
+        stack.extend(following for following, _ in node.next_functions if following is not None)
+    return found

@@ -1,0 +1,207 @@
+"""Counts the tensor bytes behind every Python name, at a step boundary, while the program's frames are alive.
+
+Direct storages first, by the shortest path; then what autograd graphs saved: first through names whose value of the
+last census hangs below today's (the carriers), then through containers, then through the rest. Each storage counts
+once. A name's bytes include those of everything below it; what grew is found by comparing censuses.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from types import FrameType
+from typing import Any
+
+import msgspec
+import torch
+
+from torchvet.probes import frames, graphs, heap, strangers
+from torchvet.probes.holdings import HoldingTree
+from torchvet.probes.known import KnownMemory
+from torchvet.probes.ledger import Birth, Ledger, sum_by_site
+from torchvet.recording.records import Census, Holding, StepKind
+
+_CONTAINER = 4
+"""Siblings with a graph from which on their parent counts as a container."""
+_CARRIER_CANDIDATES = 24
+
+
+class CensusTaker:
+    """Takes censuses and remembers between them only names and sequence numbers, no objects."""
+
+    def __init__(self, known: KnownMemory, budget: float = 2.0) -> None:
+        self._known = known
+        self._budget = budget
+        self._sequences: dict[str, int] = {}
+        self._carriers: dict[str, list[str]] = {}
+        self.unreadable: set[str] = set()
+        self.extra_frames: list[FrameType] = []
+        """Frames that do not run any more but live: those of the exception that ended the program."""
+        self.seconds = 0.0
+
+    def take(self, tick: int, kind: StepKind, ledger: Ledger, final: bool = False) -> Census:
+        """Walk, claim, name. The ledger is paused: what the census itself allocates is not the program's."""
+        start = time.perf_counter()
+        ledger.paused = True
+        one = _Count(self._known, ledger, tick, start + self._budget, self.extra_frames)
+        try:
+            one.walk_all()
+            self._find_carriers(one)
+            one.claim_graphs(set(self._carriers))
+            if one.unreached():
+                one.walk_all(further=True)
+                one.claim_graphs(set(self._carriers))
+            self.unreadable.update(one.unreadable)
+            holdings = [self._mark(h) for h in one.tree.holdings(one.births)]
+            owners = strangers.describe(one.unreached(), one.own_objects())
+            sites = one.site_bytes(one.unreached())
+            self._sequences = one.sequences()
+            self.seconds = time.perf_counter() - start
+            return Census(
+                tick=tick, kind=kind, seconds=self.seconds, complete=one.complete, total=one.total,
+                categories=one.categories, holdings=holdings, final=final,
+                unreached=sum(b.nbytes for b in one.unreached().values()), unreached_sites=sites,
+                unreached_owners=owners,
+            )  # fmt: skip
+        finally:
+            one.close()
+            ledger.paused = False
+
+    def _find_carriers(self, one: _Count) -> None:
+        """Names whose previous value's graph is part of the graph of their value now."""
+        if self._carriers:
+            return
+        for key, tensor in one.singles()[:_CARRIER_CANDIDATES]:
+            name = one.tree.name(key)
+            before = self._sequences.get(name)
+            node = tensor.grad_fn
+            if before is None or node is None or node._sequence_nr() == before:
+                continue
+            ops = graphs.path_to(node, before)
+            if ops is not None:
+                self._carriers[name] = ops[:40]
+
+    def _mark(self, holding: Holding) -> Holding:
+        ops = self._carriers.get(holding.name)
+        if ops is None:
+            return holding
+        return msgspec.structs.replace(holding, carried=True, carrier_ops=ops)
+
+
+class _Count:
+    """The state of one census: the walk, who claimed which storage, and sums by name."""
+
+    def __init__(self, known: KnownMemory, ledger: Ledger, tick: int, deadline: float, extra: list[FrameType]) -> None:
+        self._deadline = deadline
+        self._extra = extra
+        self.walk = heap.HeapWalk(deadline - time.perf_counter())
+        self.walk.skip |= {id(known), id(known.__dict__), id(ledger), id(ledger.__dict__), id(ledger.live)}
+        self.unreadable: list[str] = []
+        self.tree = HoldingTree(self.walk)
+        stored = known.storages()
+        self.claimed: set[int] = set(stored)
+        self.categories: dict[str, int] = defaultdict(int)
+        for category, size in stored.values():
+            self.categories[category] += size
+        self.total = sum(self.categories.values())
+        self.births: dict[int, Birth] = ledger.live
+        self._tick = tick
+        self._absorbed = 0
+        self._slots: list[tuple[int, torch.Tensor]] = []
+        self._nodes: set[Any] = set()
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything was looked at within the budget."""
+        return self.walk.complete
+
+    def walk_all(self, further: bool = False) -> None:
+        """Walk from the user's names, or `further` from everybody's, and claim what tensors hold directly."""
+        if further:
+            self.walk.add_roots(heap.module_roots((frames.INSTALLED, frames.TORCH, frames.STDLIB)))
+        else:
+            self.walk.add_roots(heap.module_roots((frames.USER,)))
+            self.walk.add_roots(heap.frame_roots(self.unreadable, self._extra))
+        self.walk.run()
+        for tensor in self.walk.tensors[self._absorbed :]:
+            self._claim_direct(tensor)
+        self._absorbed = len(self.walk.tensors)
+
+    def _claim_direct(self, tensor: torch.Tensor) -> None:
+        key = id(tensor)
+        size = 0
+        for storage in graphs.storages_of(tensor):
+            identity = storage._cdata
+            if identity not in self.claimed:
+                self.claimed.add(identity)
+                size += storage.nbytes()
+                self.tree.own(key, identity)
+        self.total += size
+        visible = tensor.numel() * tensor.element_size() if size and tensor.layout is torch.strided else size
+        if size:
+            self.tree.add(key, direct=size, visible=min(visible, size), tensors=1)
+        if tensor.grad_fn is not None:
+            self._slots.append((key, tensor))
+
+    def singles(self) -> list[tuple[int, torch.Tensor]]:
+        """Tensors with a graph that stand under a name of their own, not in a container of many."""
+        siblings: dict[int, int] = defaultdict(int)
+        for key, _ in self._slots:
+            siblings[self.walk.parent[key]] += 1
+        roots = 0
+        return [s for s in self._slots if (p := self.walk.parent[s[0]]) == roots or siblings[p] < _CONTAINER]
+
+    def claim_graphs(self, carriers: set[str]) -> None:
+        """Claim what graphs saved, for carriers, then containers, then the rest in order of distance."""
+        singles = {key for key, _ in self.singles()}
+        by_rank: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
+        for key, tensor in self._slots:
+            if key not in singles:
+                by_rank[1].append((key, tensor))
+            else:
+                by_rank[0 if carriers and self.tree.name(key) in carriers else 2].append((key, tensor))
+        for slots in by_rank:
+            for key, tensor in slots:
+                self._claim_graph(key, tensor)
+
+    def _claim_graph(self, key: int, tensor: torch.Tensor) -> None:
+        reach = graphs.walk([tensor.grad_fn], self._nodes, self.claimed, self._late)
+        if not reach.complete:
+            self.walk.complete = False
+        saved = sum(s.nbytes() for s in reach.saved.values())
+        ctx = sum(s.nbytes() for s in reach.ctx.values())
+        if reach.nodes:
+            self.total += saved + ctx
+            self.tree.add(key, graph=saved, ctx=ctx, nodes=reach.nodes, tensors=0)
+            for identity in (*reach.saved, *reach.ctx):
+                self.tree.own(key, identity)
+
+    def _late(self) -> bool:
+        return time.perf_counter() > self._deadline
+
+    def sequences(self) -> dict[str, int]:
+        """Sequence numbers of the graph roots under names of their own, for the next census."""
+        found = {}
+        for key, tensor in self.singles()[:_CARRIER_CANDIDATES]:
+            if tensor.grad_fn is not None:
+                found[self.tree.name(key)] = tensor.grad_fn._sequence_nr()
+        return found
+
+    def unreached(self) -> dict[int, Birth]:
+        """Storages of earlier steps that are alive although no name was found to lead to them."""
+        return {k: b for k, b in self.births.items() if k not in self.claimed and b.tick < self._tick - 1}
+
+    def site_bytes(self, births: dict[int, Birth]) -> list[Any]:
+        """Births summed by site, largest first."""
+        return sum_by_site(births.values())
+
+    def own_objects(self) -> set[int]:
+        """Identities that belong to the census itself."""
+        return {id(self.walk.objects), id(self.walk.tensors), id(self._slots), id(self.__dict__), id(self)}
+
+    def close(self) -> None:
+        """Let go of every object."""
+        self.walk.close()
+        self._slots.clear()
+        self._nodes.clear()
+        self.tree.close()

@@ -1,0 +1,118 @@
+"""Watches forward passes outside training: do they build an autograd graph that nobody goes back through?"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from torchvet.probes import frames, graphs
+from torchvet.probes.backward import sequences_below
+from torchvet.recording.records import Place, StepKind
+from torchvet.recording.training_records import EvaluationForward
+
+_MOST_PENDING = 64
+
+
+@dataclass
+class _Pass:
+    place: Place
+    module: str
+    training_mode: bool
+    root: int
+    graph: int
+    saved: list[weakref.ref[Any]]
+    tick: int
+    kind: StepKind | None = None
+
+    @property
+    def freed(self) -> bool:
+        return all(ref() is None for ref in self.saved)
+
+
+@dataclass
+class _Use:
+    module: str
+    training_mode: bool
+    calls: int = 0
+    backwarded: int = 0
+    graph: int = 0
+    ticks: set[int] = field(default_factory=set)
+
+
+class EvaluationProbe:
+    """One for the session. Passes are judged once their graph is used or gone."""
+
+    def __init__(self) -> None:
+        self._pending: list[_Pass] = []
+        self._uses: dict[tuple[Place, bool], _Use] = {}
+        self.peak = 0
+
+    def forward_ended(self, module: torch.nn.Module, output: Any, tick: int, known: set[int]) -> None:
+        """A root module returned. Noted when grad mode is on and the output has a graph."""
+        if not torch.is_grad_enabled() or len(self._pending) >= _MOST_PENDING:
+            return
+        roots = [t.grad_fn for t in _tensors(output, 3) if t.grad_fn is not None]
+        place = frames.user_place(3)
+        if not roots or place is None:
+            return
+        reach = graphs.walk(roots, set(), set(known), lambda: False)
+        if not reach.saved:
+            return
+        largest = sorted(reach.saved.values(), key=lambda s: -s.nbytes())[:3]
+        self._pending.append(
+            _Pass(
+                place=place, module=type(module).__name__, training_mode=module.training,
+                root=roots[0]._sequence_nr(), graph=sum(s.nbytes() for s in reach.saved.values()),
+                saved=[weakref.ref(s) for s in largest], tick=tick,
+            )
+        )  # fmt: skip
+
+    def backward_starts(self, roots: list[Any]) -> None:
+        """Graphs that this pass goes through were needed."""
+        if not self._pending:
+            return
+        visited = sequences_below(roots)
+        for one in [p for p in self._pending if p.root in visited]:
+            self._pending.remove(one)
+            if not one.training_mode:
+                self._use(one).backwarded += 1
+
+    def boundary(self, kind: StepKind, tick: int, final: bool = False) -> None:
+        """A step ended: passes whose graph is gone unused, or was kept unused for some steps, are counted."""
+        for one in list(self._pending):
+            if one.kind is None:
+                one.kind = kind
+            outside = one.kind == "evaluation" or not one.training_mode
+            kept = tick - one.tick >= 3 and (one.kind == "evaluation" or final)
+            if one.freed or kept:
+                self._pending.remove(one)
+                if outside:
+                    use = self._use(one)
+                    use.calls += 1
+                    use.graph = max(use.graph, one.graph)
+
+    def _use(self, one: _Pass) -> _Use:
+        return self._uses.setdefault((one.place, one.training_mode), _Use(one.module, one.training_mode))
+
+    def records(self) -> list[EvaluationForward]:
+        """The running totals."""
+        return [
+            EvaluationForward(
+                place=place, module=u.module, calls=u.calls, training_mode=training, backwarded=u.backwarded,
+                graph=u.graph, peak=self.peak,
+            )
+            for (place, training), u in self._uses.items() if u.calls
+        ]  # fmt: skip
+
+
+def _tensors(value: Any, depth: int) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if depth and isinstance(value, dict):
+        return [t for v in value.values() for t in _tensors(v, depth - 1)]
+    if depth and isinstance(value, (list, tuple)):
+        return [t for v in value for t in _tensors(v, depth - 1)]
+    return []

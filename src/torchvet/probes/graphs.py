@@ -1,0 +1,177 @@
+"""Walks autograd graphs: what they keep alive, which Python's referrers do not show.
+
+Saved tensors are read from the raw slots (`_raw_saved_*`), never unpacked: unpacking under activation checkpointing
+would run the forward pass again. A slot that backward has freed raises, or is None: it holds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+Node = Any
+"""An autograd node: torch has no public type for all of them."""
+
+_slots: dict[type, tuple[str, ...]] = {}
+_ACCUMULATE = "torch::autograd::AccumulateGrad"
+
+
+def _slots_of(node: Node) -> tuple[str, ...]:
+    cls = type(node)
+    known = _slots.get(cls)
+    if known is None:
+        known = _slots[cls] = tuple(name for name in dir(cls) if name.startswith("_raw_saved_"))
+    return known
+
+
+def saved_tensors(node: Node) -> Iterator[torch.Tensor]:
+    """The tensors that a node saved for backward, those packed away by saved-tensor hooks included."""
+    for name in _slots_of(node):
+        try:
+            value = getattr(node, name)
+        except RuntimeError:
+            continue
+        for slot in value if type(value) in (list, tuple) else (value,):
+            try:
+                data = slot.data
+            except (RuntimeError, AttributeError):
+                continue
+            if data is not None:
+                yield from _tensors_in(data)
+
+
+def _tensors_in(data: Any) -> Iterator[torch.Tensor]:
+    if isinstance(data, torch.Tensor):
+        yield data
+    elif type(data) in (tuple, list):
+        for item in data:
+            yield from _tensors_in(item)
+
+
+def ctx_tensors(node: Node) -> Iterator[torch.Tensor]:
+    """The tensors that a custom Function keeps as attributes of its `ctx`, which backward does not free."""
+    if isinstance(node, torch.autograd.function.BackwardCFunction):
+        for value in vars(node).values():
+            yield from _tensors_in(value)
+
+
+@dataclass
+class Reach:
+    """What one walk newly reached: saved storages by key, ctx storages, nodes."""
+
+    saved: dict[int, torch.UntypedStorage] = field(default_factory=dict)
+    ctx: dict[int, torch.UntypedStorage] = field(default_factory=dict)
+    nodes: int = 0
+    complete: bool = True
+
+
+def storages_of(t: torch.Tensor) -> Iterator[torch.UntypedStorage]:
+    """The storages behind a tensor: one for a strided tensor, its parts for sparse and wrapper tensors."""
+    if type(t) is torch.Tensor or t.layout is torch.strided:
+        flatten = getattr(t, "__tensor_flatten__", None)
+        if flatten is not None and type(t) is not torch.nn.Parameter:
+            for name in flatten()[0]:
+                yield from storages_of(getattr(t, name))
+            return
+        try:
+            storage = t.untyped_storage()
+        except (NotImplementedError, RuntimeError):
+            parts = _sparse_parts(t)
+        else:
+            if storage.device.type != "meta":
+                yield storage
+            return
+    else:
+        parts = _sparse_parts(t)
+    for part in parts:
+        yield from storages_of(part)
+
+
+def _sparse_parts(t: torch.Tensor) -> list[torch.Tensor]:
+    if t.layout is torch.sparse_coo:
+        return [t._indices(), t._values()]
+    if t.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [t.crow_indices(), t.col_indices(), t.values()]
+    if t.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [t.ccol_indices(), t.row_indices(), t.values()]
+    return []
+
+
+def walk(roots: list[Node], seen: set[Node], claimed: set[int], out_of_time: Callable[[], bool]) -> Reach:
+    """Follow graphs from their roots through nodes not in `seen`, claiming storages not in `claimed`.
+
+    Both sets are updated, so that walking one root after another counts every node and storage once.
+    """
+    reach = Reach()
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        reach.nodes += 1
+        if not reach.nodes & 1023 and out_of_time():
+            reach.complete = False
+            return reach
+        for found, tensors in ((reach.saved, saved_tensors(node)), (reach.ctx, ctx_tensors(node))):
+            for tensor in tensors:
+                for storage in storages_of(tensor):
+                    key = storage._cdata
+                    if key not in claimed:
+                        claimed.add(key)
+                        found[key] = storage
+                # What backward saved may itself belong to a deeper graph (create_graph, stored outputs).
+                if tensor.grad_fn is not None and tensor.grad_fn not in seen:
+                    stack.append(tensor.grad_fn)
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                stack.append(following)
+    return reach
+
+
+def path_to(root: Node, sequence: int, limit: int = 200_000) -> list[str] | None:
+    """Operator names from a node down to the one with a sequence number (exclusive), or None where it is not below.
+
+    Breadth first: the shortest such path, which for a value carried from step to step is the way it was updated.
+    """
+    parents: dict[Node, Node] = {root: None}
+    queue = [root]
+    for node in queue:
+        if len(parents) > limit:
+            return None
+        for following, _ in node.next_functions:
+            if following is None or following in parents:
+                continue
+            parents[following] = node
+            if following._sequence_nr() == sequence and following.name() != _ACCUMULATE:
+                return _names_above(following, parents)
+            queue.append(following)
+    return None
+
+
+def _names_above(node: Node, parents: dict[Node, Node]) -> list[str]:
+    names: list[str] = []
+    above = parents[node]
+    while above is not None:
+        names.append(above.name())
+        above = parents[above]
+    names.reverse()
+    return names
+
+
+def accumulated_into(root: Node) -> Iterator[torch.Tensor]:
+    """The leaves that backward from a node would add gradients to."""
+    seen: set[Node] = set()
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            yield variable
+        stack.extend(following for following, _ in node.next_functions if following is not None)

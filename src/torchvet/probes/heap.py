@@ -1,0 +1,284 @@
+"""Walks the heap forward from Python names, breadth first, to find every tensor that a name reaches.
+
+Forward, because what Python's referrers show is misleading (the search's own frames, no frame locals since 3.11) and
+slow (one heap scan a hop). Nothing is kept alive after `close()`, no attribute of a user's object is evaluated, and a
+time budget bounds the cost.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import time
+import types
+import weakref
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from torchvet.probes import frames
+
+_ATOMS: tuple[type, ...] = (
+    int, float, bool, str, bytes, bytearray, complex, type(None), type(...), types.CodeType, types.BuiltinFunctionType,
+    types.WrapperDescriptorType, types.MethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
+    types.ModuleType, range, slice, torch.dtype, torch.device, torch.Size, torch.Generator, torch.layout,
+    torch.memory_format, torch.UntypedStorage,
+)  # fmt: skip
+
+ATOM, PLAIN, TENSOR, FUNCTION, CLASS, FRAME = range(6)
+_WORTHWHILE = (frames.USER, frames.INSTALLED)
+_kinds: dict[type, int] = dict.fromkeys(_ATOMS, ATOM)
+
+
+def kind_of(cls: type) -> int:
+    """How objects of a type are expanded. By type alone: `isinstance` would wake lazy proxies."""
+    kind = _kinds.get(cls)
+    if kind is None:
+        kind = _kinds[cls] = _classify(cls)
+    return kind
+
+
+def _classify(cls: type) -> int:
+    if issubclass(cls, torch.Tensor):
+        return TENSOR
+    if issubclass(cls, types.FunctionType):
+        return FUNCTION
+    if issubclass(cls, type):
+        return CLASS
+    if issubclass(cls, types.FrameType):
+        return FRAME
+    if issubclass(cls, weakref.ReferenceType):
+        return ATOM
+    # Everything else by its C traversal, which is exact: dicts, lists, instances, cells, generators, bound methods,
+    # exceptions, tracebacks, iterators, lru_cache wrappers.
+    return PLAIN
+
+
+@dataclass
+class Root:
+    """A Python name that memory hangs from. `kind` is `global`, `local`, or `attribute` for a frame's `self`."""
+
+    name: str
+    kind: str
+    scope: str
+    path: str
+    line: int | None
+    value: Any = field(repr=False, default=None)
+
+
+class HeapWalk:
+    """One walk. `tensors` come in the order of their distance from the roots; `parent` leads from each back to one.
+
+    Call `close()` when done: the walk holds strong references to all it saw so that identities stay unique.
+    """
+
+    def __init__(self, budget: float) -> None:
+        self.tensors: list[torch.Tensor] = []
+        self.modules: list[torch.nn.Module] = []
+        self.parent: dict[int, int] = {}
+        self.objects: dict[int, Any] = {}
+        self.roots: dict[int, Root] = {}
+        self.complete = True
+        self._deadline = time.perf_counter() + budget
+        self._queue: deque[Any] = deque()
+        self._classes: set[int] = set()
+        self.skip: set[int] = {id(self), id(self.__dict__), id(self.parent), id(self.objects), id(self.roots)}
+        self.skip |= {id(self.tensors), id(self._queue), id(self.modules)}
+
+    def add_roots(self, roots: Iterable[Root]) -> None:
+        """Start from these names; of several names for one object the first counts."""
+        for root in roots:
+            key = id(root.value)
+            if kind_of(type(root.value)) == ATOM or key in self.parent or key in self.skip:
+                continue
+            self.roots[key] = root
+            self.parent[key] = 0
+            self.objects[key] = root.value
+            self._queue.append(root.value)
+
+    def run(self) -> None:
+        """Walk until nothing is left or the budget ends (`complete` is then false)."""
+        queue, parent, objects, kinds = self._queue, self.parent, self.objects, _kinds
+        count = 0
+        while queue:
+            count += 1
+            if not count & 1023 and time.perf_counter() > self._deadline:
+                self.complete = False
+                return
+            o = queue.popleft()
+            mine = id(o)
+            for child in self._expand(o):
+                cls = type(child)
+                kind = kinds.get(cls)
+                if kind is None:
+                    kind = kind_of(cls)
+                if kind == ATOM:
+                    continue
+                key = id(child)
+                if key in parent:
+                    continue
+                parent[key] = mine
+                objects[key] = child
+                queue.append(child)
+
+    def _expand(self, o: Any) -> Iterable[Any]:
+        kind = _kinds.get(type(o), PLAIN)
+        if id(o) in self.skip or kind == ATOM:
+            return ()
+        if kind == PLAIN:
+            if issubclass(type(o), torch.nn.Module):
+                self.modules.append(o)
+            return gc.get_referents(o)
+        if kind == TENSOR:
+            self.tensors.append(o)
+            return tensor_children(o)
+        if kind == FUNCTION:
+            return function_children(o)
+        if kind == CLASS:
+            return class_children(o)
+        return frame_children(o)
+
+    def chain(self, key: int) -> list[int]:
+        """Identities from the root down to an object."""
+        found = [key]
+        while (key := self.parent[key]) != 0:
+            found.append(key)
+        found.reverse()
+        return found
+
+    def close(self) -> None:
+        """Let go of everything."""
+        for store in (self.tensors, self.modules, self.parent, self.objects, self.roots, self._queue, self.skip):
+            store.clear()
+
+
+def tensor_children(t: torch.Tensor) -> list[Any]:
+    """What a tensor holds that is a Python object: its gradient, hooks, attributes, and a custom Function's `ctx`."""
+    found: list[Any] = []
+    if t.is_leaf:
+        # Non-leaf `.grad` warns; a leaf's is a plain read.
+        if t.grad is not None:
+            found.append(t.grad)
+    elif isinstance(t.grad_fn, torch.autograd.function.BackwardCFunction):
+        found.append(t.grad_fn)
+    hooks = t._backward_hooks
+    if hooks:
+        found.append(hooks)
+    extra = t.__dict__
+    if extra:
+        found.append(extra)
+    return found
+
+
+def function_children(f: types.FunctionType) -> list[Any]:
+    """Closure cells, defaults and attributes; not the globals, which are roots of their own."""
+    found: list[Any] = list(f.__closure__ or ())
+    found.extend(x for x in (f.__defaults__, f.__kwdefaults__) if x)
+    if f.__dict__:
+        found.append(f.__dict__)
+    return found
+
+
+def class_children(cls: type) -> list[Any]:
+    """Class attributes of user classes. Library classes hold no user memory worth the walk."""
+    module = sys.modules.get(getattr(cls, "__module__", None) or "")
+    file = getattr(module, "__file__", None)
+    if not isinstance(file, str) or frames.owner(file) not in (frames.USER, frames.INSTALLED):
+        return []
+    return list(vars(cls).values())
+
+
+def frame_children(f: types.FrameType) -> list[Any]:
+    """A finished frame's variables (a stored traceback keeps them); running frames are roots of their own."""
+    outside = {id(f.f_globals), id(f.f_builtins), id(f.f_back), id(f.f_code)}
+    return [x for x in gc.get_referents(f) if id(x) not in outside and not isinstance(x, types.FrameType)]
+
+
+def frame_locals(frame: types.FrameType) -> dict[str, Any] | None:
+    """A running frame's variables, leaving no trace in it; None where that cannot be promised.
+
+    Before Python 3.13 `f_locals` caches strong references in the frame, which would keep rebound tensors alive: the
+    cache is emptied again. A function that calls `locals()` may have handed that very dict out, so it is left alone.
+    """
+    code = frame.f_code
+    if not code.co_flags & 0x1:  # CO_OPTIMIZED: module and class bodies have real dicts
+        return dict(frame.f_locals)
+    if sys.version_info >= (3, 13):
+        return dict(frame.f_locals)
+    if "locals" in code.co_names or "exec" in code.co_names:
+        return None
+    cache = frame.f_locals
+    found = dict(cache)
+    cache.clear()
+    return found
+
+
+def frame_roots(unreadable: list[str], extra: list[types.FrameType]) -> Iterator[Root]:
+    """Variables of running frames, the outermost first, `self` and `cls` last; torch's and our own frames left out.
+
+    `extra` frames count as running. Names of functions whose variables cannot be read safely are added to `unreadable`.
+    """
+    own = threading.get_ident()
+    late: list[Root] = []
+    for ident, top in sys._current_frames().items():
+        stack: list[types.FrameType] = []
+        frame: types.FrameType | None = top
+        while frame is not None:
+            if frames.owner(frame.f_code.co_filename) in _WORTHWHILE:
+                stack.append(frame)
+            frame = frame.f_back
+        if ident == own:
+            stack[:0] = [f for f in reversed(extra) if frames.owner(f.f_code.co_filename) in _WORTHWHILE]
+        thread = "" if ident == own else f" (thread {_thread_name(ident)})"
+        for frame in reversed(stack):
+            for root in _roots_of(frame, thread, unreadable):
+                if root.kind == "attribute":
+                    late.append(root)
+                else:
+                    yield root
+    yield from late
+
+
+def _roots_of(frame: types.FrameType, thread: str, unreadable: list[str]) -> Iterator[Root]:
+    code = frame.f_code
+    if code.co_name == "<module>":
+        return
+    variables = frame_locals(frame)
+    if variables is None:
+        unreadable.append(code.co_name)
+        return
+    module = frame.f_globals.get("__name__", "?")
+    scope = f"{module}.{getattr(code, 'co_qualname', code.co_name)}{thread}"
+    for name, value in variables.items():
+        if not name.startswith("."):
+            kind = "attribute" if name in ("self", "cls") else "local"
+            yield Root(name, kind, scope, code.co_filename, code.co_firstlineno, value)
+
+
+def _thread_name(ident: int) -> str:
+    return next((t.name for t in threading.enumerate() if t.ident == ident), str(ident))
+
+
+def _owner_of_module(name: str, file: str) -> int:
+    # `torch.ops.aten` and its like are modules with a made-up relative file.
+    return frames.TORCH if name == "torch" or name.startswith("torch.") else frames.owner(file)
+
+
+def module_roots(owners: tuple[int, ...]) -> Iterator[Root]:
+    """Globals of the loaded modules that belong to these owners, the main module's first."""
+    modules = list(sys.modules.items())
+    modules.sort(key=lambda item: item[0] not in ("__main__", "__mp_main__"))
+    for name, module in modules:
+        file = getattr(module, "__file__", None) if isinstance(module, types.ModuleType) else None
+        is_main = name == "__main__"
+        if not is_main and not (isinstance(file, str) and _owner_of_module(name, file) in owners):
+            continue
+        if is_main and frames.USER not in owners:
+            continue
+        for key, value in list(vars(module).items()):
+            if not (key.startswith("__") and key.endswith("__")):
+                yield Root(key, "global", name, file or "", None, value)

@@ -1,0 +1,37 @@
+"""Notices slow growth of the host's heap, so that what is stored once in many steps is looked for at all."""
+
+from __future__ import annotations
+
+from torchvet.probes import host
+
+_EVERY = 4
+_FIRST = 48
+_LEAST = 1 << 20
+
+
+class HeapTrend:
+    """Samples the heap in use (about 10 µs) at every fourth boundary; says when its floor keeps rising."""
+
+    def __init__(self) -> None:
+        self._samples: list[int] = []
+        self._next = _FIRST
+
+    def boundary(self, tick: int) -> bool:
+        """Whether the floor of the last third lies above that of the third before by more than noise."""
+        if host.heap_in_use is None or tick % _EVERY:
+            return False
+        self._samples.append(host.heap_in_use())
+        if tick < self._next:
+            return False
+        self._next = tick * 2
+        return rising(self._samples)
+
+
+def rising(samples: list[int]) -> bool:
+    """Whether each third's minimum is above the one before, the last by a megabyte and a hundredth at least."""
+    third = len(samples) // 3
+    if third < 3:
+        return False
+    floors = [min(samples[i * third : (i + 1) * third]) for i in range(3)]
+    rise = floors[2] - floors[1]
+    return floors[0] < floors[1] and rise > max(_LEAST, floors[1] // 100)

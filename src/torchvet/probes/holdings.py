@@ -1,0 +1,179 @@
+"""Sums tensor bytes upward along paths and names the places where they gather."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from typing import Any
+
+import torch
+
+from torchvet.probes import frames, naming
+from torchvet.probes.heap import HeapWalk, Root
+from torchvet.probes.ledger import Birth, sum_by_site
+from torchvet.recording.records import Holding, Place, SiteBytes
+
+_BRANCHES = 8
+"""Children with bytes from which on a place is a container whose items are not told apart."""
+_DEEPEST = 12
+_MOST = 160
+
+
+class _Sums:
+    __slots__ = ("children", "ctx", "direct", "graph", "nodes", "owned", "tensors", "visible")
+
+    def __init__(self) -> None:
+        self.direct = self.visible = self.graph = self.ctx = self.nodes = self.tensors = 0
+        self.children: set[int] = set()
+        self.owned: list[int] = []
+
+    @property
+    def bytes(self) -> int:
+        return self.direct + self.graph + self.ctx
+
+
+class HoldingTree:
+    """Bytes by path. Keys are object identities of a walk, whose parents lead up to a root."""
+
+    def __init__(self, walk: HeapWalk) -> None:
+        self._walk = walk
+        self._sums: dict[int, _Sums] = defaultdict(_Sums)
+        self._owned: dict[int, list[int]] = defaultdict(list)
+        self._named: dict[int, tuple[list[str], list[str]]] = {}
+
+    def add(self, key: int, direct: int = 0, visible: int = 0, graph: int = 0, ctx: int = 0, nodes: int = 0,
+            tensors: int = 0) -> None:  # fmt: skip
+        """Add to an object and to all that lead to it."""
+        parent = self._walk.parent
+        below = 0
+        while True:
+            sums = self._sums[key]
+            sums.direct += direct
+            sums.visible += visible
+            sums.graph += graph
+            sums.ctx += ctx
+            sums.nodes += nodes
+            sums.tensors += tensors
+            if below:
+                sums.children.add(below)
+            below = key
+            key = parent[key]
+            if key == 0:
+                return
+
+    def own(self, key: int, storage: int) -> None:
+        """Note that an object claimed a storage."""
+        self._owned[key].append(storage)
+
+    def name(self, key: int) -> str:
+        """The full name of an object."""
+        return "".join(self._path(key)[0])
+
+    def _path(self, key: int) -> tuple[list[str], list[str]]:
+        """The hops that a person would see, and the special ones, from the root to an object."""
+        known = self._named.get(key)
+        if known is not None:
+            return known
+        chain = self._walk.chain(key)
+        if len(chain) > 64:
+            chain = chain[:24] + chain[-8:]
+        objects = self._walk.objects
+        root = self._walk.roots[chain[0]]
+        texts, vias = [root.name], []
+        for index in range(1, len(chain)):
+            grandparent = objects[chain[index - 2]] if index > 1 else None
+            found = naming.hop(objects[chain[index - 1]], objects[chain[index]], grandparent)
+            if found.text:
+                texts.append(found.text)
+            if found.via:
+                vias.append(found.via)
+        self._named[key] = (texts, vias)
+        return texts, vias
+
+    def holdings(self, births: dict[int, Birth]) -> list[Holding]:
+        """The places worth naming: from the roots down to where bytes spread over many children."""
+        found: list[Holding] = []
+        stack = [(key, 0) for key in self._walk.roots if key in self._sums]
+        while stack:
+            key, depth = stack.pop()
+            sums = self._sums[key]
+            if sums.bytes == 0 and sums.nodes == 0:
+                continue
+            found.append(self._holding(key, sums, births))
+            branches = [c for c in sums.children if c in self._sums]
+            if len(branches) > _BRANCHES:
+                branches = sorted(branches, key=lambda c: -self._sums[c].bytes)[:2] if depth == 0 else []
+            if depth < _DEEPEST:
+                stack.extend((c, depth + 1) for c in branches)
+        found.sort(key=lambda h: -(h.direct + h.graph + h.ctx) * 1000 - h.nodes)
+        return _without_repeats(found)[:_MOST]
+
+    def _holding(self, key: int, sums: _Sums, births: dict[int, Birth]) -> Holding:
+        texts, vias = self._path(key)
+        root = self._root(key)
+        value = self._walk.objects[key]
+        return Holding(
+            name="".join(texts), kind=_kind(root, texts, vias, value), path=[f"{root.scope}: {texts[0]}", *texts[1:]],
+            scope=root.scope, place=Place(root.path, root.line or 1, root.scope), container=type(value).__name__,
+            items=len(sums.children), length=naming.length(value), capacity=self._capacity(key),
+            tensors=sums.tensors, direct=sums.direct, visible=sums.visible, graph=sums.graph, ctx=sums.ctx,
+            nodes=sums.nodes, via=sorted(set(vias)), sites=self._sites(key, births), files=self._files(key),
+        )  # fmt: skip
+
+    def _root(self, key: int) -> Root:
+        return self._walk.roots[self._walk.chain(key)[0]]
+
+    def _capacity(self, key: int) -> int | None:
+        """The limit of a container, or of the queue whose deque it is."""
+        chain = self._walk.chain(key)[-3:]
+        limits = (naming.capacity(self._walk.objects[k]) for k in reversed(chain))
+        return next((limit for limit in limits if limit), None)
+
+    def _files(self, key: int) -> list[str]:
+        """Files of the user's classes and functions that the path runs through: where the store may be written."""
+        found: list[str] = []
+        for one in self._walk.chain(key):
+            module = sys.modules.get(getattr(type(self._walk.objects[one]), "__module__", "") or "")
+            file = getattr(module, "__file__", None)
+            if isinstance(file, str) and frames.owner(file) == frames.USER and file not in found:
+                found.append(file)
+        return found
+
+    def _sites(self, key: int, births: dict[int, Birth], most: int = 6) -> list[SiteBytes]:
+        storages: list[int] = []
+        stack = [key]
+        while stack and len(storages) < 5000:
+            one = stack.pop()
+            storages.extend(self._owned.get(one, ()))
+            stack.extend(self._sums[one].children if one in self._sums else ())
+        return sum_by_site((births[s] for s in storages if s in births), most)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._sums.clear()
+        self._owned.clear()
+        self._named.clear()
+
+
+def _without_repeats(found: list[Holding]) -> list[Holding]:
+    """Keep one entry a name: hops that show no text leave several objects under one."""
+    kept: dict[str, Holding] = {}
+    for holding in found:
+        kept.setdefault(f"{holding.scope}|{holding.name}", holding)
+    return list(kept.values())
+
+
+_BY_VIA = (
+    ("exception", "exception"), ("hook", "hook"), ("cache", "cache"), ("queue", "queue"), ("ctx", "ctx"),
+    ("iterator", "iterator"), ("closure", "closure"), ("default", "default-argument"), ("class", "class-attribute"),
+)  # fmt: skip
+
+
+def _kind(root: Root, texts: list[str], vias: list[str], value: Any) -> str:
+    for via, kind in _BY_VIA:
+        if via in vias:
+            return kind
+    named = [t for t in texts[1:] if t.startswith(".")]
+    if root.kind == "attribute" or named:
+        return "attribute"
+    return "graph" if isinstance(value, torch.Tensor) and root.kind == "unknown" else root.kind

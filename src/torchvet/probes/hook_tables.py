@@ -1,0 +1,83 @@
+"""Looks at the hook tables of the root modules: how many hooks there are, and whose functions they are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from torchvet.probes.known import KnownMemory
+from torchvet.recording.records import Place, Record
+from torchvet.recording.training_records import HookCount, HookFunction
+
+_TABLES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_state_dict_hooks")
+
+
+class HookProbe:
+    """Counts hooks at looks; writes each hook function's lines once."""
+
+    def __init__(self) -> None:
+        self._written: set[tuple[str, int]] = set()
+
+    def count(self, tick: int, known: KnownMemory, write: Callable[[Record], None]) -> None:
+        """Write how many hooks there are, and which function is there most often."""
+        total: Counter[tuple[Any, str]] = Counter()
+        for name, _, hook in _hooks(known):
+            total[(_code(hook), name)] += 1
+        if not total:
+            return
+        (code, module), most = total.most_common(1)[0]
+        place = None if code is None else Place(code.co_filename, code.co_firstlineno, code.co_name)
+        write(
+            HookCount(
+                tick=tick, hooks=sum(total.values()), function=getattr(code, "co_name", None), most=most,
+                module=module, place=place,
+            )
+        )  # fmt: skip
+
+    def census(self, tick: int, known: KnownMemory, write: Callable[[Record], None]) -> None:
+        """Write the hook functions that are new: stores inside them are stores by a hook."""
+        for name, table, hook in _hooks(known):
+            code = _code(hook)
+            if code is None or (code.co_filename, code.co_firstlineno) in self._written:
+                continue
+            self._written.add((code.co_filename, code.co_firstlineno))
+            last = max((line for *_, line in code.co_lines() if line), default=code.co_firstlineno)
+            write(
+                HookFunction(
+                    name=getattr(code, "co_qualname", code.co_name), path=code.co_filename,
+                    first_line=code.co_firstlineno, last_line=last, module=name, table=table,
+                )
+            )  # fmt: skip
+
+
+def _hooks(known: KnownMemory) -> Iterator[tuple[str, str, Any]]:
+    for root in known.live_roots():
+        for name, module in root.named_modules():
+            label = f"{type(root).__name__}.{name}" if name else type(root).__name__
+            for table in _TABLES:
+                for hook in list((module.__dict__.get(table) or {}).values()):
+                    yield label, table, hook
+    for parameter in known.parameters():
+        for hook in list((parameter._backward_hooks or {}).values()):
+            yield "parameter", "_backward_hooks", hook
+
+
+def _code(hook: Any) -> Any:
+    """The code of a hook: a function's, a method's, or a callable object's; None for what C++ calls."""
+    while not isinstance(hook, FunctionType):
+        inner = getattr(hook, "__func__", None) or getattr(hook, "func", None)
+        if inner is None:
+            inner = type(hook).__dict__.get("__call__")
+            return inner.__code__ if isinstance(inner, FunctionType) else None
+        hook = inner
+    return hook.__code__
+
+
+def hook_owner(hook: Any) -> torch.nn.Module | None:
+    """The module that a bound-method hook belongs to, if any."""
+    owner = getattr(hook, "__self__", None)
+    return owner if isinstance(owner, torch.nn.Module) else None

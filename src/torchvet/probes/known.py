@@ -1,0 +1,115 @@
+"""The memory that training needs by right: parameters, buffers, gradients, optimizer state."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.optim.optimizer import Optimizer
+
+from torchvet.probes import graphs
+
+
+class KnownMemory:
+    """Optimizers and root modules seen so far, held weakly, and the storages that are theirs."""
+
+    def __init__(self) -> None:
+        self.optimizers: dict[int, weakref.ref[Optimizer]] = {}
+        self.roots: dict[int, weakref.ref[torch.nn.Module]] = {}
+        self._names: weakref.WeakKeyDictionary[torch.nn.Module, dict[int, str]] = weakref.WeakKeyDictionary()
+
+    def add_optimizer(self, optimizer: Optimizer) -> None:
+        """Note an optimizer that was made or stepped."""
+        self.optimizers.setdefault(id(optimizer), weakref.ref(optimizer))
+
+    def add_root(self, module: torch.nn.Module) -> bool:
+        """Note a module that was called from outside any other. True when it is new."""
+        known = self.roots.get(id(module))
+        if known is not None and known() is module:
+            return False
+        self.roots[id(module)] = weakref.ref(module)
+        return True
+
+    def live_optimizers(self) -> list[Optimizer]:
+        """The optimizers that are still alive."""
+        return [o for o in (ref() for ref in list(self.optimizers.values())) if o is not None]
+
+    def live_roots(self) -> list[torch.nn.Module]:
+        """The root modules that are still alive."""
+        return [m for m in (ref() for ref in list(self.roots.values())) if m is not None]
+
+    def parameters(self) -> Iterator[torch.Tensor]:
+        """Every parameter of a root module or an optimizer, once."""
+        seen: set[int] = set()
+        for tensor in self._all_parameters():
+            if id(tensor) not in seen:
+                seen.add(id(tensor))
+                yield tensor
+
+    def _all_parameters(self) -> Iterator[torch.Tensor]:
+        for optimizer in self.live_optimizers():
+            for group in optimizer.param_groups:
+                yield from group["params"]
+        for module in self.live_roots():
+            yield from module.parameters()
+
+    def owned(self) -> set[int]:
+        """Identities of the parameters that some optimizer has."""
+        return {id(p) for o in self.live_optimizers() for g in o.param_groups for p in g["params"]}
+
+    def storages(self) -> dict[int, tuple[str, int]]:
+        """Storage key to (category, bytes), for everything known; a storage counts for the first that claims it."""
+        found: dict[int, tuple[str, int]] = {}
+        gradients: list[torch.Tensor] = []
+        for parameter in self.parameters():
+            _claim(found, parameter, "parameters")
+            if parameter.is_leaf and parameter.grad is not None:
+                gradients.append(parameter.grad)
+        for module in self.live_roots():
+            for buffer in module.buffers():
+                _claim(found, buffer, "buffers")
+        for gradient in gradients:
+            _claim(found, gradient, "gradients")
+        for optimizer in self.live_optimizers():
+            for tensor in _tensors_below(optimizer.state, 4):
+                _claim(found, tensor, "optimizer state")
+        return found
+
+    def gradients(self) -> list[torch.Tensor]:
+        """The gradients that are there now."""
+        return [p.grad for p in self.parameters() if p.is_leaf and p.grad is not None]
+
+    def name_of(self, module: torch.nn.Module) -> str | None:
+        """A submodule's path below its root, the root's class first: `Net.encoder.0`; None for a stranger."""
+        for root in self.live_roots():
+            names = self._names.get(root)
+            if names is None:
+                kind = type(root).__name__
+                names = {id(m): f"{kind}.{n}" if n else kind for n, m in root.named_modules()}
+                self._names[root] = names
+            name = names.get(id(module))
+            if name is not None:
+                return name
+        return None
+
+    def parameter_names(self) -> dict[int, str]:
+        """Identity to name for every parameter of a root module."""
+        return {id(p): name for root in self.live_roots() for name, p in root.named_parameters()}
+
+
+def _claim(found: dict[int, tuple[str, int]], tensor: torch.Tensor, category: str) -> None:
+    for storage in graphs.storages_of(tensor):
+        found.setdefault(storage._cdata, (category, storage.nbytes()))
+
+
+def _tensors_below(value: Any, depth: int) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif depth and isinstance(value, dict):
+        for item in list(value.values()):
+            yield from _tensors_below(item, depth - 1)
+    elif depth and isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors_below(item, depth - 1)

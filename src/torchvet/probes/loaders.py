@@ -1,0 +1,109 @@
+"""Watches loaders: which loops run over them, and how many of their batches stay alive."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import torch
+
+from torchvet.probes import frames, graphs
+from torchvet.probes.ledger import Ledger
+from torchvet.recording.records import Place
+from torchvet.recording.training_records import LoaderMemory, LoopBound
+
+_MOST_BATCHES = 512
+
+
+@dataclass
+class _Loader:
+    place: Place | None
+    length: int | None
+    capacity: int
+    made: int = 0
+    batch_bytes: int = 0
+    alive: list[list[weakref.ref[Any]]] = field(default_factory=list)
+
+
+class LoaderProbe:
+    """One for the session. Batches are held weakly."""
+
+    def __init__(self) -> None:
+        self._loaders: dict[int, _Loader] = {}
+        self._by_place: dict[Place | None, _Loader] = {}
+
+    def asked(self, iterator: Any, caller: FrameType) -> None:
+        """A loader's iterator is asked for a batch."""
+        known = self._loaders.get(id(iterator))
+        if known is not None and known.made:
+            return
+        place = _user_place(caller)
+        try:
+            length: int | None = len(iterator)
+        except TypeError:
+            length = None
+        ahead = getattr(iterator, "_prefetch_factor", None) or 0
+        workers = getattr(iterator, "_num_workers", 0) or 0
+        self._loaders = {k: v for k, v in self._loaders.items() if k != id(iterator)}
+        self._loaders[id(iterator)] = loader = _Loader(place, length, 4 + ahead * workers)
+        self._by_place[place] = loader
+        while len(self._loaders) > 16:
+            self._loaders.pop(next(iter(self._loaders)))
+
+    def got(self, iterator: Any, batch: Any, ledger: Ledger | None) -> None:
+        """A batch arrived; while a window is open its storages are noted as inputs."""
+        loader = self._loaders.get(id(iterator))
+        tensors = tensors_in(batch, 4)
+        if ledger is not None:
+            phase, ledger.phase = ledger.phase, "data"
+            for tensor in tensors:
+                ledger.born(tensor, "DataLoader")
+            ledger.phase = phase
+        if loader is None:
+            return
+        loader.made += 1
+        if len(loader.alive) >= _MOST_BATCHES:
+            return
+        storages = [s for t in tensors for s in graphs.storages_of(t)]
+        loader.batch_bytes = sum({s._cdata: s.nbytes() for s in storages}.values())
+        loader.alive.append([weakref.ref(s) for s in storages[:4]])
+
+    def records(self, tick: int) -> list[LoaderMemory | LoopBound]:
+        """What each loop over a loader holds now."""
+        found: list[LoaderMemory | LoopBound] = []
+        for place, loader in self._by_place.items():
+            alive = sum(any(ref() is not None for ref in batch) for batch in loader.alive)
+            if place is not None and loader.length is not None:
+                found.append(LoopBound(place=place, length=loader.length))
+            found.append(
+                LoaderMemory(
+                    tick=tick, place=place, made=loader.made, alive=alive, bytes=alive * loader.batch_bytes,
+                    batch_bytes=loader.batch_bytes, capacity=loader.capacity, length=loader.length,
+                )
+            )  # fmt: skip
+        return found
+
+
+def _user_place(frame: FrameType | None) -> Place | None:
+    while frame is not None:
+        if frames.owner(frame.f_code.co_filename) == frames.USER:
+            return frames.place_of(frame)
+        frame = frame.f_back
+    return None
+
+
+def tensors_in(value: Any, depth: int) -> list[torch.Tensor]:
+    """Tensors of a batch: in tuples, lists, dicts, and attributes of plain objects."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if not depth:
+        return []
+    if isinstance(value, dict):
+        items = list(value.values())
+    elif isinstance(value, (list, tuple)):
+        items = list(value)
+    else:
+        items = list(getattr(value, "__dict__", {}).values())
+    return [t for item in items for t in tensors_in(item, depth - 1)]

@@ -1,0 +1,210 @@
+"""Says how one object holds another, in the words of the person who wrote the program.
+
+Only the few paths that end up in a report are named; the walk itself keeps identities.
+"""
+
+from __future__ import annotations
+
+import functools
+import queue
+import sys
+import types
+from collections import deque
+from collections.abc import Sized
+from typing import Any, NamedTuple
+
+import torch
+
+_LRU = type(functools.lru_cache(maxsize=1)(lambda: None))
+_HOOK_TABLES = ("_hooks", "_hooks_with_kwargs", "_hooks_always_called")
+
+
+class Hop(NamedTuple):
+    """One step of a path: `text` is appended to the name (empty where a person would not see the hop)."""
+
+    text: str
+    via: str | None = None
+
+
+def hop(parent: Any, child: Any, grandparent: Any = None) -> Hop:
+    """How `parent` holds `child`; `grandparent` tells whose attributes a dict is."""
+    cls = type(parent)
+    if issubclass(cls, dict):
+        return _dict_hop(parent, child, grandparent)
+    if issubclass(cls, (list, tuple, deque)):
+        return _sequence_hop(parent, child)
+    if cls is types.CellType:
+        return Hop("")
+    if cls is types.FunctionType:
+        return _function_hop(parent, child)
+    if cls is _LRU:
+        return Hop(" (lru_cache)" if child is not getattr(parent, "__wrapped__", None) else "", "cache")
+    if issubclass(cls, torch.Tensor):
+        return _tensor_hop(parent, child)
+    if issubclass(cls, BaseException):
+        return _exception_hop(parent, child)
+    if cls is types.TracebackType:
+        return Hop("", "exception")
+    if cls in (types.FrameType, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType):
+        return _frame_hop(parent, child)
+    if issubclass(cls, type):
+        return _attribute(dict(vars(parent)), child, "class")
+    if cls is types.MethodType:
+        return Hop("")
+    if cls.__module__ == "itertools":
+        return Hop(f" (itertools.{cls.__name__})", "iterator")
+    if issubclass(cls, torch.autograd.function.BackwardCFunction):
+        return _attribute(vars(parent), child, "ctx")
+    return _instance_hop(parent, child)
+
+
+def _dict_hop(parent: dict[Any, Any], child: Any, grandparent: Any) -> Hop:
+    for key, value in parent.items():
+        if value is child:
+            if grandparent is not None and _is_namespace(grandparent, parent):
+                return _attribute_hop(grandparent, key)
+            return Hop(f"[{_short(key)}]")
+        if key is child:
+            return Hop(" (as a key)", "key")
+    return Hop("[…]")
+
+
+def _is_namespace(owner: Any, space: dict[Any, Any]) -> bool:
+    return getattr(type(owner), "__dict__", None) is not None and _namespace(owner) is space
+
+
+def _namespace(owner: Any) -> dict[str, Any] | None:
+    try:
+        space = object.__getattribute__(owner, "__dict__")
+    except (AttributeError, TypeError):
+        return None
+    return space if isinstance(space, dict) else None
+
+
+def _attribute_hop(owner: Any, key: str) -> Hop:
+    if isinstance(owner, torch.nn.Module) and key in ("_modules", "_parameters", "_buffers"):
+        return Hop("")
+    if isinstance(key, str) and key.endswith(_HOOK_TABLES):
+        return Hop(f".{key}", "hook")
+    if isinstance(owner, torch.autograd.function.BackwardCFunction):
+        return Hop(f".ctx.{key}", "ctx")
+    if issubclass(type(owner), queue.Queue):
+        return Hop("", "queue")
+    return Hop(f".{key}")
+
+
+def _short(key: Any) -> str:
+    if isinstance(key, (str, int, float, bool)):
+        return repr(key)[:40]
+    if isinstance(key, torch.Tensor):
+        return "tensor"
+    return f"<{type(key).__name__}>"
+
+
+def _sequence_hop(parent: Any, child: Any) -> Hop:
+    for index, value in enumerate(parent):
+        if value is child:
+            names = getattr(type(parent), "_fields", None)
+            return Hop(f".{names[index]}" if names else f"[{index}]")
+    return _instance_hop(parent, child)
+
+
+def _function_hop(parent: types.FunctionType, child: Any) -> Hop:
+    for name, cell in zip(parent.__code__.co_freevars, parent.__closure__ or (), strict=False):
+        if cell is child:
+            return Hop(f".<closure>.{name}", "closure")
+    if child is parent.__defaults__ or child is parent.__kwdefaults__:
+        return Hop(".<default>", "default")
+    if child is parent.__dict__:
+        return Hop("")
+    return Hop("")
+
+
+def _tensor_hop(parent: torch.Tensor, child: Any) -> Hop:
+    if isinstance(child, torch.Tensor):
+        return Hop(".grad", "grad")
+    if isinstance(child, torch.autograd.function.BackwardCFunction):
+        return Hop(".grad_fn", "ctx")
+    if child is parent._backward_hooks:
+        return Hop("._backward_hooks", "hook")
+    return Hop("")
+
+
+def _exception_hop(parent: BaseException, child: Any) -> Hop:
+    for name in ("__traceback__", "__context__", "__cause__", "args"):
+        if getattr(parent, name, None) is child:
+            return Hop(f".{name}", "exception" if name != "args" else None)
+    return _instance_hop(parent, child)
+
+
+def _frame_hop(parent: Any, child: Any) -> Hop:
+    frame = parent if isinstance(parent, types.FrameType) else _frame_of(parent)
+    if frame is None:
+        return Hop("", "frame")
+    names = dict(frame.f_locals)
+    if sys.version_info < (3, 13) and frame.f_code.co_flags & 0x1:
+        frame.f_locals.clear()  # see heap.frame_locals
+    scope = frame.f_code.co_name
+    for name, value in names.items():
+        if value is child:
+            return Hop(f" → {scope}(): {name}", "frame")
+    return Hop(f" → {scope}()", "frame")
+
+
+def _frame_of(owner: Any) -> types.FrameType | None:
+    for name in ("gi_frame", "cr_frame", "ag_frame"):
+        frame = getattr(owner, name, None)
+        if isinstance(frame, types.FrameType):
+            return frame
+    return None
+
+
+def _attribute(space: Any, child: Any, via: str | None) -> Hop:
+    for name, value in space.items():
+        if value is child:
+            return Hop(f".{name}", via)
+    return Hop("", via)
+
+
+def _instance_hop(parent: Any, child: Any) -> Hop:
+    """An instance that holds a value inline (3.11+), in a slot, or out of Python's sight."""
+    space = _namespace(parent)
+    if space is child:
+        return Hop("")
+    for name, value in (space or {}).items():
+        if value is child:
+            return _attribute_hop(parent, name)
+    for cls in type(parent).__mro__:
+        for name, slot in vars(cls).items():
+            if type(slot) is types.MemberDescriptorType:
+                try:
+                    if slot.__get__(parent) is child:
+                        return Hop(f".{name}")
+                except AttributeError:
+                    continue
+    return Hop(f".<{type(parent).__name__}>")
+
+
+def capacity(container: Any) -> int | None:
+    """The greatest number of items that a container can have, where its type says so."""
+    cls = type(container)
+    if issubclass(cls, deque):
+        return container.maxlen
+    if cls is _LRU:
+        size: int | None = container.cache_parameters()["maxsize"]
+        return size
+    if issubclass(cls, queue.Queue):
+        return container.maxsize or None
+    return None
+
+
+def length(container: Any) -> int | None:
+    """The number of items, for the standard containers only: a user's `__len__` is not called."""
+    if type(container) is _LRU:
+        return int(container.cache_info().currsize)
+    if isinstance(container, Sized) and issubclass(type(container), (list, tuple, dict, set, frozenset, deque)):
+        return len(container) if type(container).__len__ in _LENGTHS else None
+    return None
+
+
+_LENGTHS = {cls.__len__ for cls in (list, tuple, dict, set, frozenset, deque)}

@@ -1,0 +1,193 @@
+"""Watches what each optimizer steps on: gradients left over, none at all, parameters that nobody steps."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+
+import torch
+from torch.optim.optimizer import Optimizer
+
+from torchvet.probes import frames
+from torchvet.probes.known import KnownMemory
+from torchvet.recording.records import Place
+from torchvet.recording.training_records import OptimizerUse, SparseGradient, UnownedParameters
+
+_ALWAYS_CHECKED = 8
+_WITNESSES = 3
+"""Parameters of an optimizer whose gradients are looked at; the smallest that have one."""
+_SMALL = 1 << 16
+
+
+@dataclass
+class _State:
+    number: int
+    ref: weakref.ref[Optimizer]
+    made_at: Place | None
+    stepped_at: Place | None = None
+    steps: int = 0
+    checked: int = 0
+    uncleared: int = 0
+    starved: int = 0
+    backwards: int = 0
+    fresh_start: bool = False
+    watched: bool = False
+    had_gradient: bool = False
+    never: set[int] = field(default_factory=set)
+    parameters: int = 0
+
+
+class OptimizerProbe:
+    """One for the session; optimizers are held weakly."""
+
+    def __init__(self, known: KnownMemory) -> None:
+        self._known = known
+        self._states: dict[int, _State] = {}
+        self._unowned: dict[int, tuple[int, int]] = {}
+        self._unowned_steps = 0
+
+    def made(self, optimizer: Optimizer) -> None:
+        """An optimizer was constructed."""
+        self._state(optimizer, frames.user_place(3))
+
+    def _state(self, optimizer: Optimizer, place: Place | None = None) -> _State:
+        state = self._states.get(id(optimizer))
+        if state is None or state.ref() is not optimizer:
+            state = _State(len(self._states), weakref.ref(optimizer), place)
+            parameters = [p for g in optimizer.param_groups for p in g["params"]]
+            state.parameters = len(parameters)
+            state.never = {id(p) for p in parameters if p.requires_grad}
+            self._states[id(optimizer)] = state
+        self._known.add_optimizer(optimizer)
+        return state
+
+    def backward_starts(self, watching: bool) -> None:
+        """Before gradients flow: which optimizers start from cleared gradients?"""
+        for state in self._states.values():
+            state.backwards += 1
+            if state.fresh_start or not (watching or state.steps < _ALWAYS_CHECKED):
+                continue
+            optimizer = state.ref()
+            if optimizer is not None:
+                state.watched = True
+                state.fresh_start = _cleared(optimizer)
+
+    def starts(self, optimizer: Optimizer) -> None:
+        """Before a step: is there any gradient to step on?"""
+        state = self._state(optimizer)
+        if state.stepped_at is None:
+            state.stepped_at = frames.user_place(3)
+        if state.steps < _ALWAYS_CHECKED or state.watched:
+            state.had_gradient = _note_gradients(optimizer, state)
+
+    def ended(self, optimizer: Optimizer) -> None:
+        """After a step: closures (LBFGS) run their backward inside it, so judge here."""
+        state = self._state(optimizer)
+        state.steps += 1
+        if not state.had_gradient and state.backwards and state.steps <= _ALWAYS_CHECKED:
+            state.had_gradient = _note_gradients(optimizer, state)
+        if state.steps > 1 and state.watched and state.backwards:
+            state.checked += 1
+            state.uncleared += not state.fresh_start
+        elif state.steps <= _ALWAYS_CHECKED and not state.had_gradient:
+            state.starved += 1
+        state.backwards = 0
+        state.watched = state.fresh_start = state.had_gradient = False
+
+    def look_for_unowned(self) -> None:
+        """At a boundary of a watched step: parameters with a gradient that no optimizer has and nobody changes."""
+        owned = self._known.owned()
+        self._unowned_steps += 1
+        for parameter in self._known.parameters():
+            key = id(parameter)
+            if key in owned or not parameter.requires_grad or not parameter.is_leaf or parameter.grad is None:
+                self._unowned.pop(key, None)
+                continue
+            version, times = self._unowned.get(key, (parameter._version, 0))
+            if version != parameter._version:
+                self._unowned.pop(key, None)
+            else:
+                self._unowned[key] = (version, times + 1)
+
+    def sparse_gradients(self, tick: int) -> list[SparseGradient]:
+        """Entries and bytes of every sparse gradient there is."""
+        names = self._known.parameter_names()
+        found = []
+        for parameter in self._known.parameters():
+            gradient = parameter.grad if parameter.is_leaf else None
+            if gradient is not None and gradient.layout is torch.sparse_coo:
+                size = sum(x.untyped_storage().nbytes() for x in (gradient._indices(), gradient._values()))
+                name = names.get(id(parameter), "parameter")
+                found.append(SparseGradient(tick=tick, name=name, entries=gradient._nnz(), bytes=size))
+        return found
+
+    def records(self) -> list[OptimizerUse | UnownedParameters]:
+        """The running totals."""
+        names = self._known.parameter_names()
+        found: list[OptimizerUse | UnownedParameters] = []
+        for state in self._states.values():
+            if state.steps:
+                found.append(self._use(state, names))
+        found.extend(self._unowned_records())
+        return found
+
+    def _use(self, state: _State, names: dict[int, str]) -> OptimizerUse:
+        optimizer = state.ref()
+        if optimizer is not None:
+            # Whoever has optimizer state has been stepped with a gradient, whether or not we watched.
+            state.never -= {id(p) for p in optimizer.state if optimizer.state[p]}
+        missing = [names.get(key, "a parameter") for key in state.never]
+        return OptimizerUse(
+            id=state.number, name=type(optimizer).__name__ if optimizer is not None else "optimizer",
+            place=state.made_at, step_place=state.stepped_at, steps=state.steps, checked=state.checked,
+            uncleared=state.uncleared, starved=state.starved, parameters=state.parameters,
+            without_gradient=sorted(missing)[:8], without_gradient_count=len(missing),
+        )  # fmt: skip
+
+    def _unowned_records(self) -> list[UnownedParameters]:
+        owned = self._known.owned()
+        found = []
+        place = next((s.made_at for s in self._states.values() if s.made_at), None)
+        for root in self._known.live_roots():
+            lost = [
+                (name, p) for name, p in root.named_parameters()
+                if self._unowned.get(id(p), (0, 0))[1] >= 2 and id(p) not in owned and root.training
+            ]  # fmt: skip
+            if lost:
+                found.append(
+                    UnownedParameters(
+                        module=type(root).__name__, names=[n for n, _ in lost][:8], count=len(lost),
+                        bytes=sum(p.numel() * p.element_size() for _, p in lost),
+                        owned=sum(id(p) in owned for p in root.parameters()), steps=self._unowned_steps, place=place,
+                    )
+                )  # fmt: skip
+        return found
+
+
+def _note_gradients(optimizer: Optimizer, state: _State) -> bool:
+    found = False
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                found = True
+                state.never.discard(id(parameter))
+    return found
+
+
+def _cleared(optimizer: Optimizer) -> bool:
+    """Whether the gradients of an optimizer's parameters are gone or zero; looks at a few small ones."""
+    having = [p for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
+    if not having:
+        return True
+    having.sort(key=lambda p: p.numel())
+    witnesses = having[:_WITNESSES] + [p for p in having[-1:] if p.numel() <= _SMALL]
+    return all(_is_zero(p.grad) for p in witnesses)
+
+
+def _is_zero(gradient: torch.Tensor | None) -> bool:
+    if gradient is None:
+        return True
+    with torch.no_grad():
+        values = gradient.detach()
+        values = values._values() if values.layout is torch.sparse_coo else values
+        return values.numel() == 0 or not bool(values.count_nonzero().item())

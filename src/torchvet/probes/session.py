@@ -1,0 +1,200 @@
+"""Runs the probes over one program: hears of events, decides when to look, writes records.
+
+Nothing of the program's is kept alive, no random number is drawn, and whatever goes wrong in here is recorded as
+unchecked instead of reaching the program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from torchvet.recording.records import Program, Step, StepKind
+from torchvet.recording.training_records import Outcome, Overhead, Unchecked
+from torchvet.recording.writer import RecordingWriter
+
+if TYPE_CHECKING:
+    from torchvet.probes.observer import Observer
+
+
+class Options(msgspec.Struct, kw_only=True):
+    """What the launcher tells the session. `memory_limit` is bytes; None means the device's or the machine's."""
+
+    directory: str
+    path: str
+    argv: list[str]
+    user_root: str
+    steps: int | None = None
+    memory_limit: int | None = None
+
+
+class StepsReached(SystemExit):
+    """Raised inside the program at a step boundary once the wanted number of steps has passed."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__(0)
+        self.steps = steps
+
+
+_PLAIN_STEPS = 1000
+"""Steps that get a line each; later ones share lines, so that a recording of a long run stays small."""
+
+
+class StepLog:
+    """Writes step records: one a step at first, then one for ever more steps."""
+
+    def __init__(self, writer: RecordingWriter, started: float) -> None:
+        self._writer = writer
+        self._started = started
+        self._count = 0
+        self.phases: dict[str, float] = {}
+        self._last = started
+
+    def add(self, phase: str, seconds: float) -> None:
+        """Account for seconds of a phase."""
+        self.phases[phase] = self.phases.get(phase, 0.0) + seconds
+
+    def boundary(self, n: int, kind: StepKind, memory: tuple[int, int] | None) -> None:
+        """A step ended."""
+        self._count += 1
+        now = time.perf_counter()
+        share = max(1, 10 ** (len(str(n)) - len(str(_PLAIN_STEPS))) * 10) if n >= _PLAIN_STEPS else 1
+        if n % share:
+            return
+        phases = {k: round(v, 7) for k, v in self.phases.items()}
+        phases["other"] = round(max(0.0, now - self._last - sum(phases.values())), 7)
+        allocated, reserved = memory or (None, None)
+        self._writer.write(
+            Step(
+                n=n, kind=kind, t=round(now - self._started, 6), count=self._count, phases=phases,
+                allocated=allocated, reserved=reserved,
+            )
+        )  # fmt: skip
+        self._count = 0
+        self.phases = {}
+        self._last = now
+
+
+class Session:
+    """One observed program. `start()` waits for torch to be imported; `finish()` takes the last look."""
+
+    def __init__(self, options: Options, writer: RecordingWriter) -> None:
+        self.options = options
+        self.writer = writer
+        self.started = time.perf_counter()
+        self.active = False
+        self.observer: Observer | None = None
+        self._pid = os.getpid()
+        self._finished = False
+        self._lock = threading.RLock()
+        self._failures: set[tuple[str, str]] = set()
+
+    def start(self) -> None:
+        """Wait for torch. Imports nothing itself."""
+        from torchvet.probes.import_hook import when_imported
+
+        when_imported("torch", self._torch_is_here)
+
+    def _torch_is_here(self, _: ModuleType) -> None:
+        with self.guarded("the probes could not be installed"):
+            from torchvet.probes.observer import Observer
+
+            self.observer = Observer(self)
+            self.observer.install()
+            self.active = True
+            os.register_at_fork(after_in_child=self._in_child)
+
+    def _in_child(self) -> None:
+        """A forked child is not observed: it would write as if it were this process."""
+        self.active = False
+        self._finished = True
+        if self.observer is not None:
+            with contextlib.suppress(Exception):
+                self.observer.release()
+
+    @contextlib.contextmanager
+    def guarded(self, what: str) -> Iterator[None]:
+        """Keep a probe's own failure away from the program; the report says what was not checked for it."""
+        try:
+            yield
+        except StepsReached:
+            raise
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            if os.environ.get("TORCHVET_DEBUG"):
+                raise
+            if (what, reason) not in self._failures and len(self._failures) < 20:
+                self._failures.add((what, reason))
+                self.writer.write(Unchecked(check=what, reason=reason[:500]))
+
+    def finish(self, how: str, status: int, error: BaseException | None) -> None:
+        """Take the last look while the frames in `error`'s traceback are alive, and say how it ended. Idempotent."""
+        with self._lock:
+            if self._finished or os.getpid() != self._pid:
+                return
+            self._finished = True
+        self.active = False
+        observer = self.observer
+        if observer is not None:
+            with self.guarded("the last look failed"):
+                observer.finish(how, error)
+        elapsed = time.perf_counter() - self.started
+        with self.guarded("the outcome could not be described"):
+            self._write_outcome(how, status, error, elapsed)
+
+    def _write_outcome(self, how: Any, status: int, error: BaseException | None, elapsed: float) -> None:
+        observer = self.observer
+        if observer is None:
+            self.writer.write(self.program())
+        seconds, sampled, slowdown = observer.costs() if observer is not None else ({}, 0, 0.0)
+        self.writer.write(Overhead(elapsed=elapsed, seconds=seconds, sampled_steps=sampled, slowdown=slowdown))
+        text = None
+        places = []
+        if error is not None and how != "steps-reached":
+            text = f"{type(error).__name__}: {error}"[:2000]
+            places = _places(error)
+        ticks = observer.clock.n if observer is not None else 0
+        self.writer.write(
+            Outcome(
+                how=how, status=status, ticks=ticks, seconds=elapsed, error=text,
+                place=places[-1] if places else None, stack=places[-12:],
+            )
+        )  # fmt: skip
+
+    def program(self, torch: str = "", device: str = "none") -> Program:
+        """What runs here, and the memory limit in force."""
+        from torchvet.probes import host
+
+        limit, source = host.memory_limit()
+        if self.options.memory_limit is not None:
+            limit, source = self.options.memory_limit, "--memory-limit"
+        rank, world = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
+        return Program(
+            argv=self.options.argv, path=self.options.path, cwd=os.getcwd(), python=sys.version.split()[0],
+            torch=torch, device=device, started=time.time(), pid=self._pid, memory_limit=limit,
+            rank=int(rank) if rank.isdigit() else None, world_size=int(world) if world.isdigit() else None,
+            memory_limit_source=source, user_roots=[self.options.user_root],
+        )  # fmt: skip
+
+
+def _places(error: BaseException) -> list[Any]:
+    from torchvet.probes import frames
+    from torchvet.recording.records import Place
+
+    found = []
+    traceback = error.__traceback__
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if frames.owner(code.co_filename) in (frames.USER, frames.INSTALLED):
+            name = getattr(code, "co_qualname", code.co_name)
+            found.append(Place(code.co_filename, traceback.tb_lineno, name))
+        traceback = traceback.tb_next
+    return found

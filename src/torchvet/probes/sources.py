@@ -1,0 +1,37 @@
+"""Keeps the text of the user's source files in the recording, so that a report can quote them anywhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from torchvet.probes import frames
+from torchvet.recording.records import Source
+
+_LARGEST = 400_000
+_MOST = 120
+
+
+class SourceKeeper:
+    """Writes each loaded user module's text once."""
+
+    def __init__(self, write: Callable[[Source], None]) -> None:
+        self._write = write
+        self._kept: set[str] = set()
+
+    def keep(self) -> None:
+        """Write the files that are new."""
+        for module in list(sys.modules.values()):
+            file = getattr(module, "__file__", None)
+            if not isinstance(file, str) or file in self._kept or not file.endswith(".py"):
+                continue
+            if frames.owner(file) != frames.USER or len(self._kept) >= _MOST:
+                continue
+            self._kept.add(file)
+            try:
+                raw = Path(file).read_bytes()
+            except OSError:
+                continue
+            if len(raw) <= _LARGEST:
+                self._write(Source(path=file, text=raw.decode("utf-8", "replace")))

@@ -1,0 +1,205 @@
+"""Listens to torch: optimizer steps, backward calls, loader batches, module calls, and little else.
+
+Everything here passes the program's calls through unchanged and is taken out again by `remove()`. Installed for the
+whole run are only taps of about a microsecond a call; module hooks that fire on every submodule are on while
+steps are still being discovered and during sampled windows.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import FrameType
+from typing import Any, Protocol
+
+import torch
+from torch.nn.modules import module as nn_module
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils.data import dataloader
+
+from torchvet.probes import frames
+
+Batch = Any
+
+
+class Listener(Protocol):
+    """Who is told. Each method is called on the thread where the event happens."""
+
+    @property
+    def active(self) -> bool: ...
+
+    def optimizer_made(self, optimizer: Optimizer) -> None: ...
+    def optimizer_starts(self, optimizer: Optimizer) -> None: ...
+    def optimizer_ended(self, optimizer: Optimizer) -> None: ...
+    def backward_starts(self, tensors: Any, retain_graph: bool, create_graph: bool, is_grad: bool) -> None: ...
+    def backward_ended(self, seconds: float, is_grad: bool) -> None: ...
+    def batch_asked(self, iterator: Any, caller: FrameType) -> None: ...
+    def batch_got(self, iterator: Any, batch: Batch, seconds: float) -> None: ...
+    def forward_starts(self, module: torch.nn.Module, depth: int) -> None: ...
+    def forward_ended(self, module: torch.nn.Module, output: Any, depth: int) -> None: ...
+    def mode_changed(self, module: torch.nn.Module, training: bool) -> None: ...
+
+
+class Taps:
+    """All taps of one session."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._undo = ExitStack()
+        self._modules: ExitStack | None = None
+        self._depth = 0
+
+    def install(self) -> None:
+        """Put the permanent taps in."""
+        listener = self._listener
+        for register, method in (
+            (register_optimizer_step_pre_hook, listener.optimizer_starts),
+            (register_optimizer_step_post_hook, listener.optimizer_ended),
+        ):
+            handle = register(_hook(listener, method))
+            self._undo.callback(handle.remove)
+        self._replace(torch.autograd, "backward", _tap_backward(listener, torch.autograd.backward))
+        self._replace(torch.autograd, "grad", _tap_grad(listener, torch.autograd.grad))
+        iterator = dataloader._BaseDataLoaderIter
+        self._replace(iterator, "__next__", _tap_next(listener, iterator.__next__))
+        self._replace(Optimizer, "__init__", _tap_init(listener, Optimizer.__init__))
+        self._replace(torch.nn.Module, "train", _tap_train(listener, torch.nn.Module.train))
+
+    def watch_modules(self) -> None:
+        """Hook every module call. Not while torch.compile is in use: its guards would see the hooks."""
+        if self._modules is not None or (compiled_anything()):
+            return
+        self._depth = 0
+        stack = self._modules = ExitStack()
+        stack.callback(nn_module.register_module_forward_pre_hook(self._before).remove)
+        stack.callback(nn_module.register_module_forward_hook(self._after, always_call=True).remove)
+
+    def unwatch_modules(self) -> None:
+        """Take the module hooks out again."""
+        if self._modules is not None:
+            self._modules.close()
+            self._modules = None
+
+    @property
+    def watching_modules(self) -> bool:
+        """Whether module calls are being reported."""
+        return self._modules is not None
+
+    def remove(self) -> None:
+        """Leave torch as it was."""
+        self.unwatch_modules()
+        self._undo.close()
+
+    def _replace(self, owner: Any, name: str, value: Any) -> None:
+        original = owner.__dict__[name]
+        setattr(owner, name, value)
+        self._undo.callback(_restore, owner, name, value, original)
+
+    def _before(self, module: torch.nn.Module, _: Any) -> None:
+        if self._listener.active:
+            self._listener.forward_starts(module, self._depth)
+        self._depth += 1
+
+    def _after(self, module: torch.nn.Module, _: Any, output: Any) -> None:
+        self._depth = max(0, self._depth - 1)
+        if self._listener.active:
+            self._listener.forward_ended(module, output, self._depth)
+
+
+def compiled_anything() -> bool:
+    """Whether torch.compile has compiled a frame in this process. (The optimizers import dynamo in any case.)"""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return dynamo is not None and bool(dynamo.counters["frames"])
+
+
+def _restore(owner: Any, name: str, ours: Any, original: Any) -> None:
+    # Somebody may have patched on top of us: taking ours out would take theirs out too.
+    if owner.__dict__.get(name) is ours:
+        setattr(owner, name, original)
+
+
+def _hook(listener: Listener, method: Callable[[Optimizer], None]) -> Callable[..., None]:
+    def call(optimizer: Optimizer, *_: Any) -> None:
+        if listener.active:
+            method(optimizer)
+
+    return call
+
+
+def _tap_backward(listener: Listener, original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def backward(
+        tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
+        *args: Any, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        if not listener.active:
+            return original(tensors, grad_tensors, retain_graph, create_graph, *args, **kwargs)
+        listener.backward_starts(tensors, bool(retain_graph), create_graph, False)
+        start = time.perf_counter()
+        original(tensors, grad_tensors, retain_graph, create_graph, *args, **kwargs)
+        listener.backward_ended(time.perf_counter() - start, False)
+        return None
+
+    return backward
+
+
+def _tap_grad(listener: Listener, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def grad(
+        outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool | None = None,
+        create_graph: bool = False, *args: Any, **kwargs: Any,
+    ) -> Any:  # fmt: skip
+        if not listener.active:
+            return original(outputs, inputs, grad_outputs, retain_graph, create_graph, *args, **kwargs)
+        listener.backward_starts(outputs, bool(retain_graph), create_graph, True)
+        start = time.perf_counter()
+        result = original(outputs, inputs, grad_outputs, retain_graph, create_graph, *args, **kwargs)
+        listener.backward_ended(time.perf_counter() - start, True)
+        return result
+
+    return grad
+
+
+def _tap_next(listener: Listener, original: Callable[[Any], Batch]) -> Callable[[Any], Batch]:
+    @functools.wraps(original)
+    def __next__(self: Any) -> Batch:
+        if not listener.active:
+            return original(self)
+        listener.batch_asked(self, sys._getframe(1))
+        start = time.perf_counter()
+        batch = original(self)
+        listener.batch_got(self, batch, time.perf_counter() - start)
+        return batch
+
+    return __next__
+
+
+def _tap_init(listener: Listener, original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def __init__(self: Optimizer, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if listener.active:
+            listener.optimizer_made(self)
+
+    return __init__
+
+
+def _tap_train(listener: Listener, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def train(self: torch.nn.Module, mode: bool = True) -> Any:
+        result = original(self, mode)
+        # Recursion into children comes through here too: only the call from outside counts.
+        if listener.active and sys._getframe(1).f_code is not original.__code__ and self.training is not None:
+            caller = sys._getframe(1)
+            if frames.owner(caller.f_code.co_filename) != frames.TORCH or caller.f_code.co_name == "eval":
+                listener.mode_changed(self, mode)
+        return result
+
+    return train

@@ -1,0 +1,20 @@
+"""What a renderer is: two attributes and one method."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Protocol
+
+from torchvet.finding import Report
+
+
+class Renderer(Protocol):
+    """Turns a report into text. Pure: the same report gives the same text, whatever ran before."""
+
+    format: ClassVar[str]
+    """The name that `--format` takes."""
+    extensions: ClassVar[tuple[str, ...]]
+    """The file extensions that `-o` takes, lower case, with the dot; the first is the usual one."""
+
+    def render(self, report: Report, color: bool = False, width: int = 100) -> str:
+        """The whole text, ending in a newline. `width` is in terminal columns; formats without lines ignore it."""
+        ...

@@ -1,0 +1,32 @@
+"""JSON: the contract itself, for programs. Its schema is docs/report.schema.json."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from torchvet.finding import Report
+from torchvet.renderers.wording import encodable
+
+
+class JsonRenderer:
+    """The report as indented JSON, `schema` and `version` first; what is unknown is null, never left out."""
+
+    format: ClassVar[str] = "json"
+    extensions: ClassVar[tuple[str, ...]] = (".json",)
+
+    def render(self, report: Report, color: bool = False, width: int = 100) -> str:
+        """The report as JSON text, two spaces an indent. `color` and `width` change nothing."""
+        tree = msgspec.to_builtins(report)
+        ordered = {"schema": tree.pop("schema"), "version": tree.pop("version"), **tree}
+        return msgspec.json.format(msgspec.json.encode(_clean(ordered)), indent=2).decode() + "\n"
+
+
+def _clean(value: Any) -> Any:
+    """The same tree with every string encodable: a file name of undecodable bytes must not cost the report."""
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, dict):
+        return {_clean(k): _clean(v) for k, v in value.items()}
+    return [_clean(v) for v in value] if isinstance(value, (list, tuple)) else value

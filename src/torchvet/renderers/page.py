@@ -1,0 +1,99 @@
+"""A page of terminal text: styled lines that are wrapped, indented and kept within a number of lines.
+
+Foreign strings go in as plain text: rich's markup is never parsed, so brackets in a name stay brackets.
+"""
+
+from __future__ import annotations
+
+import io
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text
+
+from torchvet.renderers.wording import printable
+
+NARROWEST = 40
+LABEL = 15
+"""Columns that the labels of `labelled` take, their indent and the space after them included."""
+MORE = " ..."
+
+
+class Page:
+    """Lines of text, at most `width` columns each, added from top to bottom."""
+
+    def __init__(self, width: int) -> None:
+        self.width = max(NARROWEST, width)
+        self.lines: list[Text] = []
+        self._console = _console(self.width, color=False)
+
+    def blank(self) -> None:
+        """An empty line, never two in a row nor one at the top."""
+        if self.lines and self.lines[-1].plain:
+            self.lines.append(Text())
+
+    def heading(self, text: str) -> None:
+        """A section's title after an empty line."""
+        self.blank()
+        self.verbatim(text, "bold")
+
+    def verbatim(self, text: str, style: str = "", indent: int = 0) -> None:
+        """One line that is not wrapped, to be copied as it is; longer than the page if it must."""
+        self.lines.append(Text(" " * indent + printable(text), style=style))
+
+    def styled(self, line: Text) -> None:
+        """One line that the caller made and fitted to the page."""
+        self.lines.append(line)
+
+    def paragraph(self, text: str, style: str = "", indent: int = 0, hang: int = 0, most: int | None = None) -> None:
+        """Wrapped text; lines after the first are indented by `hang` more. Past `most` lines it ends in an ellipsis."""
+        self._add(Text(" " * indent), text, style, indent + hang, most)
+
+    def labelled(self, label: str, text: str, most: int | None = None) -> None:
+        """A label in the left column and wrapped text beside it."""
+        self._add(Text("  " + padded(label, LABEL - 3) + " ", style="dim"), text, "", LABEL, most)
+
+    def _add(self, lead: Text, text: str, style: str, indent: int, most: int | None) -> None:
+        room = self.width - max(indent, lead.cell_len)
+        # Wrapped before it is styled: rich joins and pads spans at line ends otherwise.
+        wrapped = [t.plain.rstrip() for t in Text(printable(text)).wrap(self._console, room, overflow="fold")]
+        if most is not None and len(wrapped) > most:
+            wrapped = [*wrapped[: most - 1], crop(wrapped[most - 1] + MORE, room)]
+        for number, line in enumerate(wrapped):
+            body = Text(line, style=style)
+            body.highlight_regex(r"`[^`]+`", "bold")
+            start = lead if number == 0 else Text(" " * indent)
+            self.lines.append(Text.assemble(start, body))
+
+    def text(self, color: bool) -> str:
+        """The page as one string, with ANSI colours or without; a newline at the end."""
+        console = _console(self.width, color)
+        while self.lines and not self.lines[-1].plain:
+            self.lines.pop()
+        for line in self.lines:
+            line.rstrip()
+            console.print(line, soft_wrap=True)
+        return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def crop(text: str, room: int) -> str:
+    """The text, cut to `room` columns with an ellipsis where it is wider."""
+    if cell_len(text) <= room:
+        return text
+    text = text.removesuffix(MORE)
+    while text and cell_len(text) + len(MORE) > room:
+        text = text[:-1]
+    return text.rstrip() + MORE
+
+
+def padded(text: str, room: int) -> str:
+    """The text made exactly `room` columns wide, wide characters counted as terminals do."""
+    return set_cell_size(crop(printable(text), room), room)
+
+
+def _console(width: int, color: bool) -> Console:
+    # The environment is left out: whether to colour is the caller's decision, not NO_COLOR's or a terminal's.
+    return Console(
+        file=io.StringIO(), width=width, force_terminal=color, color_system="standard" if color else None,
+        no_color=False, markup=False, emoji=False, highlight=False, legacy_windows=False, _environ={},
+    )  # fmt: skip

@@ -1,0 +1,70 @@
+"""Text for a terminal: the verdict first, then the findings, the facts, what was not checked, and what to type next."""
+
+from __future__ import annotations
+
+import shlex
+from typing import ClassVar
+
+from torchvet.finding import Report
+from torchvet.renderers.page import Page
+from torchvet.renderers.text_facts import add_facts
+from torchvet.renderers.text_finding import add_finding, add_note, shown_path
+from torchvet.renderers.verdict import notes, serious, verdict
+
+IN_FULL = 5
+"""Findings shown whole; the others get two lines each, so that the first screen stays near."""
+BRIEF, UNCHECKED, CODES = 12, 8, 3
+
+
+class TextRenderer:
+    """The report for a person at a terminal, coloured on request, `width` columns wide."""
+
+    format: ClassVar[str] = "text"
+    extensions: ClassVar[tuple[str, ...]] = (".txt",)
+
+    def render(self, report: Report, color: bool = False, width: int = 100) -> str:
+        """The report as text. Paths below the working directory are shown relative to it."""
+        page = Page(width)
+        page.paragraph(verdict(report), "bold", most=3)
+        sources = report.facts.get("sources") or {}
+        found = serious(report)
+        for finding in found[:IN_FULL]:
+            add_finding(page, finding, sources)
+        _add_notes(page, report)
+        add_facts(page, report)
+        _add_not_checked(page, report)
+        _add_next(page, report)
+        return page.text(color)
+
+
+def _add_notes(page: Page, report: Report) -> None:
+    brief = serious(report)[IN_FULL:] + notes(report)
+    if not brief:
+        return
+    page.heading("Also")
+    for finding in brief[:BRIEF]:
+        add_note(page, finding)
+    if len(brief) > BRIEF:
+        page.paragraph(f"and {len(brief) - BRIEF} more; JSON has all of them", indent=2)
+
+
+def _add_not_checked(page: Page, report: Report) -> None:
+    if not report.not_checked:
+        return
+    page.heading("Not checked")
+    for item in report.not_checked[:UNCHECKED]:
+        page.paragraph(f"{item.check}: {item.reason}", indent=2, hang=2, most=2)
+    if len(report.not_checked) > UNCHECKED:
+        page.paragraph(f"and {len(report.not_checked) - UNCHECKED} more; JSON has all of them", indent=2)
+
+
+def _add_next(page: Page, report: Report) -> None:
+    codes = list(dict.fromkeys(f.code for f in serious(report) + notes(report)))[:CODES]
+    commands = [f"torchvet explain {code}" for code in codes]
+    if recording := report.facts.get("recording"):
+        commands.append(f"torchvet report {shlex.quote(shown_path(str(recording)))} -o report.json")
+    if not commands:
+        return
+    page.heading("Next")
+    for command in commands:
+        page.verbatim(command, indent=2)

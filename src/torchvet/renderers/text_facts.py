@@ -1,0 +1,122 @@
+"""The facts of a report as text: how far it ran, the peak by category, the time by phase, torchvet's own cost."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from rich.cells import cell_len
+
+from torchvet.finding import Report
+from torchvet.renderers.page import LABEL, Page, padded
+from torchvet.renderers.wording import count, limit, percent, printable, seconds, size
+
+CATEGORIES, PROBES = 8, 5
+AMOUNTS = 20
+"""Columns that the size and the share of a category take."""
+
+
+def add_facts(page: Page, report: Report) -> None:
+    """The section on what was seen; every fact is optional, and what is missing is left out."""
+    seen = Page(page.width)
+    _add_lines(seen, report, report.facts)
+    if seen.lines:
+        page.heading("What was seen")
+        page.lines.extend(seen.lines)
+
+
+def _add_lines(page: Page, report: Report, facts: dict[str, Any]) -> None:
+    _line(page, "program", shlex.join(map(str, report.subject.get("argv") or [])))
+    _line(page, "steps", _steps(facts))
+    _line(page, "time", _phases(facts.get("phases") or {}))
+    _add_peak(page, facts.get("peak") or {})
+    _line(page, "growth", _growth(facts.get("growth") or {}))
+    _line(page, "host", _host(facts.get("host") or {}))
+    _line(page, "limit", _limit(facts.get("memory_limit") or {}))
+    _line(page, "ended", _outcome(facts.get("outcome") or {}))
+    _line(page, "with", _versions(facts))
+    _line(page, "own cost", _overhead(report.overhead))
+
+
+def _line(page: Page, label: str, text: str) -> None:
+    if text:
+        page.labelled(label, text, 3)
+
+
+def _steps(facts: dict[str, Any]) -> str:
+    steps, duration = facts.get("steps"), facts.get("seconds")
+    if steps is None:
+        return ""
+    kinds = {k: n for k, n in (facts.get("step_kinds") or {}).items() if n}
+    if len(kinds) == 1:
+        text = count(steps, f"{next(iter(kinds))} step")
+    else:
+        text = count(steps, "step") + (f" ({', '.join(f'{count(n)} {k}' for k, n in kinds.items())})" if kinds else "")
+    if duration is None:
+        return text
+    return f"{text} in {seconds(duration)}" + (f", {seconds(duration / steps)} each" if steps else "")
+
+
+def _phases(phases: dict[str, float]) -> str:
+    shares = sorted(((share, name) for name, share in phases.items() if share > 0), reverse=True)
+    return ", ".join(f"{name} {percent(share)}" for share, name in shares)
+
+
+def _add_peak(page: Page, peak: dict[str, Any]) -> None:
+    total = peak.get("bytes")
+    if not total:
+        return
+    _line(page, "peak", size(total))
+    categories = sorted((peak.get("categories") or {}).items(), key=lambda c: -c[1])
+    shown = [(name, held) for name, held in categories if held][:CATEGORIES]
+    widest = min(max((cell_len(printable(name)) for name, _ in shown), default=0), page.width - LABEL - AMOUNTS)
+    for name, held in shown:
+        row = f"{padded(name, widest)}  {size(held):>11}  {percent(held / total):>5}"
+        page.verbatim(row, indent=LABEL)
+
+
+def _growth(growth: dict[str, Any]) -> str:
+    rate = growth.get("bytes_per_step")
+    if rate is None:
+        return ""
+    if rate <= 0:
+        return "none: what a step allocates is freed again"
+    share, rest = growth.get("explained_share"), growth.get("unexplained_bytes_per_step")
+    text = f"{size(rate)} per step"
+    if share is not None:
+        text += f", {percent(share)} of it explained"
+    return text + (f"; {size(rest)} per step has no name" if rest and rest >= 1 else "")
+
+
+def _host(host: dict[str, Any]) -> str:
+    parts = [("resident set", host.get("resident_per_step")), ("heap", host.get("heap_per_step"))]
+    return ", ".join(f"{name} {'+' if n > 0 else ''}{size(n)} per step" for name, n in parts if n is not None)
+
+
+def _limit(allowed: dict[str, Any]) -> str:
+    if not allowed.get("bytes"):
+        return ""
+    source = f" ({allowed['source']})" if allowed.get("source") else ""
+    return f"{limit(allowed['bytes'])} of memory{source}"
+
+
+def _outcome(outcome: dict[str, Any]) -> str:
+    how = outcome.get("how")
+    if not how or (how == "finished" and not outcome.get("status")):
+        return ""
+    error = f": {outcome['error']}" if outcome.get("error") else ""
+    return f"{str(how).replace('-', ' ')}, exit status {outcome.get('status')}{error}"
+
+
+def _versions(facts: dict[str, Any]) -> str:
+    named = [("torch", facts.get("torch")), ("Python", facts.get("python")), ("on", facts.get("device"))]
+    return ", ".join(f"{name} {value}" for name, value in named if value)
+
+
+def _overhead(overhead: dict[str, Any]) -> str:
+    ratio, spent = overhead.get("ratio"), overhead.get("seconds")
+    parts = [f"{seconds(spent)} of the run"] if spent is not None else []
+    parts += [f"{ratio:.2f} times the program alone"] if ratio is not None else []
+    probes = sorted((overhead.get("by_probe") or {}).items(), key=lambda p: -p[1])[:PROBES]
+    detail = f" ({', '.join(f'{name} {seconds(took)}' for name, took in probes if took > 0)})" if probes else ""
+    return ", ".join(parts) + detail if parts else ""

@@ -1,0 +1,87 @@
+"""How amounts and foreign strings are written for people.
+
+Measured sizes are decimal, as `ls -l` counts: 1 kB = 1,000 bytes, 1 MB = 1,000 kB; one decimal from 1 kB up. Memory
+limits are binary (24.0 GiB), since that is how devices are sold. Counts have thousands separators.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+
+_DECIMAL = ("bytes", "kB", "MB", "GB", "TB", "PB")
+_BINARY = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def size(amount: float) -> str:
+    """A measured number of bytes: `4 bytes`, `1.7 kB`, `4.2 MB`."""
+    return _scaled(amount, 1000.0, _DECIMAL)
+
+
+def limit(amount: float) -> str:
+    """A memory limit in bytes, in binary units: `24.0 GiB`."""
+    return _scaled(amount, 1024.0, _BINARY)
+
+
+def _scaled(amount: float, base: float, units: tuple[str, ...]) -> str:
+    if not math.isfinite(amount):
+        return "an unknown amount"
+    power = 0
+    # Judged after rounding, so that 999,960 bytes are 1.0 MB and not 1000.0 kB.
+    while power < len(units) - 1 and abs(round(amount, 1 if power else 0)) >= base:
+        amount, power = amount / base, power + 1
+    if power == 0:
+        digits = 0 if amount == round(amount) else 1
+        return f"{amount:,.{digits}f} {'byte' if amount == 1 else 'bytes'}"
+    return f"{amount:,.1f} {units[power]}"
+
+
+def count(amount: float, noun: str = "", plural: str = "") -> str:
+    """A number with thousands separators, at most one decimal, and its noun: `1 step`, `5,700 steps`."""
+    number = f"{amount:,.0f}" if amount == round(amount) or abs(amount) >= 100 else f"{amount:,.1f}"
+    if not noun:
+        return number
+    return f"{number} {noun if number == '1' else plural or noun + 's'}"
+
+
+def percent(share: float) -> str:
+    """A share from 0 to 1 as a whole percentage; what is not nothing is never `0 %`."""
+    return "< 1 %" if 0 < share < 0.005 else f"{share * 100:.0f} %"
+
+
+def seconds(duration: float) -> str:
+    """A duration in seconds: `850 us`, `12.3 ms`, `300 ms`, `4.2 s`, `3 min 20 s`, `2 h 5 min`."""
+    if duration < 0.0009995:
+        return f"{duration * 1e6:.0f} us"
+    if duration < 0.09995:
+        return f"{duration * 1e3:.1f} ms"
+    if duration < 0.9995:
+        return f"{duration * 1e3:.0f} ms"
+    if duration < 59.95:
+        return f"{duration:.1f} s"
+    whole = round(duration)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def encodable(text: str) -> str:
+    """The text with lone surrogates (bytes of a file name that were no UTF-8) written as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def printable(text: str) -> str:
+    """A foreign string that is safe on a terminal: control and direction-changing characters become escapes.
+
+    Names of tensors, keys of dicts and messages of exceptions come from the program; none may move the cursor,
+    colour the screen or reorder the text. Newlines and tabs become spaces.
+    """
+    return "".join(_shown(c) for c in text)
+
+
+def _shown(character: str) -> str:
+    if character in "\n\r\t":
+        return " "
+    if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp"):
+        return character.encode("unicode_escape").decode()
+    return character

@@ -1,0 +1,108 @@
+"""MEM102: tensors without a graph pile up in a container, an attribute or a registry."""
+
+from __future__ import annotations
+
+from torchvet.rules.base import Rule
+
+
+class TensorsAccumulate(Rule):
+    """Tensors without a graph pile up in a container, an attribute or a registry."""
+
+    code = "MEM102"
+    name = "tensors-accumulate"
+    summary = "Tensors without a graph pile up in a container, an attribute or a registry"
+    severity = "error"
+
+    what = (
+        "Each step adds tensors to something that outlives the step (a list, a dict, a queue, an attribute, a "
+        "module-level registry, copies of the state dict), and nothing takes them out again. Detaching does not "
+        "help here: `.detach()` drops the autograd graph and keeps the storage."
+    )
+    why = (
+        "Memory grows in every step by the size of what is added, until the device or the host runs out. Code "
+        "that reads the whole collection back, for example with `torch.cat`, needs all of it a second time for a "
+        "moment."
+    )
+    when_not = (
+        "A cache that fills and then stops, a window of fixed length (`deque(maxlen=n)`), a best-so-far that is "
+        "replaced, and lists that are emptied every epoch are bounded. One scalar tensor per step is so little "
+        "that it is graded `info`."
+    )
+    proof = (
+        "torch 2.13.0, CPU. The metric in the example keeps 208,896 bytes per step, detached as they are: 512 × "
+        "100 float32 logits (204,800) and 512 int64 targets (4,096). Kept as two counters it holds 0 bytes per "
+        "step and prints the same accuracy."
+    )
+    remedy = (
+        "Reduce every step to the few numbers that are needed later (counts, sums, norms), or bound the "
+        "container: `collections.deque(maxlen=n)`, `.clear()` at the end of each epoch. What has to be kept whole "
+        "belongs on disk; `.cpu()` only moves the growth to the host."
+    )
+
+    BAD = """\
+import torch
+from torch import nn
+
+
+class Accuracy:
+    def __init__(self):
+        self.outputs = []
+        self.targets = []
+
+    def update(self, logits, target):
+        self.outputs.append(logits.detach())
+        self.targets.append(target)
+
+    def value(self):
+        return (torch.cat(self.outputs).argmax(1) == torch.cat(self.targets)).float().mean().item()
+
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 100))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+accuracy = Accuracy()
+for step in range(40):
+    features, target = torch.randn(512, 64), torch.randint(0, 100, (512,))
+    logits = model(features)
+    loss = nn.functional.cross_entropy(logits, target)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    accuracy.update(logits, target)
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f} accuracy {accuracy.value():.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+
+class Accuracy:
+    def __init__(self):
+        self.correct = 0
+        self.seen = 0
+
+    def update(self, logits, target):
+        self.correct += (logits.argmax(1) == target).sum().item()
+        self.seen += len(target)
+
+    def value(self):
+        return self.correct / self.seen
+
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 100))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+accuracy = Accuracy()
+for step in range(40):
+    features, target = torch.randn(512, 64), torch.randint(0, 100, (512,))
+    logits = model(features)
+    loss = nn.functional.cross_entropy(logits, target)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    accuracy.update(logits, target)
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f} accuracy {accuracy.value():.4f}")
+"""

@@ -1,0 +1,1 @@
+"""Python source text, as findings need it. Imports no torch."""
