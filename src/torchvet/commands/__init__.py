@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         status = -signal.SIGINT
     except BrokenPipeError:
-        _drop_stdout()
+        drop_stdout()
         status = 1
     return die_by(-status) if isinstance(status, int) and status < 0 else int(status or 0)
 
@@ -90,6 +90,6 @@ def die_by(number: int) -> int:
     return 128 + number
 
 
-def _drop_stdout() -> None:
+def drop_stdout() -> None:
     """The reader of stdout has gone: let the interpreter's last flush go nowhere instead of complaining."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torchvet.commands import drop_stdout
 from torchvet.errors import BadInput
 
 if TYPE_CHECKING:
@@ -104,8 +105,11 @@ def _check_writable(path: Path) -> None:
 def _print(text: str) -> None:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head`: the verdict stands all the same
+        drop_stdout()
 
 
 def _color() -> bool:

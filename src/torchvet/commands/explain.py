@@ -42,15 +42,24 @@ def command(code: str | None) -> int:
 
 
 def _find(code: str) -> Rule:
-    from torchvet.rules import all_rules, rule
+    from torchvet.rules import rule
 
     try:
         return rule(code)
     except KeyError:
-        known = {name: r.code for r in all_rules() for name in (r.code.lower(), r.name)}
-        close = list(dict.fromkeys(known[n] for n in difflib.get_close_matches(code.strip().lower(), known, 3, 0.5)))
-        hint = f"did you mean {' or '.join(close)}?" if close else "`torchvet explain` lists the rules"
+        close = _nearest(code.strip().lower())
+        hint = f"did you mean {', '.join(close)}?" if close else "`torchvet explain` lists the rules"
         raise BadInput(f"{code}: no such rule; {hint}") from None
+
+
+def _nearest(code: str) -> list[str]:
+    """Up to three codes that the user may have meant: those that start so, else those that look alike."""
+    from torchvet.rules import all_rules
+
+    names = {name: r.code for r in all_rules() for name in (r.code.lower(), r.name)}
+    starting = [names[n] for n in names if code and n.startswith(code)]
+    alike = [names[n] for n in difflib.get_close_matches(code, names, 3, 0.5)]
+    return list(dict.fromkeys(starting or alike))[:3]
 
 
 def _listing(rules: tuple[Rule, ...]) -> str:

@@ -111,17 +111,14 @@ def _check_module(name: str) -> None:
     """Whether a module is there, without running any of its packages. In doubt, runpy says it later."""
     path: list[str] | None = None
     parts = name.split(".")
-    if not all(p.isidentifier() for p in parts):
-        hint = f": run the file instead (`torchvet run {name}`)" if name.endswith(".py") else ""
-        raise BadInput(f"-m {name}: not a module's name{hint}")
+    if os.path.isfile(name):
+        raise BadInput(f"-m {name}: is a file, -m takes a module's name; run the file instead: torchvet run {name}")
     for depth in range(1, len(parts) + 1):
         full = ".".join(parts[:depth])
         found = _is_importable(full, [os.getcwd()]) if path is None else PathFinder.find_spec(full, path)
-        if not found:
+        if found is None:
             raise BadInput(f"-m {name}: no module named {full} in {os.getcwd()} or the installed packages")
-        if not isinstance(found, ModuleSpec) or found.submodule_search_locations is None:
-            break
-        path = list(found.submodule_search_locations)
+        path = list(found.submodule_search_locations or [])
 
 
 def _is_importable(name: str, first: list[str]) -> ModuleSpec | None:

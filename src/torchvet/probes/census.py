@@ -53,7 +53,7 @@ class CensusTaker:
                 one.claim_graphs(set(self._carriers))
             self.unreadable.update(one.unreadable)
             holdings = [self._mark(h) for h in one.tree.holdings(one.births)]
-            owners = strangers.describe(one.unreached(), one.own_objects())
+            found = strangers.describe(one.unreached(), one.own_objects())
             sites = one.site_bytes(one.unreached())
             self._sequences = one.sequences()
             self.seconds = time.perf_counter() - start
@@ -61,7 +61,7 @@ class CensusTaker:
                 tick=tick, kind=kind, seconds=self.seconds, complete=one.complete, total=one.total,
                 categories=one.categories, holdings=holdings, final=final,
                 unreached=sum(b.nbytes for b in one.unreached().values()), unreached_sites=sites,
-                unreached_owners=owners,
+                strangers=found,
             )  # fmt: skip
         finally:
             one.close()

@@ -114,14 +114,22 @@ class HoldingTree:
         value = self._walk.objects[key]
         return Holding(
             name="".join(texts), kind=_kind(root, texts, vias, value), path=[f"{root.scope}: {texts[0]}", *texts[1:]],
-            scope=root.scope, place=Place(root.path, root.line or 1, root.scope), container=type(value).__name__,
+            scope=root.scope, place=self._cached_function(key) or Place(root.path, root.line or 1, root.scope), container=type(value).__name__,
             items=len(sums.children), length=naming.length(value), capacity=self._capacity(key),
             tensors=sums.tensors, direct=sums.direct, visible=sums.visible, graph=sums.graph, ctx=sums.ctx,
-            nodes=sums.nodes, via=sorted(set(vias)), sites=self._sites(key, births), files=self._files(key),
+            nodes=sums.nodes, key_type=naming.key_type(value), via=sorted(set(vias)), sites=self._sites(key, births), files=self._files(key),
         )  # fmt: skip
 
     def _root(self, key: int) -> Root:
         return self._walk.roots[self._walk.chain(key)[0]]
+
+    def _cached_function(self, key: int) -> Place | None:
+        """Where the function is written whose lru_cache the path runs through."""
+        for one in self._walk.chain(key):
+            code = getattr(naming.cached_function(self._walk.objects[one]), "__code__", None)
+            if code is not None:
+                return Place(code.co_filename, code.co_firstlineno, getattr(code, "co_qualname", code.co_name))
+        return None
 
     def _capacity(self, key: int) -> int | None:
         """The limit of a container, or of the queue whose deque it is."""

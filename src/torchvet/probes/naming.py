@@ -69,11 +69,12 @@ def _dict_hop(parent: dict[Any, Any], child: Any, grandparent: Any) -> Hop:
     return Hop("[…]")
 
 
-def _is_namespace(owner: Any, space: dict[Any, Any]) -> bool:
-    return getattr(type(owner), "__dict__", None) is not None and _namespace(owner) is space
+def _isnamespace(owner: Any, space: dict[Any, Any]) -> bool:
+    return getattr(type(owner), "__dict__", None) is not None and namespace(owner) is space
 
 
-def _namespace(owner: Any) -> dict[str, Any] | None:
+def namespace(owner: Any) -> dict[str, Any] | None:
+    """An instance's attribute dictionary, read without running any code of its class; None where it has none."""
     try:
         space = object.__getattribute__(owner, "__dict__")
     except (AttributeError, TypeError):
@@ -168,7 +169,7 @@ def _attribute(space: Any, child: Any, via: str | None) -> Hop:
 
 def _instance_hop(parent: Any, child: Any) -> Hop:
     """An instance that holds a value inline (3.11+), in a slot, or out of Python's sight."""
-    space = _namespace(parent)
+    space = namespace(parent)
     if space is child:
         return Hop("")
     for name, value in (space or {}).items():
@@ -196,6 +197,19 @@ def capacity(container: Any) -> int | None:
     if issubclass(cls, queue.Queue):
         return container.maxsize or None
     return None
+
+
+def cached_function(value: Any) -> Any:
+    """The function behind an lru_cache wrapper, else None."""
+    return value.__wrapped__ if type(value) is _LRU else None
+
+
+def key_type(container: Any) -> str | None:
+    """The type of a dict's first key, `Tensor` for any tensor; None for anything else."""
+    if not issubclass(type(container), dict) or not container:
+        return None
+    key = next(iter(dict.keys(container)))
+    return "Tensor" if issubclass(type(key), torch.Tensor) else type(key).__name__
 
 
 def length(container: Any) -> int | None:

@@ -148,6 +148,8 @@ class OptimizerProbe:
         owned = self._known.owned()
         found = []
         place = next((s.made_at for s in self._states.values() if s.made_at), None)
+        present = {id(p) for root in self._known.live_roots() for p in root.parameters()}
+        orphans = len(owned - present)
         for root in self._known.live_roots():
             lost = [
                 (name, p) for name, p in root.named_parameters()
@@ -159,6 +161,7 @@ class OptimizerProbe:
                         module=type(root).__name__, names=[n for n, _ in lost][:8], count=len(lost),
                         bytes=sum(p.numel() * p.element_size() for _, p in lost),
                         owned=sum(id(p) in owned for p in root.parameters()), steps=self._unowned_steps, place=place,
+                        orphans=orphans,
                     )
                 )  # fmt: skip
         return found

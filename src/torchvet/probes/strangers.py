@@ -9,53 +9,45 @@ from typing import Any
 
 import torch
 
-from torchvet.probes import frames, graphs
+from torchvet.probes import frames, graphs, naming
 from torchvet.probes.ledger import Birth
-
-NATIVE = "native"
-CYCLE = "cycle:"
+from torchvet.recording.records import Stranger
 
 
-def describe(births: dict[int, Birth], own: set[int], most: int = 3) -> list[str]:
-    """For a few unreached storages: `cycle:module.Class` for each class that a garbage cycle runs through, else
-    `native`, which means that only C++ (an autograd graph that nothing names, an extension) holds it."""
+def describe(births: dict[int, Birth], own: set[int], most: int = 3) -> list[Stranger]:
+    """For a few unreached storages, who is in the garbage cycle that keeps them; else that only C++ holds them
+    (an autograd graph that nothing names, an extension)."""
     if not births:
         return []
-    tensors = [o for o in gc.get_objects() if _is_tensor(o) and _keys(o) & births.keys()]
-    found: list[str] = []
+    tensors = [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor) and _keys(o) & births.keys()]
+    found: dict[Stranger, None] = {}
     for tensor in tensors[:most]:
-        for name in _cycle_through(tensor, own | {id(tensors)}):
-            if name not in found:
-                found.append(name)
-    return found or [NATIVE]
-
-
-def _is_tensor(o: Any) -> bool:
-    return issubclass(type(o), torch.Tensor)
+        found.update(dict.fromkeys(_cycle_through(tensor, own | {id(tensors), id(found)})))
+    return list(found) or [Stranger(kind="native")]
 
 
 def _keys(tensor: torch.Tensor) -> set[int]:
     return {s._cdata for s in graphs.storages_of(tensor)}
 
 
-def _cycle_through(start: Any, own: set[int], limit: int = 60) -> list[str]:
-    """Classes and functions of the user's that hold `start` without any name leading to them."""
-    names: list[str] = []
-    seen = {id(start)}
+def _cycle_through(start: Any, own: set[int], limit: int = 80) -> list[Stranger]:
+    """Attributes of user objects, and user functions, that lie on a way back from a tensor to itself."""
+    seen: dict[int, Any] = {id(start): start}
     layer: list[Any] = [start]
+    closed = False
     while layer and len(seen) < limit:
         following: list[Any] = []
         skip = own | {id(layer), id(following), id(seen)}
         for referrer in gc.get_referrers(*layer):
-            if id(referrer) in seen or id(referrer) in skip or _is_ours(referrer):
+            if id(referrer) in seen:
+                closed = closed or referrer is not start
                 continue
-            seen.add(id(referrer))
-            following.append(referrer)
-            name = _name(referrer)
-            if name and name not in names:
-                names.append(name)
+            if id(referrer) not in skip and not _is_ours(referrer):
+                seen[id(referrer)] = referrer
+                following.append(referrer)
         layer = following
-    return names
+    found = [s for o in seen.values() for s in _in_cycle(o, seen)] if closed else []
+    return found
 
 
 def _is_ours(o: Any) -> bool:
@@ -64,14 +56,24 @@ def _is_ours(o: Any) -> bool:
     return isinstance(o, types.ModuleType)
 
 
-def _name(o: Any) -> str | None:
+def _in_cycle(o: Any, seen: dict[int, Any]) -> list[Stranger]:
     if isinstance(o, types.FunctionType):
-        return f"{CYCLE}{o.__module__}.{o.__qualname__}"
-    if isinstance(o, types.FrameType):
-        return f"{CYCLE}{o.f_code.co_name}()"
+        code = o.__code__
+        if frames.owner(code.co_filename) != frames.USER:
+            return []
+        return [Stranger(kind="cycle", owner=o.__qualname__, path=code.co_filename, line=code.co_firstlineno)]
     cls = type(o)
-    module = sys.modules.get(cls.__module__)
-    file = getattr(module, "__file__", None)
-    if cls.__module__ == "__main__" or (isinstance(file, str) and frames.owner(file) == frames.USER):
-        return f"{CYCLE}{cls.__module__}.{cls.__qualname__}"
-    return None
+    file = _file_of(cls)
+    if file is None:
+        return []
+    return [
+        Stranger(kind="cycle", owner=cls.__qualname__, attribute=name, path=file)
+        for name, value in (naming.namespace(o) or {}).items()
+        if id(value) in seen and not issubclass(type(value), torch.Tensor)
+    ]
+
+
+def _file_of(cls: type) -> str | None:
+    """The file of a class that is the user's."""
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    return file if isinstance(file, str) and frames.owner(file) == frames.USER else None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
-from typing import TypeVar, Union
+from typing import TYPE_CHECKING, TypeVar, Union
 
 import msgspec
 
@@ -11,6 +12,10 @@ from torchvet.errors import BadInput
 from torchvet.recording import records, training_records
 from torchvet.recording.records import Place, Program, Record, Source
 from torchvet.recording.writer import FORMAT, Manifest
+
+if TYPE_CHECKING:
+    from torchvet.recording.growth import GrowthSummary
+    from torchvet.source.stores import SourceIndex
 
 
 def _concrete(base: type[Record]) -> list[type[Record]]:
@@ -39,7 +44,14 @@ class RankRecording:
         """The newest record of one type, or None."""
         return next((r for r in reversed(self.lines) if type(r) is kind), None)
 
-    @property
+    @cached_property
+    def growth(self) -> GrowthSummary:
+        """What grew, by name."""
+        from torchvet.recording.growth import growth_of
+
+        return growth_of(self)
+
+    @cached_property
     def program(self) -> Program | None:
         """What ran, or None when it never started."""
         return self.last(Program)
@@ -52,6 +64,17 @@ class Recording:
         self.ranks = ranks
         self.path = path
         self.sources = {s.path: s.text for r in ranks for s in r.all(Source)}
+
+    def growth(self) -> list[tuple[RankRecording, GrowthSummary]]:
+        """What grew, rank by rank."""
+        return [(rank, rank.growth) for rank in self.ranks]
+
+    @cached_property
+    def index(self) -> SourceIndex:
+        """Answers questions about the user's source text."""
+        from torchvet.source.stores import SourceIndex
+
+        return SourceIndex(self.sources)
 
     def source_line(self, place: Place | None) -> str | None:
         """The stripped text of a line, or None where its file was not kept."""

@@ -158,8 +158,18 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     via: list[str] = []
     category: str = "other"
     sites: list[SiteBytes] = []
-    also: list[str] = []
+    key_type: str | None = None
     files: list[str] = []
+
+
+class Stranger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What keeps a storage alive that no name leads to: an attribute (or a closure) in a garbage cycle, or only C++."""
+
+    kind: Literal["cycle", "native"]
+    owner: str = ""
+    attribute: str | None = None
+    path: str | None = None
+    line: int | None = None
 
 
 class Census(Record):
@@ -178,5 +188,5 @@ class Census(Record):
     holdings: list[Holding] = []
     unreached: int = 0
     unreached_sites: list[SiteBytes] = []
-    unreached_owners: list[str] = []
+    strangers: list[Stranger] = []
     final: bool = False

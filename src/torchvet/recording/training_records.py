@@ -64,7 +64,10 @@ class OptimizerUse(Record):
 
 
 class UnownedParameters(Record):
-    """Parameters of a trained root module that got gradients, that no optimizer owns and that nobody changed."""
+    """Parameters of a trained root module that got gradients, that no optimizer owns and that nobody changed.
+
+    `orphans` counts the optimizers' parameters that no root module has any more: they were replaced.
+    """
 
     module: str
     names: list[str]
@@ -72,6 +75,7 @@ class UnownedParameters(Record):
     bytes: int
     owned: int
     steps: int
+    orphans: int = 0
     place: Place | None = None
 
 

@@ -1,0 +1,162 @@
+"""Asks the rules what a recording shows, joins what they say, and puts it in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torchvet.finding import SEVERITIES, Finding, Location, NotChecked, Report, Verdict
+from torchvet.recording import Recording
+from torchvet.recording.facts import facts_of, overhead_of
+from torchvet.recording.records import Census, Window
+from torchvet.recording.training_records import Outcome, Unchecked
+from torchvet.rules import Rule, all_rules, words
+from torchvet.rules.growth_rule import GrowthRule
+
+_EXCERPT = 2
+"""Source lines kept before and after a location."""
+
+
+def diagnose(
+    recording: Recording,
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    memory_limit: int | None = None,
+) -> Report:
+    """The report on a recording. `select` and `ignore` are prefixes of codes; `memory_limit` (bytes) replaces the
+    recorded one for forecasts."""
+    if memory_limit is not None:
+        for rank in recording.ranks:
+            if rank.program is not None:
+                rank.program.memory_limit = memory_limit
+                rank.program.memory_limit_source = "--memory-limit"
+    rules = [r for r in all_rules() if _wanted(r.code, select, ignore)]
+    findings = _most_specific([(r, f) for r in rules for f in r.in_recording(recording)])
+    findings = sorted(findings, key=_order)
+    verdict: Verdict = "findings" if findings else "clean"
+    if not findings and not _had_something_to_judge(recording):
+        verdict = "undetermined"
+    return Report(
+        subject=_subject(recording), verdict=verdict, findings=findings, not_checked=_not_checked(recording),
+        facts=_facts(recording, findings), overhead=overhead_of(recording.ranks[0]) if recording.ranks else {},
+    )  # fmt: skip
+
+
+def _wanted(code: str, select: Sequence[str], ignore: Sequence[str]) -> bool:
+    chosen = not select or any(code.startswith(p) for p in select)
+    return chosen and not any(code.startswith(p) for p in ignore)
+
+
+def _most_specific(found: list[tuple[Rule, Finding]]) -> list[Finding]:
+    """Of several growth rules that speak of one holder, the one that knows its mechanism best."""
+    best: dict[Any, tuple[int, Finding]] = {}
+    others: list[Finding] = []
+    for rule, finding in found:
+        if not isinstance(rule, GrowthRule) or finding.holder is None:
+            others.append(finding)
+            continue
+        key = (finding.rank, tuple(finding.holder.path))
+        if key not in best or rule.specificity > best[key][0]:
+            best[key] = (rule.specificity, finding)
+    return others + [finding for _, finding in best.values()]
+
+
+def _order(finding: Finding) -> tuple[int, float, str]:
+    return (
+        -SEVERITIES.index(finding.severity),
+        -(finding.measured.bytes_per_step or finding.measured.bytes or 0),
+        finding.code,
+    )
+
+
+def _had_something_to_judge(recording: Recording) -> bool:
+    return any(rank.all(Window) or rank.all(Census) for rank in recording.ranks)
+
+
+def _subject(recording: Recording) -> dict[str, Any]:
+    program = recording.ranks[0].program if recording.ranks else None
+    subject: dict[str, Any] = {"kind": "run"}
+    if program is not None:
+        subject.update(path=program.path, argv=program.argv)
+    if len(recording.ranks) > 1:
+        subject["ranks"] = [r.rank for r in recording.ranks]
+    return subject
+
+
+def _not_checked(recording: Recording) -> list[NotChecked]:
+    found: list[NotChecked] = []
+    for rank in recording.ranks:
+        found += [NotChecked(check=u.check, reason=u.reason) for u in rank.all(Unchecked)]
+        found += _gaps(rank)
+        if rank.damaged:
+            reason = "the recording has lines that cannot be read (the process was killed while writing?)"
+            found.append(NotChecked(check=f"{rank.damaged} lines of rank {rank.rank}", reason=reason))
+    return list(dict.fromkeys(found))
+
+
+def _gaps(rank: Any) -> list[NotChecked]:
+    """What a short or torch-free run could not show."""
+    program = rank.program
+    if program is None or not program.torch:
+        return [NotChecked(check="everything", reason="the program did not import torch, or ended before it had")]
+    found = []
+    outcome = rank.last(Outcome)
+    if outcome is not None and outcome.ticks == 0:
+        reason = "no optimizer step, backward call, loader batch or forward pass was seen"
+        found.append(NotChecked(check="growth from step to step", reason=reason))
+    elif outcome is not None and outcome.ticks < 9:
+        reason = f"{outcome.ticks} steps are too few to tell growth from warming up; run ten or more"
+        found.append(NotChecked(check="growth from step to step", reason=reason))
+    incomplete = [c for c in rank.all(Census) if not c.complete]
+    if incomplete:
+        seconds = f"{incomplete[-1].seconds:.1f} s"
+        found.append(NotChecked(check="some names", reason=f"the search for holders was ended after {seconds}"))
+    unknown = rank_growth_gap(rank)
+    if unknown:
+        found.append(unknown)
+    return found
+
+
+def rank_growth_gap(rank: Any) -> NotChecked | None:
+    """Growth that no name was found for is said, with its amount."""
+    summary = rank.growth
+    if summary.unexplained <= 0.05 * summary.measured or not summary.measured:
+        return None
+    amount = f"{words.size(summary.unexplained)} of {words.size(summary.measured)} per step"
+    return NotChecked(check="the holder of a part of the growth", reason=f"no name was found for {amount}")
+
+
+def _facts(recording: Recording, findings: list[Finding]) -> dict[str, Any]:
+    if not recording.ranks:
+        return {}
+    rank = recording.ranks[0]
+    facts = facts_of(rank, rank.growth)
+    facts["recording"] = str(recording.path) if recording.path is not None else None
+    facts["sources"] = _excerpts(recording, findings)
+    return facts
+
+
+def _excerpts(recording: Recording, findings: list[Finding]) -> dict[str, Any]:
+    """The lines around every location: {path: {"start": first line, "lines": [...]}}, one range a file."""
+    wanted: dict[str, list[int]] = {}
+    for finding in findings:
+        places: list[Location | None] = [finding.location]
+        for place in places:
+            if place is not None and place.path in recording.sources:
+                wanted.setdefault(place.path, []).append(place.line)
+    found = {}
+    for path, numbers in wanted.items():
+        lines = recording.sources[path].splitlines()
+        start = max(1, min(numbers) - _EXCERPT)
+        end = min(len(lines), max(numbers) + _EXCERPT)
+        found[path] = {"start": start, "lines": lines[start - 1 : end]}
+    return found
+
+
+def display_path(path: str) -> str:
+    """A path as a person would type it: relative to the current directory where it lies below it."""
+    try:
+        return str(Path(path).relative_to(Path.cwd()))
+    except ValueError:
+        return path

@@ -1,0 +1,22 @@
+"""How grave something is, by what was measured and never by its pattern."""
+
+from __future__ import annotations
+
+from torchvet.finding import Severity
+
+_DIES_SOON = 1_000_000
+_DIES_LATE = 100_000_000
+_LARGE_SHARE = 0.10
+
+
+def of_growth(step: int, exhausted_at: int | None) -> Severity:
+    """By its forecast: at the memory limit in force, exhausted within a million steps from now or a hundred million."""
+    if exhausted_at is None:
+        return "info"
+    left = exhausted_at - step
+    return "error" if left <= _DIES_SOON else "warning" if left <= _DIES_LATE else "info"
+
+
+def of_share(share: float) -> Severity:
+    """What does not grow, by its share of the peak (or of the step's time), from 0 to 1."""
+    return "warning" if share > _LARGE_SHARE else "info"

@@ -1,0 +1,152 @@
+"""The common part of rules about growing memory: from a growing name to a finding.
+
+A subclass recognises its mechanism and words cause and remedy; where several recognise one growth, the diagnosis keeps
+the most specific.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar, get_args
+
+from torchvet.finding import Finding, Holder, HolderKind, Location, Measured, Related, Remedy, Severity
+from torchvet.rules import grading, words
+from torchvet.rules.base import Rule
+
+if TYPE_CHECKING:
+    from torchvet.recording import Recording
+    from torchvet.recording.growth import Growth
+    from torchvet.recording.records import Place, SiteBytes
+    from torchvet.source.stores import Store
+
+_KINDS = frozenset(get_args(HolderKind))
+
+
+class GrowthRule(Rule):
+    """A rule about names whose bytes grow from step to step."""
+
+    specificity: ClassVar[int] = 0
+    """Among rules that recognise one growth the highest is kept."""
+
+    def recognises(self, growth: Growth, recording: Recording) -> bool:
+        """Whether this growth comes about in the way that the rule is about."""
+        raise NotImplementedError
+
+    def cause(self, growth: Growth, store: Store | None) -> str:
+        """Why it grows, in the user's names."""
+        raise NotImplementedError
+
+    def advice(self, growth: Growth, store: Store | None) -> str:
+        """What to change, in the user's names."""
+        raise NotImplementedError
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """One finding for every growing name that this rule recognises."""
+        for rank, summary in recording.growth():
+            for growth in summary.growths:
+                if self.recognises(growth, recording):
+                    yield self.finding(growth, recording, rank.program.device if rank.program else None)
+
+    def finding(self, growth: Growth, recording: Recording, device: str | None) -> Finding:
+        """Put together what was measured, where it is stored and what to do."""
+        store = self.store(growth, recording)
+        severity = self.grade(growth, recording)
+        return Finding(
+            code=self.code, name=self.name, severity=severity, evidence="observed",
+            message=self.message(growth, recording), location=self.location(growth, store, recording),
+            cause=self.cause(growth, store), remedy=Remedy(summary=self.advice(growth, store)),
+            related=self.related(growth, recording), holder=holder_of(growth), measured=measured_of(growth),
+            rank=growth.rank, device=device,
+        )  # fmt: skip
+
+    def store(self, growth: Growth, recording: Recording) -> Store | None:
+        """The line that stores into the growing name, by joining the name with the source."""
+        holding = growth.holding
+        path = holding.place.path if holding.place else ""
+        stores = recording.index.stores(holding.name, holding.scope, path, holding.files)
+        return stores[0] if stores else None
+
+    def grade(self, growth: Growth, recording: Recording) -> Severity:
+        """By forecast; what the code itself bounds is information."""
+        if bound_of(growth, recording) is not None:
+            return "info"
+        return grading.of_growth(growth.steps, growth.exhausted_at)
+
+    def message(self, growth: Growth, recording: Recording) -> str:
+        """The headline: name, bytes per step, total, and when memory runs out or what bounds it."""
+        per = words.per_step(growth.kind)
+        text = (
+            f"{growth.holding.name} keeps {words.size(growth.bytes_per_step)} more alive every {per} "
+            f"({words.number(growth.tensors_per_step)} tensors; {words.size(growth.bytes)} at tick {growth.last_tick})"
+        )
+        bound = bound_of(growth, recording)
+        if bound is not None:
+            return f"{text}; {bound}"
+        if growth.exhausted_at is not None:
+            return f"{text}; memory is exhausted at step {growth.exhausted_at:,}"
+        return text
+
+    def location(self, growth: Growth, store: Store | None, recording: Recording) -> Location | None:
+        """The store line, else the line that allocated most of it."""
+        if store is not None:
+            return Location(path=store.path, line=store.line, column=store.column, end_line=store.end_line,
+                            function=store.function)  # fmt: skip
+        return location_of(first_place(growth.holding.sites))
+
+    def related(self, growth: Growth, recording: Recording) -> list[Related]:
+        """Where the held storages were allocated."""
+        return [allocated(s) for s in growth.holding.sites[:3]]
+
+
+def holder_of(growth: Growth) -> Holder:
+    """The growing name as a finding's holder."""
+    holding = growth.holding
+    kind = holding.kind if holding.kind in _KINDS else "unknown"
+    return Holder(name=holding.name, kind=kind, path=holding.path)  # type: ignore[arg-type]
+
+
+def measured_of(growth: Growth) -> Measured:
+    """The growth's figures."""
+    return Measured(
+        bytes_per_step=growth.bytes_per_step, tensors_per_step=growth.tensors_per_step, bytes=growth.bytes,
+        steps=growth.steps, exhausted_at_step=growth.exhausted_at,
+    )  # fmt: skip
+
+
+def allocated(row: SiteBytes) -> Related:
+    """A site as a related place: `aten.addmm, (128, 256) float32`."""
+    site = row.site
+    shape = f"({', '.join(map(str, site.shape))}{',' if len(site.shape) == 1 else ''})"
+    where = f" in {site.module}" if site.module else ""
+    place = site.place or site.inner
+    message = (
+        f"{site.op}, {shape} {site.dtype}{where}: {words.size(row.bytes)} in {row.storages} of the sampled storages"
+    )
+    return Related(role="allocated", message=message, path=place.path if place else None,
+                   line=place.line if place else None)  # fmt: skip
+
+
+def first_place(sites: list[SiteBytes]) -> Place | None:
+    """The line of the largest site that has one."""
+    return next((s.site.place or s.site.inner for s in sites if s.site.place or s.site.inner), None)
+
+
+def location_of(place: Place | None) -> Location | None:
+    """A recorded place as a finding's location."""
+    return None if place is None else Location(path=place.path, line=place.line, function=place.function)
+
+
+def bound_of(growth: Growth, recording: Recording) -> str | None:
+    """What keeps this growth within limits, in words; None when nothing does.
+
+    A container's own capacity, code that removes from it, or a loop of known length that it cannot outlive.
+    """
+    holding = growth.holding
+    if holding.capacity is not None:
+        return f"its type holds at most {holding.capacity:,} items"
+    path = holding.place.path if holding.place else ""
+    removals = recording.index.removals(holding.name, holding.scope, path, holding.files)
+    if removals:
+        first = removals[0]
+        return f"the code empties it ({first.kind} in line {first.line})"
+    return None

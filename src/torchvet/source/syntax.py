@@ -1,0 +1,185 @@
+"""What an expression is about: its base name, its literal keys, whether it is empty or only a number."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+Base = ast.Name | ast.Attribute
+
+_SEE_THROUGH = {"setdefault", "get", "values", "items", "__getitem__"}
+_EMPTY_TYPES = {
+    "list", "dict", "set", "tuple", "bytearray", "deque", "defaultdict", "OrderedDict", "Counter", "ChainMap", "field",
+    "Queue", "SimpleQueue", "LifoQueue", "PriorityQueue", "WeakValueDictionary", "WeakKeyDictionary", "WeakSet",
+}  # fmt: skip
+_NEW_TENSORS = {"zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like", "new_zeros",
+                "new_ones", "new_empty", "new_full", "eye", "arange"}  # fmt: skip
+_KEEPS_FRESH = {"to", "cuda", "cpu", "float", "half", "double", "bfloat16", "long", "int", "clone", "detach", "type",
+                "requires_grad_", "contiguous", "expand", "repeat", "view", "reshape", "unsqueeze"}  # fmt: skip
+_NUMBERS = {"item", "tolist", "numel", "size", "format", "join", "as_dict"}
+_NUMBER_CALLS = {"float", "int", "len", "str", "repr", "bool", "round", "time", "perf_counter", "monotonic", "type"}
+
+
+def peel(node: ast.expr | None) -> tuple[Base | None, tuple[str | None, ...]]:
+    """The name or attribute under subscripts and look-ups, and the literal keys on the way (None: not literal)."""
+    keys: list[str | None] = []
+    while node is not None:
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            return node, tuple(reversed(keys))
+        if isinstance(node, ast.Subscript):
+            keys.append(literal(node.slice))
+            node = node.value
+        elif isinstance(node, (ast.Starred, ast.Await)):
+            node = node.value
+        elif isinstance(node, ast.Call):
+            by_name = _spelled(node)
+            if by_name is not None:
+                return by_name, tuple(reversed(keys))
+            if not (isinstance(node.func, ast.Attribute) and node.func.attr in _SEE_THROUGH):
+                return None, ()
+            keys.append(literal(node.args[0]) if node.args else None)
+            node = node.func.value
+        else:
+            return None, ()
+    return None, ()
+
+
+def _spelled(call: ast.Call) -> ast.Attribute | None:
+    """`getattr(x, "name")` as `x.name`, `vars(x)` as `x.__dict__`."""
+    name = call.func.id if isinstance(call.func, ast.Name) else ""
+    if name == "vars" and len(call.args) == 1:
+        return attribute(call.args[0], "__dict__", call)
+    if name == "getattr" and len(call.args) >= 2:
+        key = call.args[1]
+        if isinstance(key, ast.Constant) and isinstance(key.value, str):
+            return attribute(call.args[0], key.value, call)
+    return None
+
+
+def attribute(value: ast.expr, name: str, at: ast.expr) -> ast.Attribute:
+    """An attribute that the program spells otherwise, located where it does."""
+    return ast.copy_location(ast.Attribute(value=value, attr=name, ctx=ast.Load()), at)
+
+
+def literal(node: ast.expr) -> str | None:
+    """A constant key as a holder's name shows it: its `repr`."""
+    return repr(node.value) if isinstance(node, ast.Constant) else None
+
+
+def ident(base: ast.expr | None) -> str:
+    """The last identifier of a name or attribute; empty for anything else."""
+    if isinstance(base, ast.Attribute):
+        return base.attr
+    return base.id if isinstance(base, ast.Name) else ""
+
+
+def dotted(node: ast.expr) -> str:
+    """`a.b.c` as written; what is called or indexed on the way shows as `()` or `[]`."""
+    tail = ""
+    while True:
+        if isinstance(node, ast.Attribute):
+            node, tail = node.value, f".{node.attr}{tail}"
+        elif isinstance(node, ast.Call):
+            node, tail = node.func, f"(){tail}"
+        elif isinstance(node, ast.Subscript):
+            node, tail = node.value, f"[]{tail}"
+        else:
+            return (node.id if isinstance(node, ast.Name) else "<expression>") + tail
+
+
+def same(left: ast.expr, right: ast.expr) -> bool:
+    """Whether two names or attribute chains are written alike."""
+    first, second = dotted(left), dotted(right)
+    return first == second and "<" not in first
+
+
+def mentions(node: ast.expr, base: ast.expr) -> bool:
+    """Whether an expression reads the name or attribute `base`."""
+    return any(isinstance(n, (ast.Name, ast.Attribute)) and same(n, base) for n in ast.walk(node))
+
+
+def is_fresh(node: ast.expr | None, depth: int = 0) -> bool:
+    """Whether a value is a constant, an empty container, a new tensor of constants or an object made of constants."""
+    if node is None or isinstance(node, ast.Constant):
+        return True
+    if depth > 20:
+        return False
+    if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+        return all(is_fresh(e, depth + 1) for e in node.elts)
+    if isinstance(node, ast.Dict):
+        return all(is_fresh(v, depth + 1) for v in node.values)
+    if isinstance(node, ast.UnaryOp):
+        return is_fresh(node.operand, depth + 1)
+    if isinstance(node, ast.BinOp):
+        return is_fresh(node.left, depth + 1) and (isinstance(node.op, ast.Mult) or is_fresh(node.right, depth + 1))
+    if isinstance(node, ast.IfExp):
+        return is_fresh(node.body, depth + 1) and is_fresh(node.orelse, depth + 1)
+    if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
+        return not isinstance(node.elt, ast.Constant) and is_fresh(node.elt, depth + 1)
+    if isinstance(node, ast.DictComp):
+        return is_fresh(node.value, depth + 1)
+    return isinstance(node, ast.Call) and _fresh_call(node, depth)
+
+
+def _fresh_call(call: ast.Call, depth: int) -> bool:
+    name = ident(call.func)
+    constant = all(is_fresh(a, depth + 1) for a in call.args)
+    if name in _EMPTY_TYPES:
+        return constant or name in ("defaultdict", "Queue", "LifoQueue", "PriorityQueue")
+    if name in _NEW_TENSORS or name.startswith(("init_", "initial", "zero_")) or name == "empty_cache":
+        return True
+    if name in ("tensor", "as_tensor", "float", "int"):
+        return constant
+    if name in _KEEPS_FRESH and isinstance(call.func, ast.Attribute):
+        return is_fresh(call.func.value, depth + 1)
+    keywords = all(is_fresh(k.value, depth + 1) for k in call.keywords)
+    return name[:1].isupper() and constant and keywords
+
+
+def limit(node: ast.expr | None) -> bool:
+    """Whether a value is a container that limits its own length: `deque(maxlen=n)`, `Queue(n)`."""
+    if not isinstance(node, ast.Call):
+        return False
+    name = ident(node.func)
+    given = {k.arg: k.value for k in node.keywords}
+    if name == "deque":
+        size = node.args[1] if len(node.args) > 1 else given.get("maxlen")
+    elif name in ("Queue", "LifoQueue", "PriorityQueue"):
+        size = node.args[0] if node.args else given.get("maxsize")
+    elif name == "field":
+        factory = given.get("default_factory")
+        return isinstance(factory, ast.Lambda) and limit(factory.body)
+    else:
+        return False
+    return size is not None and not (isinstance(size, ast.Constant) and size.value in (None, 0))
+
+
+def is_number(node: ast.expr | None) -> bool:
+    """Whether a value is surely no tensor: `.item()`, `float(…)`, text, a constant, or a row of such."""
+    if isinstance(node, (ast.Constant, ast.JoinedStr)):
+        return True
+    if isinstance(node, (ast.Tuple, ast.List)):
+        return all(is_number(e) for e in node.elts)
+    if isinstance(node, ast.BinOp):
+        return is_number(node.left) and is_number(node.right)
+    if isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Attribute) and node.func.attr in _NUMBERS:
+            return True
+        return ident(node.func) in _NUMBER_CALLS and (isinstance(node.func, ast.Name) or not node.args)
+    return False
+
+
+def bases(node: ast.expr | None) -> Iterator[tuple[Base, tuple[str | None, ...]]]:
+    """The objects that an expression may stand for, through `or`, `and` and conditional expressions."""
+    if isinstance(node, ast.BoolOp):
+        for value in node.values:
+            yield from bases(value)
+    elif isinstance(node, ast.IfExp):
+        yield from bases(node.body)
+        yield from bases(node.orelse)
+    elif isinstance(node, ast.NamedExpr):
+        yield from bases(node.value)
+    else:
+        base, keys = peel(node)
+        if base is not None:
+            yield base, keys

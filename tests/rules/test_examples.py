@@ -1,0 +1,142 @@
+"""Every rule carries its knowledge, and its examples are programs that run."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from torchvet.finding import SEVERITIES
+from torchvet.rules import Rule, all_rules, rule
+
+RULES = all_rules()
+TEXTS = ("what", "why", "when_not", "proof", "remedy")
+EXAMPLES = ("BAD", "GOOD")
+
+MEND_CHANGES_RESULTS = {"MEM116", "TRN101", "TRN104", "TRN105"}
+"""Rules whose fault is (also) in the mathematics: mending it has to change the losses."""
+
+RUN_ALL = """
+import contextlib, io, json, sys, traceback, warnings
+warnings.simplefilter("ignore")
+for line in sys.stdin:
+    code, kind, text = json.loads(line)
+    printed, error = io.StringIO(), None
+    with contextlib.redirect_stdout(printed):
+        try:
+            exec(compile(text, f"{code}_{kind}.py", "exec"), {"__name__": "__main__"})
+        except BaseException:
+            error = traceback.format_exc()
+    print(json.dumps([code, kind, printed.getvalue(), error]), flush=True)
+"""
+
+each_rule = pytest.mark.parametrize("subject", RULES, ids=lambda r: r.code)
+each_example = pytest.mark.parametrize("kind", EXAMPLES)
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[tuple[str, str], tuple[str, str | None]]:
+    """What each example printed and how it failed, all run in one process: importing torch is what takes long."""
+    jobs = "".join(json.dumps([r.code, kind, getattr(r, kind)]) + "\n" for r in RULES for kind in EXAMPLES)
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_ALL],
+        input=jobs,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    return {(code, kind): (out, error) for code, kind, out, error in map(json.loads, done.stdout.splitlines())}
+
+
+def losses(printed: str) -> list[float]:
+    return [float(figure) for figure in re.findall(r"\bloss (\S+)", printed)]
+
+
+@each_rule
+def test_code_and_name_are_those_of_the_file(subject: Rule) -> None:
+    module = type(subject).__module__.rsplit(".", 1)[-1]
+    assert re.fullmatch(r"(MEM|OPS|DEV|AMP|NUM|TRN|DST)\d{3}", subject.code)
+    assert re.fullmatch(r"[a-z]+(-[a-z]+)+", subject.name)
+    assert module == f"{subject.code}_{subject.name}".lower().replace("-", "_")
+    assert type(subject).__name__.lower() == subject.name.replace("-", "")
+    assert rule(subject.code) is rule(subject.name) is subject
+
+
+def test_codes_and_names_are_unique() -> None:
+    assert len({r.code for r in RULES}) == len({r.name for r in RULES}) == len(RULES) > 0
+
+
+@each_rule
+def test_summary_is_one_line(subject: Rule) -> None:
+    assert "\n" not in subject.summary
+    assert not subject.summary.endswith(".")
+    assert 20 <= len(subject.summary) <= 100
+    assert subject.severity in SEVERITIES
+
+
+@each_rule
+@pytest.mark.parametrize("text", TEXTS)
+def test_texts_are_short_paragraphs(subject: Rule, text: str) -> None:
+    value = getattr(subject, text)
+    assert 60 <= len(value) <= 700
+    assert value == " ".join(value.split()), "stray white space, or two pieces joined wrongly"
+    assert value.endswith((".", ".)"))
+    assert not re.search(r"[a-z][.,;:][A-Z][a-z]", re.sub(r"`[^`]*`", "", value)), "a space is missing between pieces"
+    assert value.count("`") % 2 == 0
+
+
+@each_rule
+def test_proof_gives_figures_and_the_version(subject: Rule) -> None:
+    assert re.match(r"torch \d+\.\d+\.\d+, (CPU|CUDA)", subject.proof)
+    assert len(re.findall(r"\d[\d,.]*", subject.proof)) >= 4
+
+
+@each_rule
+@each_example
+def test_example_is_a_short_program_that_needs_only_torch(subject: Rule, kind: str) -> None:
+    text = getattr(subject, kind)
+    tree = ast.parse(text)
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    roots = {name.split(".")[0] for name in imported}
+    assert "torch" in roots
+    assert roots - {"torch"} <= set(sys.stdlib_module_names)
+    assert 12 <= len(text.splitlines()) <= 40
+    assert max(map(len, text.splitlines())) <= 110
+    assert "manual_seed(" in text
+    assert text.endswith("\n") and not text.startswith("\n")
+
+
+@each_rule
+def test_mend_is_small(subject: Rule) -> None:
+    bad, good = (set(text.splitlines()) for text in (subject.BAD, subject.GOOD))
+    assert subject.BAD != subject.GOOD
+    assert len(good - bad) <= 6
+    assert len(bad - good) <= 6
+
+
+@each_rule
+@each_example
+def test_example_runs_and_prints_finite_losses(subject: Rule, kind: str, outcomes: dict[Any, Any]) -> None:
+    printed, error = outcomes[subject.code, kind]
+    assert error is None, error
+    assert len(losses(printed)) >= 4
+    assert all(map(math.isfinite, losses(printed)))
+
+
+@each_rule
+def test_mend_changes_results_only_where_these_were_wrong(subject: Rule, outcomes: dict[Any, Any]) -> None:
+    bad, good = (outcomes[subject.code, kind][0] for kind in EXAMPLES)
+    if subject.code in MEND_CHANGES_RESULTS:
+        assert losses(bad) != losses(good)
+    else:
+        assert bad == good
