@@ -62,6 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         drop_stdout()
         status = 1
+    except Exception:
+        tell_fault()
+        status = TorchvetError.status
     return die_by(-status) if isinstance(status, int) and status < 0 else int(status or 0)
 
 
@@ -88,6 +91,14 @@ def die_by(number: int) -> int:
     except (OSError, ValueError):
         pass
     return 128 + number
+
+
+def tell_fault() -> None:
+    """Show the exception being handled, and say that it is no fault of the user's."""
+    import traceback
+
+    traceback.print_exc()
+    click.echo("torchvet: this is a fault in torchvet, please report it with the lines above", err=True)
 
 
 def drop_stdout() -> None:

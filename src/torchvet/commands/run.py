@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from torchvet.commands import tell_fault
 from torchvet.commands.deliver import Delivery
 from torchvet.commands.options import shared
 from torchvet.errors import BadInput, TorchvetError
@@ -122,7 +122,6 @@ def _observe(target: Program, keep: Keep, delivery: Delivery, steps: int | None)
         click.echo(f"torchvet: {error}", err=True)
         return own, error.status
     except Exception:  # the program's own end must not be lost to a fault of ours
-        traceback.print_exc()
-        click.echo("torchvet: the diagnosis failed; this is a fault in torchvet, please report it", err=True)
+        tell_fault()
         return own, TorchvetError.status
     return own, delivery.status(report)

@@ -3,7 +3,7 @@
 The name matters. `warnings` skips frames whose file name contains both "importlib" and "_bootstrap", so that a warning
 whose `stacklevel` points above the program's first frame is reported as it is under plain Python, at `sys:1`. For the
 same reason everything that stays on the stack while the program runs is in this file, and it is kept short: these
-frames are all that tells the program's stack from a plain one (`launch.without_launcher` takes them out of tracebacks).
+frames are all that tells the program's stack from a plain one (`uncaught.clean` takes them out of tracebacks).
 
 Started as `python [interpreter options] _importlib_bootstrap.py CONFIG [ARGUMENT...]`.
 """

@@ -117,7 +117,7 @@ class HoldingTree:
             scope=root.scope, place=self._cached_function(key) or Place(root.path, root.line or 1, root.scope), container=type(value).__name__,
             items=len(sums.children), length=naming.length(value), capacity=self._capacity(key),
             tensors=sums.tensors, direct=sums.direct, visible=sums.visible, graph=sums.graph, ctx=sums.ctx,
-            nodes=sums.nodes, key_type=naming.key_type(value), via=sorted(set(vias)), sites=self._sites(key, births), files=self._files(key),
+            nodes=sums.nodes, key_type=naming.key_type(value), item_type=naming.item_type(value), via=sorted(set(vias)), sites=self._sites(key, births), files=self._files(key),
         )  # fmt: skip
 
     def _root(self, key: int) -> Root:

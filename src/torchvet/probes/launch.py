@@ -17,7 +17,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from torchvet.probes.program import Target
-from torchvet.probes.uncaught import OneShotHook, chain, exit_status, is_out_of_memory, without_launcher
+from torchvet.probes.uncaught import OneShotHook, chain, clean, exit_status, is_out_of_memory
 from torchvet.recording.training_records import Outcome
 from torchvet.recording.writer import RecordingWriter
 
@@ -51,7 +51,7 @@ class Launch:
 
     def failed(self, error: BaseException) -> None:
         """The program's code ended by an exception, which is about to reach the interpreter."""
-        error.__traceback__ = without_launcher(error.__traceback__)
+        clean(error)
         if isinstance(error, SystemExit):
             self._exited(error)
             return

@@ -80,7 +80,7 @@ def locate(frame: FrameType | None) -> tuple[Line | None, Line | None]:
     return None, inner
 
 
-class Ledger(TorchDispatchMode):
+class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """The dispatch mode. `live` maps a storage's key to its birth for as long as it lives.
 
     `tick`, `phase` and `module` are set from outside; `on_zero` is told of gradients zeroed in place.
@@ -99,7 +99,7 @@ class Ledger(TorchDispatchMode):
         return True
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.live: dict[int, Birth] = {}
         self.births: list[Birth] = []
         self.events: list[tuple[Birth, int]] = []
@@ -190,7 +190,7 @@ class Ledger(TorchDispatchMode):
         """Switch on. False when other dispatch modes are active: theirs must be left before ours."""
         if _get_current_dispatch_mode_stack():
             return False
-        self.__enter__()
+        self.__enter__()  # type: ignore[no-untyped-call]
         return True
 
     def leave(self) -> None:
@@ -202,7 +202,7 @@ class Ledger(TorchDispatchMode):
         while (top := _get_current_dispatch_mode_stack()[-1]) is not self:
             above.append(top)
             torch.utils._python_dispatch._pop_mode()
-        self.__exit__(None, None, None)
+        self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         for mode in reversed(above):
             torch.utils._python_dispatch._push_mode(mode)
 

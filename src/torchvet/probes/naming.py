@@ -69,7 +69,7 @@ def _dict_hop(parent: dict[Any, Any], child: Any, grandparent: Any) -> Hop:
     return Hop("[…]")
 
 
-def _isnamespace(owner: Any, space: dict[Any, Any]) -> bool:
+def _is_namespace(owner: Any, space: dict[Any, Any]) -> bool:
     return getattr(type(owner), "__dict__", None) is not None and namespace(owner) is space
 
 
@@ -190,12 +190,12 @@ def capacity(container: Any) -> int | None:
     """The greatest number of items that a container can have, where its type says so."""
     cls = type(container)
     if issubclass(cls, deque):
-        return container.maxlen
+        return int(container.maxlen) if container.maxlen is not None else None
     if cls is _LRU:
         size: int | None = container.cache_parameters()["maxsize"]
         return size
     if issubclass(cls, queue.Queue):
-        return container.maxsize or None
+        return int(container.maxsize) or None
     return None
 
 
@@ -210,6 +210,16 @@ def key_type(container: Any) -> str | None:
         return None
     key = next(iter(dict.keys(container)))
     return "Tensor" if issubclass(type(key), torch.Tensor) else type(key).__name__
+
+
+def item_type(container: Any) -> str | None:
+    """The type of a container's last item (a dict's last value); None for anything else."""
+    cls = type(container)
+    if issubclass(cls, (list, tuple, deque)) and length(container):
+        return type(container[-1]).__name__
+    if issubclass(cls, dict) and length(container):
+        return type(next(reversed(list(dict.values(container))))).__name__
+    return None
 
 
 def length(container: Any) -> int | None:

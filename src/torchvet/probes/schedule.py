@@ -5,12 +5,12 @@ Pure logic over ticks and seconds, so that it can be tested exactly.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 FREE_WINDOWS = 3
 """Windows that open whatever they cost: a run of ten steps deserves an answer too."""
-SUSPECT_WINDOWS = 3
-"""Censuses in a row once survivors are suspected: one to see names, one to see what is carried, one to measure."""
+SUSPECT_CENSUSES = 3
+"""Censuses that are taken at any cost once survivors are suspected: one to see names, one to see what is carried, one to measure."""
 
 
 @dataclass
@@ -19,15 +19,13 @@ class Schedule:
 
     share: float = 0.03
     spent: float = 0.0
-    window_at: int = 2
+    window_at: int = 1
     window_length: int = 2
     windows: int = 0
     census_at: int | None = None
     censuses: int = 0
     suspected: bool = False
     idle_census_at: float = 20.0
-    _gap: int = 3
-    _checks: dict[int, int] = field(default_factory=dict)
 
     def spend(self, seconds: float) -> None:
         """Account for seconds of the program's time."""
@@ -51,7 +49,8 @@ class Schedule:
         """A window ended at this tick: plan the next, further away each time, sooner when growth is suspected."""
         self.windows += 1
         self.window_length = 2 if self.windows < 3 else min(8, 2 + self.windows)
-        gap = 3 if self.windows < FREE_WINDOWS else max(4, tick // (2 if self.suspected else 1))
+        # Two windows in a row to begin with: a run of ten steps is to be judged too.
+        gap = 0 if self.windows == 1 else 3 if self.windows < FREE_WINDOWS else max(4, tick // (2 if self.suspected else 1))
         self.window_at = tick + gap
 
     def suspect(self, tick: int) -> None:
@@ -63,11 +62,11 @@ class Schedule:
     def takes_census(self, tick: int, elapsed: float, expected: float) -> bool:
         """Whether to look at all names at this boundary."""
         if self.suspected and self.census_at is not None and tick >= self.census_at:
-            return self.censuses < SUSPECT_WINDOWS or self.affordable(elapsed, expected)
+            return self.censuses < SUSPECT_CENSUSES or self.affordable(elapsed, expected)
         return not self.suspected and elapsed >= self.idle_census_at and self.affordable(elapsed, max(expected, 0.2))
 
     def census_taken(self, tick: int, elapsed: float) -> None:
         """Plan the next: one step later to see what is carried, then ever further apart."""
         self.censuses += 1
         self.idle_census_at = elapsed * 2
-        self.census_at = tick + (1 if self.censuses == 1 else max(4, tick // 2))
+        self.census_at = tick + (1 if self.censuses == 1 else max(3, tick // 2))

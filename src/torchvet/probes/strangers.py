@@ -63,6 +63,8 @@ def _in_cycle(o: Any, seen: dict[int, Any]) -> list[Stranger]:
             return []
         return [Stranger(kind="cycle", owner=o.__qualname__, path=code.co_filename, line=code.co_firstlineno)]
     cls = type(o)
+    if issubclass(cls, torch.autograd.function.BackwardCFunction):
+        return _on_ctx(o, cls)
     file = _file_of(cls)
     if file is None:
         return []
@@ -71,6 +73,19 @@ def _in_cycle(o: Any, seen: dict[int, Any]) -> list[Stranger]:
         for name, value in (naming.namespace(o) or {}).items()
         if id(value) in seen and not issubclass(type(value), torch.Tensor)
     ]
+
+
+def _on_ctx(o: Any, cls: Any) -> list[Stranger]:
+    """Tensors that a custom Function's `ctx` has as attributes; the Function that the user wrote is `_forward_cls`."""
+    function = getattr(cls, "_forward_cls", cls)
+    code = getattr(getattr(function, "forward", None), "__code__", None)
+    return [
+        Stranger(
+            kind="ctx", owner=function.__qualname__, attribute=name,
+            path=code.co_filename if code else None, line=code.co_firstlineno if code else None,
+        )
+        for name, value in vars(o).items() if issubclass(type(value), torch.Tensor)
+    ]  # fmt: skip
 
 
 def _file_of(cls: type) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +10,8 @@ from types import TracebackType
 
 BOTTOM = str(Path(__file__).with_name("_importlib_bootstrap.py"))
 """The file at the bottom of the observed program's stack."""
+
+_PROBES = str(Path(__file__).parent) + os.sep
 
 _Hook = Callable[[type[BaseException], BaseException, "TracebackType | None"], object]
 
@@ -27,8 +30,8 @@ class OneShotHook:
         sys.excepthook = cls(names.get("excepthook"), "excepthook" not in names)
 
     def __call__(self, kind: type[BaseException], value: BaseException, traceback: TracebackType | None) -> None:
-        traceback = without_launcher(traceback)
-        value.__traceback__ = sys.last_traceback = traceback
+        clean(value)
+        traceback = sys.last_traceback = value.__traceback__
         if self.missing:
             del sys.excepthook
             sys.stderr.write("sys.excepthook is missing\n")
@@ -54,11 +57,32 @@ def _display_broken_hook(error: BaseException, value: BaseException, traceback: 
     sys.__excepthook__(type(value), value, traceback)
 
 
-def without_launcher(traceback: TracebackType | None) -> TracebackType | None:
-    """The traceback from the program's own first frame on (`runpy`'s frames stay: plain Python shows them)."""
-    while traceback is not None and traceback.tb_frame.f_code.co_filename == BOTTOM:
+def without_torchvet(traceback: TracebackType | None) -> TracebackType | None:
+    """The traceback without torchvet's frames: the launcher's below the program, the probes' wrappers within it.
+
+    `runpy`'s frames stay, since plain Python shows them. The links are changed in place.
+    """
+    while traceback is not None and _is_ours(traceback):
         traceback = traceback.tb_next
+    link = traceback
+    while link is not None:
+        following = link.tb_next
+        while following is not None and _is_ours(following):
+            following = following.tb_next
+        if following is not link.tb_next:
+            link.tb_next = following
+        link = following
     return traceback
+
+
+def clean(error: BaseException) -> None:
+    """Take torchvet's frames out of an exception and of those that it was raised from."""
+    for link in chain(error):
+        link.__traceback__ = without_torchvet(link.__traceback__)
+
+
+def _is_ours(link: TracebackType) -> bool:
+    return link.tb_frame.f_code.co_filename.startswith(_PROBES)
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:

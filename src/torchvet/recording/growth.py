@@ -53,7 +53,7 @@ class Growth:
 
 @dataclass
 class GrowthSummary:
-    """All of one rank's growth. `measured` is bytes per step by survivors or by censuses' totals, whichever is more."""
+    """All of one rank's growth. `measured` is all bytes per step that were seen to live on, `unreached` those without a name."""
 
     growths: list[Growth] = field(default_factory=list)
     measured: float = 0.0
@@ -70,7 +70,8 @@ class GrowthSummary:
 def growth_of(rank: RankRecording) -> GrowthSummary:
     """Compare a rank's censuses. Nothing to compare is no growth; the report says how much was looked at."""
     usable = usable_censuses(rank)
-    summary = GrowthSummary(unreached=survival_rate(rank))
+    summary = GrowthSummary(unreached=unreached_rate(rank))
+    summary.measured = summary.unreached
     if len(usable) < 2:
         return summary
     first, last = usable[0], usable[-1]
@@ -85,9 +86,18 @@ def growth_of(rank: RankRecording) -> GrowthSummary:
     summary.growths.sort(key=lambda g: (-g.bytes_per_step, -g.nodes_per_step))
     by_total = (last.total - first.total) / max(1, steps)
     summary.explained = sum(g.bytes_per_step for g in summary.growths)
-    steady = survival_rate(rank)
-    summary.measured = max(summary.explained, min(by_total, steady) if steady else 0.0)
+    named = max(summary.explained, min(by_total, survival_rate(rank)))
+    summary.measured = named + summary.unreached
     return summary
+
+
+def unreached_rate(rank: RankRecording) -> float:
+    """Bytes per step that live on although no name leads to them, from the last census that searched for them."""
+    census = next((c for c in reversed(rank.all(Census)) if c.unreached), None)
+    if census is None:
+        return 0.0
+    steps = {s.window: s.steps for s in rank.all(Survivors) if s.tick <= census.tick}
+    return census.unreached / max(1, sum(steps.values()))
 
 
 def usable_censuses(rank: RankRecording) -> list[Census]:

@@ -159,13 +159,15 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     category: str = "other"
     sites: list[SiteBytes] = []
     key_type: str | None = None
+    item_type: str | None = None
     files: list[str] = []
 
 
 class Stranger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What keeps a storage alive that no name leads to: an attribute (or a closure) in a garbage cycle, or only C++."""
+    """What keeps a storage alive that no name leads to: an attribute (or a closure) in a garbage cycle, among them a
+    custom Function's `ctx`; or only C++."""
 
-    kind: Literal["cycle", "native"]
+    kind: Literal["cycle", "ctx", "native"]
     owner: str = ""
     attribute: str | None = None
     path: str | None = None

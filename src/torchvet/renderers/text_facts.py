@@ -44,17 +44,13 @@ def _line(page: Page, label: str, text: str) -> None:
 
 
 def _steps(facts: dict[str, Any]) -> str:
-    steps, duration = facts.get("steps"), facts.get("seconds")
-    if steps is None:
+    kinds = {k: n for k, n in (facts.get("step_kinds") or {}).items() if n} or {"": facts.get("steps") or 0}
+    if not any(kinds.values()):
         return ""
-    kinds = {k: n for k, n in (facts.get("step_kinds") or {}).items() if n}
-    if len(kinds) == 1:
-        text = count(steps, f"{next(iter(kinds))} step")
-    else:
-        text = count(steps, "step") + (f" ({', '.join(f'{count(n)} {k}' for k, n in kinds.items())})" if kinds else "")
-    if duration is None:
-        return text
-    return f"{text} in {seconds(duration)}" + (f", {seconds(duration / steps)} each" if steps else "")
+    parts = [count(n, f"{kind} step".strip()) for kind, n in kinds.items()]
+    # The whole run's time: the start, imports and all. So it is not divided by the steps.
+    whole = f"; the run took {seconds(facts['seconds'])}" if facts.get("seconds") is not None else ""
+    return ", ".join(parts) + whole
 
 
 def _phases(phases: dict[str, float]) -> str:

@@ -15,7 +15,7 @@ from torchvet.renderers.wording import count, percent, printable, seconds, size
 from torchvet.source.quote import Quote, quote
 
 STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
-MESSAGE, CAUSE, PATH, RELATED, MEASURED, REMEDY = 4, 8, 4, 5, 3, 8
+MESSAGE, CAUSE, PATH, RELATED, MEASURED, REMEDY = 4, 7, 4, 6, 3, 7
 """The most lines that each part takes, so that a whole finding fits on one screen; JSON has all of it."""
 
 
@@ -50,7 +50,10 @@ def place(location: Location) -> str:
 
 def shown_path(path: str) -> str:
     """A path as a person in the working directory would type it; untouched when it lies elsewhere."""
-    here = os.getcwd() + os.sep
+    try:
+        here = os.path.join(os.getcwd(), "")
+    except OSError:  # the program may have removed the directory that it ran in
+        return path
     return path[len(here) :] if path.startswith(here) else path
 
 
@@ -118,9 +121,11 @@ def _carets(raw: str, text: str, column: int | None, margin: int, room: int) -> 
 
 
 def _add_related(page: Page, related: list[Related]) -> None:
-    for number, item in enumerate(related[:RELATED]):
+    last = len(page.lines) + RELATED
+    for number, item in enumerate(related):
+        if len(page.lines) + 2 > last:
+            page.labelled("", f"and {len(related) - number} more; JSON has all of them", 1)
+            return
         at = f"{shown_path(item.path)}:{item.line}: " if item.path else ""
         repeated = number > 0 and related[number - 1].role == item.role
-        left = len(related) - RELATED
-        more = f" (and {left} more)" if left > 0 and number == RELATED - 1 else ""
-        page.labelled("" if repeated else item.role.replace("-", " "), f"{at}{item.message}{more}", 1)
+        page.labelled("" if repeated else item.role.replace("-", " "), f"{at}{item.message}", 2)

@@ -1,47 +1,15 @@
 """How amounts and foreign strings are written for people.
 
-Measured sizes are decimal, as `ls -l` counts: 1 kB = 1,000 bytes, 1 MB = 1,000 kB; one decimal from 1 kB up. Memory
-limits are binary (24.0 GiB), since that is how devices are sold. Counts have thousands separators.
+Sizes and counts are written as `torchvet.amounts` says, the same as in the rules' messages.
 """
 
 from __future__ import annotations
 
-import math
 import unicodedata
 
-_DECIMAL = ("bytes", "kB", "MB", "GB", "TB", "PB")
-_BINARY = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
+from torchvet.amounts import count, limit, size
 
-
-def size(amount: float) -> str:
-    """A measured number of bytes: `4 bytes`, `1.7 kB`, `4.2 MB`."""
-    return _scaled(amount, 1000.0, _DECIMAL)
-
-
-def limit(amount: float) -> str:
-    """A memory limit in bytes, in binary units: `24.0 GiB`."""
-    return _scaled(amount, 1024.0, _BINARY)
-
-
-def _scaled(amount: float, base: float, units: tuple[str, ...]) -> str:
-    if not math.isfinite(amount):
-        return "an unknown amount"
-    power = 0
-    # Judged after rounding, so that 999,960 bytes are 1.0 MB and not 1000.0 kB.
-    while power < len(units) - 1 and abs(round(amount, 1 if power else 0)) >= base:
-        amount, power = amount / base, power + 1
-    if power == 0:
-        digits = 0 if amount == round(amount) else 1
-        return f"{amount:,.{digits}f} {'byte' if amount == 1 else 'bytes'}"
-    return f"{amount:,.1f} {units[power]}"
-
-
-def count(amount: float, noun: str = "", plural: str = "") -> str:
-    """A number with thousands separators, at most one decimal, and its noun: `1 step`, `5,700 steps`."""
-    number = f"{amount:,.0f}" if amount == round(amount) or abs(amount) >= 100 else f"{amount:,.1f}"
-    if not noun:
-        return number
-    return f"{number} {noun if number == '1' else plural or noun + 's'}"
+__all__ = ["count", "limit", "size"]
 
 
 def percent(share: float) -> str:

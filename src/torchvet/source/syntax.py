@@ -78,7 +78,8 @@ def dotted(node: ast.expr) -> str:
     tail = ""
     while True:
         if isinstance(node, ast.Attribute):
-            node, tail = node.value, f".{node.attr}{tail}"
+            tail = f".{node.attr}{tail}"
+            node = node.value
         elif isinstance(node, ast.Call):
             node, tail = node.func, f"(){tail}"
         elif isinstance(node, ast.Subscript):
@@ -111,11 +112,13 @@ def is_fresh(node: ast.expr | None, depth: int = 0) -> bool:
     if isinstance(node, ast.UnaryOp):
         return is_fresh(node.operand, depth + 1)
     if isinstance(node, ast.BinOp):
-        return is_fresh(node.left, depth + 1) and (isinstance(node.op, ast.Mult) or is_fresh(node.right, depth + 1))
+        left, right = is_fresh(node.left, depth + 1), is_fresh(node.right, depth + 1)
+        repeated = isinstance(node.op, ast.Mult) and isinstance(node.left, (ast.List, ast.Tuple))
+        return left and (right or repeated)
     if isinstance(node, ast.IfExp):
         return is_fresh(node.body, depth + 1) and is_fresh(node.orelse, depth + 1)
     if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
-        return not isinstance(node.elt, ast.Constant) and is_fresh(node.elt, depth + 1)
+        return is_fresh(node.elt, depth + 1)
     if isinstance(node, ast.DictComp):
         return is_fresh(node.value, depth + 1)
     return isinstance(node, ast.Call) and _fresh_call(node, depth)

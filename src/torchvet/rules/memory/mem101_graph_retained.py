@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from torchvet.rules.base import Rule
+from typing import TYPE_CHECKING
+
+from torchvet.rules import words
+from torchvet.rules.growth_rule import GrowthRule
+
+if TYPE_CHECKING:
+    from torchvet.recording import Recording
+    from torchvet.recording.growth import Growth
+    from torchvet.source.stores import Store
 
 
-class GraphRetained(Rule):
+class GraphRetained(GrowthRule):
     """A tensor kept across steps still owns an autograd graph with its saved tensors."""
 
     code = "MEM101"
@@ -92,3 +100,30 @@ for step in range(40):
 
 print(f"mean squared error {sum(pixel_errors) / len(pixel_errors):.3f}")
 """
+
+    specificity = 1
+
+    def recognises(self, growth: Growth, recording: Recording) -> bool:
+        """Most of what grows was saved by autograd graphs."""
+        return growth.bytes_per_step > 0 and growth.graph_per_step >= 0.5 * growth.bytes_per_step
+
+    def cause(self, growth: Growth, store: Store | None) -> str:
+        """Whether one value's graph gets longer or one more graph is kept each step."""
+        name = growth.holding.name
+        nodes = words.number(growth.nodes_per_step)
+        if growth.carrier_ops:
+            return (
+                f"{name} is computed from its own last value, so its autograd graph gets {nodes} nodes longer each step"
+            )
+        return (
+            f"what is stored in {name} still owns its autograd graph: {nodes} nodes each step, whose saved tensors no "
+            "backward pass has freed"
+        )
+
+    def advice(self, growth: Growth, store: Store | None) -> str:
+        """Detach at the store."""
+        value = store.value if store is not None and store.value else "the value"
+        return (
+            f"store a number or a detached tensor: `{value}.item()` for a scalar, `{value}.detach()` for a tensor; or "
+            "compute it under `torch.no_grad()` if it is only logged"
+        )

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from torchvet.rules.base import Rule
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Severity
+from torchvet.rules import words
+from torchvet.rules.growth_rule import GrowthRule
+
+if TYPE_CHECKING:
+    from torchvet.recording import Recording
+    from torchvet.recording.growth import Growth
+    from torchvet.source.stores import Store
 
 
-class TensorsAccumulate(Rule):
+class TensorsAccumulate(GrowthRule):
     """Tensors without a graph pile up in a container, an attribute or a registry."""
 
     code = "MEM102"
@@ -106,3 +115,27 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f} accuracy {accuracy.value():.4f}")
 """
+
+    def recognises(self, growth: Growth, recording: Recording) -> bool:
+        """Most of what grows are storages that tensors hold by reference."""
+        return growth.bytes_per_step > 0 and growth.direct_per_step >= 0.5 * growth.bytes_per_step
+
+    def cause(self, growth: Growth, store: Store | None) -> str:
+        """One more tensor each step, or one that gets larger."""
+        name = growth.holding.name
+        if growth.tensors_per_step < 0.05:
+            return f"{name} is replaced by a larger tensor again and again"
+        return f"{name} takes in tensors at every {words.per_step(growth.kind)} and nothing takes them out"
+
+    def advice(self, growth: Growth, store: Store | None) -> str:
+        """Keep less of it."""
+        name = growth.holding.name
+        return (
+            f"keep in {name} only what is needed: a number (`.item()`), a running sum, a "
+            "`collections.deque(maxlen=…)`, "
+            "or write it to disk and clear it every epoch"
+        )
+
+    def grade(self, growth: Growth, recording: Recording) -> Severity:
+        """Tensors that somebody collects on purpose over a loop of known length are no fault while they fit."""
+        return super().grade(growth, recording)

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from torchvet.rules.base import Rule
+from typing import TYPE_CHECKING
+
+from torchvet.rules import words
+from torchvet.rules.growth_rule import GrowthRule
+
+if TYPE_CHECKING:
+    from torchvet.recording import Recording
+    from torchvet.recording.growth import Growth
+    from torchvet.source.stores import Store
 
 
-class StateCarried(Rule):
+class StateCarried(GrowthRule):
     """Recurrent state is carried to the next step together with its graph."""
 
     code = "MEM103"
@@ -99,3 +107,44 @@ for step in range(40):
     if step % 10 == 9:
         print(f"chunk {step + 1} loss {loss.item():.4f}")
 """
+
+    specificity = 2
+
+    def recognises(self, growth: Growth, recording: Recording) -> bool:
+        """A name carries its graph into the next step, through more than sums and averages."""
+        if growth.graph_per_step < 0.5 * growth.bytes_per_step or not growth.carrier_ops:
+            return False
+        return any(_plain(op) not in _ACCUMULATING for op in growth.carrier_ops)
+
+    def cause(self, growth: Growth, store: Store | None) -> str:
+        """State goes into the next forward pass with its history."""
+        name = growth.holding.name
+        ops = " → ".join(_plain(op) for op in growth.carrier_ops[:4])
+        return (
+            f"{name} goes into the next step's forward pass ({ops}) with the autograd graph of all steps before it: "
+            f"{words.number(growth.nodes_per_step)} nodes more each step"
+        )
+
+    def advice(self, growth: Growth, store: Store | None) -> str:
+        """Cut the graph between steps; a tuple has no `.detach()`."""
+        name = growth.holding.name
+        if growth.holding.container in ("tuple", "list"):
+            cut = f"`{name} = {growth.holding.container}(t.detach() for t in {name})`"
+        else:
+            cut = f"`{name} = {name}.detach()`"
+        return f"cut the graph between steps: {cut} (and drop `retain_graph=True` if it was added for this)"
+
+
+_ACCUMULATING = frozenset(
+    (
+        "Add", "Sub", "Mul", "Div", "Lerp", "Maximum", "Minimum", "Neg", "Cat", "Stack", "Where", "CopySlices", "Clone",
+        "ToCopy", "Sum", "Mean", "Select", "Unbind", "Squeeze", "Unsqueeze", "View", "UnsafeView", "Slice", "Alias",
+        "Addcmul", "Addcdiv", "Pow", "Expand", "Index", "AsStrided", "Detach",
+    )
+)  # fmt: skip
+"""Operators that sums, averages and concatenations are made of: a chain of these alone is MEM101's."""
+
+
+def _plain(op: str) -> str:
+    """`AddmmBackward0` → `Addmm`."""
+    return op.split("::")[-1].rstrip("0123456789").removesuffix("Backward")

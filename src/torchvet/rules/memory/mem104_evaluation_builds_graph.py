@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Finding, Measured
+from torchvet.recording.training_records import EvaluationForward
+from torchvet.rules import grading, words
 from torchvet.rules.base import Rule
+from torchvet.rules.share_rule import observed, peak_of
+
+if TYPE_CHECKING:
+    from torchvet.recording import RankRecording, Recording
 
 
 class EvaluationBuildsGraph(Rule):
@@ -97,3 +107,23 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f} validation {evaluate(model, validation):.4f}")
 """
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Passes outside training whose graph nobody went back through."""
+        for rank in recording.ranks:
+            latest = {(u.place, u.training_mode): u for u in rank.all(EvaluationForward)}
+            for use in latest.values():
+                if use.calls >= 2 and not use.backwarded:
+                    yield self._finding(rank, use)
+
+    def _finding(self, rank: RankRecording, use: EvaluationForward) -> Finding:
+        peak = max(peak_of(rank), use.peak, use.graph)
+        share = use.graph / peak if peak else 0.0
+        return observed(
+            self, rank, severity=grading.of_share(share), place=use.place,
+            message=f"evaluation builds an autograd graph that no backward uses: {words.size(use.graph)} a pass, "
+            f"{share:.0%} of the peak ({use.module}, {use.calls} sampled passes)",
+            cause=f"{use.module} runs here with gradients enabled; `.eval()` switches layers, not autograd",
+            advice=f"run it under `torch.no_grad()` (decorate {use.place.function}() with `@torch.no_grad()`)",
+            measured=Measured(bytes=use.graph, peak_bytes=peak, share=share),
+        )  # fmt: skip

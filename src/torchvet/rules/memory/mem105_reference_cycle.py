@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Finding, Measured
+from torchvet.recording.records import Census
+from torchvet.recording.training_records import CollectorUse
+from torchvet.rules import grading, words
 from torchvet.rules.base import Rule
+from torchvet.rules.growth_rule import allocated
+from torchvet.rules.share_rule import observed, peak_of
+from torchvet.rules.strangers import stranger_findings
+
+if TYPE_CHECKING:
+    from torchvet.recording import RankRecording, Recording
 
 
 class ReferenceCycle(Rule):
@@ -114,3 +127,44 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Garbage that was alive when the names were searched, or that the collector was seen to free."""
+        found = list(
+            stranger_findings(
+                self, recording, "cycle", advice=_ADVICE,
+                cause="an object that refers back to itself keeps its tensors until Python's cyclic "
+                "collector runs, and "
+                "that counts objects, not bytes",
+            )
+        )  # fmt: skip
+        yield from found
+        for rank in recording.ranks:
+            use = rank.last(CollectorUse)
+            if use is not None and use.freed and use.sampled and not found and not _on_ctx(rank):
+                yield self._collected(rank, use)
+
+    def _collected(self, rank: RankRecording, use: CollectorUse) -> Finding:
+        rate = use.freed / use.sampled
+        held = rate * max(1, use.longest)
+        share = held / (held + peak_of(rank))
+        return observed(
+            self, rank, severity=grading.of_share(share), place=use.place,
+            message=f"{words.size(rate)} a step is freed by the cyclic collector only, up to {use.longest} steps late "
+            f"({words.size(held)} held in between)",
+            cause="tensors allocated here end up in a reference cycle, which reference counting cannot free",
+            advice=_ADVICE, related=[allocated(s) for s in use.sites[:3]],
+            measured=Measured(bytes_per_step=rate, bytes=int(held), share=share),
+        )  # fmt: skip
+
+
+_ADVICE = (
+    "break the cycle: hold the back reference weakly (`weakref.ref`), pass it as an argument instead "
+    "of storing it, or set "
+    "it to None when the step is done"
+)
+
+
+def _on_ctx(rank: RankRecording) -> bool:
+    """Whether the garbage was traced to a custom Function's ctx, which is MEM107's."""
+    return any(s.kind == "ctx" for c in rank.all(Census) for s in c.strangers)

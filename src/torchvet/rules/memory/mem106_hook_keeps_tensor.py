@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from torchvet.rules.base import Rule
+from typing import TYPE_CHECKING
+
+from torchvet.recording.training_records import HookFunction
+from torchvet.rules.growth_rule import GrowthRule
+
+if TYPE_CHECKING:
+    from torchvet.recording import Recording
+    from torchvet.recording.growth import Growth
+    from torchvet.source.stores import Store
 
 
-class HookKeepsTensor(Rule):
+class HookKeepsTensor(GrowthRule):
     """A hook stores tensors, or is registered again every step."""
 
     code = "MEM106"
@@ -93,3 +101,36 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f} inactive {inactive[-1]:.4f}")
 """
+
+    specificity = 3
+
+    def recognises(self, growth: Growth, recording: Recording) -> bool:
+        """The path runs through a hook table, or the store stands in a function that is a hook."""
+        if "hook" in growth.holding.via:
+            return True
+        store = self.store(growth, recording)
+        return store is not None and any(_inside(store, hook) for r in recording.ranks for hook in r.all(HookFunction))
+
+    def cause(self, growth: Growth, store: Store | None) -> str:
+        """Which hook stores where, or hooks that pile up."""
+        name = growth.holding.name
+        if "hook" in growth.holding.via:
+            return (
+                f"{name}: hooks are registered again and again and never removed; each keeps what its closure refers to"
+            )
+        where = f"{store.function}()" if store is not None else "a hook"
+        return f"the hook {where} stores a tensor in {name} at every pass"
+
+    def advice(self, growth: Growth, store: Store | None) -> str:
+        """Store less, or remove the handle."""
+        if "hook" in growth.holding.via:
+            return "register the hook once, before the loop, or keep its handle and call `handle.remove()` after use"
+        return (
+            "store what is needed of it, detached (`.detach().mean().item()`), clear "
+            f"{growth.holding.name} every step, or "
+            "remove the hook's handle after use"
+        )
+
+
+def _inside(store: Store, hook: HookFunction) -> bool:
+    return store.path == hook.path and hook.first_line <= store.line <= hook.last_line

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from torchvet.rules.base import Rule
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Finding, Location
+from torchvet.rules.growth_rule import GrowthRule
+from torchvet.rules.strangers import stranger_findings
+from torchvet.source.context import context_stores
+
+if TYPE_CHECKING:
+    from torchvet.recording import Recording
+    from torchvet.recording.growth import Growth
+    from torchvet.source.stores import Store
 
 
-class TensorOnCtx(Rule):
+class TensorOnCtx(GrowthRule):
     """A custom autograd Function keeps tensors as attributes of ctx."""
 
     code = "MEM107"
@@ -103,3 +114,50 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    specificity = 3
+
+    def recognises(self, growth: Growth, recording: Recording) -> bool:
+        """Most of what grows are attributes of custom Functions' `ctx`."""
+        return growth.bytes_per_step > 0 and growth.ctx_per_step >= 0.5 * growth.bytes_per_step
+
+    def cause(self, growth: Growth, store: Store | None) -> str:
+        """Backward does not free attributes."""
+        return (
+            f"the custom Function's `ctx` keeps tensors as attributes; {growth.holding.name} keeps "
+            "the graph's nodes, and "
+            "backward frees what `save_for_backward` saved but no attribute"
+        )
+
+    def advice(self, growth: Growth, store: Store | None) -> str:
+        """save_for_backward."""
+        return (
+            "pass inputs and outputs to `ctx.save_for_backward(...)` and read `ctx.saved_tensors` in "
+            "backward; keep only "
+            f"numbers of what goes into {growth.holding.name}"
+        )
+
+    def location(self, growth: Growth, store: Store | None, recording: Recording) -> Location | None:
+        """The line that sets an attribute of `ctx`."""
+        found = next(iter(ctx_stores(recording)), None)
+        return found or super().location(growth, store, recording)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Growing names that keep such nodes, and nodes that keep themselves by a cycle through their output."""
+        yield from super().in_recording(recording)
+        yield from stranger_findings(
+            self,
+            recording,
+            "ctx",
+            location=next(ctx_stores(recording), None),
+            cause="the custom Function stores its own output on `ctx`: output → grad_fn → ctx → output is a cycle that "
+            "backward does not break; only the cyclic collector frees it, whenever that runs",
+            advice="pass it to `ctx.save_for_backward(...)`, which keeps an output without a cycle",
+        )
+
+
+def ctx_stores(recording: Recording) -> Iterator[Location]:
+    """Lines of the user's Functions that set an attribute of their `ctx`."""
+    for path, text in recording.sources.items():
+        for store in context_stores(text):
+            yield Location(path=path, line=store.line, column=store.column, function=store.function)

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from torchvet.rules.base import Rule
+from typing import TYPE_CHECKING
+
+from torchvet.recording.records import Census
+from torchvet.rules.growth_rule import GrowthRule
+
+if TYPE_CHECKING:
+    from torchvet.recording import Recording
+    from torchvet.recording.growth import Growth
+    from torchvet.source.stores import Store
 
 
-class ExceptionKeepsFrames(Rule):
+class ExceptionKeepsFrames(GrowthRule):
     """A stored exception keeps the frames it passed through, and their tensors."""
 
     code = "MEM108"
@@ -100,3 +108,33 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f} failures {len(failures)}, last: {failures[-1]}")
 """
+
+    specificity = 5
+
+    def recognises(self, growth: Growth, recording: Recording) -> bool:
+        """The path runs through an exception's traceback."""
+        return "exception" in growth.holding.via or _below_is_exception(growth, recording)
+
+    def cause(self, growth: Growth, store: Store | None) -> str:
+        """The traceback keeps the frames."""
+        return (
+            f"{growth.holding.name} keeps exceptions; an exception keeps its traceback, that keeps the frames it went "
+            "through, and those keep their local tensors"
+        )
+
+    def advice(self, growth: Growth, store: Store | None) -> str:
+        """Keep the text."""
+        return "store the text (`str(error)` or `traceback.format_exc()`), or `error.with_traceback(None)`"
+
+
+def _below_is_exception(growth: Growth, recording: Recording) -> bool:
+    """The container's items are exceptions: their paths run through tracebacks."""
+    prefix = (growth.holding.scope, *growth.holding.path)
+    for rank in recording.ranks:
+        census = rank.last(Census)
+        for holding in census.holdings if census is not None else ():
+            if (holding.scope, *holding.path)[: len(prefix)] == prefix and "exception" in holding.via:
+                return True
+    return growth.holding.item_type is not None and growth.holding.item_type.endswith(
+        ("Error", "Exception", "Traceback")
+    )

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Finding, Measured
+from torchvet.recording.training_records import BackwardUse
+from torchvet.rules import grading, words
 from torchvet.rules.base import Rule
+from torchvet.rules.share_rule import observed, peak_of
+
+if TYPE_CHECKING:
+    from torchvet.recording import RankRecording, Recording
 
 
 class GraphKeptNeedlessly(Rule):
@@ -68,3 +78,26 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Calls with `retain_graph=True` none of whose graphs was gone through again."""
+        for rank in recording.ranks:
+            latest = {(u.place, u.flag): u for u in rank.all(BackwardUse)}
+            for use in latest.values():
+                if use.flag == "retain_graph" and use.judged >= 3 and not use.reused:
+                    yield self._finding(rank, use)
+
+    def _finding(self, rank: RankRecording, use: BackwardUse) -> Finding:
+        peak = max(peak_of(rank), use.held)
+        share = use.held / peak if peak else 0.0
+        return observed(
+            self, rank, severity=grading.of_share(share), place=use.place,
+            message=f"retain_graph=True keeps {words.size(use.held)} of saved tensors after backward, "
+            f"{share:.0%} of the "
+            f"peak; none of {use.judged} such graphs was used again",
+            cause="backward frees what the graph saved unless it is told to retain it; here no second backward follows",
+            advice="drop `retain_graph=True`; if the error about a second backward comes up, "
+            "something carries its graph "
+            "from step to step: detach that",
+            measured=Measured(bytes=use.held, peak_bytes=peak, share=share),
+        )  # fmt: skip

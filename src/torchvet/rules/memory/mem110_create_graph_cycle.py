@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from torchvet.rules.base import Rule
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Finding, Location
+from torchvet.recording.training_records import BackwardUse
+from torchvet.rules.growth_rule import GrowthRule, location_of
+from torchvet.rules.strangers import stranger_findings
+
+if TYPE_CHECKING:
+    from torchvet.recording import Recording
+    from torchvet.recording.growth import Growth
+    from torchvet.source.stores import Store
 
 
-class CreateGraphCycle(Rule):
+class CreateGraphCycle(GrowthRule):
     """backward(create_graph=True) ties a tensor and its gradient into a cycle that no collector sees."""
 
     code = "MEM110"
@@ -81,3 +92,55 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    specificity = 5
+
+    def recognises(self, growth: Growth, recording: Recording) -> bool:
+        """The growing graph hangs on a `.grad`."""
+        uses = [u for r in recording.ranks for u in r.all(BackwardUse) if u.flag == "create_graph"]
+        return bool(uses) and ("grad" in growth.holding.via or growth.holding.name.endswith(".grad"))
+
+    def cause(self, growth: Growth, store: Store | None) -> str:
+        """parameter → grad → graph → parameter."""
+        return (
+            f"`.backward(create_graph=True)` gives {growth.holding.name} a graph that leads back to "
+            "the parameter: a cycle "
+            "through C++ that Python's collector cannot see"
+        )
+
+    def advice(self, growth: Growth, store: Store | None) -> str:
+        """autograd.grad."""
+        return _ADVICE
+
+    def location(self, growth: Growth, store: Store | None, recording: Recording) -> Location | None:
+        """The backward call."""
+        return _call(recording) or super().location(growth, store, recording)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Growing `.grad`s, and graphs that nothing names where somebody called backward so."""
+        yield from super().in_recording(recording)
+        if _call(recording) is None:
+            return
+        yield from stranger_findings(
+            self,
+            recording,
+            "native",
+            location=_call(recording),
+            advice=_ADVICE,
+            cause="`.backward(create_graph=True)` left gradients whose graph leads back to their own "
+            "leaf: a cycle through "
+            "C++ that no name leads to and that Python's collector cannot see",
+        )
+
+
+_ADVICE = (
+    "use `torch.autograd.grad(loss, parameters, create_graph=True)`, which leaves `.grad` alone; or "
+    "set the gradients to "
+    "None as soon as the second derivative is taken (`zero_grad(set_to_none=True)`)"
+)
+
+
+def _call(recording: Recording) -> Location | None:
+    """The line that called backward with `create_graph=True`."""
+    uses = [u for r in recording.ranks for u in r.all(BackwardUse) if u.flag == "create_graph"]
+    return location_of(uses[-1].place) if uses else None

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from torchvet.rules.base import Rule
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Location
+from torchvet.rules.growth_rule import GrowthRule, location_of
+
+if TYPE_CHECKING:
+    from torchvet.recording import Recording
+    from torchvet.recording.growth import Growth
+    from torchvet.source.stores import Store
 
 
-class CacheKeyedByTensor(Rule):
+class CacheKeyedByTensor(GrowthRule):
     """A cache keyed by tensors or on a method never hits and keeps everything."""
 
     code = "MEM111"
@@ -92,3 +100,31 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    specificity = 4
+
+    def recognises(self, growth: Growth, recording: Recording) -> bool:
+        """A functools cache, or a dict whose keys are tensors."""
+        return "cache" in growth.holding.via or growth.holding.key_type == "Tensor"
+
+    def cause(self, growth: Growth, store: Store | None) -> str:
+        """Tensors hash by identity."""
+        return (
+            f"{growth.holding.name} is keyed by tensors, which hash by identity: no new tensor ever "
+            "finds an old entry, and "
+            "every entry keeps its key and its result alive"
+        )
+
+    def advice(self, growth: Growth, store: Store | None) -> str:
+        """Key by values."""
+        return (
+            "key the cache by what determines the result (sizes, indices, numbers), give it a "
+            "`maxsize`, or drop it; on a "
+            "method the cache also keeps `self` alive"
+        )
+
+    def location(self, growth: Growth, store: Store | None, recording: Recording) -> Location | None:
+        """The cached function, else the store."""
+        if "cache" in growth.holding.via:
+            return location_of(growth.holding.place)
+        return super().location(growth, store, recording)

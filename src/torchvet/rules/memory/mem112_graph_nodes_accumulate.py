@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from torchvet.rules.base import Rule
+from typing import TYPE_CHECKING
+
+from torchvet.rules import words
+from torchvet.rules.growth_rule import GrowthRule
+
+if TYPE_CHECKING:
+    from torchvet.recording import Recording
+    from torchvet.recording.growth import Growth
+    from torchvet.source.stores import Store
 
 
-class GraphNodesAccumulate(Rule):
+class GraphNodesAccumulate(GrowthRule):
     """Losses kept after backward hold graph nodes in host memory."""
 
     code = "MEM112"
@@ -75,3 +83,34 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f} mean {sum(losses) / len(losses):.3f}")
 """
+
+    specificity = 1
+
+    def recognises(self, growth: Growth, recording: Recording) -> bool:
+        """Graph nodes pile up, and next to no tensor memory with them."""
+        bytes_of_tensors = growth.direct_per_step + growth.graph_per_step
+        return growth.nodes_per_step >= 0.5 and bytes_of_tensors < _BYTES_PER_NODE * growth.nodes_per_step
+
+    def message(self, growth: Growth, recording: Recording) -> str:
+        """Nodes, not bytes."""
+        return (
+            f"{growth.holding.name} keeps {words.number(growth.nodes_per_step)} autograd nodes more alive every "
+            f"{words.per_step(growth.kind)} ({words.size(growth.bytes_per_step)} of tensors)"
+        )
+
+    def cause(self, growth: Growth, store: Store | None) -> str:
+        """Backward freed the saved tensors, not the nodes."""
+        return (
+            f"what is stored in {growth.holding.name} has been through backward, which freed its "
+            "saved tensors; the graph's "
+            "nodes stay, in host memory, and keep the parameters alive too"
+        )
+
+    def advice(self, growth: Growth, store: Store | None) -> str:
+        """Store the number."""
+        value = store.value if store is not None and store.value else "loss"
+        return f"store the number: `{value}.item()`"
+
+
+_BYTES_PER_NODE = 400
+"""Host bytes of a node, roughly: about 1,550 B per Linear layer, which makes three (torch 2.13.0, measured)."""

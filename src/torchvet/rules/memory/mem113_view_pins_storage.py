@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from torchvet.rules.base import Rule
+from typing import TYPE_CHECKING
+
+from torchvet.rules import words
+from torchvet.rules.growth_rule import GrowthRule
+
+if TYPE_CHECKING:
+    from torchvet.recording import Recording
+    from torchvet.recording.growth import Growth
+    from torchvet.source.stores import Store
 
 
-class ViewPinsStorage(Rule):
+class ViewPinsStorage(GrowthRule):
     """A small view keeps a large storage alive."""
 
     code = "MEM113"
@@ -79,3 +87,20 @@ for step in range(40):
         drift = (watched[-1] - watched[0]).norm().item()
         print(f"step {step + 1} loss {loss.item():.4f} drift {drift:.4f}")
 """
+
+    specificity = 2
+
+    def recognises(self, growth: Growth, recording: Recording) -> bool:
+        """Less than half of the bytes that are held are shown by the tensors that hold them."""
+        held = growth.direct_per_step
+        return held > 0 and held >= 0.5 * growth.bytes_per_step and growth.visible_per_step < 0.5 * held
+
+    def cause(self, growth: Growth, store: Store | None) -> str:
+        """View and storage sizes."""
+        shown, held = words.size(growth.visible_per_step), words.size(growth.direct_per_step)
+        return f"the tensors in {growth.holding.name} show {shown} per step but are views into storages of {held}"
+
+    def advice(self, growth: Growth, store: Store | None) -> str:
+        """Clone."""
+        value = store.value if store is not None and store.value else "view"
+        return f"copy the part that is kept: `{value}.clone()` (after `.detach()`), so that the large storage can go"

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from torchvet.rules.base import Rule
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Severity
+from torchvet.recording.records import Window
+from torchvet.recording.training_records import LoaderMemory
+from torchvet.rules import grading
+from torchvet.rules.growth_rule import GrowthRule
+
+if TYPE_CHECKING:
+    from torchvet.recording import Recording
+    from torchvet.recording.growth import Growth
+    from torchvet.source.stores import Store
 
 
-class LoaderRemembersBatches(Rule):
+class LoaderRemembersBatches(GrowthRule):
     """The loop around the data loader keeps every batch of the first epoch."""
 
     code = "MEM114"
@@ -87,3 +98,37 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    specificity = 4
+
+    def recognises(self, growth: Growth, recording: Recording) -> bool:
+        """An iterator of itertools keeps the batches of a loader."""
+        return "iterator" in growth.holding.via
+
+    def grade(self, growth: Growth, recording: Recording) -> Severity:
+        """It stops growing after one epoch: by what an epoch's batches take, of the peak."""
+        whole = _epoch(growth, recording)
+        if whole is None:
+            return super().grade(growth, recording)
+        peak = max([w.peak for r in recording.ranks for w in r.all(Window)], default=0)
+        limit = recording.ranks[0].program.memory_limit if recording.ranks[0].program else 0
+        return "error" if limit and whole + peak > limit else grading.of_share(whole / (whole + peak))
+
+    def cause(self, growth: Growth, store: Store | None) -> str:
+        """cycle keeps what it has seen."""
+        return (
+            f"{growth.holding.name} keeps every batch of the first epoch so as to repeat them; the "
+            "loader is never asked "
+            "again, so the order is never shuffled anew either"
+        )
+
+    def advice(self, growth: Growth, store: Store | None) -> str:
+        """Loop over the loader again."""
+        return "write a generator that starts the loader anew: `def endless(loader): while True: yield from loader`"
+
+
+def _epoch(growth: Growth, recording: Recording) -> int | None:
+    """Bytes of all batches of the loader whose batches the name keeps: the largest of those known."""
+    loaders = [m for r in recording.ranks for m in r.all(LoaderMemory) if m.length is not None]
+    sizes = [m.batch_bytes * m.length for m in loaders if m.length is not None and m.alive > m.capacity]
+    return max(sizes, default=None)

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Finding, Holder, Location, Measured
+from torchvet.recording.records import Place
+from torchvet.recording.training_records import StaleAtPeak
+from torchvet.rules import grading, words
 from torchvet.rules.base import Rule
+from torchvet.rules.growth_rule import allocated
+from torchvet.rules.share_rule import observed
+
+if TYPE_CHECKING:
+    from torchvet.recording import RankRecording, Recording
 
 
 class PreviousStepStillBound(Rule):
@@ -80,3 +92,37 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f} confidence {confidence / (step + 1):.6f}")
 """
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Variables of the step before that were bound at the peak and never read again, in two windows or more."""
+        for rank in recording.ranks:
+            seen: dict[tuple[str, ...], list[StaleAtPeak]] = {}
+            for record in rank.all(StaleAtPeak):
+                seen.setdefault(tuple(sorted(record.names[:1])), []).append(record)
+            for records in seen.values():
+                if len(records) >= 2:
+                    yield self._finding(recording, rank, sorted(records, key=lambda r: r.bytes)[len(records) // 2])
+
+    def _finding(self, recording: Recording, rank: RankRecording, record: StaleAtPeak) -> Finding:
+        share = record.bytes / record.peak if record.peak else 0.0
+        names = " and ".join(record.names[:2])
+        graph = " with the autograd graph behind it" if record.with_graph > record.bytes // 2 else ""
+        return observed(
+            self, rank, severity=grading.of_share(share), place=self._line(recording, record),
+            message=f"{names} of the step before is still bound{graph} when the next step peaks: "
+            f"{words.size(record.bytes)}, {share:.0%} of the peak",
+            cause=f"{names} keeps its value until it is assigned again, which is after the next "
+            "forward pass has peaked",
+            advice=f"`del {', '.join(record.names[:3])}` at the end of the step, or put the step into a function",
+            related=[allocated(s) for s in record.sites[:3]],
+            holder=Holder(name=record.names[0], kind="local", path=record.names[:1]),
+            measured=Measured(bytes=record.bytes, peak_bytes=record.peak, share=share),
+        )  # fmt: skip
+
+    def _line(self, recording: Recording, record: StaleAtPeak) -> Place | Location | None:
+        """Where the name is assigned, else where its storage came from."""
+        place = record.place
+        if place is None:
+            return None
+        stores = recording.index.stores(record.names[0], f"__main__.{place.function}", place.path)
+        return Location(path=stores[0].path, line=stores[0].line, function=stores[0].function) if stores else place

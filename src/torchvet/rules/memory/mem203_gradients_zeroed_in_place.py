@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Finding, Measured
+from torchvet.recording.training_records import ZeroedInPlace
+from torchvet.rules import grading, words
 from torchvet.rules.base import Rule
+from torchvet.rules.share_rule import observed
+
+if TYPE_CHECKING:
+    from torchvet.recording import RankRecording, Recording
 
 
 class GradientsZeroedInPlace(Rule):
@@ -73,3 +83,23 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Gradients that were set to zero and kept, graded by what dropping them would have taken off the peak."""
+        for rank in recording.ranks:
+            latest = {record.place: record for record in rank.all(ZeroedInPlace)}
+            for record in latest.values():
+                yield self._finding(rank, record)
+
+    def _finding(self, rank: RankRecording, record: ZeroedInPlace) -> Finding:
+        share = record.saving / record.peak if record.peak else 0.0
+        effect = f"would lower the peak by {words.size(record.saving)} ({share:.0%})" if record.saving else "is simpler"
+        return observed(
+            self, rank, severity=grading.of_share(share), place=record.place,
+            message=f"{words.size(record.bytes)} of gradients are zeroed in place and stay allocated "
+            "through the forward "
+            f"pass; dropping them {effect}",
+            cause="gradients set to zero keep their storages while the forward pass fills memory with activations",
+            advice="`zero_grad()` (its default, `set_to_none=True`, drops them), before the forward pass",
+            measured=Measured(bytes=record.bytes, peak_bytes=record.peak, share=share),
+        )  # fmt: skip

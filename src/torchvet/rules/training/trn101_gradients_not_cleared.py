@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Finding, Measured
+from torchvet.recording.training_records import OptimizerUse
 from torchvet.rules.base import Rule
+from torchvet.rules.share_rule import observed
+
+if TYPE_CHECKING:
+    from torchvet.recording import Recording
 
 
 class GradientsNotCleared(Rule):
@@ -72,3 +81,18 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Optimizers none of whose checked steps started from cleared gradients."""
+        for rank in recording.ranks:
+            for use in {u.id: u for u in rank.all(OptimizerUse)}.values():
+                if use.checked >= 3 and use.uncleared == use.checked:
+                    yield observed(
+                        self, rank, severity="error", place=use.step_place,
+                        message=f"{use.name} steps on the sum of all gradients so far: none of "
+                        f"{use.checked} checked steps "
+                        "began with cleared gradients",
+                        cause="backward adds to `.grad`, and nothing sets it to zero or None between the steps",
+                        advice="call `optimizer.zero_grad()` once per step, before backward or after `step()`",
+                        measured=Measured(steps=use.checked),
+                    )  # fmt: skip

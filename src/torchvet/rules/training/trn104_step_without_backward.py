@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Finding, Measured
+from torchvet.recording.training_records import OptimizerUse
 from torchvet.rules.base import Rule
+from torchvet.rules.share_rule import observed
+
+if TYPE_CHECKING:
+    from torchvet.recording import RankRecording, Recording
 
 
 class StepWithoutBackward(Rule):
@@ -85,3 +94,37 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Optimizers that step without any gradient, and parameters that never have one."""
+        for rank in recording.ranks:
+            for use in {u.id: u for u in rank.all(OptimizerUse)}.values():
+                seen = use.checked + use.starved
+                if use.starved >= 3 and use.starved >= 0.9 * seen:
+                    yield self._starved(rank, use)
+                elif use.without_gradient_count and seen >= 4:
+                    yield self._partly(rank, use)
+
+    def _starved(self, rank: RankRecording, use: OptimizerUse) -> Finding:
+        return observed(
+            self, rank, severity="error", place=use.step_place,
+            message=f"{use.name}.step() changes nothing: in {use.starved} checked steps no parameter "
+            "had a new gradient",
+            cause="no backward pass reaches this optimizer's parameters between its steps",
+            advice="call `loss.backward()` before `step()`, on a loss that depends on these parameters (not detached)",
+            measured=Measured(steps=use.starved),
+        )  # fmt: skip
+
+    def _partly(self, rank: RankRecording, use: OptimizerUse) -> Finding:
+        names = ", ".join(use.without_gradient[:4])
+        more = use.without_gradient_count - min(4, len(use.without_gradient))
+        rest = f" and {more} more" if more > 0 else ""
+        return observed(
+            self, rank, severity="info", place=use.place or use.step_place,
+            message=f"{use.without_gradient_count} of {use.parameters} parameters of {use.name} never "
+            "had a gradient in the "
+            f"checked steps: {names}{rest}",
+            cause="the loss does not depend on them in these steps",
+            advice="leave them out of the optimizer, or check that the loss reaches them",
+            measured=Measured(steps=use.steps),
+        )  # fmt: skip

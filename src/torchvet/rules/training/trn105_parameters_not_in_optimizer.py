@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Finding, Holder, Location, Measured
+from torchvet.recording.records import Place
+from torchvet.recording.training_records import UnownedParameters
+from torchvet.rules import words
 from torchvet.rules.base import Rule
+from torchvet.rules.share_rule import observed
+
+if TYPE_CHECKING:
+    from torchvet.recording import RankRecording, Recording
 
 
 class ParametersNotInOptimizer(Rule):
@@ -97,3 +108,44 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Parameters of a trained module with gradients that no optimizer owns and nobody changes."""
+        for rank in recording.ranks:
+            for record in {r.module: r for r in rank.all(UnownedParameters)}.values():
+                if record.owned:
+                    yield self._finding(recording, rank, record)
+
+    def _finding(self, recording: Recording, rank: RankRecording, record: UnownedParameters) -> Finding:
+        names = ", ".join(record.names[:4])
+        rest = f" and {record.count - 4} more" if record.count > 4 else ""
+        replaced = record.orphans > 0
+        cause = (
+            f"the optimizer was built before they were put in: it still owns {record.orphans} "
+            "parameters that the model "
+            "does not have any more"
+            if replaced
+            else "they were not among the parameters that the optimizer was given, and gradients are computed for them"
+        )
+        return observed(
+            self, rank, severity="error" if replaced else "warning", place=self._line(recording, record, replaced),
+            message=f"{record.count} parameters of {record.module} get gradients and are never stepped: {names}{rest}",
+            cause=cause,
+            advice="build the optimizer after the model is complete, or `add_param_group` them"
+            if replaced
+            else "give them to the optimizer, or, if they are meant to stay as they are, "
+            "`requires_grad_(False)`: that also "
+            f"saves {words.size(record.bytes)} of gradients",
+            holder=Holder(name=record.names[0], kind="attribute", path=record.names[:4]),
+            measured=Measured(bytes=record.bytes, steps=record.steps),
+        )  # fmt: skip
+
+    def _line(self, recording: Recording, record: UnownedParameters, replaced: bool) -> Place | Location | None:
+        """Where a replaced submodule was assigned, else where the optimizer was made."""
+        parts = record.names[0].split(".")
+        if replaced and len(parts) > 1 and record.place is not None:
+            stores = recording.index.stores(f"model.{parts[0]}", "__main__", record.place.path)
+            outside = [s for s in stores if not s.function.endswith("__init__")]
+            if outside:
+                return Location(path=outside[0].path, line=outside[0].line, function=outside[0].function)
+        return record.place

@@ -1,0 +1,131 @@
+"""What it costs to run a program under torchvet, beside memray and scalene where they are installed.
+
+Each round runs every tool once on every program, in turns, so that a machine that slows down slows all of them; a
+ratio is a tool's seconds per step over those of the bare run of the same round. `run` is the ratio of whole runs, the
+start and the diagnosis included. Nothing is asserted: read the table, on a quiet machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+PROGRAMS = Path(__file__).parent / "programs"
+NAMES = ("mlp", "cnn", "transformer")
+TIMED = re.compile(r"^seconds_per_step=([0-9.]+)$", re.MULTILINE)
+TOOLS = {
+    "bare": ["{python}", "{program}"],
+    "torchvet": ["{python}", "-m", "torchvet", "run", "{program}"],
+    "memray": ["{python}", "-m", "memray", "run", "--force", "--output", "{out}/memray.bin", "{program}"],
+    "scalene": ["{python}", "-m", "scalene", "run", "--outfile", "{out}/scalene.json", "{program}"],
+}
+"""Every tool with its default options; where it writes is all that is set."""
+
+
+class Sample(NamedTuple):
+    """One run: seconds per step after warm-up, and seconds of the whole process; infinite when it was cut off."""
+
+    step: float
+    run: float
+
+
+class Trial(NamedTuple):
+    """What is run: a tool on a program, for at most `limit` seconds, with its own files below `out`."""
+
+    tool: str
+    name: str
+    out: str
+    limit: float
+
+
+def installed() -> list[str]:
+    """The tools that this interpreter can run, the bare program first."""
+    return [name for name in TOOLS if name == "bare" or find_spec(name) is not None]
+
+
+def measure(trial: Trial) -> Sample:
+    """Run a program under a tool once. Raises RuntimeError with the end of its output when it gives no timing."""
+    program = PROGRAMS / f"{trial.name}.py"
+    command = [part.format(python=sys.executable, program=program, out=trial.out) for part in TOOLS[trial.tool]]
+    environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+    started = time.perf_counter()
+    process = subprocess.Popen(
+        command, cwd=trial.out, env=environment, text=True, start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        output, _ = process.communicate(timeout=trial.limit)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return Sample(math.inf, math.inf)
+    took = time.perf_counter() - started
+    timing = TIMED.search(output)
+    if timing is None:
+        raise RuntimeError(f"{trial.tool} on {program.name}: exit status {process.returncode}\n{output[-2000:]}")
+    return Sample(float(timing.group(1)), took)
+
+
+Samples = dict[tuple[str, str], list[Sample]]
+
+
+def sample(names: list[str], tools: list[str], rounds: int, limit: float) -> Samples:
+    """All runs in turns, by program and tool; every other round goes backwards, so that no tool is always first."""
+    found: Samples = {(n, t): [] for n in names for t in tools}
+    with tempfile.TemporaryDirectory() as out:
+        for number in range(rounds):
+            for name in names:
+                for tool in tools if number % 2 == 0 else reversed(tools):
+                    result = measure(Trial(tool, name, out, limit))
+                    found[name, tool].append(result)
+                    print(f"round {number + 1}/{rounds} {name} {tool}: {result.step * 1e3:.3f} ms", file=sys.stderr)
+    return found
+
+
+def table(found: Samples) -> str:
+    """The ratios to the bare run of the same round, as Markdown; `inf` where a run was cut off."""
+    lines = ["| program | bare step | tool | step: median | min | max | run: median |", "|---|---|---|---|---|---|---|"]
+    for (name, tool), samples in found.items():
+        if tool == "bare":
+            continue
+        bare = found[name, "bare"]
+        step = sorted(s.step / b.step for s, b in zip(samples, bare, strict=True))
+        run = statistics.median(s.run / b.run for s, b in zip(samples, bare, strict=True))
+        alone = statistics.median(b.step for b in bare) * 1e3
+        ratios = f"{statistics.median(step):.2f} | {step[0]:.2f} | {step[-1]:.2f} | {run:.2f}"
+        lines.append(f"| {name} | {alone:.1f} ms | {tool} | {ratios} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure, print the table, and keep every sample with `--json`."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--programs", nargs="+", choices=NAMES, default=list(NAMES))
+    parser.add_argument("--tools", nargs="+", choices=installed(), default=installed(), help="those installed here")
+    parser.add_argument("--limit", type=float, default=300, help="seconds after which a run is cut off (300)")
+    parser.add_argument("--json", type=Path, help="a file for all samples, in seconds")
+    options = parser.parse_args()
+    tools = ["bare", *(t for t in options.tools if t != "bare")]
+    found = sample(options.programs, tools, options.rounds, options.limit)
+    print(f"\nPython {platform.python_version()}, {os.cpu_count()} cores, {options.rounds} rounds\n\n{table(found)}")
+    if options.json:
+        rows = [{"program": n, "tool": t, "samples": [s._asdict() for s in ss]} for (n, t), ss in found.items()]
+        options.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()

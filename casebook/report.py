@@ -1,0 +1,72 @@
+"""As much of ``torchvet.report/1`` as the casebook judges, read from the contract and not from torchvet's own types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from casebook.case import SEVERITIES, Severity
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a finding points."""
+
+    path: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Holder:
+    """What holds the memory."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured."""
+
+    bytes_per_step: float | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One finding."""
+
+    code: str
+    severity: Severity
+    message: str = ""
+    location: Location | None = None
+    holder: Holder | None = None
+    measured: Measured | None = None
+
+    @property
+    def loud(self) -> bool:
+        """Whether it would fail a build: a warning or an error."""
+        return at_least(self.severity, "warning")
+
+    def __str__(self) -> str:
+        where = f"{Path(self.location.path).name}:{self.location.line}" if self.location else "nowhere"
+        held = f" held by {self.holder.name}" if self.holder else ""
+        rate = self.measured.bytes_per_step if self.measured else None
+        return f"{self.code} {self.severity} at {where}{held}" + (f", {rate:.0f} B/step" if rate is not None else "")
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report."""
+
+    findings: list[Finding] = field(default_factory=list)
+
+
+def at_least(severity: Severity, least: Severity) -> bool:
+    """Whether a severity is as high as another, or higher."""
+    return SEVERITIES.index(severity) >= SEVERITIES.index(least)
+
+
+def read(path: Path) -> Report:
+    """Read a report in JSON."""
+    return msgspec.json.decode(path.read_bytes(), type=Report)

@@ -1,0 +1,68 @@
+"""Run a program bare, and run it under the tool."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from casebook import report
+from casebook.program import Program, environment, python
+
+MEMORY_LIMIT = "24GiB"
+"""Passed to the tool, so that forecasts do not depend on the machine."""
+
+PATIENCE = 300
+"""Seconds after which a run is given up."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a program."""
+
+    status: int
+    """Exit status; -1 if the run was given up."""
+    stdout: str
+    report: report.Report | None = None
+    complaint: str = ""
+    """Why there is no report."""
+
+
+def bare(program: Program, argv: Sequence[str]) -> Run:
+    """Run the program by itself."""
+    return _run(python(*program.target, *argv), program.folder)
+
+
+def vetted(program: Program, argv: Sequence[str], tool: str = "") -> Run:
+    """Run the program under the tool: torchvet, or the command that is put in its place."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "report.json")
+        run = _run(
+            [
+                *(shlex.split(tool) or python("-m", "torchvet")),
+                *("run", "-o", str(out), "--quiet", "--memory-limit", MEMORY_LIMIT),
+                *program.target,
+                *argv,
+            ],
+            program.folder,
+        )
+        try:
+            return Run(run.status, run.stdout, report.read(out))
+        except FileNotFoundError:
+            return Run(run.status, run.stdout, None, f"no report: {run.complaint}")
+        except msgspec.DecodeError as error:
+            return Run(run.status, run.stdout, None, f"unreadable report: {error}")
+
+
+def _run(command: Sequence[str], folder: Path) -> Run:
+    try:
+        done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        return Run(-1, "", None, f"given up after {PATIENCE} s")
+    last = done.stderr.strip().splitlines()[-1:]
+    return Run(done.returncode, done.stdout, None, last[0] if last else f"exit status {done.returncode}")

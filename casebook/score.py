@@ -1,0 +1,116 @@
+"""Judge what the tool said of a case by what is known of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import PurePath
+
+from casebook.case import Case
+from casebook.report import Finding, at_least
+from casebook.run import Run
+
+TOLERANCE = 0.10
+"""Share by which bytes per step may differ from the independent count."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One program, run bare and under the tool."""
+
+    name: str
+    bare: Run
+    vetted: Run
+    bytes_per_step: float | None = None
+    """The independent count, where the case asks for it."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What is right about one finding; None where the case does not ask."""
+
+    severity: bool
+    line: bool
+    holder: bool | None
+    bytes: bool | None
+
+    @property
+    def rank(self) -> int:
+        """How much of it is right."""
+        return sum(bool(part) for part in (self.severity, self.line, self.holder, self.bytes))
+
+
+@dataclass(frozen=True)
+class Score:
+    """How the tool did on one case."""
+
+    case: str
+    found: Judgement | None
+    """The best finding of the expected code; None if it was missed."""
+    mended_silent: bool
+    lookalikes_silent: list[bool]
+    undisturbed: bool
+    """Every program printed under the tool what it prints without."""
+    false_alarms: int
+    """Warnings and errors that are not true, over all programs of the case."""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def perfect(self) -> bool:
+        """Whether nothing is off."""
+        parts = [self.mended_silent, *self.lookalikes_silent, self.undisturbed, not self.false_alarms, not self.notes]
+        found = self.found
+        return found is not None and False not in (found.severity, found.line, found.holder, found.bytes, *parts)
+
+
+def judge(case: Case, finding: Finding, counted: float | None) -> Judgement:
+    """Compare one finding with what the case expects."""
+    expect = case.expect
+    held = finding.holder.name if finding.holder else ""
+    rate = finding.measured.bytes_per_step if finding.measured else None
+    return Judgement(
+        severity=at_least(finding.severity, expect.severity),
+        line=_points_at(finding, expect.file, case.line_numbers()),
+        holder=any(name in held for name in expect.holder) if expect.holder else None,
+        bytes=None if counted is None else rate is not None and abs(rate - counted) <= TOLERANCE * abs(counted),
+    )
+
+
+def _points_at(finding: Finding, file: str, lines: set[int]) -> bool:
+    if finding.location is None or finding.location.line not in lines:
+        return False
+    parts = PurePath(file).parts
+    return PurePath(finding.location.path).parts[-len(parts) :] == parts
+
+
+def score(case: Case, faulty: Observation, mended: Observation, lookalikes: list[Observation]) -> Score:
+    """Judge all programs of a case."""
+    everything = [faulty, mended, *lookalikes]
+    judged = [judge(case, f, faulty.bytes_per_step) for f in _findings(faulty) if f.code == case.expect.code]
+    true = {case.expect.code, *case.expect.also_allowed}
+    alarms = {
+        seen.name: [f for f in _findings(seen) if f.loud and not (seen is faulty and f.code in true)]
+        for seen in everything
+    }
+    still = [f for f in _findings(mended) if f.code == case.expect.code]
+    return Score(
+        case=case.name,
+        found=max(judged, key=lambda j: j.rank, default=None),
+        mended_silent=mended.vetted.report is not None and not still and not alarms[mended.name],
+        lookalikes_silent=[seen.vetted.report is not None and not alarms[seen.name] for seen in lookalikes],
+        undisturbed=all((s.bare.stdout, s.bare.status) == (s.vetted.stdout, _own_status(s.vetted)) for s in everything),
+        false_alarms=sum(len(found) for found in alarms.values()),
+        notes=[
+            *(f"{seen.name}: {seen.vetted.complaint}" for seen in everything if seen.vetted.report is None),
+            *(f"{name}: {finding}" for name, found in alarms.items() for finding in found),
+            *(f"{mended.name}: still {finding}" for finding in still if not finding.loud),
+        ],
+    )
+
+
+def _own_status(run: Run) -> int:
+    """The program's own exit status: 1 with a report is the tool's way to say that there are findings."""
+    return 0 if run.status == 1 and run.report is not None else run.status
+
+
+def _findings(seen: Observation) -> list[Finding]:
+    return seen.vetted.report.findings if seen.vetted.report else []

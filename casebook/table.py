@@ -1,0 +1,68 @@
+"""Show scores to a person."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from casebook.count import Count
+from casebook.score import Judgement, Score
+
+MARKS = {True: "yes", False: "NO", None: "-"}
+
+ASPECTS: dict[str, Callable[[Judgement], bool | None]] = {
+    "severity": lambda judgement: judgement.severity,
+    "line": lambda judgement: judgement.line,
+    "holder": lambda judgement: judgement.holder,
+    "bytes": lambda judgement: judgement.bytes,
+}
+
+
+def lay_out(rows: Iterable[Sequence[str]]) -> str:
+    """Align columns; the first row is the heading."""
+    table = list(rows)
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in table)
+
+
+def scoreboard(scores: Sequence[Score]) -> str:
+    """One line per case, what went wrong below it, and the totals."""
+    heading = ("case", "found", *ASPECTS, "mended silent", "look-alikes silent", "stdout same")
+    table = lay_out([heading, *map(_row, scores)])
+    notes = [f"{score.case}: {note}" for score in scores for note in score.notes]
+    return "\n\n".join(filter(None, [table, "\n".join(notes), totals(scores)]))
+
+
+def _row(score: Score) -> list[str]:
+    quiet = score.lookalikes_silent
+    return [
+        score.case,
+        MARKS[score.found is not None],
+        *(MARKS[aspect(score.found) if score.found else None] for aspect in ASPECTS.values()),
+        MARKS[score.mended_silent],
+        f"{sum(quiet)} of {len(quiet)}",
+        MARKS[score.undisturbed],
+    ]
+
+
+def totals(scores: Sequence[Score]) -> str:
+    """The whole casebook in one line."""
+    found = [score.found for score in scores if score.found]
+    parts = [f"found {len(found)} of {len(scores)}", f"missed {len(scores) - len(found)}"]
+    parts.append(f"false alarms {sum(score.false_alarms for score in scores)}")
+    for name, aspect in ASPECTS.items():
+        asked = [right for judgement in found if (right := aspect(judgement)) is not None]
+        parts.append(f"{name} right {sum(asked)} of {len(asked)}")
+    silent = [quiet for score in scores for quiet in (score.mended_silent, *score.lookalikes_silent)]
+    parts.append(f"silent where healthy {sum(silent)} of {len(silent)}")
+    parts.append(f"undisturbed {sum(score.undisturbed for score in scores)} of {len(scores)}")
+    return ", ".join(parts)
+
+
+def counts(rows: Iterable[tuple[str, str, Count]]) -> str:
+    """The independent counts: case, program, bytes per step, peak bytes."""
+    heading = ("case", "program", "step is", "steps", "bytes/step", "peak bytes")
+    body = (
+        (case, name, count.marker, str(count.steps), f"{count.bytes_per_step:.0f}", str(count.peak))
+        for case, name, count in rows
+    )
+    return lay_out([heading, *body])

@@ -1,0 +1,97 @@
+"""Findings about storages that live on although no name leads to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
+
+from torchvet.finding import Finding, Holder, Location, Measured, Remedy
+from torchvet.recording.records import Census, Stranger, Window
+from torchvet.recording.training_records import CollectorUse, Outcome
+from torchvet.rules import grading, words
+from torchvet.rules.growth_rule import allocated, first_place, location_of
+
+if TYPE_CHECKING:
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.rules.base import Rule
+
+
+def stranger_findings(
+    rule: Rule,
+    recording: Recording,
+    kind: Literal["cycle", "ctx", "native"],
+    cause: str,
+    advice: str,
+    location: Location | None = None,
+) -> Iterator[Finding]:
+    """One finding a rank where storages without a name live on in this way. A cycle's are the collector's to free:
+    they are graded by what is held between its runs; what only C++ holds is never freed and is graded as growth."""
+    for rank in recording.ranks:
+        census = _searched(rank)
+        if census is None or not any(s.kind == kind for s in census.strangers):
+            continue
+        rate = rank.growth.unreached
+        who = [s for s in census.strangers if s.kind == kind]
+        names = list(dict.fromkeys(f"{s.owner}.{s.attribute}" if s.attribute else s.owner for s in who if s.owner))
+        name = names[0] if names else "an autograd graph that nothing names"
+        yield Finding(
+            code=rule.code, name=rule.name, severity=_grade(rank, rate, kind == "native"), evidence="observed",
+            message=f"{name} keeps {words.size(rate)} more alive every step, and no name leads "
+            f"there{_until(rank, kind)}",
+            location=location or stranger_location(who, recording) or location_of(first_place(census.unreached_sites)),
+            cause=cause, remedy=Remedy(summary=advice),
+            related=[allocated(s) for s in census.unreached_sites[:3]],
+            holder=Holder(name=name, kind="native" if kind == "native" else kind, path=names),
+            measured=Measured(bytes_per_step=rate, bytes=census.unreached, share=_share(rank, rate)),
+            rank=rank.program.rank if rank.program else None, device=rank.program.device if rank.program else None,
+        )  # fmt: skip
+
+
+def _searched(rank: RankRecording) -> Census | None:
+    return next((c for c in reversed(rank.all(Census)) if c.unreached and c.strangers), None)
+
+
+def held_between_collections(rank: RankRecording, rate: float) -> float:
+    """Bytes that garbage holds at most: the rate times the steps that the oldest freed (or living) garbage lasted."""
+    use = rank.last(CollectorUse)
+    outcome = rank.last(Outcome)
+    ticks = outcome.ticks if outcome is not None else 0
+    longest = use.longest if use is not None and use.freed else ticks
+    return rate * max(1, longest)
+
+
+def _share(rank: RankRecording, rate: float) -> float:
+    peak = max((w.peak for w in rank.all(Window)), default=0)
+    held = held_between_collections(rank, rate)
+    return held / (held + peak) if held else 0.0
+
+
+def _grade(rank: RankRecording, rate: float, for_good: bool) -> Literal["error", "warning", "info"]:
+    if not for_good:
+        return grading.of_share(_share(rank, rate))
+    program = rank.program
+    if program is None or not program.memory_limit or rate <= 0:
+        return "info"
+    return grading.of_growth(0, int(program.memory_limit / rate))
+
+
+def _until(rank: RankRecording, kind: str) -> str:
+    if kind == "native":
+        return "; nothing frees it"
+    held = words.size(held_between_collections(rank, rank.growth.unreached))
+    return f"; the cyclic collector frees it some time later ({held} held in between)"
+
+
+def stranger_location(who: list[Stranger], recording: Recording) -> Location | None:
+    """The line that closes the cycle: the closure's, or the one that stores into the attribute."""
+    for stranger in who:
+        if stranger.attribute is None or stranger.path is None:
+            continue
+        scope = f"{stranger.owner}"
+        stores = recording.index.stores(f"self.{stranger.attribute}", scope, stranger.path, [stranger.path])
+        if stores:
+            return Location(path=stores[0].path, line=stores[0].line, function=stores[0].function)
+    for stranger in who:
+        if stranger.line is not None and stranger.path is not None:
+            return Location(path=stranger.path, line=stranger.line, function=stranger.owner)
+    return None

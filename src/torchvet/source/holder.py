@@ -1,0 +1,153 @@
+"""What a holder's name means: `trainer.stats.losses[3]` is the attribute `losses` of something called `stats`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_FRAME = re.compile(r" → ([^()]*)\(\)(?:: ([^\W\d]\w*))?")
+_EXCEPTION = re.compile(r"\.__(?:traceback|context|cause)__")
+_HOOKS = re.compile(r"(?:^|\.)_\w*hooks\w*$")
+_NOT_STORED = {"grad_fn", "args", "__wrapped__", "_modules", "_parameters", "_buffers", "ctx", "__self__", "__func__"}
+_SCOPE_THREAD = re.compile(r" \(thread .*\)$")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One identifier of a name. `free`: a variable (the root, or behind `<closure>`), not an attribute.
+
+    `keys` are the literal keys that follow it, as `repr` shows them; None stands for any other.
+    """
+
+    name: str
+    free: bool
+    keys: tuple[str | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class HolderName:
+    """A parsed name. The last of `parts` is what a program can store into.
+
+    `function` is the function that a closure, a default or a frame's variable belongs to. `special` is one of `cache`
+    (the last part is a function whose results are cached), `hooks` (the last part is what hooks are registered on),
+    `default` (the last part is the function itself), `ctx`, `closure`, `frame`, or empty. `hooked` is what the hooks
+    along the name are registered on.
+    """
+
+    parts: tuple[Part, ...]
+    function: str = ""
+    special: str = ""
+    hooked: str = ""
+
+    @property
+    def terminal(self) -> Part:
+        """What is stored into."""
+        return self.parts[-1]
+
+    @property
+    def owner(self) -> str:
+        """The identifier before the terminal; empty for a variable."""
+        return "" if self.terminal.free or len(self.parts) < 2 else self.parts[-2].name
+
+
+def parse(name: str) -> HolderName | None:
+    """Parse what a heap walk calls a holder; None where it holds no identifier."""
+    name, function = _leave_frames(name)
+    cached = " (lru_cache)" in name
+    reader = _Reader(function)
+    for token in _tokens(name.partition(" (lru_cache)")[0]):
+        reader.take(token)
+    if not reader.parts:
+        return None
+    return HolderName(tuple(reader.parts), reader.function, "cache" if cached else reader.special, reader.hooked)
+
+
+class _Reader:
+    """Puts tokens together, from the root on."""
+
+    def __init__(self, function: str) -> None:
+        self.parts: list[Part] = []
+        self.function = function
+        self.special = "frame" if function else ""
+        self._closed = False
+        self._ctx = False
+        self._in_hooks = False
+        self.hooked = ""
+
+    def take(self, token: str) -> None:
+        """Add a token. What a program does not store into by name leaves no part."""
+        if token.startswith("["):
+            if self.parts and not self._in_hooks:
+                last = self.parts[-1]
+                self.parts[-1] = Part(last.name, last.free, (*last.keys, _key(token)))
+        elif token == "<closure>":
+            self.function = self.parts[-1].name if self.parts and not self._in_hooks else ""
+            self._closed = True
+        elif token == "<default>":
+            self.special = "default"
+        elif token == "ctx" and self.parts:
+            self._ctx = True
+        elif _HOOKS.search(token) and self.parts:
+            self.special, self.hooked, self.function = "hooks", self.parts[-1].name, ""
+            self._in_hooks = True
+        elif token.isidentifier() and (token not in _NOT_STORED or not self.parts):
+            self._add(token)
+
+    def _add(self, name: str) -> None:
+        first = not self.parts
+        self.parts.append(Part(name, self._closed or first))
+        if not (first and self.special == "frame"):
+            self.special = "closure" if self._closed else "ctx" if self._ctx else ""
+        self._closed = self._ctx = self._in_hooks = False
+
+
+def scope_name(scope: str) -> str:
+    """A scope without its thread."""
+    return _SCOPE_THREAD.sub("", scope)
+
+
+def _leave_frames(name: str) -> tuple[str, str]:
+    """What holds an exception, rather than its frames; of a generator, its own variable."""
+    held = _EXCEPTION.search(name)
+    if held:
+        return name[: held.start()], ""
+    frames = list(_FRAME.finditer(name))
+    if not frames:
+        return name, ""
+    frame = frames[-1]
+    if frame.group(2):
+        return frame.group(2) + name[frame.end() :], frame.group(1).rpartition(".")[2]
+    return name[: frame.start()], ""
+
+
+def _tokens(name: str) -> list[str]:
+    """Identifiers, `<marks>` and `[keys]`; a key's own brackets and dots do not count."""
+    found: list[str] = []
+    at = 0
+    while at < len(name):
+        if name[at] == "[":
+            end = _key_end(name, at)
+            found.append(name[at:end])
+        elif name[at] == " ":  # ` (as a key)`, ` (itertools.cycle)`
+            end = name.find(")", at) + 1 or len(name)
+        elif name[at] == "<":
+            end = name.find(">", at) + 1 or len(name)
+            found.append(name[at:end])
+        else:
+            end = at + 1
+            while end < len(name) and name[end] not in ".[ <":
+                end += 1
+            found.append(name[at:end].strip("."))
+        at = end
+    return [token for token in found if token]
+
+
+def _key_end(name: str, at: int) -> int:
+    quote = name[at + 1 : at + 2]
+    end = name.find(quote + "]", at + 2) + 2 if quote in ("'", '"') else name.find("]", at) + 1
+    return end if end > at + 1 else len(name)
+
+
+def _key(token: str) -> str | None:
+    inner = token[1:-1]
+    return inner if inner[:1] in ("'", '"') or inner.lstrip("-").isdigit() else None

@@ -1,0 +1,123 @@
+"""Scores say what was right, what was missed and what was made up."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from casebook.__main__ import main
+from casebook.case import Case, Expectation
+from casebook.report import Finding, Holder, Location, Measured, Report
+from casebook.run import Run
+from casebook.score import Observation, judge, score
+from casebook.table import scoreboard
+
+RIGHT = Finding("MEM101", "error", "", Location("faulty.py", 2), Holder("trainer.kept"), Measured(1050.0))
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Case:
+    (tmp_path / "faulty.py").write_text("kept = []\nkept.append(loss)\n")
+    expect = Expectation("MEM101", "warning", "kept.append", holder=["kept"], also_allowed=["MEM109"])
+    return Case(tmp_path, expect)
+
+
+def seen(*findings: Finding, name: str = "faulty", stdout: str = "loss\n", status: int = 1) -> Observation:
+    """A program and what was found in it, counted at 1000 bytes per step."""
+    return Observation(name, Run(0, "loss\n"), Run(status, stdout, Report(list(findings))), 1000.0)
+
+
+def test_a_right_finding_is_right_in_everything(case: Case) -> None:
+    judgement = judge(case, RIGHT, 1000.0)
+    assert (judgement.severity, judgement.line, judgement.holder, judgement.bytes) == (True,) * 4
+
+
+@pytest.mark.parametrize(
+    ("finding", "wrong"),
+    [
+        (Finding("MEM101", "info", "", RIGHT.location, RIGHT.holder, RIGHT.measured), "severity"),
+        (Finding("MEM101", "error", "", Location("faulty.py", 1), RIGHT.holder, RIGHT.measured), "line"),
+        (Finding("MEM101", "error", "", Location("other.py", 2), RIGHT.holder, RIGHT.measured), "line"),
+        (Finding("MEM101", "error", "", RIGHT.location, Holder("model"), RIGHT.measured), "holder"),
+        (Finding("MEM101", "error", "", RIGHT.location, None, RIGHT.measured), "holder"),
+        (Finding("MEM101", "error", "", RIGHT.location, RIGHT.holder, Measured(1101)), "bytes"),
+        (Finding("MEM101", "error", "", RIGHT.location, RIGHT.holder, None), "bytes"),
+    ],
+)
+def test_each_aspect_is_judged_by_itself(case: Case, finding: Finding, wrong: str) -> None:
+    judgement = judge(case, finding, 1000.0)
+    aspects = ("severity", "line", "holder", "bytes")
+    assert [name for name in aspects if not getattr(judgement, name)] == [wrong]
+
+
+def test_what_is_not_asked_is_not_judged(case: Case) -> None:
+    assert judge(case, RIGHT, None).bytes is None
+
+
+def test_a_perfect_case(case: Case) -> None:
+    mended, lookalike = seen(name="mended", status=0), seen(Finding("MEM201", "info"), name="lookalike_a", status=0)
+    result = score(case, seen(RIGHT, Finding("MEM109", "warning")), mended, [lookalike])
+    assert result.perfect
+    assert "found 1 of 1, missed 0, false alarms 0" in scoreboard([result])
+
+
+def test_missed_and_made_up(case: Case) -> None:
+    alarm = Finding("MEM102", "warning", "", Location("lookalike_a.py", 7))
+    result = score(case, seen(), seen(name="mended"), [seen(alarm, name="lookalike_a")])
+    assert (result.found, result.false_alarms, result.lookalikes_silent) == (None, 1, [False])
+    assert not result.perfect
+    assert "lookalike_a: MEM102 warning at lookalike_a.py:7" in scoreboard([result])
+
+
+def test_the_mended_program_must_not_even_be_mentioned(case: Case) -> None:
+    result = score(case, seen(RIGHT), seen(Finding("MEM101", "info"), name="mended"), [])
+    assert not result.mended_silent
+
+
+def test_other_output_or_another_exit_status_disturbs(case: Case) -> None:
+    for changed in (seen(RIGHT, stdout="loss\nnoise\n"), seen(RIGHT, status=3)):
+        assert not score(case, changed, seen(name="mended"), []).undisturbed
+
+
+def test_no_report_is_not_silence(case: Case) -> None:
+    mute = Observation("mended", Run(0, ""), Run(2, "", None, "no report: it fell over"))
+    result = score(case, seen(RIGHT), mute, [])
+    assert not result.mended_silent
+    assert "mended: no report: it fell over" in result.notes
+
+
+FAKE = """
+import json, pathlib, runpy, sys
+out, program = sys.argv[sys.argv.index("-o") + 1], sys.argv[sys.argv.index("--memory-limit") + 2]
+finding = {"code": "MEM102", "severity": "error", "location": {"path": program, "line": 1, "column": 0}, "holder":
+           {"name": "kept", "kind": "global"}, "measured": {"bytes_per_step": 5, "bytes": 9}, "evidence": "observed"}
+findings = [finding] if program in FLAGGED else []
+pathlib.Path(out).write_text(json.dumps({"schema": "torchvet.report/1", "findings": findings}))
+runpy.run_path(program)
+sys.exit(1 if findings else 0)
+"""
+
+
+@pytest.mark.parametrize(("flagged", "status"), [(["faulty.py"], 0), ([], 1), (["faulty.py", "mended.py"], 1)])
+def test_the_whole_board_with_a_tool_put_in_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flagged: list[str], status: int
+) -> None:
+    folder = tmp_path / "mem102_case"
+    folder.mkdir()
+    for name in ("faulty", "mended", "lookalike_a", "lookalike_b"):
+        (folder / f"{name}.py").write_text("kept = []\nprint('loss')\n")
+    toml = 'code = "MEM102"\nseverity = "error"\nline = "kept = []"\nholder = ["kept"]\ncount = false\n'
+    (folder / "case.toml").write_text(toml)
+    (tmp_path / "fake.py").write_text(FAKE.replace("FLAGGED", repr(flagged)))
+    scores = tmp_path / "scores.json"
+    argv = ["--cases", str(tmp_path), "--tool", f"{sys.executable} {tmp_path / 'fake.py'}", "--json", str(scores)]
+    assert main(argv) == status
+    assert "mem102_case" in capsys.readouterr().out
+    assert json.loads(scores.read_text())[0]["mended_silent"] == ("mended.py" not in flagged)
+
+
+def test_no_such_case(tmp_path: Path) -> None:
+    assert main(["--cases", str(tmp_path), "-k", "nothing"]) == 2

@@ -1,0 +1,1 @@
+"""Stands in for torch: tests of the command line import nothing heavy."""

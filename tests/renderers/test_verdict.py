@@ -1,0 +1,54 @@
+"""The one sentence at the top."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from torchvet.finding import Finding, Measured, NotChecked, Report
+from torchvet.renderers.verdict import serious, verdict
+
+
+def made(report: Report, *findings: Finding, **changes: object) -> Report:
+    return msgspec.structs.replace(report, findings=list(findings), **changes)
+
+
+def test_a_leak_is_named_with_its_rate_and_its_end(report: Report, leak: Finding) -> None:
+    assert verdict(made(report, leak)).endswith("keeps 4.2 MB per step alive; out of memory at step 5,700 (24.0 GiB)")
+
+
+def test_an_unknown_limit_is_not_invented(report: Report, leak: Finding) -> None:
+    assert verdict(made(report, leak, facts={})).endswith("out of memory at step 5,700")
+
+
+def test_a_program_that_ran_out_is_not_forecast(report: Report, leak: Finding) -> None:
+    facts = {"outcome": {"how": "out-of-memory", "status": 1}, "steps": 40}
+    assert verdict(made(report, leak, facts=facts)).endswith("; the program ran out of memory after 40 steps")
+
+
+def test_what_does_not_grow_is_a_fault_and_no_leak(report: Report, leak: Finding) -> None:
+    wrong = msgspec.structs.replace(leak, measured=Measured(), severity="warning", message="gradients add up.")
+    assert verdict(made(report, wrong)) == "1 fault: gradients add up"
+    assert verdict(made(report, wrong, leak)).startswith("2 faults, the worst: `trainer.stats.losses` keeps")
+
+
+def test_the_gravest_comes_first_and_else_the_order_stays(report: Report, leak: Finding, note: Finding) -> None:
+    mild = [msgspec.structs.replace(leak, severity="warning", code=code) for code in ("MEM102", "MEM103")]
+    assert [f.code for f in serious(made(report, note, *mild, leak))] == ["MEM101", "MEM102", "MEM103"]
+
+
+def test_notes_alone_are_no_fault(report: Report, note: Finding) -> None:
+    assert verdict(made(report, note)) == "No fault found in 300 steps; 1 note below"
+
+
+@pytest.mark.parametrize(
+    ("unchecked", "facts", "expected"),
+    [
+        ([NotChecked(check="steps", reason="torch was never imported")], {}, "torch was never imported"),
+        ([], {"outcome": {"how": "killed", "status": -9}}, "killed"),
+        ([], {}, "nothing was recorded"),
+    ],
+)
+def test_undetermined_says_why(unchecked: list[NotChecked], facts: dict[str, object], expected: str) -> None:
+    report = Report(subject={}, verdict="undetermined", not_checked=unchecked, facts=facts)
+    assert verdict(report) == f"Could not judge: {expected}"

@@ -1,0 +1,112 @@
+"""The documents say what the code says."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import jsonschema
+import pytest
+from click.testing import CliRunner
+
+from torchvet import docs
+from torchvet.rules import all_rules
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted(p for p in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
+
+
+@pytest.fixture
+def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository of the documents alone, as the working directory."""
+    for name in ("README.md", "pyproject.toml", docs.EXAMPLE):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(docs.main, arguments)
+    return result.exit_code, result.output
+
+
+def with_demo(root: Path, block: str) -> None:
+    before, _, after = docs.split_demo((root / "README.md").read_text("utf-8"))
+    (root / "README.md").write_text(f"{before}{docs.DEMO[0]}{block}{docs.DEMO[1]}{after}", "utf-8")
+
+
+def quoted(number: int) -> str:
+    line = (ROOT / docs.EXAMPLE).read_text("utf-8").splitlines()[number - 1]
+    return f"\n    {number} | {line.strip()}\n"
+
+
+def test_the_generated_documents_are_fresh() -> None:
+    assert docs.stale(ROOT) == []
+
+
+def test_what_is_written_is_fresh_and_what_is_changed_is_stale(copy: Path) -> None:
+    with_demo(copy, quoted(42))
+    assert run("--check")[0] == 1
+    assert run() == (0, "wrote docs/report.schema.json\nwrote docs/rules.md\n")
+    assert run("--check") == (0, "")
+    with (copy / "docs/rules.md").open("a") as page:
+        page.write("by hand\n")
+    assert run("--check") == (1, "docs/rules.md: is stale; run `python -m torchvet.docs`\n")
+
+
+@pytest.mark.parametrize(
+    ("block", "fault"),
+    [
+        (quoted(42), None),
+        ("\n", "quotes no line"),
+        ("\n    42 | loss.backward()\n", "line 42 of examples/leaky.py is not 'loss.backward()'"),
+        ("\n    9999 | x\n", "line 9999"),
+        (quoted(42) + "error MEM101 graph-retained (observed)\n", None),
+        (quoted(42) + "error MEM101 other-name (observed)\n", "names MEM101 other-name"),
+    ],
+)
+def test_the_demonstration_must_fit_the_example(copy: Path, block: str, fault: str | None) -> None:
+    with_demo(copy, block)
+    faults = list(docs.demo_faults(copy))
+    assert len(faults) == (fault is not None)
+    assert fault is None or fault in faults[0]
+
+
+def test_a_readme_without_a_demonstration_is_stale(copy: Path) -> None:
+    (copy / "README.md").write_text("# torchvet\n")
+    assert list(docs.demo_faults(copy)) == ["has no demonstration between its marks"]
+
+
+def test_it_wants_the_repositorys_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, output = run()
+    assert status == 1 and "not the root" in output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_schema_is_one() -> None:
+    schema = json.loads(docs.schema())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert "torchvet.report/1" in schema["title"]
+
+
+def test_every_rule_has_a_section_that_the_index_links_to() -> None:
+    page = docs.rules_page(all_rules())
+    for rule in all_rules():
+        assert f"\n## {rule.code} {rule.name}\n" in page
+        assert f"| [{rule.code}](#{rule.code.lower()}-{rule.name}) | {rule.name} | {rule.severity} |" in page
+
+
+def test_the_examples_output_is_abridged_and_the_report_is_not() -> None:
+    lines = [f"epoch {n}" for n in range(1, 9)] + ["1 leak: x", "", "What was seen"]
+    assert docs.abridge("\n".join(lines)).splitlines() == ["epoch 1", "...", "epoch 7", "epoch 8", *lines[8:]]
+    assert docs.abridge("epoch 1\n1 leak\n") == "epoch 1\n1 leak"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)\)", page.read_text("utf-8")):
+        assert target.startswith("http") or (page.parent / target).exists(), target

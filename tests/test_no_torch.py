@@ -1,0 +1,69 @@
+"""What works on files never imports torch: that costs seconds, and torch may not be there. And this can be seen."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from torchvet.recording import RecordingWriter
+from torchvet.recording.records import Program
+from torchvet.recording.training_records import Outcome
+
+SPY = """
+import sys
+from torchvet.commands import main
+sys.argv = ["torchvet", *sys.argv[1:]]
+try:
+    main()
+except SystemExit as end:
+    assert end.code in (None, 0, 3), end.code
+assert "torchvet.commands" in sys.modules
+print("LOADED", "torch" in sys.modules)
+"""
+LIBRARY = "torchvet torchvet.finding torchvet.docs torchvet.recording torchvet.renderers torchvet.rules torchvet.source"
+
+
+def loads_torch(code: str, *arguments: str, path: Path | None = None) -> bool:
+    """Whether a fresh interpreter has imported torch once `code`, which prints LOADED, has run."""
+    environment = {**os.environ, "PYTHONPATH": str(path)} if path else dict(os.environ)
+    ran = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=environment, check=False
+    )
+    assert "LOADED " in ran.stdout, ran.stdout + ran.stderr
+    return ran.stdout.rstrip().endswith("LOADED True")
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    """A run that ended at once."""
+    writer = RecordingWriter(tmp_path / "run.vet")
+    writer.write(Program(argv=["a.py"], path="a.py", cwd="/", python="3", torch="2", device="cpu", started=0.0, pid=1))
+    writer.write(Outcome(how="finished", status=0, ticks=0, seconds=0.1))
+    writer.close()
+    return tmp_path / "run.vet"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["report", "--help"], ["explain", "MEM101"]])
+def test_commands_that_read_do_not_import_torch(arguments: list[str]) -> None:
+    assert not loads_torch(SPY, *arguments)
+
+
+def test_report_does_not_import_torch(recording: Path) -> None:
+    assert not loads_torch(SPY, "report", str(recording))
+
+
+def test_the_library_does_not_import_torch() -> None:
+    code = f"import importlib, sys\nfor name in {LIBRARY.split()!r}: importlib.import_module(name)\n"
+    assert not loads_torch(code + "print('LOADED', 'torch' in sys.modules)")
+
+
+def test_these_tests_can_fail(tmp_path: Path) -> None:
+    """One import of torch, planted where a command would reach it, is seen; an empty torch keeps this quick."""
+    (tmp_path / "torch.py").write_text("")
+    planted = SPY.replace("    main()", "    import torch\n    main()")
+    assert planted != SPY
+    assert loads_torch(planted, "--help", path=tmp_path)

@@ -1,0 +1,92 @@
+"""The house's measures: how long a file and a function may be, and who may import what."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "torchvet"
+FILES = sorted(SOURCE.rglob("*.py"))
+FILE_MOST, FUNCTION_MOST = 500, 60
+MAY_IMPORT_TORCH = ("probes", "simulate", "surfaces")
+UPWARD = {
+    "finding": set(),
+    "errors": set(),
+    "source": {"finding", "errors"},
+    "recording": {"finding", "errors", "source"},
+    "rules": {"finding", "errors", "source", "recording", "readers"},
+    "diagnosis": {"finding", "errors", "source", "recording", "readers", "rules"},
+    "probes": {"finding", "errors", "source", "recording"},
+    "renderers": {"finding", "errors", "source"},
+}
+"""What each part may know, below itself: imports run one way."""
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """The absolute names of imported modules with their lines, those within functions included."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            yield node.module, node.lineno
+
+
+def part(path: Path) -> str:
+    """The part of the house that a file belongs to: the folder or module right below torchvet."""
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def long_functions(text: str) -> list[str]:
+    """The functions over the measure, their docstrings not counted."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            doc = node.body[0] if ast.get_docstring(node) is not None else None
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            lines -= (doc.end_lineno or 0) - doc.lineno + 1 if doc is not None else 0
+            found += [f"{node.name}: {lines} lines"] if lines > FUNCTION_MOST else []
+    return found
+
+
+def misplaced(path: Path, text: str) -> list[str]:
+    """The imports of torch, and of other parts of torchvet, that this file may not have."""
+    mine, wrong = part(path), []
+    for name, line in imports(ast.parse(text)):
+        top, _, rest = name.partition(".")
+        other = rest.partition(".")[0]
+        if top == "torch" and mine not in MAY_IMPORT_TORCH:
+            wrong.append(f"line {line}: torch")
+        if top == "torchvet" and other and not other.startswith("_") and mine in UPWARD:
+            wrong += [] if other in UPWARD[mine] | {mine} else [f"line {line}: {name}"]
+    return wrong
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_a_file_keeps_to_the_measures(path: Path) -> None:
+    text = path.read_text("utf-8")
+    assert len(text.splitlines()) <= FILE_MOST
+    assert long_functions(text) == []
+    assert misplaced(path, text) == []
+    assert text.strip() == "" or ast.get_docstring(ast.parse(text)), "a module says in its first line what it is for"
+
+
+@pytest.mark.parametrize("name", ["renderers/text.py", "rules/base.py", "commands/run.py"])
+def test_torch_outside_the_probes_is_seen(name: str) -> None:
+    assert misplaced(SOURCE / name, "def f():\n    from torch import nn") == ["line 2: torch"]
+    assert misplaced(SOURCE / "probes" / "heap.py", "import torch") == []
+
+
+def test_an_import_against_the_direction_is_seen() -> None:
+    assert misplaced(SOURCE / "rules" / "base.py", "from torchvet.probes import heap") == ["line 1: torchvet.probes"]
+    assert misplaced(SOURCE / "probes" / "heap.py", "import torchvet.rules.base") == ["line 1: torchvet.rules.base"]
+    assert misplaced(SOURCE / "rules" / "base.py", "from torchvet.recording import Recording") == []
+
+
+def test_a_long_function_is_seen() -> None:
+    body = "    x = 1\n" * FUNCTION_MOST
+    assert long_functions(f"def f():\n{body}") == [f"f: {FUNCTION_MOST + 1} lines"]
+    assert long_functions('def f():\n    """A\n    docstring."""\n' + body[: -len("    x = 1\n")]) == []
