@@ -53,6 +53,8 @@ class Score:
     false_alarms: int
     """Warnings and errors that are not true, over all programs of the case."""
     notes: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    """All that was said of the faulty program."""
 
     @property
     def perfect(self) -> bool:
@@ -104,6 +106,7 @@ def score(case: Case, faulty: Observation, mended: Observation, lookalikes: list
             *(f"{name}: {finding}" for name, found in alarms.items() for finding in found),
             *(f"{mended.name}: still {finding}" for finding in still if not finding.loud),
         ],
+        said=[str(finding) for finding in _findings(faulty)],
     )
 
 

@@ -28,7 +28,8 @@ def scoreboard(scores: Sequence[Score]) -> str:
     """One line per case, what went wrong below it, and the totals."""
     heading = ("case", "found", *ASPECTS, "mended silent", "look-alikes silent", "stdout same")
     table = lay_out([heading, *map(_row, scores)])
-    notes = [f"{score.case}: {note}" for score in scores for note in score.notes]
+    off = [score for score in scores if not score.perfect]
+    notes = [f"{score.case}: {note}" for score in off for note in [*score.notes, *(f"said {s}" for s in score.said)]]
     return "\n\n".join(filter(None, [table, "\n".join(notes), totals(scores)]))
 
 

@@ -16,12 +16,13 @@ MAY_IMPORT_TORCH = ("probes", "simulate", "surfaces")
 UPWARD = {
     "finding": set(),
     "errors": set(),
+    "amounts": set(),
     "source": {"finding", "errors"},
     "recording": {"finding", "errors", "source"},
-    "rules": {"finding", "errors", "source", "recording", "readers"},
+    "rules": {"finding", "errors", "source", "recording", "readers", "amounts"},
     "diagnosis": {"finding", "errors", "source", "recording", "readers", "rules"},
     "probes": {"finding", "errors", "source", "recording"},
-    "renderers": {"finding", "errors", "source"},
+    "renderers": {"finding", "errors", "source", "amounts"},
 }
 """What each part may know, below itself: imports run one way."""
 

@@ -72,6 +72,12 @@ def test_missed_and_made_up(case: Case) -> None:
     assert "lookalike_a: MEM102 warning at lookalike_a.py:7" in scoreboard([result])
 
 
+def test_what_was_said_is_shown_where_something_is_off(case: Case) -> None:
+    vague = Finding("MEM101", "error", "", Location("faulty.py", 1), RIGHT.holder, RIGHT.measured)
+    board = scoreboard([score(case, seen(vague), seen(name="mended"), [])])
+    assert "said MEM101 error at faulty.py:1 held by trainer.kept, 1050 B/step" in board
+
+
 def test_the_mended_program_must_not_even_be_mentioned(case: Case) -> None:
     result = score(case, seen(RIGHT), seen(Finding("MEM101", "info"), name="mended"), [])
     assert not result.mended_silent

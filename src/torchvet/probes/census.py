@@ -34,6 +34,8 @@ class CensusTaker:
         self._budget = budget
         self._sequences: dict[str, int] = {}
         self._carriers: dict[str, list[str]] = {}
+        self._bound: dict[tuple[str, str], int] = {}
+        """What each name was bound to at the last census, by identity: a name bound anew is a passing one."""
         self.unreadable: set[str] = set()
         self.extra_frames: list[FrameType] = []
         """Frames that do not run any more but live: those of the exception that ended the program."""
@@ -43,7 +45,7 @@ class CensusTaker:
         """Walk, claim, name. The ledger is paused: what the census itself allocates is not the program's."""
         start = time.perf_counter()
         ledger.paused = True
-        one = _Count(self._known, ledger, tick, start + self._budget, self.extra_frames)
+        one = _Count(self._known, ledger, tick, start + self._budget, self.extra_frames, self._bound)
         try:
             one.walk_all()
             self._find_carriers(one)
@@ -56,6 +58,7 @@ class CensusTaker:
             found = strangers.describe(one.unreached(), one.own_objects())
             sites = one.site_bytes(one.unreached())
             self._sequences = one.sequences()
+            self._bound = one.bound
             self.seconds = time.perf_counter() - start
             return Census(
                 tick=tick, kind=kind, seconds=self.seconds, complete=one.complete, total=one.total,
@@ -91,8 +94,13 @@ class CensusTaker:
 class _Count:
     """The state of one census: the walk, who claimed which storage, and sums by name."""
 
-    def __init__(self, known: KnownMemory, ledger: Ledger, tick: int, deadline: float, extra: list[FrameType]) -> None:
+    def __init__(
+        self, known: KnownMemory, ledger: Ledger, tick: int, deadline: float, extra: list[FrameType],
+        bound: dict[tuple[str, str], int],
+    ) -> None:  # fmt: skip
         self._deadline = deadline
+        self._bound_before = bound
+        self.bound: dict[tuple[str, str], int] = {}
         self._extra = extra
         self.walk = heap.HeapWalk(deadline - time.perf_counter())
         self.walk.skip |= {id(known), id(known.__dict__), id(ledger), id(ledger.__dict__), id(ledger.live)}
@@ -120,12 +128,25 @@ class _Count:
         if further:
             self.walk.add_roots(heap.module_roots((frames.INSTALLED, frames.TORCH, frames.STDLIB)))
         else:
-            self.walk.add_roots(heap.module_roots((frames.USER,)))
-            self.walk.add_roots(heap.frame_roots(self.unreadable, self._extra))
+            lasting, passing = self._by_age()
+            self.walk.add_roots(lasting)
+            self.walk.run()
+            self.walk.add_roots(passing)
         self.walk.run()
         for tensor in self.walk.tensors[self._absorbed :]:
             self._claim_direct(tensor)
         self._absorbed = len(self.walk.tensors)
+
+    def _by_age(self) -> tuple[list[heap.Root], list[heap.Root]]:
+        """Names that are bound to what they were bound to before, then those bound anew each step: a batch drawn from
+        a buffer must not claim the buffer's tensors just because its path is shorter."""
+        lasting: list[heap.Root] = []
+        passing: list[heap.Root] = []
+        for root in (*heap.module_roots((frames.USER,)), *heap.frame_roots(self.unreadable, self._extra)):
+            key = (root.scope, root.name)
+            self.bound[key] = id(root.value)
+            (lasting if self._bound_before.get(key) == id(root.value) else passing).append(root)
+        return lasting, passing
 
     def _claim_direct(self, tensor: torch.Tensor) -> None:
         key = id(tensor)

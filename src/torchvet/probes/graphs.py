@@ -27,6 +27,11 @@ def _slots_of(node: Node) -> tuple[str, ...]:
     return known
 
 
+def forget_types() -> None:
+    """Let go of the program's own Functions."""
+    _slots.clear()
+
+
 def saved_tensors(node: Node) -> Iterator[torch.Tensor]:
     """The tensors that a node saved for backward, those packed away by saved-tensor hooks included."""
     for name in _slots_of(node):
@@ -56,6 +61,15 @@ def ctx_tensors(node: Node) -> Iterator[torch.Tensor]:
     if isinstance(node, torch.autograd.function.BackwardCFunction):
         for value in vars(node).values():
             yield from _tensors_in(value)
+
+
+def _leaf(node: Node) -> Iterator[torch.Tensor]:
+    """The leaf that a node accumulates into, and its gradient: they live as long as the node does."""
+    leaf = getattr(node, "variable", None)
+    if leaf is not None:
+        yield leaf
+        if leaf.grad is not None:
+            yield leaf.grad
 
 
 @dataclass
@@ -116,7 +130,8 @@ def walk(roots: list[Node], seen: set[Node], claimed: set[int], out_of_time: Cal
         if not reach.nodes & 1023 and out_of_time():
             reach.complete = False
             return reach
-        for found, tensors in ((reach.saved, saved_tensors(node)), (reach.ctx, ctx_tensors(node))):
+        kept = ((reach.saved, saved_tensors(node)), (reach.saved, _leaf(node)), (reach.ctx, ctx_tensors(node)))
+        for found, tensors in kept:
             for tensor in tensors:
                 for storage in storages_of(tensor):
                     key = storage._cdata

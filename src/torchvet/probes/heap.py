@@ -42,6 +42,12 @@ def kind_of(cls: type) -> int:
     return kind
 
 
+def forget_types() -> None:
+    """Let go of the program's classes."""
+    _kinds.clear()
+    _kinds.update(dict.fromkeys(_ATOMS, ATOM))
+
+
 def _classify(cls: type) -> int:
     if issubclass(cls, torch.Tensor):
         return TENSOR

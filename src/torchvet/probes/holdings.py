@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import queue
 import sys
-from collections import defaultdict
+from collections import defaultdict, deque
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torchvet.recording.records import Holding, Place, SiteBytes
 _BRANCHES = 8
 """Children with bytes from which on a place is a container whose items are not told apart."""
 _DEEPEST = 12
+_WRAPPERS = {"cell", "function", "method", "lru_list_elem"}
 _MOST = 160
 
 
@@ -114,10 +116,12 @@ class HoldingTree:
         value = self._walk.objects[key]
         return Holding(
             name="".join(texts), kind=_kind(root, texts, vias, value), path=[f"{root.scope}: {texts[0]}", *texts[1:]],
-            scope=root.scope, place=self._cached_function(key) or Place(root.path, root.line or 1, root.scope), container=type(value).__name__,
+            scope=root.scope, place=self._cached_function(key) or Place(root.path, root.line or 1, root.scope),
+            container=type(value).__name__,
             items=len(sums.children), length=naming.length(value), capacity=self._capacity(key),
             tensors=sums.tensors, direct=sums.direct, visible=sums.visible, graph=sums.graph, ctx=sums.ctx,
-            nodes=sums.nodes, key_type=naming.key_type(value), item_type=naming.item_type(value), via=sorted(set(vias)), sites=self._sites(key, births), files=self._files(key),
+            nodes=sums.nodes, key_type=naming.key_type(value), item_type=naming.item_type(value),
+            via=sorted(set(vias)), sites=self._sites(key, births), files=self._files(key),
         )  # fmt: skip
 
     def _root(self, key: int) -> Root:
@@ -133,9 +137,12 @@ class HoldingTree:
 
     def _capacity(self, key: int) -> int | None:
         """The limit of a container, or of the queue whose deque it is."""
-        chain = self._walk.chain(key)[-3:]
-        limits = (naming.capacity(self._walk.objects[k]) for k in reversed(chain))
-        return next((limit for limit in limits if limit), None)
+        objects = self._walk.objects
+        own = naming.capacity(objects[key])
+        if own is not None or type(objects[key]) is not deque:
+            return own
+        holders = (objects[k] for k in self._walk.chain(key)[-3:-1])
+        return next((naming.capacity(q) for q in holders if isinstance(q, queue.Queue)), None)
 
     def _files(self, key: int) -> list[str]:
         """Files of the user's classes and functions that the path runs through: where the store may be written."""
@@ -164,10 +171,13 @@ class HoldingTree:
 
 
 def _without_repeats(found: list[Holding]) -> list[Holding]:
-    """Keep one entry a name: hops that show no text leave several objects under one."""
+    """Keep one entry a name: hops that show no text leave several objects under one. What a person means by the name
+    is the instance and not its attribute dictionary (which comes second), the dict and not the cell around it."""
     kept: dict[str, Holding] = {}
     for holding in found:
-        kept.setdefault(f"{holding.scope}|{holding.name}", holding)
+        key = f"{holding.scope}|{holding.name}"
+        if key not in kept or kept[key].container in _WRAPPERS:
+            kept[key] = holding
     return list(kept.values())
 
 

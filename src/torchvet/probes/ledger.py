@@ -23,6 +23,9 @@ _aten = torch.ops.aten
 _ALIAS, _FRESH, _MIXED = range(3)
 _BORN_THOUGH_ALIAS = {_aten.lift_fresh.default}
 """`torch.tensor(...)` makes its storage outside the dispatcher and shows only this."""
+_REBINDING = {getattr(_aten.set_, name) for name in _aten.set_.overloads()}  # type: ignore[no-untyped-call]
+"""`copy.deepcopy` and unpickling make a bare storage and then a tensor on it."""
+OUTSIDE = "outside torch's operators"
 
 Line = tuple[CodeType, int]
 
@@ -30,7 +33,21 @@ Line = tuple[CodeType, int]
 class Birth:
     """A storage born in a window: size, site (unresolved), tick, and the event count at which it died."""
 
-    __slots__ = ("died", "event", "inner", "key", "module", "nbytes", "op", "phase", "ref", "tensor", "tick", "user")
+    __slots__ = (
+        "counted",
+        "died",
+        "event",
+        "inner",
+        "key",
+        "module",
+        "nbytes",
+        "op",
+        "phase",
+        "ref",
+        "tensor",
+        "tick",
+        "user",
+    )
 
     def __init__(self, key: int, nbytes: int, tick: int, event: int) -> None:
         self.key = key
@@ -38,6 +55,7 @@ class Birth:
         self.tick = tick
         self.event = event
         self.died: int | None = None
+        self.counted = True
         self.ref: Any = None
         self.op: Any = None
         self.tensor: tuple[tuple[int, ...], str, str] = ((), "", "")
@@ -102,6 +120,10 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.live: dict[int, Birth] = {}
         self.births: list[Birth] = []
+        self.outside: list[Birth] = []
+        """Storages that operators of this window read and that no operator made while the ledger looked."""
+        self.known: set[int] = set()
+        """Keys of parameters and the like: not worth following."""
         self.events: list[tuple[Birth, int]] = []
         self.tick = 0
         self.phase: str | None = None
@@ -127,11 +149,12 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kind = self._kinds.get(func)
         if kind is None:
             kind = self._kinds[func] = _alias_kind(func)
-        if self.read is not None:
-            self._note_reads(args)
+        self._note_arguments(args)
         if kind == _ALIAS:
             if self.on_in_place is not None:
                 self.on_in_place(func, args)
+            if func in _REBINDING and isinstance(out, torch.Tensor):
+                self.born(out, func)
             return
         if isinstance(out, torch.Tensor):
             self.born(out, func)
@@ -140,15 +163,38 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 if isinstance(item, torch.Tensor):
                     self.born(item, func)
 
-    def _note_reads(self, args: Any) -> None:
-        read = self.read
-        if read is None:
-            return
+    def _note_arguments(self, args: Any) -> None:
+        """What an operator reads; a storage never seen before came from outside the dispatcher (numpy, a worker)."""
+        live, known, read = self.live, self.known, self.read
         for arg in args:
-            if type(arg) is torch.Tensor:
-                read.add(arg.untyped_storage()._cdata)
-            elif isinstance(arg, (list, tuple)):
-                read.update(x.untyped_storage()._cdata for x in arg if type(x) is torch.Tensor)
+            for tensor in arg if isinstance(arg, (list, tuple)) else (arg,):
+                if not isinstance(tensor, torch.Tensor):
+                    continue
+                key = _key(tensor)
+                if key is None:
+                    continue
+                if read is not None:
+                    read.add(key)
+                if key not in live and key not in known:
+                    self._found(tensor, key)
+
+    def _found(self, tensor: torch.Tensor, key: int) -> None:
+        """Follow a storage that was there already: its life counts, its birth is no event of this window."""
+        storage = tensor.untyped_storage()
+        if storage.device.type == "meta":
+            return
+        birth = Birth(key, storage.nbytes(), self.tick, len(self.events))
+        birth.op = OUTSIDE
+        birth.phase = "data"
+        birth.counted = False
+        self._describe(birth, tensor)
+        birth.ref = weakref.ref(storage, _Death(self, key, birth))
+        self.live[key] = birth
+        self.outside.append(birth)
+
+    def _describe(self, birth: Birth, tensor: torch.Tensor) -> None:
+        birth.tensor = (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), str(tensor.device))
+        birth.user, birth.inner = locate(sys._getframe(4))
 
     def born(self, tensor: torch.Tensor, op: Any) -> None:
         """Note the storages of a tensor that an operator (or a loader) just made."""
@@ -158,8 +204,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 continue
             birth = Birth(key, storage.nbytes(), self.tick, len(self.events))
             birth.op = op
-            birth.tensor = (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), str(tensor.device))
-            birth.user, birth.inner = locate(sys._getframe(3))
+            self._describe(birth, tensor)
             birth.phase = self.phase or ("backward" if torch._C._current_autograd_node() is not None else "forward")
             birth.module = self.module()
             birth.ref = weakref.ref(storage, _Death(self, key, birth))
@@ -210,6 +255,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Drop the finished window's event log; living births stay known."""
         self.events = []
         self.births = []
+        self.outside = []
 
 
 class _Death:
@@ -230,7 +276,8 @@ class _Death:
             birth.died = -1
             return
         birth.died = len(ledger.events)
-        ledger.events.append((birth, -birth.nbytes))
+        if birth.counted:
+            ledger.events.append((birth, -birth.nbytes))
         if ledger.collecting:
             ledger.collected.append(birth)
         if ledger.live.get(self.key) is birth:
@@ -256,3 +303,11 @@ def sum_by_site(births: Iterable[Birth], most: int = 12) -> list[SiteBytes]:
         sums.setdefault(key, (birth, []))[1].append(birth.nbytes)
     rows = sorted(sums.values(), key=lambda row: -sum(row[1]))[:most]
     return [SiteBytes(site=birth.site(), bytes=sum(sizes), storages=len(sizes)) for birth, sizes in rows]
+
+
+def _key(tensor: torch.Tensor) -> int | None:
+    """The identity of a tensor's storage; None where it has none (sparse, meta subclasses)."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):
+        return None

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import Optimizer
 
-from torchvet.probes import frames, host, window
+from torchvet.probes import frames, graphs, heap, host, window
 from torchvet.probes.backward import BackwardProbe
 from torchvet.probes.census import CensusTaker
 from torchvet.probes.clock import StepClock
@@ -21,7 +21,7 @@ from torchvet.probes.evaluation import EvaluationProbe
 from torchvet.probes.heap_trend import HeapTrend
 from torchvet.probes.hook_tables import HookProbe
 from torchvet.probes.known import KnownMemory
-from torchvet.probes.ledger import Ledger
+from torchvet.probes.ledger import Birth, Ledger
 from torchvet.probes.loaders import LoaderProbe
 from torchvet.probes.optimizers import OptimizerProbe
 from torchvet.probes.schedule import Schedule
@@ -274,7 +274,7 @@ class Observer:
         peak = records[0].peak
         self._backwards.peak = max(self._backwards.peak, peak)
         self._evaluations.peak = max(self._evaluations.peak, peak)
-        alive = [b for b in ledger.births if b.died is None and b.op != "adopted"]
+        alive = _survivors(ledger)
         steps = max(1, len(open_one.ticks))
         self._cohorts.add(Cohort(open_one.id, tick, steps, alive))
         ledger.forget_window()
@@ -326,7 +326,7 @@ class Observer:
         if open_one is not None and open_one.ticks:
             for record in window.close_window(open_one, tick, self._ledger, self.known, time.perf_counter()):
                 self._write(record)
-            alive = [b for b in self._ledger.births if b.died is None and b.op != "adopted"]
+            alive = _survivors(self._ledger)
             self._cohorts.add(Cohort(open_one.id, tick, len(open_one.ticks), alive))
         for record in self._cohorts.check(tick, lambda: dict(self.known.storages()), everything=True):
             self._write(record)
@@ -336,6 +336,9 @@ class Observer:
         self._census.extra_frames = []
         self._totals(tick)
         self._say_unchecked()
+        # Classes of the program's own must not outlive it in our caches: their destructors would run too late.
+        heap.forget_types()
+        graphs.forget_types()
 
     def _say_unchecked(self) -> None:
         if self._ledger.broken is not None:
@@ -368,6 +371,11 @@ class Observer:
     def _work_begins(self) -> None:
         if self._window is not None:
             window.next_forward_begins(self._window, self._ledger)
+
+
+def _survivors(ledger: Ledger) -> list[Birth]:
+    """The window's storages that are alive at its end."""
+    return [b for b in (*ledger.births, *ledger.outside) if b.died is None and b.op != "adopted"]
 
 
 def _roots(tensors: Any) -> list[Any]:

@@ -34,6 +34,9 @@ class _State:
     watched: bool = False
     had_gradient: bool = False
     never: set[int] = field(default_factory=set)
+    names: dict[int, str] = field(default_factory=dict)
+    """Of the parameters in `never`, as long as somebody knew them."""
+    kind: str = "optimizer"
     parameters: int = 0
 
 
@@ -54,6 +57,7 @@ class OptimizerProbe:
         state = self._states.get(id(optimizer))
         if state is None or state.ref() is not optimizer:
             state = _State(len(self._states), weakref.ref(optimizer), place)
+            state.kind = type(optimizer).__name__
             parameters = [p for g in optimizer.param_groups for p in g["params"]]
             state.parameters = len(parameters)
             state.never = {id(p) for p in parameters if p.requires_grad}
@@ -136,9 +140,10 @@ class OptimizerProbe:
         if optimizer is not None:
             # Whoever has optimizer state has been stepped with a gradient, whether or not we watched.
             state.never -= {id(p) for p in optimizer.state if optimizer.state[p]}
-        missing = [names.get(key, "a parameter") for key in state.never]
+        state.names = {key: names.get(key) or state.names.get(key, "a parameter") for key in state.never}
+        missing = list(state.names.values())
         return OptimizerUse(
-            id=state.number, name=type(optimizer).__name__ if optimizer is not None else "optimizer",
+            id=state.number, name=state.kind,
             place=state.made_at, step_place=state.stepped_at, steps=state.steps, checked=state.checked,
             uncleared=state.uncleared, starved=state.starved, parameters=state.parameters,
             without_gradient=sorted(missing)[:8], without_gradient_count=len(missing),

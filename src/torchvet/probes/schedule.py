@@ -10,7 +10,7 @@ from dataclasses import dataclass
 FREE_WINDOWS = 3
 """Windows that open whatever they cost: a run of ten steps deserves an answer too."""
 SUSPECT_CENSUSES = 3
-"""Censuses that are taken at any cost once survivors are suspected: one to see names, one to see what is carried, one to measure."""
+"""Censuses at any cost once survivors are suspected: to see names, to see what lasts and is carried, to measure."""
 
 
 @dataclass
@@ -50,7 +50,8 @@ class Schedule:
         self.windows += 1
         self.window_length = 2 if self.windows < 3 else min(8, 2 + self.windows)
         # Two windows in a row to begin with: a run of ten steps is to be judged too.
-        gap = 0 if self.windows == 1 else 3 if self.windows < FREE_WINDOWS else max(4, tick // (2 if self.suspected else 1))
+        early = 0 if self.windows == 1 else 3
+        gap = early if self.windows < FREE_WINDOWS else max(4, tick // (2 if self.suspected else 1))
         self.window_at = tick + gap
 
     def suspect(self, tick: int) -> None:

@@ -66,7 +66,9 @@ def open_window(number: int, tick: int, kind: StepKind, length: int, known: Know
     """Start noting. Gradients that exist are adopted, so that their release is seen."""
     window = OpenWindow(number, tick, kind, now, length)
     gradient_bytes = 0
-    for key, (category, size) in known.storages().items():
+    stored = known.storages()
+    ledger.known = set(stored)
+    for key, (category, size) in stored.items():
         if category == "gradients":
             window.gradients[key] = size
             gradient_bytes += size

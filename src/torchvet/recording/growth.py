@@ -42,6 +42,9 @@ class Growth:
     rank: int | None
     carrier_ops: tuple[str, ...]
     """Operators between this name's value and its value of the census before, empty where it does not carry one."""
+    last_step: int
+    """Steps of `kind` that had passed at the last census that counts."""
+    memory_left: int | None
     exhausted_at: int | None
     """The step at which the memory limit would be reached, None where nothing grows by bytes."""
 
@@ -53,7 +56,8 @@ class Growth:
 
 @dataclass
 class GrowthSummary:
-    """All of one rank's growth. `measured` is all bytes per step that were seen to live on, `unreached` those without a name."""
+    """All of one rank's growth. `measured` is all bytes per step that were seen to live on, `unreached` those of them
+    without a name."""
 
     growths: list[Growth] = field(default_factory=list)
     measured: float = 0.0
@@ -114,9 +118,8 @@ def usable_censuses(rank: RankRecording) -> list[Census]:
         found = found[:-1]
     unique: dict[int, Census] = {c.tick: c for c in reversed(found)}
     ordered = [unique[t] for t in sorted(unique)]
-    # Who carries a graph is known from the second census on: the first may have credited another name.
-    carried = any(h.carried for c in ordered[1:] for h in c.holdings)
-    return ordered[1:] if carried and len(ordered) > 2 else ordered
+    # Which names last and which carry a graph is known from the second census on: the first may credit others.
+    return ordered[1:] if len(ordered) > 2 else ordered
 
 
 def survival_rate(rank: RankRecording) -> float:
@@ -252,7 +255,8 @@ def _growth(rank: RankRecording, points: Points, left: int | None, carrier_ops: 
         graph_per_step=(b.graph - a.graph) / per, ctx_per_step=(b.ctx - a.ctx) / per,
         visible_per_step=(b.visible - a.visible) / per, tensors_per_step=(b.tensors - a.tensors) / per,
         nodes_per_step=(b.nodes - a.nodes) / per, first_tick=first, last_tick=last, steps=steps, kind=kind,
-        rank=rank.program.rank if rank.program else None, exhausted_at=exhausted, carrier_ops=carrier_ops,
+        rank=rank.program.rank if rank.program else None, exhausted_at=exhausted,
+        last_step=now, memory_left=left, carrier_ops=carrier_ops,
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -44,7 +45,11 @@ class RecordingWriter:
         """Append one record. A full disk does not stop the program: the first error is kept in `failed`."""
         if self.failed is not None or os.getpid() != self._pid:
             return
-        line = self._encoder.encode(record) + b"\n"
+        try:
+            line = self._encoder.encode(record) + b"\n"
+        except UnicodeEncodeError:
+            # Names and messages can hold what is not text (undecodable file names): written with escapes instead.
+            line = self._encoder.encode(_escaped(msgspec.to_builtins(record))) + b"\n"
         try:
             with self._lock:
                 os.write(self._file, line)
@@ -56,3 +61,11 @@ class RecordingWriter:
         if self.failed is None:
             self.failed = OSError("the recording is closed")
             os.close(self._file)
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {key: _escaped(item) for key, item in value.items()}
+    return [_escaped(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, get_args
 
 from torchvet.finding import Finding, Holder, HolderKind, Location, Measured, Related, Remedy, Severity
+from torchvet.recording.records import Window
 from torchvet.rules import grading, words
 from torchvet.rules.base import Rule
+from torchvet.rules.bounds import bound_of, where
 
 if TYPE_CHECKING:
     from torchvet.recording import Recording
@@ -61,41 +63,54 @@ class GrowthRule(Rule):
 
     def store(self, growth: Growth, recording: Recording) -> Store | None:
         """The line that stores into the growing name, by joining the name with the source."""
-        holding = growth.holding
-        path = holding.place.path if holding.place else ""
-        stores = recording.index.stores(holding.name, holding.scope, path, holding.files)
+        stores = recording.index.stores(*where(growth))
         return stores[0] if stores else None
 
+    bounded_matters: ClassVar[bool] = False
+    """Whether growth that stays within a known limit is graded by its share of the peak, or is just information:
+    tensors are collected on purpose, autograd graphs are not."""
+
     def grade(self, growth: Growth, recording: Recording) -> Severity:
-        """By forecast; what the code itself bounds is information."""
-        if bound_of(growth, recording) is not None:
+        """By forecast where nothing bounds it, else by whether the bound fits into memory."""
+        bound = bound_of(growth, recording)
+        if bound is None:
+            return grading.of_growth(growth.last_step, growth.exhausted_at)
+        if bound.bytes is None:
             return "info"
-        return grading.of_growth(growth.steps, growth.exhausted_at)
+        if growth.memory_left is not None and bound.bytes > growth.memory_left:
+            return "error"
+        peak = max((w.peak for r in recording.ranks for w in r.all(Window)), default=0)
+        return grading.of_share(bound.bytes / (bound.bytes + peak)) if self.bounded_matters else "info"
 
     def message(self, growth: Growth, recording: Recording) -> str:
         """The headline: name, bytes per step, total, and when memory runs out or what bounds it."""
         per = words.per_step(growth.kind)
         text = (
             f"{growth.holding.name} keeps {words.size(growth.bytes_per_step)} more alive every {per} "
-            f"({words.number(growth.tensors_per_step)} tensors; {words.size(growth.bytes)} at tick {growth.last_tick})"
+            f"({words.size(growth.bytes)} at step {growth.last_step:,})"
         )
         bound = bound_of(growth, recording)
         if bound is not None:
-            return f"{text}; {bound}"
+            return f"{text}; {bound.text}"
         if growth.exhausted_at is not None:
             return f"{text}; memory is exhausted at step {growth.exhausted_at:,}"
         return text
 
     def location(self, growth: Growth, store: Store | None, recording: Recording) -> Location | None:
-        """The store line, else the line that allocated most of it."""
+        """The store line, or the call that handed in what a container's method stores; else where it was allocated."""
         if store is not None:
+            store = next(iter(recording.index.passed_by(store)), store)
             return Location(path=store.path, line=store.line, column=store.column, end_line=store.end_line,
                             function=store.function)  # fmt: skip
         return location_of(first_place(growth.holding.sites))
 
     def related(self, growth: Growth, recording: Recording) -> list[Related]:
-        """Where the held storages were allocated."""
-        return [allocated(s) for s in growth.holding.sites[:3]]
+        """Where it is stored, if that is another line, and where the held storages were allocated."""
+        store = self.store(growth, recording)
+        found = [allocated(s) for s in growth.holding.sites[:3]]
+        if store is not None and recording.index.passed_by(store):
+            found.insert(0, Related(role="stored", message=store.text, path=store.path, line=store.line))
+        return found
 
 
 def holder_of(growth: Growth) -> Holder:
@@ -134,19 +149,3 @@ def first_place(sites: list[SiteBytes]) -> Place | None:
 def location_of(place: Place | None) -> Location | None:
     """A recorded place as a finding's location."""
     return None if place is None else Location(path=place.path, line=place.line, function=place.function)
-
-
-def bound_of(growth: Growth, recording: Recording) -> str | None:
-    """What keeps this growth within limits, in words; None when nothing does.
-
-    A container's own capacity, code that removes from it, or a loop of known length that it cannot outlive.
-    """
-    holding = growth.holding
-    if holding.capacity is not None:
-        return f"its type holds at most {holding.capacity:,} items"
-    path = holding.place.path if holding.place else ""
-    removals = recording.index.removals(holding.name, holding.scope, path, holding.files)
-    if removals:
-        first = removals[0]
-        return f"the code empties it ({first.kind} in line {first.line})"
-    return None

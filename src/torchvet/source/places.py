@@ -57,7 +57,7 @@ def statements_at(module: Module, line: int) -> list[Span]:
     """The innermost statements at a line: one, or several that share it."""
     best: list[Span] = []
     for node in ast.walk(module.tree):
-        if not isinstance(node, ast.stmt) or not node.lineno <= line <= (node.end_lineno or node.lineno):
+        if not isinstance(node, ast.stmt):
             continue
         first, last, nodes = _extent(node)
         if not first <= line <= last:

@@ -6,12 +6,13 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from torchvet.source import module, syntax
+from torchvet.source import reading, syntax
 from torchvet.source.flows import Flow
 from torchvet.source.module import CallSite, ClassInfo, Module
 from torchvet.source.scopes import Scope
 
 _DEEPEST_CALL = 4
+_OTHER_SPELLINGS = {"__dict__": ("setattr", "vars(")}
 _CALLED_BY_FRAMEWORK = {
     "forward", "backward", "__call__", "__getitem__", "__iter__", "__next__", "run", "training_step",
     "validation_step", "test_step", "compute_loss", "on_log", "on_step_end", "__enter__", "__exit__",
@@ -34,39 +35,43 @@ class Project:
     def __init__(self, sources: Mapping[str, str]) -> None:
         self._sources = dict(sources)
         self._modules: dict[str, Module | None] = {}
+        self._paths: dict[str, dict[str, None]] = {}
         self._hot: dict[str, bool] = {}
+        self._classes: dict[str, tuple[Module, ClassInfo] | None] = {}
+        self._made: dict[str, set[str]] = {}
 
     def module(self, path: str) -> Module | None:
         """A file, read the first time that it is asked for."""
         if path not in self._modules:
             text = self._sources.get(path)
-            self._modules[path] = module.read(path, text) if text is not None else None
+            self._modules[path] = reading.read(path, text) if text is not None else None
         return self._modules[path]
 
     def containing(self, word: str, first: Iterable[str] = ()) -> Iterator[Module]:
         """Files whose text has a word in it, those of `first` first. Others are not even parsed."""
-        ordered = dict.fromkeys([*first, *self._sources])
-        for path in ordered:
-            if word in self._sources.get(path, ""):
-                found = self.module(path)
-                if found is not None:
-                    yield found
+        paths = self._paths.get(word)
+        if paths is None:
+            words = (word, *_OTHER_SPELLINGS.get(word, ()))
+            paths = {p: None for p, text in self._sources.items() if any(w in text for w in words)}
+            self._paths[word] = paths
+        for path in dict.fromkeys([*(p for p in first if p in paths), *paths]):
+            found = self.module(path)
+            if found is not None:
+                yield found
 
     def classes_of(self, name: str) -> set[str]:
         """Classes of this program that a variable or attribute of that name may be an instance of."""
-        if not name:
-            return set()
-        made: set[str] = set()
-        for one in self.containing(name):
-            made |= one.made_by.get(name, set())
-        return {c for c in made if self.class_named(c) is not None}
+        if name and name not in self._made:
+            made = {c for one in self.containing(name) for c in one.made_by.get(name, ())}
+            self._made[name] = {c for c in made if self.class_named(c) is not None}
+        return self._made.get(name, set())
 
     def class_named(self, name: str) -> tuple[Module, ClassInfo] | None:
         """A class of this program."""
-        for one in self.containing(name):
-            if name in one.classes:
-                return one, one.classes[name]
-        return None
+        if name not in self._classes:
+            found = ((m, m.classes[name]) for m in self.containing(name) if name in m.classes)
+            self._classes[name] = next(found, None)
+        return self._classes[name]
 
     def lineage(self, name: str) -> set[str]:
         """A class with its bases, as far as they are in this program's files."""
@@ -103,8 +108,9 @@ class Project:
         """Functions that a call may run, each with whether its first parameter is already bound."""
         if not name:
             return
-        if name == "__init__" and flow.scope.owner_class() is not None:
-            yield from self._methods(self.lineage(flow.scope.owner_class().name), {"__init__"}, flow.scope)  # type: ignore[union-attr]
+        home = flow.scope.owner_class()
+        if name == "__init__" and home is not None:
+            yield from self._methods(self.lineage(home.name), {"__init__"}, flow.scope)
             return
         if self.class_named(name) is not None:
             yield from self._methods({name, *self.lineage(name)}, {"__init__", "__new__"}, None)

@@ -92,6 +92,22 @@ class SourceIndex:
                 return list(dict.fromkeys(found + stored if special.binds_anew(ranked[0]) else stored + found))
         return found
 
+    def passed_by(self, store: Store) -> list[Store]:
+        """The calls that hand in what a store puts away, where that is a bare parameter of the function around it.
+
+        `self.rows.append(item)` in `push(self, item)` is every program's line; the one to change is `memory.push(x)`.
+        """
+        module = self._project.module(store.path)
+        function = places.function_at(module, store.line) if module is not None else None
+        if function is None or store.value not in function.params:
+            return []
+        found = []
+        for where, site, value in self._project.arguments(function, store.value):
+            again = site.loop is not None or self._project.is_hot(site.scope.function())
+            text = where.source.segment(value)
+            found.append(self._made(where, site.node, site.scope.function(), "call", text, again))
+        return sorted(found, key=lambda s: not s.in_loop)
+
     def removals(self, name: str, scope: str, path: str, files: Sequence[str] = ()) -> list[Removal]:
         """What bounds a holder: removals from it, limits, and where it is made anew; in the order of the files."""
         parsed = holder.parse(name)

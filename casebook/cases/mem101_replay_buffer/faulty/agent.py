@@ -10,7 +10,7 @@ class Agent:
             nn.Linear(observation_size, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, actions)
         )
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=1e-3)
-        self.memory = Replay(capacity=100_000)
+        self.memory = Replay(capacity=1_000_000)
         self.gamma = gamma
         self._value = None
 

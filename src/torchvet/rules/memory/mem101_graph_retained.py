@@ -102,6 +102,7 @@ print(f"mean squared error {sum(pixel_errors) / len(pixel_errors):.3f}")
 """
 
     specificity = 1
+    bounded_matters = True
 
     def recognises(self, growth: Growth, recording: Recording) -> bool:
         """Most of what grows was saved by autograd graphs."""

@@ -109,6 +109,7 @@ for step in range(40):
 """
 
     specificity = 2
+    bounded_matters = True
 
     def recognises(self, growth: Growth, recording: Recording) -> bool:
         """A name carries its graph into the next step, through more than sums and averages."""

@@ -103,6 +103,7 @@ for step in range(40):
 """
 
     specificity = 3
+    bounded_matters = True
 
     def recognises(self, growth: Growth, recording: Recording) -> bool:
         """The path runs through a hook table, or the store stands in a function that is a hook."""

@@ -1,0 +1,69 @@
+"""What keeps a growing name within limits: its own capacity, code that empties it, a loop that it dies with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torchvet.recording.training_records import LoopBound
+
+if TYPE_CHECKING:
+    from torchvet.recording import Recording
+    from torchvet.recording.growth import Growth
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A limit in words, and in bytes where it can be worked out."""
+
+    text: str
+    bytes: int | None = None
+
+
+def where(growth: Growth) -> tuple[str, str, str, list[str]]:
+    """Name, scope, file and further files of a growing name, as the source index asks for them."""
+    holding = growth.holding
+    return holding.name, holding.scope, holding.place.path if holding.place else "", holding.files
+
+
+def bound_of(growth: Growth, recording: Recording) -> Bound | None:
+    """The tightest limit that is known; None when there is none."""
+    return _capacity(growth) or _loop(growth, recording) or _removal(growth, recording)
+
+
+def _capacity(growth: Growth) -> Bound | None:
+    holding = growth.holding
+    if holding.capacity is None:
+        return None
+    each = growth.bytes / holding.length if holding.length else growth.bytes_per_step
+    return Bound(f"its type holds at most {holding.capacity:,} items", int(each * holding.capacity))
+
+
+def _loop(growth: Growth, recording: Recording) -> Bound | None:
+    """A local variable of the function that runs a loop over a loader of known length, made anew for that loop."""
+    holding = growth.holding
+    name, scope, path, _ = where(growth)
+    root = holding.path[0].rsplit(": ", 1)[-1] if holding.path else name
+    for loop in {b.place: b for r in recording.ranks for b in r.all(LoopBound)}.values():
+        if loop.place.path != path or not scope.endswith(f".{loop.place.function}"):
+            continue
+        if growth.last_tick - growth.first_tick > loop.length:
+            continue
+        if recording.index.loop_bound(loop.place.function, path, root, loop.place.line):
+            size = int(growth.bytes_per_step * loop.length)
+            return Bound(f"it dies with the loop in line {loop.place.line} ({loop.length:,} batches)", size)
+    return None
+
+
+def _removal(growth: Growth, recording: Recording) -> Bound | None:
+    """Code that takes something out again, unless the growth has outlived a whole epoch and so proved it idle."""
+    removals = recording.index.removals(*where(growth))
+    if not removals or _outlived_an_epoch(growth, recording):
+        return None
+    first = removals[0]
+    return Bound(f"the code empties it or makes it anew (line {first.line})")
+
+
+def _outlived_an_epoch(growth: Growth, recording: Recording) -> bool:
+    lengths = [b.length for r in recording.ranks for b in r.all(LoopBound)]
+    return bool(lengths) and growth.last_tick - growth.first_tick > 1.5 * max(lengths)

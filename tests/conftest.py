@@ -1,0 +1,79 @@
+"""Every test leaves torch and the interpreter as it found them: nothing of torchvet's stays installed."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+# For this process and those that it starts: the machine's cores are shared.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+PROBES = os.sep + os.path.join("torchvet", "probes", "")
+
+
+def code_file(hook: Any) -> str:
+    """The file that a callable is written in, empty where it has none."""
+    function = getattr(hook, "__func__", hook)
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    return getattr(code, "co_filename", "")
+
+
+def _slots(torch: ModuleType) -> Iterator[tuple[str, Any]]:
+    """Every place in torch that probes install themselves in, with what is there now."""
+    from torch.nn.modules import module
+    from torch.optim import optimizer
+    from torch.utils.data import dataloader
+
+    for name in ("backward", "grad"):
+        yield f"torch.autograd.{name}", getattr(torch.autograd, name)
+    yield "_BaseDataLoaderIter.__next__", dataloader._BaseDataLoaderIter.__next__
+    yield "Optimizer.__init__", optimizer.Optimizer.__init__
+    yield "Module.train", torch.nn.Module.train
+    for name in vars(module):
+        if name.startswith("_global_") and name.endswith("_hooks"):
+            yield from ((f"nn.{name}", hook) for hook in getattr(module, name).values())
+    for name in ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks"):
+        yield from ((f"optim.{name}", hook) for hook in getattr(optimizer, name).values())
+
+
+def _leftovers() -> list[str]:
+    """What torchvet has in torch and in the interpreter right now, by place. Imports nothing."""
+    found = [f"gc.callbacks: {c}" for c in gc.callbacks if PROBES in code_file(c)]
+    found += [f"sys.meta_path: {f}" for f in sys.meta_path if type(f).__module__.startswith("torchvet")]
+    found += [f"{name} is replaced" for name, hook in _interpreter() if PROBES in code_file(hook)]
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "optim"):
+        found += [f"{place} is tapped" for place, hook in _slots(torch) if PROBES in code_file(hook)]
+        found += [f"dispatch mode: {mode}" for mode in _dispatch_modes()]
+    return found
+
+
+def _interpreter() -> list[tuple[str, Any]]:
+    return [("sys.excepthook", sys.excepthook), ("os._exit", os._exit), ("sys.unraisablehook", sys.unraisablehook)]
+
+
+def _dispatch_modes() -> list[Any]:
+    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+    return list(_get_current_dispatch_mode_stack())
+
+
+@pytest.fixture
+def leftovers() -> Callable[[], list[str]]:
+    """The function that the check below goes by, for the test that it can fail."""
+    return _leftovers
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_installed() -> Iterator[None]:
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "set_num_threads"):
+        torch.set_num_threads(1)
+    yield
+    assert _leftovers() == []

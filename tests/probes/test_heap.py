@@ -1,0 +1,377 @@
+"""The walk finds every tensor that a name reaches, runs no code of the program's, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+import torch
+from looking import names_of, walked
+
+from torchvet.probes import frames, heap
+from torchvet.probes.heap import HeapWalk, Root
+
+bug = pytest.mark.xfail
+
+
+def found(wanted: torch.Tensor, *roots: Any) -> bool:
+    """Whether the walk from these values comes to a tensor."""
+    return bool(names_of(wanted, **{f"root{i}": value for i, value in enumerate(roots)}))
+
+
+def locals_here(function: Callable[..., Any]) -> dict[str, Any] | None:
+    """The variables of the running frame of a function, as the walk reads them."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not function.__code__:
+        frame = frame.f_back
+    assert frame is not None
+    return heap.frame_locals(frame)
+
+
+# Reading variables leaves no trace -----------------------------------------------------------------------------------
+
+
+def test_a_rebound_variable_dies_at_once_after_a_walk() -> None:
+    def program() -> None:
+        big = torch.zeros(10)
+        watch = weakref.ref(big)
+        seen = locals_here(program)
+        assert seen is not None and seen["big"] is big
+        del seen
+        big = torch.ones(1)
+        assert watch() is None, "the look kept the variable's old value alive"
+        assert big.item() == 1
+
+    program()
+
+
+def test_a_whole_walk_over_running_frames_keeps_nothing() -> None:
+    def program() -> None:
+        big = torch.zeros(10)
+        watch = weakref.ref(big)
+        walk = HeapWalk(10.0)
+        mine = [r for r in heap.frame_roots([], []) if r.scope.endswith("program")]
+        walk.add_roots(mine)
+        walk.run()
+        assert any(t is big for t in walk.tensors)
+        mine.clear()
+        walk.close()
+        del walk, big
+        gc.collect()
+        assert watch() is None
+
+    program()
+
+
+def test_locals_of_a_function_that_calls_locals_are_left_alone() -> None:
+    def program() -> dict[str, Any]:
+        big = torch.zeros(3)
+        mine = locals()
+        mine["added"] = big
+        assert locals_here(program) is None
+        return mine
+
+    assert set(program()) >= {"big", "added"}
+
+
+@bug(strict=True, reason="heap.frame_locals empties the dictionary that `vars()` has handed out")
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="vars() hands out a copy")
+def test_locals_of_a_function_that_calls_vars_are_left_alone() -> None:
+    def program() -> dict[str, Any]:
+        big = torch.zeros(3)
+        mine = vars()
+        mine["added"] = big
+        locals_here(program)
+        return mine
+
+    assert set(program()) >= {"big", "added"}
+
+
+def test_functions_whose_variables_cannot_be_read_are_named() -> None:
+    def cautious() -> list[str]:
+        mine = locals()
+        unreadable: list[str] = []
+        assert not [r for r in heap.frame_roots(unreadable, []) if r.scope.endswith("cautious")]
+        assert "unreadable" not in mine
+        return unreadable
+
+    assert "cautious" in cautious()
+
+
+def test_the_walk_holds_nothing_after_it_is_closed() -> None:
+    class Holder:
+        pass
+
+    holder = Holder()
+    holder.tensor = torch.zeros(3)  # type: ignore[attr-defined]
+    watch, watch_tensor = weakref.ref(holder), weakref.ref(holder.tensor)  # type: ignore[attr-defined]
+    with walked(holder=holder) as walk:
+        assert len(walk.tensors) == 1
+    del holder
+    assert watch() is None and watch_tensor() is None
+
+
+# Roots ---------------------------------------------------------------------------------------------------------------
+
+
+def test_variables_of_running_frames_are_roots_and_self_comes_last() -> None:
+    class Trainer:
+        def fit(self) -> list[Root]:
+            loss = torch.zeros(1)
+            found = [r for r in heap.frame_roots([], []) if ".fit" in r.scope]
+            assert loss.numel()
+            return found
+
+    roots = Trainer().fit()
+    assert [r.name for r in roots] == ["loss", "self"]
+    assert [r.kind for r in roots] == ["local", "attribute"]
+    assert roots[0].path == __file__ and "Trainer.fit" in roots[0].scope
+
+
+def test_variables_of_other_threads_are_roots() -> None:
+    ready, done = threading.Event(), threading.Event()
+
+    def worker() -> None:
+        held_by_thread = torch.zeros(3)
+        ready.set()
+        done.wait(30)
+        del held_by_thread
+
+    thread = threading.Thread(target=worker, name="feeder")
+    thread.start()
+    try:
+        assert ready.wait(30)
+        roots = [r for r in heap.frame_roots([], []) if r.name == "held_by_thread"]
+    finally:
+        done.set()
+        thread.join()
+    assert len(roots) == 1 and "feeder" in roots[0].scope
+
+
+def test_frames_of_an_exception_count_as_running_where_asked_for() -> None:
+    def dies() -> None:
+        activations = torch.zeros(3)
+        raise MemoryError(f"out of memory after {activations.numel()}")
+
+    try:
+        dies()
+    except MemoryError as error:
+        extra = frames.traceback_frames(error)
+    roots = [r for r in heap.frame_roots([], extra) if r.name == "activations"]
+    assert len(roots) == 1 and "dies" in roots[0].scope
+
+
+module_tensor = torch.zeros(5)
+
+
+def test_globals_of_user_modules_are_roots() -> None:
+    roots = {(r.scope, r.name) for r in heap.module_roots((frames.USER,))}
+    assert (__name__, "module_tensor") in roots
+    assert not [scope for scope, _ in roots if scope.split(".")[0] in ("torch", "collections", "torchvet")]
+
+
+def test_globals_of_packages_are_roots_only_where_asked_for() -> None:
+    assert any(r.scope.startswith("torch") for r in heap.module_roots((frames.TORCH,)))
+    assert not any(r.scope == __name__ for r in heap.module_roots((frames.TORCH, frames.INSTALLED)))
+
+
+# Nothing of the program's is run -------------------------------------------------------------------------------------
+
+EVIL = ("__getattr__", "__getattribute__", "__len__", "__eq__", "__bool__", "__hash__", "__iter__", "__getitem__",
+        "__repr__", "__contains__", "__call__", "__dir__", "__del__")  # fmt: skip
+
+
+def hostile(calls: list[str], base: type = object) -> type:
+    """A class whose every special method, and whose `__class__`, notes that it was run and raises."""
+
+    def trap(name: str) -> Any:
+        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+            calls.append(name)
+            raise RuntimeError(f"{name} of a user's object was run")
+
+        return run
+
+    space: dict[str, Any] = {name: trap(name) for name in EVIL if name != "__del__"}
+    space["__class__"] = property(trap("__class__"))
+    space["__slots__"] = () if base is not object else ("held",)
+    return type("Hostile", (base,), space)
+
+
+def hostile_holding(calls: list[str], tensor: torch.Tensor, base: type) -> Any:
+    """A hostile object that holds a tensor in the way of its base."""
+    cls = hostile(calls, base)
+    value = cls.__new__(cls)
+    if base is list:
+        list.append(value, tensor)
+    elif base is dict:
+        dict.__setitem__(value, "key", tensor)
+    else:
+        vars(cls)["held"].__set__(value, tensor)
+    return value
+
+
+@pytest.mark.parametrize("base", [object, list, dict])
+def test_hostile_objects_are_walked_through_and_never_evaluated(base: type) -> None:
+    calls: list[str] = []
+    tensor = torch.zeros(3)
+    value = hostile_holding(calls, tensor, base)
+    with walked(value=[value]) as walk:
+        assert any(t is tensor for t in walk.tensors)
+    assert calls == []
+
+
+def test_properties_are_not_evaluated() -> None:
+    calls: list[str] = []
+
+    class Lazy:
+        def __init__(self) -> None:
+            self._tensor = torch.zeros(3)
+
+        @property
+        def expensive(self) -> torch.Tensor:
+            calls.append("expensive")
+            return self._tensor
+
+    lazy = Lazy()
+    assert found(lazy._tensor, lazy)
+    assert calls == []
+
+
+class Noisy(type):
+    """A metaclass that notes every attribute asked of its classes."""
+
+    asked: list[str] = []
+
+    def __getattribute__(cls, name: str) -> Any:
+        Noisy.asked.append(name)
+        return super().__getattribute__(name)
+
+
+class Broken(type):
+    """A metaclass whose classes answer nothing."""
+
+    def __getattribute__(cls, name: str) -> Any:
+        raise RuntimeError(f"no {name}")
+
+
+class Registry(metaclass=Noisy):
+    """A user class that holds a tensor."""
+
+    held = torch.zeros(3)
+
+
+class Mute(metaclass=Broken):
+    """A user class that cannot be asked."""
+
+
+@bug(strict=True, reason="heap.class_children asks the class, which runs a metaclass's __getattribute__")
+def test_a_metaclass_is_not_run() -> None:
+    space = type.__getattribute__(Registry, "__dict__")
+    Noisy.asked.clear()
+    assert found(space["held"], Registry)
+    assert Noisy.asked == []
+
+
+@bug(strict=True, reason="heap.class_children asks the class: a metaclass that raises ends the walk")
+def test_a_metaclass_that_raises_does_not_end_the_walk() -> None:
+    tensor = torch.zeros(3)
+    assert found(tensor, [Mute, [tensor]])
+
+
+@bug(strict=True, reason="heap.tensor_children reads attributes through a tensor subclass's __torch_function__")
+def test_a_tensor_subclass_is_not_told() -> None:
+    told: list[Any] = []
+
+    class Telling(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            told.append(func)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    tensor = torch.zeros(3).as_subclass(Telling)
+    told.clear()
+    assert found(tensor, [tensor])
+    assert told == []
+
+
+def test_weak_references_are_not_followed() -> None:
+    tensor = torch.zeros(3)
+    assert not found(tensor, [weakref.ref(tensor)])
+
+
+# Size and time -------------------------------------------------------------------------------------------------------
+
+
+def test_containers_ten_thousand_deep_and_in_a_ring() -> None:
+    tensor = torch.zeros(3)
+    ring: list[Any] = [tensor]
+    inner = ring
+    for _ in range(10_000):
+        inner = [inner]
+    ring.append(inner)
+    with walked(ring=inner) as walk:
+        assert walk.complete and sum(t is tensor for t in walk.tensors) == 1
+    while ring:
+        # Taken apart by hand: a deallocator that recurses ten thousand deep is not what is tested.
+        ring.pop()
+
+
+def test_two_hundred_thousand_tensors_in_three_seconds() -> None:
+    base = torch.zeros(1)
+    many = [base.detach() for _ in range(200_000)]
+    start = time.perf_counter()
+    with walked(budget=30.0, many=many) as walk:
+        seconds = time.perf_counter() - start
+        assert len(walk.tensors) == 200_000 and walk.complete
+    assert seconds < 3.0
+
+
+def test_the_budget_ends_the_walk_and_says_so() -> None:
+    with walked(budget=0.0, many=[[i] for i in range(100_000)]) as walk:
+        assert not walk.complete
+        assert len(walk.objects) < 100_000
+
+
+def test_an_object_that_two_names_reach_is_found_once_by_the_shorter_way() -> None:
+    tensor = torch.zeros(3)
+    assert names_of(tensor, far=[[[tensor]]], near=[tensor]) == ["near[0]"]
+
+
+def test_what_a_program_changes_between_two_walks_is_seen() -> None:
+    held: list[torch.Tensor] = []
+    for count in (0, 1, 3):
+        while len(held) < count:
+            held.append(torch.zeros(1))
+        with walked(held=held) as walk:
+            assert len(walk.tensors) == count
+
+
+def iterate(tensor: torch.Tensor) -> Iterator[int]:
+    """A generator that holds a tensor in its frame."""
+    yield 1
+    yield tensor.numel()
+
+
+@pytest.mark.parametrize("build", [
+    lambda t: {"a": [{"b": (t,)}]},
+    lambda t: {t: 1},
+    lambda t: {frozenset([t])},
+    lambda t: (lambda: t),
+    lambda t: iter([1, t]),
+    lambda t: map(lambda x: x, [t]),
+    lambda t: (x for x in [t]),
+    iterate,
+    lambda t: type("Plain", (), {"__init__": lambda self: setattr(self, "x", t)})(),
+    lambda t: RuntimeError(t),
+], ids=["nested", "key", "frozenset", "closure", "iterator", "map", "genexpr", "generator", "instance", "exception"])
+def test_ways_to_hold_a_tensor(build: Callable[[torch.Tensor], Any]) -> None:
+    tensor = torch.zeros(3)
+    held = build(tensor)
+    assert found(tensor, held)

@@ -1,0 +1,112 @@
+"""When to look is decided by ticks and seconds alone, so that it can be played through exactly."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchvet.probes.schedule import FREE_WINDOWS, SUSPECT_CENSUSES, Schedule
+
+
+def run(schedule: Schedule, steps: int, step: float, look: float) -> tuple[list[tuple[int, int]], list[int]]:
+    """Windows (first tick, last tick) and censuses of a run; `step` and `look` are seconds."""
+    elapsed, opened, left = 0.0, 0, 0
+    windows: list[tuple[int, int]] = []
+    censuses: list[int] = []
+    for tick in range(1, steps + 1):
+        elapsed += step
+        if left:
+            schedule.spend(look / 10)
+            elapsed += look / 10
+            left -= 1
+            if not left:
+                schedule.window_closed(tick)
+                windows.append((opened, tick))
+        if schedule.takes_census(tick, elapsed, look):
+            censuses.append(tick)
+            schedule.spend(look)
+            elapsed += look
+            schedule.census_taken(tick, elapsed)
+        if not left and schedule.opens_window(tick, elapsed):
+            opened, left = tick, schedule.window_length
+    return windows, censuses
+
+
+def test_the_same_run_is_looked_at_in_the_same_steps() -> None:
+    assert run(Schedule(), 500, 0.01, 0.02) == run(Schedule(), 500, 0.01, 0.02)
+
+
+def test_a_run_of_ten_steps_has_two_windows_whatever_they_cost() -> None:
+    windows, _ = run(Schedule(), 10, 0.001, 5.0)
+    assert len(windows) >= 2
+    assert windows[0][0] <= 2 and windows[1][1] <= 6, "early, so that survivors have time to be seen"
+
+
+def test_survivors_seen_by_the_sixth_step_are_looked_for_in_ten() -> None:
+    schedule = Schedule()
+    schedule.suspect(6)
+    censuses = run(schedule, 10, 0.001, 0.5)[1]
+    assert len(censuses) >= 2, "one census shows nothing that grows"
+
+
+def test_censuses_beyond_the_first_wait_for_time() -> None:
+    schedule = Schedule()
+    schedule.suspect(5)
+    _, censuses = run(schedule, 300, 0.01, 10.0)
+    assert len(censuses) == SUSPECT_CENSUSES
+    assert censuses == sorted(set(censuses))
+
+
+def test_the_second_census_is_one_step_after_the_first() -> None:
+    schedule = Schedule()
+    schedule.suspect(5)
+    _, censuses = run(schedule, 60, 0.01, 0.001)
+    assert censuses[1] - censuses[0] == 1
+    gaps = [b - a for a, b in zip(censuses[1:], censuses[2:], strict=False)]
+    assert gaps and all(gap >= 3 for gap in gaps) and gaps == sorted(gaps)
+
+
+def test_an_unsuspicious_short_run_has_no_census() -> None:
+    assert run(Schedule(), 1000, 0.01, 0.05)[1] == []
+
+
+def test_an_unsuspicious_long_run_is_looked_at_now_and_then() -> None:
+    censuses = run(Schedule(), 20_000, 0.1, 0.05)[1]
+    assert 1 <= len(censuses) <= 8
+    assert censuses[0] >= 199, "not before twenty seconds"
+
+
+def test_windows_lie_further_and_further_apart() -> None:
+    starts = [first for first, _ in run(Schedule(), 5000, 0.1, 0.001)[0]]
+    gaps = [b - a for a, b in zip(starts[FREE_WINDOWS:], starts[FREE_WINDOWS + 1 :], strict=False)]
+    assert len(gaps) >= 3 and gaps == sorted(gaps)
+
+
+def test_suspicion_brings_more_windows() -> None:
+    schedule = Schedule()
+    schedule.suspect(5)
+    assert len(run(schedule, 5000, 0.1, 0.001)[0]) > len(run(Schedule(), 5000, 0.1, 0.001)[0])
+
+
+def test_suspicion_is_raised_once() -> None:
+    """A second suspicion must not bring the next census forward."""
+    schedule = Schedule()
+    schedule.suspect(5)
+    schedule.census_taken(5, 1.0)
+    schedule.census_taken(6, 1.0)
+    due = schedule.census_at
+    schedule.suspect(7)
+    assert schedule.census_at == due
+
+
+@given(st.integers(20, 2000), st.floats(1e-4, 0.5), st.floats(1e-4, 2.0), st.booleans())
+def test_what_is_not_free_stays_within_its_share(steps: int, step: float, look: float, suspected: bool) -> None:
+    schedule = Schedule(share=0.03)
+    if suspected:
+        schedule.suspect(4)
+    run(schedule, steps, step, look)
+    free = look / 10 * (FREE_WINDOWS * 2 + 1) + look * (SUSPECT_CENSUSES + 1)
+    one_window = look / 10 * 8
+    elapsed = steps * step + schedule.spent
+    assert schedule.spent <= free + one_window + 0.03 * elapsed + max(look, 0.2)
+    assert schedule.window_length <= 8
