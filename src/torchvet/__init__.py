@@ -1,5 +1,48 @@
-"""torchvet: a doctor for PyTorch programs."""
+"""torchvet: a doctor for PyTorch programs.
+
+    torchvet run train.py          what leaks, who holds it, since which line, how fast
+    with torchvet.watch() as w:    the same around a block of one's own program; `w.report` is a `Report`
+
+Importing this package imports neither torch nor anything else that is slow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from torchvet._version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from torchvet._watch import Watch, watch
+    from torchvet.errors import BadInput, MissingExtra, TorchvetError
+    from torchvet.finding import Finding, Report
+
+__all__ = [
+    "BadInput",
+    "Finding",
+    "MissingExtra",
+    "Report",
+    "TorchvetError",
+    "Watch",
+    "__version__",
+    "watch",
+]
+
+_HOMES = {
+    "BadInput": "torchvet.errors",
+    "Finding": "torchvet.finding",
+    "MissingExtra": "torchvet.errors",
+    "Report": "torchvet.finding",
+    "TorchvetError": "torchvet.errors",
+    "Watch": "torchvet._watch",
+    "watch": "torchvet._watch",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'torchvet' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)

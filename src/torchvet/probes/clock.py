@@ -83,6 +83,11 @@ class StepClock:
             return None
         return self._boundary("forward")
 
+    def _counted_by(self, kind: StepKind) -> set[StepKind]:
+        """Levels whose counts are void once `kind` shows: they counted parts of the same steps."""
+        weaker: set[StepKind] = {"training", "forward", "backward"} if kind == "manual" else {"forward", "backward"}
+        return weaker & set(self.counts)
+
     def busy(self) -> None:
         """A backward or an optimizer step: the loop trains."""
         self._quiet_batches = 0
@@ -95,7 +100,7 @@ class StepClock:
             return None
         if kind == "evaluation" and self.level == "manual":
             return None
-        self.restarted = rank > current and self.level in ("forward", "backward") and self.level in self.counts
+        self.restarted = rank > current and self.level in self._counted_by(kind)
         if self.restarted:
             self.n = 0
             self.counts = {}

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from torchvet.probes import frames
+from torchvet.recording.records import Place
 
 _ATOMS: tuple[type, ...] = (
     int, float, bool, str, bytes, bytearray, complex, type(None), type(...), types.CodeType, types.BuiltinFunctionType,
@@ -73,6 +74,8 @@ class Root:
     scope: str
     path: str
     line: int | None
+    called_from: Place | None = None
+    """The user's line that called the function whose variable this is."""
     value: Any = field(repr=False, default=None)
 
 
@@ -258,11 +261,21 @@ def _roots_of(frame: types.FrameType, thread: str, unreadable: list[str]) -> Ite
         unreadable.append(code.co_name)
         return
     module = frame.f_globals.get("__name__", "?")
+    caller = _caller(frame)
     scope = f"{module}.{getattr(code, 'co_qualname', code.co_name)}{thread}"
     for name, value in variables.items():
         if not name.startswith("."):
             kind = "attribute" if name in ("self", "cls") else "local"
-            yield Root(name, kind, scope, code.co_filename, code.co_firstlineno, value)
+            yield Root(name, kind, scope, code.co_filename, code.co_firstlineno, caller, value)
+
+
+def _caller(frame: types.FrameType) -> Place | None:
+    above = frame.f_back
+    while above is not None:
+        if frames.owner(above.f_code.co_filename) == frames.USER:
+            return frames.place_of(above)
+        above = above.f_back
+    return None
 
 
 def _thread_name(ident: int) -> str:
@@ -287,4 +300,4 @@ def module_roots(owners: tuple[int, ...]) -> Iterator[Root]:
             continue
         for key, value in list(vars(module).items()):
             if not (key.startswith("__") and key.endswith("__")):
-                yield Root(key, "global", name, file or "", None, value)
+                yield Root(key, "global", name, file or "", None, None, value)

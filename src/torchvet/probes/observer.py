@@ -95,6 +95,11 @@ class Observer:
 
     # Events -----------------------------------------------------------------------------------------------------
 
+    def step_ended(self) -> None:
+        """The program says that a step of its own ended (`watch.step()`)."""
+        if self.active:
+            self._boundary(self.clock.manual())
+
     def optimizer_made(self, optimizer: Optimizer) -> None:
         """See `Listener`."""
         with self._session.guarded("optimizers"):
@@ -384,6 +389,6 @@ def _roots(tensors: Any) -> list[Any]:
 
 
 def _device_memory() -> tuple[int, int] | None:
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
     return None

@@ -83,6 +83,14 @@ class StepLog:
         self._last = now
 
 
+_current: Session | None = None
+
+
+def session_in_process() -> Session | None:
+    """The session that observes this process, if one does."""
+    return _current if _current is not None and not _current.ended else None
+
+
 class Session:
     """One observed program. `start()` waits for torch to be imported; `finish()` takes the last look."""
 
@@ -97,8 +105,15 @@ class Session:
         self._lock = threading.RLock()
         self._failures: set[tuple[str, str]] = set()
 
+    @property
+    def ended(self) -> bool:
+        """Whether the last look has been taken, or this is a forked child."""
+        return self._finished
+
     def start(self) -> None:
         """Wait for torch. Imports nothing itself."""
+        global _current
+        _current = self
         from torchvet.probes.import_hook import when_imported
 
         when_imported("torch", self._torch_is_here)

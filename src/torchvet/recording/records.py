@@ -158,6 +158,7 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     via: list[str] = []
     category: str = "other"
     sites: list[SiteBytes] = []
+    called_from: Place | None = None
     key_type: str | None = None
     item_type: str | None = None
     files: list[str] = []

@@ -40,19 +40,28 @@ def _capacity(growth: Growth) -> Bound | None:
 
 
 def _loop(growth: Growth, recording: Recording) -> Bound | None:
-    """A local variable of the function that runs a loop over a loader of known length, made anew for that loop."""
+    """A plain local of the function that runs a loop over a loader of known length, made anew for each run of it.
+
+    Only where that function is called again and again, or only evaluates: the loop in a `main()` is the whole program.
+    """
     holding = growth.holding
     name, scope, path, _ = where(growth)
-    root = holding.path[0].rsplit(": ", 1)[-1] if holding.path else name
+    if len(holding.path) != 1 or not (growth.kind == "evaluation" or _called_in_loop(growth, recording)):
+        return None
     for loop in {b.place: b for r in recording.ranks for b in r.all(LoopBound)}.values():
         if loop.place.path != path or not scope.endswith(f".{loop.place.function}"):
             continue
         if growth.last_tick - growth.first_tick > loop.length:
             continue
-        if recording.index.loop_bound(loop.place.function, path, root, loop.place.line):
+        if recording.index.loop_bound(loop.place.function, path, name, loop.place.line):
             size = int(growth.bytes_per_step * loop.length)
             return Bound(f"it dies with the loop in line {loop.place.line} ({loop.length:,} batches)", size)
     return None
+
+
+def _called_in_loop(growth: Growth, recording: Recording) -> bool:
+    caller = growth.holding.called_from
+    return caller is not None and recording.index.enclosing_loop(caller.path, caller.line) is not None
 
 
 def _removal(growth: Growth, recording: Recording) -> Bound | None:
