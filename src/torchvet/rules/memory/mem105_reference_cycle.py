@@ -142,7 +142,9 @@ for step in range(40):
         for rank in recording.ranks:
             use = rank.last(CollectorUse)
             if use is not None and use.freed and use.sampled and not found and not _on_ctx(rank):
-                yield self._collected(rank, use)
+                finding = self._collected(rank, use)
+                if (finding.measured.share or 0.0) >= _WORTH_SAYING:
+                    yield finding
 
     def _collected(self, rank: RankRecording, use: CollectorUse) -> Finding:
         rate = use.freed / use.sampled
@@ -157,6 +159,9 @@ for step in range(40):
             measured=Measured(bytes_per_step=rate, bytes=int(held), share=share),
         )  # fmt: skip
 
+
+_WORTH_SAYING = 0.01
+"""Share of the peak below which garbage is not worth a line: a caught exception's few bytes, say."""
 
 _ADVICE = (
     "break the cycle: hold the back reference weakly (`weakref.ref`), pass it as an argument instead "
