@@ -19,7 +19,10 @@ SCOPE = "__main__"
 def walked(budget: float = 10.0, **roots: Any) -> Iterator[HeapWalk]:
     """A finished walk from these global names."""
     walk = HeapWalk(budget)
-    walk.add_roots([Root(name, "global", SCOPE, __file__, None, value) for name, value in roots.items()])
+    walk.add_roots(
+        Root(name=name, kind="global", scope=SCOPE, path=__file__, line=None, value=value)
+        for name, value in roots.items()
+    )
     walk.run()
     try:
         yield walk

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
+import warnings
 import weakref
 from typing import Any
 
@@ -94,11 +97,25 @@ def test_the_walk_can_run_out_of_time() -> None:
     assert not reach.complete and 0 < reach.nodes < 3000
 
 
-def test_a_graph_a_hundred_thousand_nodes_long_is_no_recursion() -> None:
-    out = torch.ones(1, requires_grad=True)
-    for _ in range(100_000):
-        out = out + 1
-    assert reach_of(out).nodes == 100_001
+DEEP = """
+import torch
+from torchvet.probes import graphs
+total = torch.ones(1, requires_grad=True)
+for _ in range(100_000):
+    total = total + 1
+{look}
+del total
+print("freed")
+"""
+LOOK = "assert graphs.walk([total.grad_fn], set(), set(), lambda: False).nodes == 100_001"
+CRASHES = "graphs.walk: a node that Python has seen is freed by recursion ever after (torch 2.13), the program crashes"
+
+
+@pytest.mark.parametrize("look", ["", pytest.param(LOOK, marks=bug(strict=True, reason=CRASHES))], ids=["not", "walked"])
+def test_a_graph_a_hundred_thousand_nodes_deep_can_be_freed_after_a_look(look: str) -> None:
+    """`running_loss += loss` for as many steps is such a graph. In a process of its own: it dies of it."""
+    ran = subprocess.run([sys.executable, "-c", DEEP.format(look=look)], capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.returncode) == ("freed\n", 0), ran.stderr[-300:]
 
 
 # Nothing is run ------------------------------------------------------------------------------------------------------
@@ -279,9 +296,9 @@ def test_the_way_back_to_an_older_value_is_told() -> None:
     before = total.grad_fn
     assert before is not None
     total = total + torch.ones(1, requires_grad=True).exp()
-    assert graphs.path_to(total.grad_fn, before._sequence_nr()) == ["AddBackward0"]
+    assert graphs.ops_between(total.grad_fn, before._sequence_nr()) == ["AddBackward0"]
     other = torch.ones(1, requires_grad=True).exp()
-    assert graphs.path_to(other.grad_fn, before._sequence_nr()) is None
+    assert graphs.ops_between(other.grad_fn, before._sequence_nr()) is None
 
 
 def test_the_search_for_a_way_back_is_bounded() -> None:
@@ -290,15 +307,8 @@ def test_the_search_for_a_way_back_is_bounded() -> None:
     assert first is not None
     for _ in range(500):
         out = out + 1
-    assert graphs.path_to(out.grad_fn, first._sequence_nr(), limit=100) is None
-    assert len(graphs.path_to(out.grad_fn, first._sequence_nr()) or []) == 500
-
-
-def test_the_leaves_that_backward_would_add_to_are_told() -> None:
-    model = torch.nn.Linear(3, 2)
-    out = model(torch.randn(4, 3)).sum()
-    found = {id(t) for t in graphs.accumulated_into(out.grad_fn)}
-    assert found == {id(p) for p in model.parameters()}
+    assert graphs.ops_between(out.grad_fn, first._sequence_nr(), limit=100) is None
+    assert set(graphs.ops_between(out.grad_fn, first._sequence_nr()) or []) == {"AddBackward0"}
 
 
 # Storages ------------------------------------------------------------------------------------------------------------
@@ -311,9 +321,11 @@ def test_storages_of_views_are_their_bases() -> None:
 
 
 def test_storages_of_a_sparse_tensor_are_its_parts() -> None:
-    coo = torch.sparse_coo_tensor(torch.tensor([[0, 1]]), torch.ones(2), (4,))
+    coo = torch.sparse_coo_tensor(torch.tensor([[0, 1]]), torch.ones(2), (4,), check_invariants=True)
     assert sum(s.nbytes() for s in graphs.storages_of(coo)) == 2 * 8 + 2 * FLOAT
-    csr = torch.eye(3).to_sparse_csr()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        csr = torch.sparse_csr_tensor([0, 1, 2, 3], [0, 1, 2], torch.ones(3), check_invariants=True)
     assert sum(s.nbytes() for s in graphs.storages_of(csr)) == 4 * 8 + 3 * 8 + 3 * FLOAT
 
 

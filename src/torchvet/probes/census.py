@@ -19,11 +19,14 @@ from torchvet.probes import frames, graphs, heap, strangers
 from torchvet.probes.holdings import HoldingTree
 from torchvet.probes.known import KnownMemory
 from torchvet.probes.ledger import Birth, Ledger, sum_by_site
-from torchvet.recording.records import Census, Holding, StepKind
+from torchvet.recording.records import Census, Holding, StepKind, Stranger
 
 _CONTAINER = 4
 """Siblings with a graph from which on their parent counts as a container."""
 _CARRIER_CANDIDATES = 24
+_DESCRIPTIONS = 2
+_FURTHER_SECONDS = 0.5
+"""Budget for looking through the globals of installed packages."""
 
 
 class CensusTaker:
@@ -34,6 +37,8 @@ class CensusTaker:
         self._budget = budget
         self._sequences: dict[str, int] = {}
         self._carriers: dict[str, list[str]] = {}
+        self._strangers: list[Stranger] = []
+        self._descriptions = 0
         self._bound: dict[tuple[str, str], int] = {}
         """What each name was bound to at the last census, by identity: a name bound anew is a passing one."""
         self.unreadable: set[str] = set()
@@ -50,12 +55,12 @@ class CensusTaker:
             one.walk_all()
             self._find_carriers(one)
             one.claim_graphs(set(self._carriers))
-            if one.unreached():
+            if one.much_unreached() and self._descriptions < _DESCRIPTIONS:
                 one.walk_all(further=True)
                 one.claim_graphs(set(self._carriers))
             self.unreadable.update(one.unreadable)
             holdings = [self._mark(h) for h in one.tree.holdings(one.births)]
-            found = strangers.describe(one.unreached(), one.own_objects())
+            found = self._describe(one)
             sites = one.site_bytes(one.unreached())
             self._sequences = one.sequences()
             self._bound = one.bound
@@ -70,6 +75,14 @@ class CensusTaker:
             one.close()
             ledger.paused = False
 
+    def _describe(self, one: _Count) -> list[Stranger]:
+        """Who holds what no name reaches. Each answer costs many passes over the heap: the first few are kept."""
+        births = one.unreached()
+        if births and self._descriptions < _DESCRIPTIONS:
+            self._descriptions += 1
+            self._strangers = strangers.describe(births, one.own_objects())
+        return self._strangers if births else []
+
     def _find_carriers(self, one: _Count) -> None:
         """Names whose previous value's graph is part of the graph of their value now."""
         if self._carriers:
@@ -80,7 +93,7 @@ class CensusTaker:
             node = tensor.grad_fn
             if before is None or node is None or node._sequence_nr() == before:
                 continue
-            ops = graphs.path_to(node, before)
+            ops = graphs.ops_between(node, before)
             if ops is not None:
                 self._carriers[name] = ops[:40]
 
@@ -126,7 +139,8 @@ class _Count:
     def walk_all(self, further: bool = False) -> None:
         """Walk from the user's names, or `further` from everybody's, and claim what tensors hold directly."""
         if further:
-            self.walk.add_roots(heap.module_roots((frames.INSTALLED, frames.TORCH, frames.STDLIB)))
+            self.walk.allow(_FURTHER_SECONDS)
+            self.walk.add_roots(heap.module_roots((frames.INSTALLED,)))
         else:
             lasting, passing = self._by_age()
             self.walk.add_roots(lasting)
@@ -211,6 +225,11 @@ class _Count:
     def unreached(self) -> dict[int, Birth]:
         """Storages of earlier steps that are alive although no name was found to lead to them."""
         return {k: b for k, b in self.births.items() if k not in self.claimed and b.tick < self._tick - 1}
+
+    def much_unreached(self) -> bool:
+        """Whether so much lives on without a name that other people's modules are worth a look."""
+        old = sum(b.nbytes for b in self.births.values() if b.tick < self._tick - 1)
+        return sum(b.nbytes for b in self.unreached().values()) > 0.05 * old
 
     def site_bytes(self, births: dict[int, Birth]) -> list[Any]:
         """Births summed by site, largest first."""

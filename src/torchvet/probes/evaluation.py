@@ -10,6 +10,7 @@ import torch
 
 from torchvet.probes import frames, graphs
 from torchvet.probes.backward import sequences_below
+from torchvet.probes.containers import tensors_in
 from torchvet.recording.records import Place, StepKind
 from torchvet.recording.training_records import EvaluationForward
 
@@ -54,7 +55,7 @@ class EvaluationProbe:
         """A root module returned. Noted when grad mode is on and the output has a graph."""
         if not torch.is_grad_enabled() or len(self._pending) >= _MOST_PENDING:
             return
-        roots = [t.grad_fn for t in _tensors(output, 3) if t.grad_fn is not None]
+        roots = [t.grad_fn for t in tensors_in(output, 3) if t.grad_fn is not None]
         place = frames.user_place(3)
         if not roots or place is None:
             return
@@ -106,13 +107,3 @@ class EvaluationProbe:
             )
             for (place, training), u in self._uses.items() if u.calls
         ]  # fmt: skip
-
-
-def _tensors(value: Any, depth: int) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if depth and isinstance(value, dict):
-        return [t for v in value.values() for t in _tensors(v, depth - 1)]
-    if depth and isinstance(value, (list, tuple)):
-        return [t for v in value for t in _tensors(v, depth - 1)]
-    return []

@@ -147,46 +147,38 @@ def walk(roots: list[Node], seen: set[Node], claimed: set[int], out_of_time: Cal
     return reach
 
 
-def path_to(root: Node, sequence: int, limit: int = 200_000) -> list[str] | None:
-    """Operator names from a node down to the one with a sequence number (exclusive), or None where it is not below.
-
-    Breadth first: the shortest such path, which for a value carried from step to step is the way it was updated.
+def ops_between(root: Node, sequence: int, limit: int = 100_000) -> list[str] | None:
+    """Names of the operators on all ways from a node down to the one with a sequence number, or None where there is
+    no way: how a value came from its value of before. Nodes are numbered as they are made, so that everything
+    between has a higher number than the lower end, and what is older need not be walked.
     """
-    parents: dict[Node, Node] = {root: None}
+    above: dict[Node, list[Node]] = {root: []}
     queue = [root]
+    target: Node = None
     for node in queue:
-        if len(parents) > limit:
+        if len(above) > limit:
             return None
         for following, _ in node.next_functions:
-            if following is None or following in parents:
+            if following is None or following.name() == _ACCUMULATE or following._sequence_nr() < sequence:
                 continue
-            parents[following] = node
-            if following._sequence_nr() == sequence and following.name() != _ACCUMULATE:
-                return _names_above(following, parents)
-            queue.append(following)
-    return None
+            if following in above:
+                above[following].append(node)
+                continue
+            above[following] = [node]
+            if following._sequence_nr() == sequence:
+                target = following
+            else:
+                queue.append(following)
+    return None if target is None else _names_above(target, above)
 
 
-def _names_above(node: Node, parents: dict[Node, Node]) -> list[str]:
-    names: list[str] = []
-    above = parents[node]
-    while above is not None:
-        names.append(above.name())
-        above = parents[above]
-    names.reverse()
-    return names
-
-
-def accumulated_into(root: Node) -> Iterator[torch.Tensor]:
-    """The leaves that backward from a node would add gradients to."""
-    seen: set[Node] = set()
-    stack = [root]
-    while stack:
-        node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        variable = getattr(node, "variable", None)
-        if variable is not None:
-            yield variable
-        stack.extend(following for following, _ in node.next_functions if following is not None)
+def _names_above(target: Node, above: dict[Node, list[Node]]) -> list[str]:
+    """Operator names of everything that leads to a node, each once, the nearest last."""
+    seen = {target}
+    queue = [target]
+    for node in queue:
+        for higher in above[node]:
+            if higher not in seen:
+                seen.add(higher)
+                queue.append(higher)
+    return list(dict.fromkeys(node.name() for node in reversed(queue[1:])))

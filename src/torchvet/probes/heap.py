@@ -109,6 +109,10 @@ class HeapWalk:
             self.objects[key] = root.value
             self._queue.append(root.value)
 
+    def allow(self, seconds: float) -> None:
+        """From here on the budget is this."""
+        self._deadline = time.perf_counter() + seconds
+
     def run(self) -> None:
         """Walk until nothing is left or the budget ends (`complete` is then false)."""
         queue, parent, objects, kinds = self._queue, self.parent, self.objects, _kinds

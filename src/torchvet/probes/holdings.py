@@ -120,7 +120,7 @@ class HoldingTree:
             container=type(value).__name__,
             items=len(sums.children), length=naming.length(value), capacity=self._capacity(key),
             tensors=sums.tensors, direct=sums.direct, visible=sums.visible, graph=sums.graph, ctx=sums.ctx,
-            nodes=sums.nodes, called_from=root.called_from, key_type=naming.key_type(value),
+            nodes=sums.nodes, called_from=root.called_from, on_module=self._on_module(key), key_type=naming.key_type(value),
             item_type=naming.item_type(value),
             via=sorted(set(vias)), sites=self._sites(key, births), files=self._files(key),
         )  # fmt: skip
@@ -144,6 +144,11 @@ class HoldingTree:
             return own
         holders = (objects[k] for k in self._walk.chain(key)[-3:-1])
         return next((naming.capacity(q) for q in holders if isinstance(q, queue.Queue)), None)
+
+    def _on_module(self, key: int) -> bool:
+        """Whether the last hop is an attribute of a module."""
+        chain = self._walk.chain(key)[-3:-1]
+        return any(issubclass(type(self._walk.objects[k]), torch.nn.Module) for k in chain)
 
     def _files(self, key: int) -> list[str]:
         """Files of the user's classes and functions that the path runs through: where the store may be written."""

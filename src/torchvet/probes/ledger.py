@@ -132,13 +132,17 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.read: set[int] | None = None
         self.broken: BaseException | None = None
         self.paused = False
+        self.operators = 0
+        self.most_operators = 1 << 60
+        """A window notes no more than this: one step of a program can be thousands of tiny operators."""
         self.collecting = False
         self.collected: list[Birth] = []
         self._kinds: dict[Any, int] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        if self.broken is None and not self.paused:
+        if self.broken is None and not self.paused and self.operators < self.most_operators:
+            self.operators += 1
             try:
                 self._note(func, args, out)
             except Exception as error:  # the program must not suffer from what watches it
@@ -230,6 +234,11 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """The user's line that is running now."""
         user, inner = locate(sys._getframe(2))
         return user or inner
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the window has noted all that it may."""
+        return self.operators >= self.most_operators
 
     def enter(self) -> bool:
         """Switch on. False when other dispatch modes are active: theirs must be left before ours."""

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from torchvet.probes import frames, graphs
+from torchvet.probes import frames, graphs, naming
+from torchvet.probes.containers import tensors_in
 from torchvet.probes.ledger import Ledger
 from torchvet.recording.records import Place
 from torchvet.recording.training_records import LoaderMemory, LoopBound
@@ -55,7 +56,7 @@ class LoaderProbe:
     def got(self, iterator: Any, batch: Any, ledger: Ledger | None) -> None:
         """A batch arrived; while a window is open its storages are noted as inputs."""
         loader = self._loaders.get(id(iterator))
-        tensors = tensors_in(batch, 4)
+        tensors = _tensors_of(batch)
         if ledger is not None:
             phase, ledger.phase = ledger.phase, "data"
             for tensor in tensors:
@@ -94,16 +95,7 @@ def _user_place(frame: FrameType | None) -> Place | None:
     return None
 
 
-def tensors_in(value: Any, depth: int) -> list[torch.Tensor]:
-    """Tensors of a batch: in tuples, lists, dicts, and attributes of plain objects."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if not depth:
-        return []
-    if isinstance(value, dict):
-        items = list(value.values())
-    elif isinstance(value, (list, tuple)):
-        items = list(value)
-    else:
-        items = list(getattr(value, "__dict__", {}).values())
-    return [t for item in items for t in tensors_in(item, depth - 1)]
+def _tensors_of(batch: Any) -> list[torch.Tensor]:
+    """A batch's tensors; of an object with attributes (a graph batch) those in its attributes."""
+    space = naming.namespace(batch) if not isinstance(batch, (torch.Tensor, dict, list, tuple)) else None
+    return tensors_in(batch if space is None else space, 4)

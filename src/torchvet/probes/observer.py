@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import threading
 import time
 from collections import deque
 from types import FrameType
@@ -32,6 +33,9 @@ from torchvet.recording.records import StepKind
 from torchvet.recording.training_records import Host, Unchecked
 
 _EVALUATION_LOOKS = 3
+_WINDOW_SECONDS = 0.25
+_OPERATOR_SECONDS = 12e-6
+"""What noting one operator costs, roughly: a window may cost a quarter of a second and its share of the run."""
 
 
 class Observer:
@@ -128,7 +132,9 @@ class Observer:
             self._ledger.paused = True
             try:
                 watching = self._window is not None
-                self._optimizers.backward_starts(watching)
+                if not is_grad:
+                    # `autograd.grad` adds to no `.grad`: it neither needs cleared gradients nor spoils them.
+                    self._optimizers.backward_starts(watching)
                 self._backwards.starts(tensors, retain_graph, create_graph, is_grad, self.clock.n)
                 self._evaluations.backward_starts(_roots(tensors))
             finally:
@@ -137,6 +143,7 @@ class Observer:
     def backward_ended(self, seconds: float, is_grad: bool) -> None:
         """See `Listener`."""
         self._log.add("backward", seconds)
+        self._check_exhausted()
         with self._session.guarded("backward passes"):
             self._backwards.ended(self.known.storages() if self._backwards.wants_known else ())
         self._plain_backward_seen = self._plain_backward_seen or not is_grad
@@ -169,6 +176,7 @@ class Observer:
                 self._work_begins()
             self._boundary(self.clock.forward_started(id(module)))
         self._stack.append(module)
+        self._check_exhausted()
 
     def forward_ended(self, module: torch.nn.Module, output: Any, depth: int) -> None:
         """See `Listener`."""
@@ -241,19 +249,18 @@ class Observer:
         start = time.perf_counter()
         if not self._ledger.enter():
             return
-        import threading
-
         self._thread = threading.get_ident()
         self._taps.watch_modules()
         self._stack.clear()
+        elapsed = start - self._session.started
+        self._ledger.operators = 0
+        self._ledger.most_operators = int((_WINDOW_SECONDS + self._schedule.share * elapsed) / _OPERATOR_SECONDS)
         self._windows += 1
         length = self._schedule.window_length
         self._window = window.open_window(self._windows, self.clock.n, kind, length, self.known, self._ledger, start)
         self._seconds["windows"] += time.perf_counter() - start
 
     def _in_window(self, kind: StepKind, tick: int, seconds: float) -> None:
-        import threading
-
         open_one = self._window
         if open_one is None or threading.get_ident() != self._thread:
             return
@@ -267,7 +274,7 @@ class Observer:
         if len(open_one.ticks) >= open_one.length:
             self._close_window(open_one, tick)
 
-    def _close_window(self, open_one: window.OpenWindow, tick: int) -> None:
+    def _close_window(self, open_one: window.OpenWindow, tick: int, partial: bool = False) -> None:
         ledger = self._ledger
         ledger.leave()
         if self.clock.level in ("training", "backward", "manual"):
@@ -280,7 +287,8 @@ class Observer:
         self._backwards.peak = max(self._backwards.peak, peak)
         self._evaluations.peak = max(self._evaluations.peak, peak)
         alive = _survivors(ledger)
-        steps = max(1, len(open_one.ticks))
+        # A step that was noted in part gives survivors but no rate.
+        steps = 0 if partial else max(1, len(open_one.ticks))
         self._cohorts.add(Cohort(open_one.id, tick, steps, alive))
         ledger.forget_window()
         self._schedule.window_closed(tick)
@@ -372,6 +380,16 @@ class Observer:
 
     def _module_path(self) -> str | None:
         return self.known.name_of(self._stack[-1]) if self._stack else None
+
+    def _check_exhausted(self) -> None:
+        """End a window in the middle of a step that turned out to be too long for it."""
+        open_one = self._window
+        if open_one is not None and self._ledger.exhausted and threading.get_ident() == self._thread:
+            self._busy = True
+            try:
+                self._close_window(open_one, self.clock.n + 1, partial=True)
+            finally:
+                self._busy = False
 
     def _work_begins(self) -> None:
         if self._window is not None:

@@ -34,6 +34,8 @@ class _State:
     watched: bool = False
     had_gradient: bool = False
     never: set[int] = field(default_factory=set)
+    gradients: list[weakref.ref[torch.UntypedStorage]] = field(default_factory=list)
+    """Storages of a few gradients after the last step."""
     names: dict[int, str] = field(default_factory=dict)
     """Of the parameters in `never`, as long as somebody knew them."""
     kind: str = "optimizer"
@@ -79,6 +81,9 @@ class OptimizerProbe:
     def starts(self, optimizer: Optimizer) -> None:
         """Before a step: is there any gradient to step on?"""
         state = self._state(optimizer)
+        if state.gradients and any(ref() is None for ref in state.gradients):
+            # The gradient of last time is gone: whoever assigned another did not add to it.
+            state.fresh_start = True
         if state.stepped_at is None:
             state.stepped_at = frames.user_place(3)
         if state.steps < _ALWAYS_CHECKED or state.watched:
@@ -95,6 +100,7 @@ class OptimizerProbe:
             state.uncleared += not state.fresh_start
         elif state.steps <= _ALWAYS_CHECKED and not state.had_gradient:
             state.starved += 1
+        state.gradients = _witnesses(optimizer) if state.steps < _ALWAYS_CHECKED or state.watched else []
         state.backwards = 0
         state.watched = state.fresh_start = state.had_gradient = False
 
@@ -190,6 +196,15 @@ def _cleared(optimizer: Optimizer) -> bool:
     having.sort(key=lambda p: p.numel())
     witnesses = having[:_WITNESSES] + [p for p in having[-1:] if p.numel() <= _SMALL]
     return all(_is_zero(p.grad) for p in witnesses)
+
+
+def _witnesses(optimizer: Optimizer) -> list[weakref.ref[torch.UntypedStorage]]:
+    found: list[weakref.ref[torch.UntypedStorage]] = []
+    for group in optimizer.param_groups:
+        for parameter in group["params"][:_WITNESSES]:
+            if parameter.grad is not None and parameter.grad.layout is torch.strided:
+                found.append(weakref.ref(parameter.grad.untyped_storage()))
+    return found
 
 
 def _is_zero(gradient: torch.Tensor | None) -> bool:

@@ -14,7 +14,7 @@ from torchvet.probes.ledger import Birth
 from torchvet.recording.records import Stranger
 
 
-def describe(births: dict[int, Birth], own: set[int], most: int = 3) -> list[Stranger]:
+def describe(births: dict[int, Birth], own: set[int], most: int = 2) -> list[Stranger]:
     """For a few unreached storages, who is in the garbage cycle that keeps them; else that only C++ holds them
     (an autograd graph that nothing names, an extension)."""
     if not births:

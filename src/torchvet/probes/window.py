@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from torchvet.probes import frames, graphs, heap
+from torchvet.probes.containers import tensors_in
 from torchvet.probes.known import KnownMemory
 from torchvet.probes.ledger import Birth, Ledger, place_of_line, sum_by_site
 from torchvet.recording.records import SiteBytes, StepKind, Window
@@ -42,9 +43,10 @@ class OpenWindow:
     carry: set[int] = field(default_factory=set)
     """Keys of the storages born in the window's earlier steps that the last boundary found alive."""
     read: dict[int, set[int]] = field(default_factory=dict)
-    forward_events: list[int] = field(default_factory=list)
-    names: dict[int, str] = field(default_factory=dict)
-    graph_names: dict[str, set[int]] = field(default_factory=dict)
+    names: dict[int, dict[int, str]] = field(default_factory=dict)
+    """By boundary passed: the variable that each storage still hung from when the next step began its work."""
+    graph_names: dict[int, dict[int, str]] = field(default_factory=dict)
+    """The same for what those variables' autograd graphs saved."""
     zeroed: list[_Zeroing] = field(default_factory=list)
     gradients: dict[int, int] = field(default_factory=dict)
     pause: float = 0.0
@@ -114,8 +116,6 @@ def pass_boundary(window: OpenWindow, ledger: Ledger, kind: StepKind) -> None:
     window.ticks.append(len(ledger.events))
     window.kinds[kind] += 1
     window.carry = set(ledger.live)
-    window.names = {}
-    window.graph_names = {}
     ledger.read = None
 
 
@@ -124,17 +124,20 @@ def next_forward_begins(window: OpenWindow, ledger: Ledger) -> None:
     if not window.ticks or ledger.read is not None:
         return
     ledger.read = window.read.setdefault(len(window.ticks), set())
-    window.forward_events.append(len(ledger.events))
+    names = window.names.setdefault(len(window.ticks), {})
+    graph_names = window.graph_names.setdefault(len(window.ticks), {})
     ledger.paused = True
+    seen: set[object] = set()
     try:
         for name, tensor in _bound_tensors():
             for storage in graphs.storages_of(tensor):
-                key = storage._cdata
-                if key in window.carry and key not in window.names:
-                    window.names[key] = name
-            if tensor.grad_fn is not None and name not in window.graph_names:
-                reach = graphs.walk([tensor.grad_fn], set(), set(), lambda: False)
-                window.graph_names[name] = {k for k in reach.saved if k in window.carry}
+                if storage._cdata in window.carry:
+                    names.setdefault(storage._cdata, name)
+            if tensor.grad_fn is not None:
+                reach = graphs.walk([tensor.grad_fn], seen, set(), lambda: False)
+                for key in reach.saved:
+                    if key in window.carry:
+                        graph_names.setdefault(key, name)
     finally:
         ledger.paused = False
 
@@ -146,10 +149,7 @@ def _bound_tensors() -> list[tuple[str, torch.Tensor]]:
     while frame is not None:
         if frames.owner(frame.f_code.co_filename) in (frames.USER, frames.INSTALLED):
             for name, value in (heap.frame_locals(frame) or {}).items():
-                if isinstance(value, torch.Tensor):
-                    found.append((name, value))
-                elif type(value) in (tuple, list) and len(value) <= 8:
-                    found.extend((name, v) for v in value if isinstance(v, torch.Tensor))
+                found.extend((name, t) for t in tensors_in(value, 3))
         frame = frame.f_back
     return found
 
@@ -224,19 +224,19 @@ def _stale_record(window: OpenWindow, ledger: Ledger, at: int, total: int, tick:
                   gradient_births: set[int]) -> StaleAtPeak | None:  # fmt: skip
     """Storages born before the boundary that the peak lies behind, dead before the window's end, never read again."""
     step = sum(1 for t in window.ticks if t <= at)
-    if not step or step - 1 >= len(window.forward_events) or not window.names:
+    if not step or step not in window.names:
         return None
     boundary = window.ticks[step - 1]
     read = window.read.get(step, set())
     stale: list[tuple[str, Birth]] = []
     graph = 0
-    by_graph = {key: name for name, keys in window.graph_names.items() for key in keys}
+    names_of, by_graph = window.names[step], window.graph_names[step]
     for birth in _alive_at(ledger, at):
         if birth.event >= boundary or birth.died is None or birth.key in read or id(birth) in gradient_births:
             continue
         if birth.op == "adopted" or birth.phase in ("data", "optimizer"):
             continue
-        name = window.names.get(birth.key) or by_graph.get(birth.key)
+        name = names_of.get(birth.key) or by_graph.get(birth.key)
         if name is not None:
             stale.append((name, birth))
             graph += birth.nbytes if birth.key in by_graph else 0

@@ -95,9 +95,14 @@ def growth_of(rank: RankRecording) -> GrowthSummary:
     return summary
 
 
+def searched(rank: RankRecording) -> Census | None:
+    """The last census, taken while the program's names were there, that found storages without a name."""
+    return next((c for c in reversed(usable_censuses(rank)) if c.unreached), None)
+
+
 def unreached_rate(rank: RankRecording) -> float:
     """Bytes per step that live on although no name leads to them, from the last census that searched for them."""
-    census = next((c for c in reversed(rank.all(Census)) if c.unreached), None)
+    census = searched(rank)
     if census is None:
         return 0.0
     steps = {s.window: s.steps for s in rank.all(Survivors) if s.tick <= census.tick}
@@ -130,7 +135,7 @@ def survival_rate(rank: RankRecording) -> float:
     latest: dict[int, Survivors] = {}
     for record in rank.all(Survivors):
         latest[record.window] = record
-    rates = [s.bytes / max(1, s.steps) for _, s in sorted(latest.items())]
+    rates = [s.bytes / s.steps for _, s in sorted(latest.items()) if s.steps]
     if len(rates) < 2 or rates[-1] == 0 or min(rates) == 0:
         return 0.0
     return statistics.median(rates)

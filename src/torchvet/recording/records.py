@@ -133,7 +133,8 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     their autograd graphs saved, over `nodes` graph nodes. `visible` sums the bytes that the tensors show (elements
     times size), less than `direct` where views pin larger storages. `capacity` is the greatest number of items that
     the container can have, where it has such a limit. `carried` says that the graph of this name's value at the
-    previous census hangs below its value now. `via` lists the special hops (`hook`, `cache`, `exception`, `ctx`,
+    previous census hangs below its value now, `carrier_ops` name the operators on the ways there. `via` lists the
+    special hops (`hook`, `cache`, `exception`, `ctx`,
     `iterator`, `queue`, `grad`, `frame`, `closure`).
     """
 
@@ -159,6 +160,7 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     category: str = "other"
     sites: list[SiteBytes] = []
     called_from: Place | None = None
+    on_module: bool = False
     key_type: str | None = None
     item_type: str | None = None
     files: list[str] = []

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from torchvet.finding import Finding, Holder, Location, Measured, Remedy
-from torchvet.recording.records import Census, Stranger, Window
+from torchvet.recording.growth import searched
+from torchvet.recording.records import Stranger, Survivors, Window
 from torchvet.recording.training_records import CollectorUse, Outcome
 from torchvet.rules import grading, words
 from torchvet.rules.growth_rule import allocated, first_place, location_of
@@ -14,6 +16,10 @@ from torchvet.rules.growth_rule import allocated, first_place, location_of
 if TYPE_CHECKING:
     from torchvet.recording import RankRecording, Recording
     from torchvet.rules.base import Rule
+
+
+_WORTH_SAYING = 0.05
+"""Share of all growth below which what no name reaches is a remainder of the search and no finding."""
 
 
 def stranger_findings(
@@ -27,17 +33,19 @@ def stranger_findings(
     """One finding a rank where storages without a name live on in this way. A cycle's are the collector's to free:
     they are graded by what is held between its runs; what only C++ holds is never freed and is graded as growth."""
     for rank in recording.ranks:
-        census = _searched(rank)
-        if census is None or not any(s.kind == kind for s in census.strangers):
+        census = searched(rank)
+        rate = rank.growth.unreached if kind == "native" else max(rank.growth.unreached, _born_as_garbage(rank))
+        if census is None or rank.growth.unreached < _WORTH_SAYING * rank.growth.measured:
             continue
-        rate = rank.growth.unreached
+        if not any(s.kind == kind for s in census.strangers):
+            continue
         who = [s for s in census.strangers if s.kind == kind]
         names = list(dict.fromkeys(f"{s.owner}.{s.attribute}" if s.attribute else s.owner for s in who if s.owner))
         name = names[0] if names else "an autograd graph that nothing names"
         yield Finding(
             code=rule.code, name=rule.name, severity=_grade(rank, rate, kind == "native"), evidence="observed",
             message=f"{name} keeps {words.size(rate)} more alive every step, and no name leads "
-            f"there{_until(rank, kind)}",
+            f"there{_until(rank, kind, rate)}",
             location=location or stranger_location(who, recording) or location_of(first_place(census.unreached_sites)),
             cause=cause, remedy=Remedy(summary=advice),
             related=[allocated(s) for s in census.unreached_sites[:3]],
@@ -47,8 +55,14 @@ def stranger_findings(
         )  # fmt: skip
 
 
-def _searched(rank: RankRecording) -> Census | None:
-    return next((c for c in reversed(rank.all(Census)) if c.unreached and c.strangers), None)
+def _born_as_garbage(rank: RankRecording) -> float:
+    """Bytes per step that outlived their step at the first look, less what names hold: later looks come after the
+    collector has been."""
+    first: dict[int, Survivors] = {}
+    for record in rank.all(Survivors):
+        first.setdefault(record.window, record)
+    rates = [s.bytes / s.steps for s in first.values() if s.steps]
+    return max(0.0, statistics.median(rates) - rank.growth.explained) if rates else 0.0
 
 
 def held_between_collections(rank: RankRecording, rate: float) -> float:
@@ -75,10 +89,10 @@ def _grade(rank: RankRecording, rate: float, for_good: bool) -> Literal["error",
     return grading.of_growth(0, int(program.memory_limit / rate))
 
 
-def _until(rank: RankRecording, kind: str) -> str:
+def _until(rank: RankRecording, kind: str, rate: float) -> str:
     if kind == "native":
         return "; nothing frees it"
-    held = words.size(held_between_collections(rank, rank.growth.unreached))
+    held = words.size(held_between_collections(rank, rate))
     return f"; the cyclic collector frees it some time later ({held} held in between)"
 
 

@@ -112,10 +112,10 @@ for step in range(40):
     bounded_matters = True
 
     def recognises(self, growth: Growth, recording: Recording) -> bool:
-        """A name carries its graph into the next step, through more than sums and averages."""
+        """A name carries its graph into the next step, through more than sums and averages, or on a module."""
         if growth.graph_per_step < 0.5 * growth.bytes_per_step or not growth.carrier_ops:
             return False
-        return any(_plain(op) not in _ACCUMULATING for op in growth.carrier_ops)
+        return growth.holding.on_module or any(_plain(op) not in _ACCUMULATING for op in growth.carrier_ops)
 
     def cause(self, growth: Growth, store: Store | None) -> str:
         """State goes into the next forward pass with its history."""

@@ -1,0 +1,63 @@
+"""Slow growth of the heap is noticed by its floor; noise, warming up and sawteeth are not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+
+from torchvet.probes import heap_trend, host
+from torchvet.probes.heap_trend import HeapTrend, rising
+
+MB = 1 << 20
+
+
+def samples(shape: Callable[[int], float], count: int = 60) -> list[int]:
+    return [int(shape(i)) for i in range(count)]
+
+
+@pytest.mark.parametrize("shape", [
+    lambda i: 100 * MB + i * MB,
+    lambda i: 100 * MB + i * MB + 20 * MB * (i % 7),
+    lambda i: 10 * MB + 2 ** (i // 4) * MB,
+], ids=["straight", "straight under a sawtooth", "doubling"])  # fmt: skip
+def test_a_rising_floor_is_seen(shape: Callable[[int], float]) -> None:
+    assert rising(samples(shape))
+
+
+@pytest.mark.parametrize("shape", [
+    lambda i: 100 * MB,
+    lambda i: 100 * MB - i * MB,
+    lambda i: 100 * MB + 30 * MB * (i % 5),
+    lambda i: 100 * MB + 5 * MB * math.sin(i),
+    lambda i: 100 * MB + min(i, 15) * MB,
+    lambda i: 100 * MB + i * 1000,
+    lambda i: 100_000 * MB + i * MB,
+], ids=["flat", "falling", "sawtooth", "wave", "warming up", "tiny", "below a hundredth"])  # fmt: skip
+def test_what_does_not_grow_is_not(shape: Callable[[int], float]) -> None:
+    assert not rising(samples(shape))
+
+
+def test_too_few_samples_say_nothing() -> None:
+    assert not rising([]) and not rising([i * MB for i in range(8)])
+
+
+def test_it_speaks_up_at_growing_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0]
+
+    def heap() -> int:
+        now[0] += MB
+        return 100 * MB + now[0]
+
+    monkeypatch.setattr(host, "heap_in_use", heap)
+    trend = HeapTrend()
+    said = [tick for tick in range(1, 500) if trend.boundary(tick)]
+    assert said == [48, 96, 192, 384]
+    assert now[0] == (499 // 4) * MB, "every fourth boundary is sampled, no other"
+
+
+def test_a_system_that_does_not_say_is_never_suspicious(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heap_trend.host, "heap_in_use", None)
+    trend = HeapTrend()
+    assert not any(trend.boundary(tick) for tick in range(1, 500))

@@ -1,0 +1,69 @@
+"""What the host says is a number where the system says it, and None where it does not."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from torchvet.probes import host
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc and glibc")
+MB = 1 << 20
+
+
+@linux
+def test_the_resident_set_follows_what_is_touched() -> None:
+    before = host.resident()
+    held = torch.ones(16 * MB)
+    after = host.resident()
+    assert before is not None and after is not None
+    assert after - before >= 48 * MB, held.shape
+
+
+@linux
+def test_the_heap_in_use_follows_what_is_allocated_and_freed() -> None:
+    if host.heap_in_use is None:
+        pytest.skip("no mallinfo2")
+    before = host.heap_in_use()
+    held = torch.empty(16 * MB)
+    during = host.heap_in_use()
+    del held
+    assert 60 * MB <= during - before <= 70 * MB
+    assert abs(host.heap_in_use() - before) <= 4 * MB
+
+
+def test_the_limit_is_the_smaller_of_cgroup_and_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "_machine", lambda: 100 * MB)
+    for text, expected in (
+        (str(50 * MB), (50 * MB, "the cgroup's memory limit")),
+        ("max", (100 * MB, "this machine's memory")),
+        (str(1 << 62), (100 * MB, "this machine's memory")),
+        ("0", (100 * MB, "this machine's memory")),
+        ("", (100 * MB, "this machine's memory")),
+    ):
+        monkeypatch.setattr(host, "_cgroup_limits", lambda t=text: [("the cgroup's memory limit", t)])
+        assert host.memory_limit() == expected, text
+
+
+def test_no_limit_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "_machine", lambda: 0)
+    monkeypatch.setattr(host, "_cgroup_limits", list)
+    assert host.memory_limit() == (0, "unknown")
+
+
+def test_a_system_without_proc_has_no_resident_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(self: Path, *args: object, **kwargs: object) -> str:
+        raise OSError("no /proc here")
+
+    monkeypatch.setattr(Path, "read_text", missing)
+    assert host.resident() is None
+    assert host.memory_limit()[1] in ("this machine's memory", "unknown")
+
+
+@linux
+def test_the_limit_of_this_machine_is_plausible() -> None:
+    limit, source = host.memory_limit()
+    assert 64 * MB < limit < 1 << 50 and source != "unknown"

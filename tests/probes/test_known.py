@@ -1,0 +1,115 @@
+"""The memory that training needs by right is told from what leaks."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import torch
+from looking import key_of
+
+from torchvet.probes.known import KnownMemory
+
+
+def trained() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(3, 4)).sum().backward()
+    optimizer.step()
+    return model, optimizer
+
+
+def known_of(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> KnownMemory:
+    known = KnownMemory()
+    known.add_root(model)
+    known.add_optimizer(optimizer)
+    return known
+
+
+def test_parameters_buffers_gradients_and_state_are_told_apart() -> None:
+    model, optimizer = trained()
+    stored = known_of(model, optimizer).storages()
+    linear, norm = model[0], model[1]  # type: ignore[index]
+    assert stored[key_of(linear.weight)] == ("parameters", 64)
+    assert stored[key_of(linear.weight.grad)] == ("gradients", 64)
+    assert stored[key_of(norm.running_mean)] == ("buffers", 16)
+    assert stored[key_of(optimizer.state[linear.weight]["exp_avg"])] == ("optimizer state", 64)
+    assert {c for c, _ in stored.values()} == {"parameters", "buffers", "gradients", "optimizer state"}
+
+
+def test_a_storage_counts_once() -> None:
+    """Tied weights, and one parameter in two optimizers."""
+    model = torch.nn.Module()
+    model.a = torch.nn.Linear(4, 4, bias=False)
+    model.b = torch.nn.Linear(4, 4, bias=False)
+    model.b.weight = model.a.weight
+    known = known_of(model, torch.optim.SGD(model.parameters()))
+    assert sum(size for _, size in known.storages().values()) == 64
+    assert len(list(known.parameters())) == 1
+
+
+def test_parameters_of_an_optimizer_alone_are_known() -> None:
+    """An image that is optimized, without any module."""
+    image = torch.zeros(10, requires_grad=True)
+    known = KnownMemory()
+    optimizer = torch.optim.LBFGS([image])
+    known.add_optimizer(optimizer)
+    assert known.storages()[key_of(image)] == ("parameters", 40)
+    assert known.owned() == {id(image)}
+
+
+def test_lbfgs_history_is_optimizer_state() -> None:
+    x = torch.ones(10, requires_grad=True)
+    optimizer = torch.optim.LBFGS([x], max_iter=4)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = (x**4).sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)  # type: ignore[arg-type]
+    known = KnownMemory()
+    known.add_optimizer(optimizer)
+    state = next(iter(optimizer.state.values()))
+    assert known.storages()[key_of(state["old_dirs"][0])][0] == "optimizer state"
+
+
+def test_asking_changes_no_optimizer_state() -> None:
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    known_of(model, optimizer).storages()
+    assert len(optimizer.state) == 0, "its state is a defaultdict: looking must not fill it"
+
+
+def test_models_and_optimizers_are_held_weakly() -> None:
+    model, optimizer = trained()
+    known = known_of(model, optimizer)
+    watch = [weakref.ref(model), weakref.ref(optimizer)]
+    del model, optimizer
+    gc.collect()
+    assert [w() for w in watch] == [None, None]
+    assert known.storages() == {} and known.live_roots() == [] and known.live_optimizers() == []
+
+
+def test_submodules_have_names() -> None:
+    model, optimizer = trained()
+    known = known_of(model, optimizer)
+    assert known.name_of(model) == "Sequential"
+    assert known.name_of(model[0]) == "Sequential.0"  # type: ignore[index]
+    assert known.name_of(torch.nn.Linear(1, 1)) is None
+    assert set(known.parameter_names().values()) == {"0.weight", "0.bias", "1.weight", "1.bias"}
+
+
+def test_a_root_is_new_once() -> None:
+    known, model = KnownMemory(), torch.nn.Linear(1, 1)
+    assert known.add_root(model) and not known.add_root(model)
+
+
+def test_gradients_are_those_of_now() -> None:
+    model, optimizer = trained()
+    known = known_of(model, optimizer)
+    assert len(known.gradients()) == 4
+    optimizer.zero_grad()
+    assert known.gradients() == []
+    assert "gradients" not in {c for c, _ in known.storages().values()}

@@ -1,0 +1,258 @@
+"""What each optimizer steps on: gradients left over, none, and parameters that nobody steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from torchvet.probes.known import KnownMemory
+from torchvet.probes.optimizers import OptimizerProbe
+from torchvet.recording.training_records import OptimizerUse, UnownedParameters
+
+
+class Loop:
+    """A model, and its optimizers as the observer would report them."""
+
+    def __init__(self, *optimizers: torch.optim.Optimizer, root: torch.nn.Module | None = None) -> None:
+        self.known = KnownMemory()
+        self.probe = OptimizerProbe(self.known)
+        for optimizer in optimizers:
+            self.probe.made(optimizer)
+        if root is not None:
+            self.known.add_root(root)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        self.probe.backward_starts(watching=True)
+        loss.backward()
+
+    def step(self, optimizer: torch.optim.Optimizer, closure: Callable[[], torch.Tensor] | None = None) -> None:
+        self.probe.starts(optimizer)
+        optimizer.step(closure)  # type: ignore[arg-type]
+        self.probe.ended(optimizer)
+
+    def uses(self) -> list[OptimizerUse]:
+        return [r for r in self.probe.records() if isinstance(r, OptimizerUse)]
+
+    def unowned(self) -> list[UnownedParameters]:
+        return [r for r in self.probe.records() if isinstance(r, UnownedParameters)]
+
+
+def small() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    model = torch.nn.Linear(3, 1)
+    return model, torch.optim.SGD(model.parameters(), lr=0.01)
+
+
+X = torch.ones(2, 3)
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+@pytest.mark.parametrize("where", ["before backward", "after step"])
+def test_cleared_gradients_are_not_reported(to_none: bool, where: str) -> None:
+    model, optimizer = small()
+    loop = Loop(optimizer)
+    for _ in range(6):
+        if where == "before backward":
+            optimizer.zero_grad(set_to_none=to_none)
+        loop.backward(model(X).sum())
+        loop.step(optimizer)
+        if where == "after step":
+            optimizer.zero_grad(set_to_none=to_none)
+    (use,) = loop.uses()
+    assert (use.steps, use.uncleared, use.starved) == (6, 0, 0)
+    assert use.checked >= 4
+
+
+def test_gradients_never_cleared_are_reported_in_every_step_but_the_first() -> None:
+    model, optimizer = small()
+    loop = Loop(optimizer)
+    for _ in range(6):
+        loop.backward(model(X).sum())
+        loop.step(optimizer)
+    (use,) = loop.uses()
+    assert use.uncleared == use.checked == 5
+
+
+@pytest.mark.parametrize("micro", [2, 4])
+def test_accumulation_is_not_left_over_gradient(micro: int) -> None:
+    model, optimizer = small()
+    loop = Loop(optimizer)
+    for _ in range(6):
+        for _ in range(micro):
+            loop.backward(model(X).sum())
+        loop.step(optimizer)
+        optimizer.zero_grad()
+    assert loop.uses()[0].uncleared == 0
+
+
+def test_a_gan_whose_gradients_are_each_cleared_in_time_is_fine() -> None:
+    critic, critic_optimizer = small()
+    maker = torch.nn.Linear(3, 3)
+    maker_optimizer = torch.optim.SGD(maker.parameters(), lr=0.01)
+    loop = Loop(critic_optimizer, maker_optimizer)
+    for _ in range(6):
+        critic_optimizer.zero_grad()
+        loop.backward(critic(maker(X).detach()).sum())
+        loop.step(critic_optimizer)
+        maker_optimizer.zero_grad()
+        loop.backward(critic(maker(X)).sum())  # leaves a gradient in the critic, which its own clearing removes
+        loop.step(maker_optimizer)
+    assert [u.uncleared for u in loop.uses()] == [0, 0]
+
+
+def test_closures_are_judged_after_the_step() -> None:
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
+    loop = Loop(optimizer)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(X).pow(2).sum()
+        loop.backward(loss)
+        return loss
+
+    for _ in range(4):
+        loop.step(optimizer, closure)
+    (use,) = loop.uses()
+    assert (use.name, use.steps, use.uncleared, use.starved) == ("LBFGS", 4, 0, 0)
+
+
+def test_steps_without_any_gradient_are_starved() -> None:
+    model, optimizer = small()
+    loop = Loop(optimizer)
+    for _ in range(4):
+        model(X).sum()
+        loop.step(optimizer)
+    (use,) = loop.uses()
+    assert use.starved == 4 and use.without_gradient_count == 2
+
+
+def test_clearing_between_backward_and_step_starves_it() -> None:
+    model, optimizer = small()
+    loop = Loop(optimizer)
+    for _ in range(4):
+        loop.backward(model(X).sum())
+        optimizer.zero_grad()
+        loop.step(optimizer)
+    assert loop.uses()[0].starved >= 1
+
+
+def test_parameters_that_never_get_a_gradient_are_named() -> None:
+    model = torch.nn.ModuleDict({"used": torch.nn.Linear(3, 1), "unused": torch.nn.Linear(3, 1)})
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    loop = Loop(optimizer, root=model)
+    for _ in range(3):
+        optimizer.zero_grad()
+        loop.backward(model["used"](X).sum())
+        loop.step(optimizer)
+    (use,) = loop.uses()
+    assert use.without_gradient == ["unused.bias", "unused.weight"] and use.without_gradient_count == 2
+
+
+def test_frozen_parameters_are_not_missed() -> None:
+    model = torch.nn.Linear(3, 1)
+    model.bias.requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    loop = Loop(optimizer, root=model)
+    loop.backward(model(X).sum())
+    loop.step(optimizer)
+    assert loop.uses()[0].without_gradient_count == 0
+
+
+def half_owned(change_by_hand: bool, training: bool = True) -> list[UnownedParameters]:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)).train(training)
+    optimizer = torch.optim.SGD(model[1].parameters(), lr=0.01)
+    loop = Loop(optimizer, root=model)
+    for _ in range(5):
+        optimizer.zero_grad()
+        loop.backward(model(X).sum())
+        loop.step(optimizer)
+        if change_by_hand:
+            with torch.no_grad():
+                for parameter in model[0].parameters():
+                    parameter -= 0.01
+        loop.probe.look_for_unowned()
+    return loop.unowned()
+
+
+def test_parameters_that_no_optimizer_has_are_named() -> None:
+    (record,) = half_owned(change_by_hand=False)
+    assert record.names == ["0.weight", "0.bias"] and (record.count, record.owned, record.bytes) == (2, 2, 48)
+
+
+def test_parameters_that_the_program_changes_itself_are_owned() -> None:
+    assert half_owned(change_by_hand=True) == []
+
+
+def test_a_model_in_evaluation_mode_is_not_reported() -> None:
+    assert half_owned(change_by_hand=False, training=False) == []
+
+
+def test_replaced_parameters_leave_orphans() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    model[0] = torch.nn.Linear(3, 3)
+    loop = Loop(optimizer, root=model)
+    for _ in range(4):
+        loop.backward(model(X).sum())
+        loop.step(optimizer)
+        loop.probe.look_for_unowned()
+    (record,) = loop.unowned()
+    assert record.orphans == 2 and record.names == ["0.weight", "0.bias"]
+
+
+def test_sparse_gradients_are_measured() -> None:
+    words = torch.nn.Embedding(10, 4, sparse=True)
+    optimizer = torch.optim.SGD(words.parameters(), lr=0.1)
+    loop = Loop(optimizer, root=words)
+    entries = []
+    for tick in range(1, 4):
+        loop.backward(words(torch.tensor([1, 2, 2])).sum())
+        (record,) = loop.probe.sparse_gradients(tick)
+        entries.append(record.entries)
+        assert record.bytes == record.entries * (8 + 4 * 4) and record.name == "weight"
+    assert entries[0] < entries[1] < entries[2], "never cleared: its entries pile up"
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_zeroed_gradients_of_any_layout_are_cleared(sparse: bool) -> None:
+    words = torch.nn.Embedding(10, 4, sparse=sparse)
+    optimizer = torch.optim.SGD(words.parameters(), lr=0.1)
+    loop = Loop(optimizer, root=words)
+    for _ in range(4):
+        optimizer.zero_grad(set_to_none=False)
+        loop.backward(words(torch.tensor([1, 2])).sum())
+        loop.step(optimizer)
+    assert loop.uses()[0].uncleared == 0
+
+
+def test_the_line_that_made_an_optimizer_is_told() -> None:
+    loop = Loop()
+
+    def make(model: torch.nn.Module) -> torch.optim.Optimizer:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loop.probe.made(optimizer)
+        return optimizer
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = make(model)
+    loop.backward(model(X).sum())
+    loop.step(optimizer)
+    (use,) = loop.uses()
+    assert use.place is not None and use.place.path == __file__
+
+
+def test_two_optimizers_one_after_the_other_have_two_numbers() -> None:
+    loop, model = Loop(), torch.nn.Linear(3, 1)
+    numbers = []
+    for _ in range(4):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loop.probe.made(optimizer)
+        loop.backward(model(X).sum())
+        loop.step(optimizer)
+        numbers.append(max(u.id for u in loop.uses()))
+        del optimizer
+    kept = {u.id for u in loop.uses()}
+    assert len(kept) == len(loop.uses()), "one number an optimizer"
+    assert numbers == sorted(numbers)

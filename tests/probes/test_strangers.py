@@ -1,0 +1,137 @@
+"""What keeps a storage alive that no name leads to: a cycle, a ctx, or only C++."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from looking import key_of
+
+from torchvet.probes.ledger import Birth
+from torchvet.probes.strangers import describe
+from torchvet.recording.records import Stranger
+
+
+@pytest.fixture(autouse=True)
+def no_collector() -> Iterator[None]:
+    """The cycles are to be there when they are looked for."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+    gc.collect()
+
+
+def births(*keys: int) -> dict[int, Birth]:
+    return {key: Birth(key, 8, 1, 0) for key in keys}
+
+
+def found(*keys: int) -> list[Stranger]:
+    return describe(births(*keys), set())
+
+
+class Node:
+    """A user's object that can point at others."""
+
+
+def leave_cycle() -> int:
+    parent, child = Node(), Node()
+    parent.child, child.parent = child, parent  # type: ignore[attr-defined]
+    child.activations = torch.zeros(2)  # type: ignore[attr-defined]
+    return key_of(child.activations)  # type: ignore[attr-defined]
+
+
+def test_the_attributes_that_close_a_cycle_are_named() -> None:
+    who = found(leave_cycle())
+    assert {(s.kind, s.owner, s.attribute) for s in who} >= {("cycle", "Node", "child"), ("cycle", "Node", "parent")}
+    assert {s.path for s in who} == {__file__}
+    assert "activations" not in {s.attribute for s in who}, "the tensor's own attribute closes nothing"
+
+
+def leave_closure() -> int:
+    tensor = torch.zeros(2)
+
+    def recurse(n: int) -> Any:
+        return tensor if n == 0 else recurse(n - 1)
+
+    return key_of(tensor)
+
+
+def test_a_closure_that_refers_to_itself_is_named_with_its_line() -> None:
+    (stranger,) = found(leave_closure())
+    assert stranger.kind == "cycle" and stranger.owner.endswith("recurse")
+    assert stranger.line == leave_closure.__code__.co_firstlineno + 3
+
+
+class KeepsOutput(torch.autograd.Function):
+    """Its ctx keeps its own output: a cycle through C++."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        out = x.exp()
+        ctx.out = out
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad * ctx.out
+
+
+def test_a_tensor_on_its_own_ctx_is_named_by_the_function() -> None:
+    out = KeepsOutput.apply(torch.ones(2, requires_grad=True))
+    key = key_of(out)
+    del out
+    who = found(key)
+    assert who and who[0].kind in ("ctx", "native")
+    if who[0].kind == "ctx":
+        assert (who[0].owner, who[0].attribute) == ("KeepsOutput", "out")
+
+
+def test_what_only_a_graph_holds_is_native() -> None:
+    x = torch.ones(2, requires_grad=True)
+    hidden = x.exp()
+    loss, key = hidden.sum(), key_of(hidden)
+    del hidden
+    assert found(key) == [Stranger(kind="native")]
+    assert loss.requires_grad
+
+
+def test_nothing_is_described_by_nothing() -> None:
+    assert found() == []
+
+
+def test_only_a_few_are_looked_at() -> None:
+    keys = [leave_cycle() for _ in range(20)]
+    assert len(describe(births(*keys), set(), most=2)) <= 8
+
+
+def test_looking_leaves_the_cycles_collectable() -> None:
+    key = leave_cycle()
+    found(key)
+    gc.collect()
+    assert not [o for o in gc.get_objects() if type(o) is Node]
+
+
+class Furious(type):
+    """A metaclass that must not be run."""
+
+    def __getattribute__(cls, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+class Proxy(metaclass=Furious):
+    """Its class answers nothing."""
+
+
+@pytest.mark.xfail(strict=True, reason="strangers._file_of asks the class, which runs a metaclass's __getattribute__")
+def test_a_class_that_cannot_be_asked_does_no_harm() -> None:
+    proxy: Any = object.__new__(Proxy)
+    space = object.__getattribute__(proxy, "__dict__")
+    space["tensor"] = torch.zeros(2)
+    space["me"] = proxy
+    key = key_of(space["tensor"])
+    del space, proxy
+    assert found(key)

@@ -1,0 +1,227 @@
+"""The taps tell what torch does, pass everything through, and leave nothing behind."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from torchvet.probes.collector import CollectorProbe
+from torchvet.probes.ledger import Ledger
+from torchvet.probes.taps import Taps
+
+
+class Heard:
+    """A listener that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.active = True
+        self.events: list[str] = []
+        self.details: list[Any] = []
+
+    def optimizer_made(self, optimizer: Any) -> None:
+        self.events.append("made")
+
+    def optimizer_starts(self, optimizer: Any) -> None:
+        self.events.append("step")
+
+    def optimizer_ended(self, optimizer: Any) -> None:
+        self.events.append("stepped")
+
+    def backward_starts(self, tensors: Any, retain_graph: bool, create_graph: bool, is_grad: bool) -> None:
+        self.events.append("grad" if is_grad else "backward")
+        self.details.append((retain_graph, create_graph))
+
+    def backward_ended(self, seconds: float, is_grad: bool) -> None:
+        self.events.append("backwarded")
+
+    def batch_asked(self, iterator: Any, caller: Any) -> None:
+        self.events.append("ask")
+
+    def batch_got(self, iterator: Any, batch: Any, seconds: float) -> None:
+        self.events.append("got")
+
+    def forward_starts(self, module: Any, depth: int) -> None:
+        self.events.append(f"forward {depth}")
+
+    def forward_ended(self, module: Any, output: Any, depth: int) -> None:
+        self.events.append(f"forwarded {depth}")
+
+    def mode_changed(self, module: Any, training: bool) -> None:
+        self.events.append("train" if training else "eval")
+
+
+@pytest.fixture
+def heard() -> Iterator[Heard]:
+    """A listener with its taps installed."""
+    one = Heard()
+    taps = Taps(one)
+    taps.install()
+    one.taps = taps  # type: ignore[attr-defined]
+    yield one
+    taps.remove()
+
+
+def test_a_training_step_is_told_in_order(heard: Heard) -> None:
+    heard.taps.watch_modules()  # type: ignore[attr-defined]
+    model = torch.nn.Sequential(torch.nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for (x,) in DataLoader(TensorDataset(torch.ones(2, 2)), batch_size=2):
+        model(x).sum().backward()
+        optimizer.step()
+    assert heard.events == [
+        "made", "ask", "got", "forward 0", "forward 1", "forwarded 1", "forwarded 0", "backward", "backwarded",
+        "step", "stepped", "ask",
+    ]  # fmt: skip
+
+
+def test_flags_of_backward_are_told(heard: Heard) -> None:
+    x = torch.ones(2, requires_grad=True)
+    x.exp().sum().backward(retain_graph=True)
+    torch.autograd.grad(x.exp().sum(), x, create_graph=True)
+    torch.autograd.backward([x.exp().sum()], None, True)
+    assert heard.events == ["backward", "backwarded", "grad", "backwarded", "backward", "backwarded"]
+    assert heard.details == [(True, False), (False, True), (True, False)]
+
+
+def test_the_mode_is_told_once_for_a_whole_model(heard: Heard) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Sequential(torch.nn.Linear(2, 2)))
+    assert model.eval() is model
+    assert model.train() is model
+    assert heard.events == ["eval", "train"]
+    assert all(m.training for m in model.modules())
+
+
+def test_an_inactive_listener_hears_nothing_and_everything_works(heard: Heard) -> None:
+    heard.active = False
+    model = torch.nn.Linear(2, 1).eval().train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for (x,) in DataLoader(TensorDataset(torch.ones(4, 2)), batch_size=2):
+        model(x).sum().backward()
+        optimizer.step()
+    torch.autograd.grad(model(torch.ones(1, 2)).sum(), model.weight)
+    assert heard.events == []
+
+
+def test_results_pass_through_unchanged(heard: Heard) -> None:
+    x = torch.ones(3, requires_grad=True)
+    (gradient,) = torch.autograd.grad((x * x).sum(), x)
+    assert gradient.tolist() == [2, 2, 2]
+    assert torch.autograd.grad((x * x).sum(), [x], allow_unused=True, materialize_grads=True)[0].tolist() == [2, 2, 2]
+    torch.autograd.backward((x * x), torch.ones(3), inputs=[x])
+    assert x.grad is not None and x.grad.tolist() == [2, 2, 2]
+    assert [b[0].tolist() for b in DataLoader(TensorDataset(torch.arange(4)), batch_size=2)] == [[0, 1], [2, 3]]
+
+
+@pytest.mark.parametrize("call", [
+    lambda: torch.ones(1).backward(),
+    lambda: torch.autograd.grad(torch.ones(1, requires_grad=True).sum(), torch.ones(1, requires_grad=True)),
+    lambda: torch.optim.SGD([], lr=0.1),
+    lambda: torch.autograd.backward(),
+    lambda: torch.autograd.grad(torch.ones(1), nonsense=1),
+    lambda: torch.nn.Linear(1, 1).train("yes"),
+], ids=["no graph", "unused", "no parameters", "no arguments", "unknown argument", "bad mode"])  # fmt: skip
+def test_errors_are_torchs_own(heard: Heard, call: Callable[[], Any]) -> None:
+    with pytest.raises(Exception) as watched:
+        call()
+    heard.taps.remove()  # type: ignore[attr-defined]
+    with pytest.raises(Exception) as alone:
+        call()
+    assert (type(watched.value), str(watched.value)) == (type(alone.value), str(alone.value))
+
+
+def test_signatures_and_names_stay(heard: Heard) -> None:
+    tapped = (torch.autograd.backward, torch.autograd.grad, torch.nn.Module.train, torch.optim.Optimizer.__init__)
+    described = [(inspect.signature(f), f.__name__, f.__doc__, f.__module__) for f in tapped]
+    heard.taps.remove()  # type: ignore[attr-defined]
+    plain = (torch.autograd.backward, torch.autograd.grad, torch.nn.Module.train, torch.optim.Optimizer.__init__)
+    assert described == [(inspect.signature(f), f.__name__, f.__doc__, f.__module__) for f in plain]
+
+
+def test_a_forward_that_raises_leaves_the_depth_right(heard: Heard) -> None:
+    heard.taps.watch_modules()  # type: ignore[attr-defined]
+    model = torch.nn.Sequential(torch.nn.Linear(2, 1))
+    for _ in range(3):
+        with pytest.raises(RuntimeError):
+            model(torch.ones(1, 5))
+    heard.events.clear()
+    model(torch.ones(1, 2))
+    assert heard.events[0] == "forward 0" and heard.events[-1] == "forwarded 0"
+
+
+def test_watching_modules_can_be_switched(heard: Heard) -> None:
+    taps: Taps = heard.taps  # type: ignore[attr-defined]
+    model = torch.nn.Linear(1, 1)
+    taps.watch_modules()
+    taps.watch_modules()
+    assert taps.watching_modules
+    taps.unwatch_modules()
+    taps.unwatch_modules()
+    model(torch.ones(1, 1))
+    assert heard.events == [] and not taps.watching_modules
+
+
+# Nothing stays -------------------------------------------------------------------------------------------------------
+
+
+def test_removed_taps_leave_torch_as_it_was() -> None:
+    before = (torch.autograd.backward, torch.autograd.grad, torch.nn.Module.train, torch.optim.Optimizer.__init__)
+    taps = Taps(Heard())
+    taps.install()
+    taps.watch_modules()
+    assert torch.autograd.backward is not before[0]
+    taps.remove()
+    taps.remove()
+    after = (torch.autograd.backward, torch.autograd.grad, torch.nn.Module.train, torch.optim.Optimizer.__init__)
+    assert all(a is b for a, b in zip(after, before, strict=True))
+
+
+def test_a_patch_on_top_of_a_tap_is_not_taken_out_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    taps = Taps(Heard())
+    taps.install()
+    ours = torch.autograd.backward
+
+    def theirs(*args: Any, **kwargs: Any) -> None:
+        ours(*args, **kwargs)
+
+    torch.autograd.backward = theirs  # type: ignore[assignment]
+    try:
+        taps.remove()
+        assert torch.autograd.backward is theirs
+        torch.ones(1, requires_grad=True).sum().backward()
+    finally:
+        torch.autograd.backward = inspect.unwrap(ours)
+
+
+@pytest.mark.parametrize("install", ["taps", "modules", "ledger", "collector"])
+def test_the_check_that_nothing_stays_installed_can_fail(install: str, leftovers: Callable[[], list[str]]) -> None:
+    assert leftovers() == []
+    taps, ledger = Taps(Heard()), Ledger()
+    collector = CollectorProbe(ledger)
+    {"taps": taps.install, "modules": taps.watch_modules, "ledger": ledger.enter, "collector": collector.install}[
+        install
+    ]()
+    try:
+        assert leftovers() != []
+    finally:
+        taps.remove()
+        ledger.leave()
+        collector.remove()
+    assert leftovers() == []
+
+
+def test_the_collector_is_listened_to_and_let_go() -> None:
+    probe = CollectorProbe(Ledger())
+    probe.install()
+    try:
+        gc.collect()
+        assert probe.collections == 1 and probe.seconds >= 0
+    finally:
+        probe.remove()
+    gc.collect()
+    assert probe.collections == 1
