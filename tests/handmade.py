@@ -41,11 +41,11 @@ def steps(count: int, kind: StepKind = "training", start: int = 1) -> list[Recor
 
 
 def holding(name: str, direct: int = 0, graph: int = 0, *, scope: str = MAIN, **more: Any) -> Holding:
-    """`name` as hops separated by spaces: `"trainer .stats .losses"`."""
+    """`name` as hops separated by spaces: `"trainer .stats .losses"`; tensors of 10 bytes, a node for each 10 of graph."""
     hops = name.split(" ")
     facts: dict[str, Any] = dict(
         kind="attribute" if len(hops) > 1 else "local", container="list", visible=direct, place=Place(FILE, 1, "main"),
-        files=[FILE],
+        files=[FILE], tensors=direct // 10, nodes=graph // 10,
     )  # fmt: skip
     path = [f"{scope}: {hops[0]}", *hops[1:]]
     return Holding(name="".join(hops), path=path, scope=scope, direct=direct, graph=graph, **{**facts, **more})

@@ -7,7 +7,6 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
@@ -106,7 +105,7 @@ def test_hooks_on_parameters_are_counted() -> None:
 
 
 class Evasive:
-    """A hook that answers to every name with itself."""
+    """A hook that answers to every name with itself; a mock does so with ever more mocks."""
 
     def __call__(self, *args: Any) -> None: ...
 
@@ -124,7 +123,7 @@ class Angry:
 
 
 @pytest.mark.xfail(strict=True, reason="hook_tables._code asks a hook for attributes: some answer for ever, some raise")
-@pytest.mark.parametrize("hook", [Evasive, Angry, mock.MagicMock])
+@pytest.mark.parametrize("hook", [Evasive, Angry])
 def test_hooks_with_attributes_of_their_own_making_do_no_harm(hook: Callable[[], Any]) -> None:
     model = torch.nn.Linear(1, 1)
     model._forward_hooks[0] = hook()

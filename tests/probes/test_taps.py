@@ -123,7 +123,7 @@ def test_results_pass_through_unchanged(heard: Heard) -> None:
     lambda: torch.autograd.grad(torch.ones(1, requires_grad=True).sum(), torch.ones(1, requires_grad=True)),
     lambda: torch.optim.SGD([], lr=0.1),
     lambda: torch.autograd.backward(),
-    lambda: torch.autograd.grad(torch.ones(1), nonsense=1),
+    lambda: torch.autograd.grad(torch.ones(1), torch.ones(1), nonsense=1),
     lambda: torch.nn.Linear(1, 1).train("yes"),
 ], ids=["no graph", "unused", "no parameters", "no arguments", "unknown argument", "bad mode"])  # fmt: skip
 def test_errors_are_torchs_own(heard: Heard, call: Callable[[], Any]) -> None:

@@ -134,7 +134,6 @@ def run_steps(sampled: Sampled, drop: bool, read: bool = False, steps: int = 3) 
     return [r for r in sampled.close()[1] if isinstance(r, StaleAtPeak)]
 
 
-@bug(strict=True, reason="window: names are forgotten at the window's last boundary, just before it is closed: MEM202 is mute")
 def test_what_is_still_bound_from_the_step_before_is_named(sampled: Sampled) -> None:
     (record,) = run_steps(sampled, drop=False)
     assert record.names == ["out"] and record.bytes == record.name_bytes[0] == 4 * MB

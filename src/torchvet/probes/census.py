@@ -80,7 +80,7 @@ class CensusTaker:
         births = one.unreached()
         if births and self._descriptions < _DESCRIPTIONS:
             self._descriptions += 1
-            self._strangers = strangers.describe(births, one.own_objects())
+            self._strangers = strangers.describe(births, one.own_objects(), one.walk.parent.keys())
         return self._strangers if births else []
 
     def _find_carriers(self, one: _Count) -> None:
@@ -203,12 +203,12 @@ class _Count:
         reach = graphs.walk([tensor.grad_fn], self._nodes, self.claimed, self._late)
         if not reach.complete:
             self.walk.complete = False
-        saved = sum(s.nbytes() for s in reach.saved.values())
+        saved = sum(s.nbytes() for part in (reach.saved, reach.leaves) for s in part.values())
         ctx = sum(s.nbytes() for s in reach.ctx.values())
         if reach.nodes:
             self.total += saved + ctx
             self.tree.add(key, graph=saved, ctx=ctx, nodes=reach.nodes, tensors=0)
-            for identity in (*reach.saved, *reach.ctx):
+            for identity in (*reach.saved, *reach.leaves, *reach.ctx):
                 self.tree.own(key, identity)
 
     def _late(self) -> bool:

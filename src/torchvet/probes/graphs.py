@@ -74,10 +74,11 @@ def _leaf(node: Node) -> Iterator[torch.Tensor]:
 
 @dataclass
 class Reach:
-    """What one walk newly reached: saved storages by key, ctx storages, nodes."""
+    """What one walk newly reached: storages by key that nodes saved, that `ctx`s keep, of leaves and their gradients."""
 
     saved: dict[int, torch.UntypedStorage] = field(default_factory=dict)
     ctx: dict[int, torch.UntypedStorage] = field(default_factory=dict)
+    leaves: dict[int, torch.UntypedStorage] = field(default_factory=dict)
     nodes: int = 0
     complete: bool = True
 
@@ -130,7 +131,7 @@ def walk(roots: list[Node], seen: set[Node], claimed: set[int], out_of_time: Cal
         if not reach.nodes & 1023 and out_of_time():
             reach.complete = False
             return reach
-        kept = ((reach.saved, saved_tensors(node)), (reach.saved, _leaf(node)), (reach.ctx, ctx_tensors(node)))
+        kept = ((reach.saved, saved_tensors(node)), (reach.leaves, _leaf(node)), (reach.ctx, ctx_tensors(node)))
         for found, tensors in kept:
             for tensor in tensors:
                 for storage in storages_of(tensor):

@@ -231,7 +231,7 @@ def frame_locals(frame: types.FrameType) -> dict[str, Any] | None:
 
 
 def frame_roots(unreadable: list[str], extra: list[types.FrameType]) -> Iterator[Root]:
-    """Variables of running frames, the outermost first, `self` and `cls` last; torch's and our own frames left out.
+    """Variables of running frames, the outermost first, then `self` and `cls`, then torch's own; ours left out.
 
     `extra` frames count as running. Names of functions whose variables cannot be read safely are added to `unreadable`.
     """
@@ -241,7 +241,7 @@ def frame_roots(unreadable: list[str], extra: list[types.FrameType]) -> Iterator
         stack: list[types.FrameType] = []
         frame: types.FrameType | None = top
         while frame is not None:
-            if frames.owner(frame.f_code.co_filename) in _WORTHWHILE:
+            if frames.owner(frame.f_code.co_filename) != frames.OWN:
                 stack.append(frame)
             frame = frame.f_back
         if ident == own:
@@ -249,7 +249,7 @@ def frame_roots(unreadable: list[str], extra: list[types.FrameType]) -> Iterator
         thread = "" if ident == own else f" (thread {_thread_name(ident)})"
         for frame in reversed(stack):
             for root in _roots_of(frame, thread, unreadable):
-                if root.kind == "attribute":
+                if root.kind == "attribute" or frames.owner(root.path) not in _WORTHWHILE:
                     late.append(root)
                 else:
                     yield root

@@ -6,7 +6,7 @@ from torchvet.probes import host
 
 _EVERY = 4
 _FIRST = 48
-_LEAST = 1 << 20
+_LEAST = 1 << 18
 
 
 class HeapTrend:
@@ -28,10 +28,10 @@ class HeapTrend:
 
 
 def rising(samples: list[int]) -> bool:
-    """Whether each third's minimum is above the one before, the last by a megabyte and a hundredth at least."""
+    """Whether each third's minimum is above the one before, the last by 256 KiB and a quarter of a percent at least."""
     third = len(samples) // 3
     if third < 3:
         return False
     floors = [min(samples[i * third : (i + 1) * third]) for i in range(3)]
     rise = floors[2] - floors[1]
-    return floors[0] < floors[1] and rise > max(_LEAST, floors[1] // 100)
+    return floors[0] < floors[1] and rise > max(_LEAST, floors[1] // 400)

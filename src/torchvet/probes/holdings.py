@@ -120,7 +120,8 @@ class HoldingTree:
             container=type(value).__name__,
             items=len(sums.children), length=naming.length(value), capacity=self._capacity(key),
             tensors=sums.tensors, direct=sums.direct, visible=sums.visible, graph=sums.graph, ctx=sums.ctx,
-            nodes=sums.nodes, called_from=root.called_from, on_module=self._on_module(key), key_type=naming.key_type(value),
+            nodes=sums.nodes, called_from=root.called_from, on_module=self._on_module(key),
+            key_type=naming.key_type(value),
             item_type=naming.item_type(value),
             via=sorted(set(vias)), sites=self._sites(key, births), files=self._files(key),
         )  # fmt: skip

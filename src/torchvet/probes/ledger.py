@@ -132,6 +132,8 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.read: set[int] | None = None
         self.broken: BaseException | None = None
         self.paused = False
+        self.stopped = False
+        """Set where the mode should be left and cannot be yet."""
         self.operators = 0
         self.most_operators = 1 << 60
         """A window notes no more than this: one step of a program can be thousands of tiny operators."""
@@ -141,7 +143,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        if self.broken is None and not self.paused and self.operators < self.most_operators:
+        if self.broken is None and not (self.paused or self.stopped) and self.operators < self.most_operators:
             self.operators += 1
             try:
                 self._note(func, args, out)
@@ -241,11 +243,21 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self.operators >= self.most_operators
 
     def enter(self) -> bool:
-        """Switch on. False when other dispatch modes are active: theirs must be left before ours."""
-        if _get_current_dispatch_mode_stack():
+        """Switch on. False where that is not safe, or other dispatch modes are on: theirs must be left before ours."""
+        if _get_current_dispatch_mode_stack() or not self.can_leave:
             return False
+        self.stopped = False
         self.__enter__()  # type: ignore[no-untyped-call]
         return True
+
+    @property
+    def can_leave(self) -> bool:
+        """Whether the mode can be switched here, on or off.
+
+        `inference_mode` and the autograd engine put the dispatch keys back on exit as they found them on entry: a mode
+        taken out in between would leave its key behind, and the program's next operator would fail.
+        """
+        return not torch.is_inference_mode_enabled() and not _in_backward()
 
     def leave(self) -> None:
         """Switch off, wherever in the stack of modes this one stands by now."""
@@ -291,6 +303,11 @@ class _Death:
             ledger.collected.append(birth)
         if ledger.live.get(self.key) is birth:
             del ledger.live[self.key]
+
+
+def _in_backward() -> bool:
+    """Whether the autograd engine is running on this thread."""
+    return bool(torch._C._current_graph_task_id() != -1)
 
 
 def _alias_kind(func: Any) -> int:

@@ -33,6 +33,8 @@ from torchvet.recording.records import StepKind
 from torchvet.recording.training_records import Host, Unchecked
 
 _EVALUATION_LOOKS = 3
+_PATIENCE = 3
+"""Boundaries at which no window could open before names are counted without."""
 _WINDOW_SECONDS = 0.25
 _OPERATOR_SECONDS = 12e-6
 """What noting one operator costs, roughly: a window may cost a quarter of a second and its share of the run."""
@@ -67,6 +69,7 @@ class Observer:
         self._in_optimizer = 0
         self._evaluation_looks = 0
         self._busy = False
+        self._refused = 0
         self._sampled = 0
         self._step_seconds: deque[float] = deque(maxlen=64)
         self._window_seconds: list[tuple[float, float]] = []
@@ -226,7 +229,7 @@ class Observer:
         self._ledger.tick = tick
         self._backwards.boundary(tick)
         self._evaluations.boundary(kind, tick)
-        if self._trend.boundary(tick) and self._schedule.affordable(elapsed, self._census.seconds or 0.3):
+        if self._trend.boundary(tick) and self._schedule.affordable(elapsed, self._census.seconds or 0.03):
             self._schedule.suspect(tick)
         if self._window is not None:
             self._in_window(kind, tick, seconds)
@@ -248,6 +251,10 @@ class Observer:
     def _open_window(self, kind: StepKind) -> None:
         start = time.perf_counter()
         if not self._ledger.enter():
+            # No storages to note here (inference mode, say): names can be counted all the same.
+            self._refused += 1
+            if self._refused > _PATIENCE:
+                self._schedule.suspect(self.clock.n)
             return
         self._thread = threading.get_ident()
         self._taps.watch_modules()
@@ -276,6 +283,9 @@ class Observer:
 
     def _close_window(self, open_one: window.OpenWindow, tick: int, partial: bool = False) -> None:
         ledger = self._ledger
+        if not ledger.can_leave:
+            ledger.stopped = True
+            return
         ledger.leave()
         if self.clock.level in ("training", "backward", "manual"):
             self._taps.unwatch_modules()
@@ -295,7 +305,7 @@ class Observer:
         self._totals(tick)
 
     def _abandon_window(self) -> None:
-        if self._window is not None:
+        if self._window is not None and self._ledger.can_leave:
             self._ledger.leave()
             self._window = None
             self._ledger.forget_window()
@@ -344,7 +354,8 @@ class Observer:
         for record in self._cohorts.check(tick, lambda: dict(self.known.storages()), everything=True):
             self._write(record)
         self._census.extra_frames = frames.traceback_frames(error)
-        if self._schedule.suspected or how in ("out-of-memory", "exception") or self._cohorts.suspicious():
+        suspected = self._schedule.suspected or self._schedule.censuses or self._cohorts.suspicious()
+        if suspected or how in ("out-of-memory", "exception"):
             self._take_census(tick, self.clock.level, elapsed, final=True)
         self._census.extra_frames = []
         self._totals(tick)
@@ -384,7 +395,8 @@ class Observer:
     def _check_exhausted(self) -> None:
         """End a window in the middle of a step that turned out to be too long for it."""
         open_one = self._window
-        if open_one is not None and self._ledger.exhausted and threading.get_ident() == self._thread:
+        over = self._ledger.exhausted or self._ledger.stopped
+        if open_one is not None and over and threading.get_ident() == self._thread:
             self._busy = True
             try:
                 self._close_window(open_one, self.clock.n + 1, partial=True)

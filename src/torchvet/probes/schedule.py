@@ -18,6 +18,8 @@ class Schedule:
     """`share` of the elapsed seconds may be spent on looking; what is spent is reported by `spend`."""
 
     share: float = 0.03
+    reserve: float = 0.01
+    """Share that windows leave to censuses."""
     spent: float = 0.0
     window_at: int = 1
     window_length: int = 2
@@ -25,7 +27,7 @@ class Schedule:
     census_at: int | None = None
     censuses: int = 0
     suspected: bool = False
-    idle_census_at: float = 20.0
+    idle_census_at: float = 2.0
 
     def spend(self, seconds: float) -> None:
         """Account for seconds of the program's time."""
@@ -39,7 +41,7 @@ class Schedule:
         """Whether to start noting storages at this boundary."""
         if tick < self.window_at:
             return False
-        if self.windows >= FREE_WINDOWS and not self.affordable(elapsed):
+        if self.windows >= FREE_WINDOWS and not self.affordable(elapsed, self.reserve * elapsed):
             # Not now: try again a little later rather than at every step.
             self.window_at = tick + max(4, tick // 8)
             return False
@@ -64,7 +66,7 @@ class Schedule:
         """Whether to look at all names at this boundary."""
         if self.suspected and self.census_at is not None and tick >= self.census_at:
             return self.censuses < SUSPECT_CENSUSES or self.affordable(elapsed, expected)
-        return not self.suspected and elapsed >= self.idle_census_at and self.affordable(elapsed, max(expected, 0.2))
+        return not self.suspected and elapsed >= self.idle_census_at and self.affordable(elapsed, expected or 0.03)
 
     def census_taken(self, tick: int, elapsed: float) -> None:
         """Plan the next: one step later to see what is carried, then ever further apart."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import types
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torchvet.probes.ledger import Birth
 from torchvet.recording.records import Stranger
 
 
-def describe(births: dict[int, Birth], own: set[int], most: int = 2) -> list[Stranger]:
+def describe(births: dict[int, Birth], own: set[int], reachable: Collection[int], most: int = 2) -> list[Stranger]:
     """For a few unreached storages, who is in the garbage cycle that keeps them; else that only C++ holds them
     (an autograd graph that nothing names, an extension)."""
     if not births:
@@ -22,7 +23,7 @@ def describe(births: dict[int, Birth], own: set[int], most: int = 2) -> list[Str
     tensors = [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor) and _keys(o) & births.keys()]
     found: dict[Stranger, None] = {}
     for tensor in tensors[:most]:
-        found.update(dict.fromkeys(_cycle_through(tensor, own | {id(tensors), id(found)})))
+        found.update(dict.fromkeys(_cycle_through(tensor, own | {id(tensors), id(found)}, reachable)))
     return list(found) or [Stranger(kind="native")]
 
 
@@ -30,30 +31,32 @@ def _keys(tensor: torch.Tensor) -> set[int]:
     return {s._cdata for s in graphs.storages_of(tensor)}
 
 
-def _cycle_through(start: Any, own: set[int], limit: int = 80) -> list[Stranger]:
-    """Attributes of user objects, and user functions, that lie on a way back from a tensor to itself."""
+def _cycle_through(start: Any, own: set[int], reachable: Collection[int], limit: int = 120) -> list[Stranger]:
+    """Attributes of user objects, and user functions, in the garbage that a tensor belongs to.
+
+    Garbage is what holds itself only: going up from holder to holder ends without meeting a running frame, a module or
+    anything that a name reaches. Where that does not come out within `limit` objects, nothing is claimed.
+    """
     seen: dict[int, Any] = {id(start): start}
     layer: list[Any] = [start]
-    closed = False
-    while layer and len(seen) < limit:
+    while layer:
         following: list[Any] = []
         skip = own | {id(layer), id(following), id(seen)}
         for referrer in gc.get_referrers(*layer):
-            if id(referrer) in seen:
-                closed = closed or referrer is not start
+            if id(referrer) in seen or id(referrer) in skip or _is_ours(referrer):
                 continue
-            if id(referrer) not in skip and not _is_ours(referrer):
-                seen[id(referrer)] = referrer
-                following.append(referrer)
+            if id(referrer) in reachable or isinstance(referrer, (types.FrameType, types.ModuleType)):
+                return []
+            seen[id(referrer)] = referrer
+            following.append(referrer)
+        if len(seen) > limit:
+            return []
         layer = following
-    found = [s for o in seen.values() for s in _in_cycle(o, seen)] if closed else []
-    return found
+    return [s for o in seen.values() for s in _in_cycle(o, seen)]
 
 
 def _is_ours(o: Any) -> bool:
-    if isinstance(o, types.FrameType):
-        return frames.owner(o.f_code.co_filename) == frames.OWN
-    return isinstance(o, types.ModuleType)
+    return isinstance(o, types.FrameType) and frames.owner(o.f_code.co_filename) == frames.OWN
 
 
 def _in_cycle(o: Any, seen: dict[int, Any]) -> list[Stranger]:

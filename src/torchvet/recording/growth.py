@@ -175,6 +175,9 @@ def _grows(points: Points, last: int) -> bool:
     run = rising_tail(points)
     if len(run) < 2:
         return False
+    if run[-1][1].tensors <= run[0][1].tensors and run[-1][1].nodes <= run[0][1].nodes:
+        # The same tensors, larger: a batch of another length looks so too, until it has gone on for a while.
+        return len(run) >= 5
     # Three points, or two that lie some steps apart: one store more between two looks is not yet growth.
     return len(run) >= 3 or run[-1][0] - run[0][0] >= 3
 

@@ -1,0 +1,307 @@
+"""What was written comes back, whatever happened to the process, the disk or the file in between."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+from handmade import census, holding, program, site, steps
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from torchvet.errors import BadInput
+from torchvet.recording import RankRecording, Recording, RecordingWriter, read
+from torchvet.recording.records import Place, Program, Record, Source, Step
+from torchvet.recording.training_records import Host, Outcome, Unchecked
+
+bug = pytest.mark.xfail
+RECORDS: list[Record] = [
+    program(),
+    *steps(3),
+    census(3, holding("losses", 100, sites=[site()], kind="local")),
+    Host(tick=3, resident=None, heap=5),
+    Source(path="/work/train.py", text="a\nb  \n"),
+    Unchecked(check="something", reason='ä "quoted" \n reason'),
+    Outcome(how="finished", status=0, ticks=3, seconds=1.5),
+]
+
+
+def write(directory: Path, records: list[Record], rank: int = 0) -> Path:
+    writer = RecordingWriter(directory, rank)
+    for record in records:
+        writer.write(record)
+    writer.close()
+    return writer.path
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A recording of one rank."""
+    write(tmp_path / "run.vet", RECORDS)
+    return tmp_path / "run.vet"
+
+
+def only(directory: Path) -> RankRecording:
+    (rank,) = read(directory).ranks
+    return rank
+
+
+def test_everything_comes_back_in_order(directory: Path) -> None:
+    rank = only(directory)
+    assert rank.lines == RECORDS and rank.damaged == 0 and rank.rank == 0
+    assert rank.program == RECORDS[0] and rank.last(Outcome) == RECORDS[-1]
+    assert [s.n for s in rank.all(Step)] == [1, 2, 3]
+
+
+def test_every_line_is_an_object_with_its_kind(directory: Path) -> None:
+    lines = (directory / "rank0.jsonl").read_bytes().splitlines()
+    assert len(lines) == len(RECORDS)
+    assert [msgspec.json.decode(line)["k"] for line in lines][:2] == ["program", "step"]
+
+
+def test_lines_are_there_before_the_file_is_closed(tmp_path: Path) -> None:
+    """A process that is killed loses nothing that it has written."""
+    writer = RecordingWriter(tmp_path / "run.vet")
+    writer.write(program())
+    assert only(tmp_path / "run.vet").program is not None
+    writer.close()
+
+
+def test_ranks_are_files_of_their_own(tmp_path: Path) -> None:
+    for number in (0, 3, 11):
+        write(tmp_path / "run.vet", [program(rank=number)], number)
+    assert sorted(r.rank for r in read(tmp_path / "run.vet").ranks) == [0, 3, 11]
+
+
+def test_source_lines_are_quoted(directory: Path) -> None:
+    recording = read(directory)
+    assert recording.source_line(Place("/work/train.py", 2, "main")) == "b"
+    for place in (None, Place("/work/train.py", 3, ""), Place("/work/train.py", 0, ""), Place("/other.py", 1, "")):
+        assert recording.source_line(place) is None
+
+
+# Damage --------------------------------------------------------------------------------------------------------------
+
+
+def append(directory: Path, raw: bytes) -> None:
+    with (directory / "rank0.jsonl").open("ab") as stream:
+        stream.write(raw)
+
+
+@pytest.mark.parametrize("cut", [1, 2, 10, 30])
+def test_a_truncated_last_line_costs_that_line(directory: Path, cut: int) -> None:
+    file = directory / "rank0.jsonl"
+    file.write_bytes(file.read_bytes()[:-cut])
+    rank = only(directory)
+    kept = RECORDS if cut == 1 else RECORDS[:-1]
+    assert rank.lines == kept
+    assert rank.damaged == len(RECORDS) - len(kept), "a line that lacks its newline only is whole"
+
+
+def test_records_of_a_later_version_are_counted(directory: Path) -> None:
+    append(directory, b'{"k":"telemetry","tick":1}\n')
+    rank = only(directory)
+    assert rank.lines == RECORDS and rank.damaged == 1
+
+
+def test_fields_of_a_later_version_are_ignored(directory: Path) -> None:
+    append(directory, b'{"k":"host","tick":9,"resident":1,"heap":2,"swap":{"used":[3]}}\n')
+    rank = only(directory)
+    assert rank.damaged == 0 and rank.last(Host) == Host(tick=9, resident=1, heap=2)
+
+
+def test_a_damaged_line_in_the_middle_costs_that_line(directory: Path) -> None:
+    file = directory / "rank0.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    lines[2] = b'{"k":"step","n":"two"}\n'
+    file.write_bytes(b"".join(lines))
+    rank = only(directory)
+    assert len(rank.lines) == len(RECORDS) - 1 and rank.damaged == 1
+
+
+@pytest.mark.parametrize("raw", [
+    b"\x00" * 100 + b"\n",
+    b"null\n",
+    b"[]\n",
+    b'{"k":"step"}\n',
+    b'{"k":"step","n":1e999,"kind":"training","t":0}\n',
+    b'{"n":1}\n',
+    pytest.param(b'{"k":"source","path":"\xff","text":""}\n', marks=bug(
+        strict=True, reason="reader: a line with bytes that are not UTF-8 raises UnicodeDecodeError", raises=UnicodeDecodeError)),
+    pytest.param(b'{"k":"host","more":' + b"[" * 100_000 + b"\n", marks=bug(
+        strict=True, reason="reader: deeply nested brackets raise RecursionError", raises=RecursionError)),
+], ids=["zeros", "null", "list", "fields missing", "infinite", "no kind", "not utf-8", "nested"])  # fmt: skip
+def test_lines_that_make_no_sense_are_counted(directory: Path, raw: bytes) -> None:
+    append(directory, raw)
+    rank = only(directory)
+    assert rank.lines == RECORDS and rank.damaged == 1
+
+
+@bug(strict=True, reason="reader: bytes that are not UTF-8 in a string raise", raises=UnicodeDecodeError)
+@given(st.lists(st.one_of(
+    st.binary(max_size=60),
+    st.builds(lambda raw: b'{"k":"source","path":"' + raw + b'","text":""}', st.binary(max_size=8)),
+    st.builds(lambda n, text: msgspec.json.encode({"k": "step", "n": n, "kind": text, "t": n}),
+              st.one_of(st.integers(), st.floats(), st.none()), st.text(max_size=5)),
+), max_size=6))  # fmt: skip
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300, deadline=None)
+def test_whatever_is_appended_the_records_before_it_come_back(tmp_path: Path, raw: list[bytes]) -> None:
+    directory = tmp_path / "any.vet"
+    write(directory, RECORDS)
+    append(directory, b"\n".join(raw))
+    assert only(directory).lines[: len(RECORDS)] == RECORDS
+
+
+# What is not a recording ---------------------------------------------------------------------------------------------
+
+
+def test_a_path_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"missing\.vet: no such recording"):
+        read(tmp_path / "missing.vet")
+
+
+def test_a_file(tmp_path: Path) -> None:
+    (tmp_path / "a.vet").write_text("text")
+    with pytest.raises(BadInput, match="a recording is a directory"):
+        read(tmp_path / "a.vet")
+
+
+@pytest.mark.parametrize("manifest", [
+    None, b"", b"{", b"[]", b'{"version":3}',
+    pytest.param(b'{"format":"\xff"}', marks=bug(strict=True, reason="reader: a manifest that is not UTF-8 raises")),
+], ids=["missing", "empty", "cut", "list", "wrong type", "not utf-8"])  # fmt: skip
+def test_a_directory_without_a_proper_manifest(directory: Path, manifest: bytes | None) -> None:
+    file = directory / "manifest.json"
+    file.unlink()
+    if manifest is not None:
+        file.write_bytes(manifest)
+    with pytest.raises(BadInput, match="not a torchvet recording"):
+        read(directory)
+
+
+def test_a_recording_of_a_newer_format(directory: Path) -> None:
+    (directory / "manifest.json").write_text('{"format":"torchvet.recording/2","version":"9"}')
+    with pytest.raises(BadInput, match=r"torchvet\.recording/2.*this version reads.*torchvet\.recording/1"):
+        read(directory)
+
+
+def test_a_manifest_with_more_in_it_is_read(directory: Path) -> None:
+    (directory / "manifest.json").write_text('{"format":"torchvet.recording/1","version":"0","more":[1]}')
+    assert only(directory).lines == RECORDS
+
+
+def test_a_recording_without_ranks_is_empty(directory: Path) -> None:
+    (directory / "rank0.jsonl").unlink()
+    assert read(directory).ranks == []
+
+
+@bug(strict=True, reason="reader: a rank's file that cannot be opened raises OSError", raises=OSError)
+def test_a_rank_that_cannot_be_opened_is_said(directory: Path) -> None:
+    (directory / "rank0.jsonl").unlink()
+    (directory / "rank0.jsonl").mkdir()
+    with pytest.raises(BadInput):
+        read(directory)
+
+
+# Writing where it does not work --------------------------------------------------------------------------------------
+
+
+def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError):
+        RecordingWriter(tmp_path / "file" / "run.vet")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "run.vet").mkdir(mode=0o500)
+    with pytest.raises(OSError):
+        RecordingWriter(tmp_path / "run.vet")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full")
+def test_a_full_disk_does_not_stop_the_program(tmp_path: Path) -> None:
+    directory = tmp_path / "run.vet"
+    directory.mkdir()
+    (directory / "rank0.jsonl").symlink_to("/dev/full")
+    writer = RecordingWriter(directory)
+    for record in RECORDS:
+        writer.write(record)
+    assert writer.failed is not None and writer.failed.errno is not None
+    writer.close()
+
+
+def test_writing_after_closing_is_dropped(directory: Path) -> None:
+    writer = RecordingWriter(directory)
+    writer.close()
+    writer.close()
+    writer.write(program())
+    assert only(directory).lines == []
+
+
+@pytest.mark.parametrize("path", ["/work/\udcff.py", "/work/ä.py", "/work/\x00.py", "\U0001f600"])
+def test_names_that_are_no_text_are_written_all_the_same(tmp_path: Path, path: str) -> None:
+    write(tmp_path / "run.vet", [Source(path=path, text=f"# {path}"), program(path=path)])
+    rank = only(tmp_path / "run.vet")
+    assert rank.damaged == 0 and len(rank.lines) == 2
+    assert rank.all(Source)[0].path.startswith("/work/") or path == rank.all(Source)[0].path
+
+
+def test_a_forked_child_does_not_write(tmp_path: Path) -> None:
+    writer = RecordingWriter(tmp_path / "run.vet")
+    writer.write(program())
+    child = os.fork()
+    if child == 0:
+        writer.write(Outcome(how="finished", status=0, ticks=0, seconds=0.0))
+        os._exit(0)
+    os.waitpid(child, 0)
+    writer.write(steps(1)[0])
+    writer.close()
+    assert [type(r) for r in only(tmp_path / "run.vet").lines] == [Program, Step]
+
+
+def test_several_threads_write_whole_lines(tmp_path: Path) -> None:
+    writer = RecordingWriter(tmp_path / "run.vet")
+    long = Unchecked(check="x" * 2000, reason="y" * 2000)
+    threads = [threading.Thread(target=lambda: [writer.write(long) for _ in range(200)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    writer.close()
+    rank = only(tmp_path / "run.vet")
+    assert rank.damaged == 0 and len(rank.lines) == 800
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from torchvet.recording import RecordingWriter
+from torchvet.recording.records import Step
+writer = RecordingWriter(Path(sys.argv[1]))
+for n in range(1, 51):
+    writer.write(Step(n=n, kind="training", t=0.0))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_process_that_is_killed_leaves_its_records(tmp_path: Path) -> None:
+    ran = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "run.vet")], check=False)
+    assert ran.returncode < 0
+    assert len(only(tmp_path / "run.vet").all(Step)) == 50
+
+
+def test_a_second_run_into_the_same_directory_replaces_the_first(directory: Path) -> None:
+    write(directory, [program(pid=77)])
+    rank = only(directory)
+    assert len(rank.lines) == 1 and rank.program is not None and rank.program.pid == 77
+
+
+def test_a_recording_in_memory_needs_no_path() -> None:
+    recording = Recording([RankRecording(0, [program()])])
+    assert recording.path is None and recording.sources == {} and recording.source_line(Place("a", 1, "")) is None
