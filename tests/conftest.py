@@ -10,6 +10,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# The machine may be busy: what an example takes is no property of the code.
+settings.register_profile("busy", deadline=None)
+settings.load_profile("busy")
 
 # For this process and those that it starts: the machine's cores are shared.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

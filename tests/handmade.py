@@ -28,10 +28,10 @@ GIB = 1 << 30
 
 def program(**changes: Any) -> Program:
     """What ran: a CPU run with a limit of 1 GiB."""
-    facts: dict[str, Any] = dict(
-        argv=["train.py"], path=FILE, cwd="/work", python="3.11.7", torch="2.13.0", device="cpu", started=0.0, pid=1,
-        memory_limit=GIB, memory_limit_source="this machine's memory",
-    )  # fmt: skip
+    facts: dict[str, Any] = {
+        "argv": ["train.py"], "path": FILE, "cwd": "/work", "python": "3.11.7", "torch": "2.13.0", "device": "cpu",
+        "started": 0.0, "pid": 1, "memory_limit": GIB, "memory_limit_source": "this machine's memory",
+    }  # fmt: skip
     return Program(**{**facts, **changes})
 
 
@@ -41,12 +41,12 @@ def steps(count: int, kind: StepKind = "training", start: int = 1) -> list[Recor
 
 
 def holding(name: str, direct: int = 0, graph: int = 0, *, scope: str = MAIN, **more: Any) -> Holding:
-    """`name` as hops separated by spaces: `"trainer .stats .losses"`; tensors of 10 bytes, a node for each 10 of graph."""
+    """`name` as hops separated by spaces: `"trainer .stats .losses"`; a tensor or a node for every ten bytes."""
     hops = name.split(" ")
-    facts: dict[str, Any] = dict(
-        kind="attribute" if len(hops) > 1 else "local", container="list", visible=direct, place=Place(FILE, 1, "main"),
-        files=[FILE], tensors=direct // 10, nodes=graph // 10,
-    )  # fmt: skip
+    facts: dict[str, Any] = {
+        "kind": "attribute" if len(hops) > 1 else "local", "container": "list", "visible": direct,
+        "place": Place(FILE, 1, "main"), "files": [FILE], "tensors": direct // 10, "nodes": graph // 10,
+    }  # fmt: skip
     path = [f"{scope}: {hops[0]}", *hops[1:]]
     return Holding(name="".join(hops), path=path, scope=scope, direct=direct, graph=graph, **{**facts, **more})
 
@@ -55,7 +55,7 @@ def census(tick: int, *held: Holding, other: int = 1000, **more: Any) -> Census:
     """A complete census; `total` is the outermost names' bytes and `other`."""
     roots = [h for h in held if len(h.path) == 1 or not any(o.path == h.path[:-1] for o in held)]
     total = other + sum(h.direct + h.graph + h.ctx for h in roots)
-    facts: dict[str, Any] = dict(kind="training", seconds=0.1, complete=True, total=total)
+    facts: dict[str, Any] = {"kind": "training", "seconds": 0.1, "complete": True, "total": total}
     return Census(tick=tick, holdings=list(held), **{**facts, **more})
 
 

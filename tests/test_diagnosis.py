@@ -98,7 +98,9 @@ def test_the_rule_that_knows_the_mechanism_speaks(code: str, records: list[Recor
 
 
 def test_one_growth_has_one_finding_and_two_have_two() -> None:
-    both = [census(t, holding("losses", direct=4 * t, graph=900 * t), holding("outputs", direct=5000 * t)) for t in TICKS]
+    both = [
+        census(t, holding("losses", direct=4 * t, graph=900 * t), holding("outputs", direct=5000 * t)) for t in TICKS
+    ]
     report = diagnose(run(both))
     assert [(f.code, f.holder.name if f.holder else "") for f in report.findings] == [
         ("MEM102", "outputs"), ("MEM101", "losses"),
@@ -157,7 +159,9 @@ def test_the_memory_limit_decides_the_severity(limit: int, severity: str) -> Non
     assert finding.measured.exhausted_at_step == pytest.approx(32 + limit / 1000, rel=0.01)
 
 
-@pytest.mark.xfail(strict=True, reason="diagnosis: growth is worked out once a recording: a second limit changes nothing")
+@pytest.mark.xfail(
+    strict=True, reason="diagnosis: growth is worked out once a recording: a second limit changes nothing"
+)
 def test_another_limit_for_the_same_recording_counts() -> None:
     one = run(leak(1000))
     first = diagnose(one, memory_limit=10**13)
@@ -255,7 +259,9 @@ def test_every_rule_is_asked_and_none_fails_on_an_empty_recording() -> None:
 
 def test_a_rule_of_the_training_loop_speaks_beside_a_leak() -> None:
     where = Place(FILE, 3, "main")
-    use = OptimizerUse(id=0, name="SGD", place=where, step_place=where, steps=40, checked=30, uncleared=30, parameters=2)
+    use = OptimizerUse(
+        id=0, name="SGD", place=where, step_place=where, steps=40, checked=30, uncleared=30, parameters=2
+    )
     assert set(codes(diagnose(run(leak(), use)))) == {"MEM102", "TRN101"}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import sys
 import tempfile
 from collections.abc import Callable
@@ -45,10 +46,8 @@ class Watch(contextlib.ContextDecorator):
 
     def __enter__(self) -> Watch:
         """Start observing. Raises `MissingExtra` without torch, `TorchvetError` where something is watched already."""
-        try:
-            import torch  # noqa: F401
-        except ImportError as error:
-            raise MissingExtra("watch() needs torch: pip install 'torchvet[run]'") from error
+        if importlib.util.find_spec("torch") is None:
+            raise MissingExtra("watch() needs torch: pip install 'torchvet[run]'")
         from torchvet.probes.session import Options, Session, session_in_process
         from torchvet.recording import RecordingWriter
 

@@ -73,7 +73,7 @@ def test_accumulation_has_one_step_for_all_its_micro_steps(micro: int, loader: l
 @pytest.mark.parametrize("ahead", [4, 8])
 def test_batches_asked_for_in_advance_are_no_evaluation(seen: bool, ahead: int) -> None:
     """As trainers do that need the whole accumulation's batches to count its tokens."""
-    clock, found = play([*[ask if seen else ask_blind] * ahead, *[forward, backward] * ahead, step] * 10)
+    _, found = play([*[ask if seen else ask_blind] * ahead, *[forward, backward] * ahead, step] * 10)
     assert found == ["training"] * 10
 
 
@@ -111,7 +111,9 @@ def test_a_new_optimizer_every_step_still_makes_steps() -> None:
     assert clock.n >= 19
 
 
-@pytest.mark.xfail(strict=True, reason="clock: of two identities in turn (the old one dies after the new is made) one is lost")
+@pytest.mark.xfail(
+    strict=True, reason="clock: of two identities in turn (the old one dies after the new is made) one is lost"
+)
 def test_an_optimizer_rebound_every_step_makes_a_step_each() -> None:
     clock, _ = play([e for i in range(20) for e in (forward, backward, step_of(i % 2))])
     assert clock.n >= 19

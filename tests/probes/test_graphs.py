@@ -21,7 +21,8 @@ FLOAT = 4
 
 
 def keys(reach: graphs.Reach) -> set[int]:
-    return set(reach.saved)
+    """All that a graph keeps alive."""
+    return {*reach.saved, *reach.ctx, *reach.leaves}
 
 
 def test_a_linear_layer_saves_its_input_and_its_weight() -> None:
@@ -111,7 +112,9 @@ LOOK = "assert graphs.walk([total.grad_fn], set(), set(), lambda: False).nodes =
 CRASHES = "graphs.walk: a node that Python has seen is freed by recursion ever after (torch 2.13), the program crashes"
 
 
-@pytest.mark.parametrize("look", ["", pytest.param(LOOK, marks=bug(strict=True, reason=CRASHES))], ids=["not", "walked"])
+@pytest.mark.parametrize(
+    "look", ["", pytest.param(LOOK, marks=bug(strict=True, reason=CRASHES))], ids=["not", "walked"]
+)
 def test_a_graph_a_hundred_thousand_nodes_deep_can_be_freed_after_a_look(look: str) -> None:
     """`running_loss += loss` for as many steps is such a graph. In a process of its own: it dies of it."""
     ran = subprocess.run([sys.executable, "-c", DEEP.format(look=look)], capture_output=True, text=True, check=False)
@@ -227,7 +230,10 @@ def test_attributes_of_ctx_are_told_from_what_was_saved() -> None:
     out = Keeps.apply(x)
     reach = reach_of(out, x)
     assert sum(s.nbytes() for s in reach.saved.values()) == 10 * FLOAT
-    assert set(reach.ctx) == {key_of(out.grad_fn.attribute), *map(key_of, (out.grad_fn.several[0], out.grad_fn.several[1][0]))}
+    assert set(reach.ctx) == {
+        key_of(out.grad_fn.attribute),
+        *map(key_of, (out.grad_fn.several[0], out.grad_fn.several[1][0])),
+    }
 
 
 def test_backward_frees_what_was_saved_but_not_the_attributes() -> None:
@@ -284,8 +290,8 @@ def test_a_saved_tensor_with_a_graph_of_its_own_is_followed() -> None:
 
     out = Holds.apply(torch.randn(10, requires_grad=True))
     reach = reach_of(out)
-    assert key_of(deep) in {*reach.ctx, *reach.saved}
-    assert key_of(x) in {*reach.ctx, *reach.saved}, "reached only through the graph of what ctx holds"
+    assert key_of(deep) in keys(reach)
+    assert key_of(x) in keys(reach), "reached only through the graph of what ctx holds"
 
 
 # Paths ---------------------------------------------------------------------------------------------------------------

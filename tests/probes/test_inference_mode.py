@@ -32,7 +32,8 @@ def test_evaluation_in_inference_mode_leaves_the_dispatcher_as_it_was() -> None:
             # Without tensor arguments: fails if the mode's key is on while the mode is not.
             assert torch.zeros(3).sum() == 0
     assert not torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.Python)
-    assert watched.report is not None and watched.report.verdict == "clean"
+    assert watched.report is not None
+    assert [f.message for f in watched.report.findings] == []
 
 
 def test_optimizers_stepped_from_within_backward_are_survived() -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from looking import key_of
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from torchvet.probes.ledger import Birth, Ledger, sum_by_site
@@ -96,7 +97,10 @@ def test_sparse_results_are_born_in_their_parts(ledger: Ledger) -> None:
     assert sum(ledger.live[s].nbytes for s in (key_of(sparse._indices()), key_of(sparse._values()))) > 0
 
 
-@bug(strict=True, reason="ledger: a storage that grows after its birth (out=, resize_) keeps the size that it was born with")
+@bug(
+    strict=True,
+    reason="ledger: a storage that grows after its birth (out=, resize_) keeps the size that it was born with",
+)
 def test_a_storage_that_grows_is_counted_at_its_size(ledger: Ledger) -> None:
     out = torch.empty(0)
     torch.add(torch.ones(1000), 1, out=out)
@@ -346,7 +350,7 @@ def test_results_and_random_state_are_the_same_bit_by_bit() -> None:
 @pytest.mark.parametrize("use", [
     lambda: torch.vmap(torch.sin)(torch.ones(3, 2)),
     lambda: torch.func.grad(lambda x: (x**2).sum())(torch.ones(3)),
-    lambda: torch.utils.checkpoint.checkpoint(torch.exp, torch.ones(3, requires_grad=True), use_reentrant=False).sum().backward(),
+    lambda: checkpoint(torch.exp, torch.ones(3, requires_grad=True), use_reentrant=False).sum().backward(),
     lambda: torch.nn.functional.scaled_dot_product_attention(*[torch.ones(1, 2, 4, 8)] * 3),
     lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
     lambda: torch.zeros(10, device="meta") + 1,

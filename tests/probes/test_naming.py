@@ -166,7 +166,7 @@ def test_special_ways_are_marked(way: str) -> None:
 
 
 def test_a_cached_function_is_named_with_its_cache() -> None:
-    @functools.lru_cache(maxsize=None)
+    @functools.cache
     def positions(n: int) -> torch.Tensor:
         return torch.zeros(n)
 
@@ -216,7 +216,10 @@ def test_a_hook_that_closes_over_a_list_is_named_by_its_table() -> None:
     assert {"hook", "closure"} <= vias_of(tensor, model=model)
 
 
-@bug(strict=True, reason="naming: what a module registered is named model['inner']['weight']: the table is taken for a dict")
+@bug(
+    strict=True,
+    reason="naming: what a module registered is named model['inner']['weight']: the table is taken for a dict",
+)
 def test_what_a_module_registered_is_named_as_an_attribute() -> None:
     model = Net(torch.ones(3))
     assert name_of(model.plain[0], model=model) == "model.plain[0]"
@@ -387,11 +390,11 @@ def holdings_of(root: Any, tensor: torch.Tensor) -> list[Any]:
 
 
 @pytest.mark.parametrize("build", [
-    pytest.param(hostile_list, id="list", marks=bug(strict=True, reason="naming iterates a list subclass by its own __iter__")),
-    pytest.param(hostile_dict, id="dict", marks=bug(strict=True, reason="naming calls a dict subclass's own items()")),
-    pytest.param(hostile_object, id="object", marks=bug(strict=True, reason="naming uses isinstance, which reads __class__")),
-    pytest.param(hostile_error, id="exception", marks=bug(strict=True, reason="naming uses getattr on a user's exception")),
-    pytest.param(lambda t: {HostileKey(): t}, id="key", marks=bug(strict=True, reason="naming uses isinstance on a key")),
+    pytest.param(hostile_list, id="list", marks=bug(strict=True, reason="naming: a list subclass's own __iter__")),
+    pytest.param(hostile_dict, id="dict", marks=bug(strict=True, reason="naming: a dict subclass's own items()")),
+    pytest.param(hostile_object, id="object", marks=bug(strict=True, reason="naming: isinstance reads __class__")),
+    pytest.param(hostile_error, id="exception", marks=bug(strict=True, reason="naming: getattr on an exception")),
+    pytest.param(lambda t: {HostileKey(): t}, id="key", marks=bug(strict=True, reason="naming: isinstance on a key")),
 ])  # fmt: skip
 def test_hostile_holders_are_named_without_being_run(build: Callable[[torch.Tensor], Any]) -> None:
     tensor = torch.ones(3)
@@ -407,7 +410,7 @@ def test_hostile_holders_are_named_without_being_run(build: Callable[[torch.Tens
 
 @pytest.mark.parametrize("build", [
     hostile_list,
-    pytest.param(lambda t: HostileItems([t]), marks=bug(strict=True, reason="naming.item_type calls a list subclass's __getitem__")),
+    pytest.param(lambda t: HostileItems([t]), marks=bug(strict=True, reason="naming.item_type calls __getitem__")),
     pytest.param(hostile_dict, marks=bug(strict=True, reason="naming.key_type calls a dict subclass's __bool__")),
     pytest.param(hostile_object, marks=bug(strict=True, reason="naming.length reads __class__ through the Sized ABC")),
 ])  # fmt: skip
@@ -495,7 +498,7 @@ def test_a_long_chain_has_a_name_of_readable_length() -> None:
 
 @bug(strict=True, reason="holdings: adding a tensor takes time in proportion to its depth, whatever the budget")
 def test_bytes_along_a_chain_are_added_in_time_that_goes_with_its_length() -> None:
-    """An episode of 4,000 states, each of which has the one before: four times the chain, not sixteen times the time."""
+    """States, each of which has the one before: four times the chain must not take sixteen times the time."""
 
     def seconds(length: int) -> float:
         last = chain(length)

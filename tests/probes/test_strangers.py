@@ -30,7 +30,7 @@ def births(*keys: int) -> dict[int, Birth]:
 
 
 def found(*keys: int) -> list[Stranger]:
-    return describe(births(*keys), set())
+    return describe(births(*keys), set(), frozenset())
 
 
 class Node:
@@ -105,7 +105,7 @@ def test_nothing_is_described_by_nothing() -> None:
 
 def test_only_a_few_are_looked_at() -> None:
     keys = [leave_cycle() for _ in range(20)]
-    assert len(describe(births(*keys), set(), most=2)) <= 8
+    assert len(describe(births(*keys), set(), frozenset(), most=2)) <= 8
 
 
 def test_looking_leaves_the_cycles_collectable() -> None:

@@ -98,8 +98,8 @@ def test_growth_in_evaluation_between_training_goes_by_training_steps() -> None:
     mixed = [*steps(25), *steps(25, "evaluation", start=26), *steps(25, start=51), *steps(25, "evaluation", start=76)]
     looks = [census(t, holding("outputs", direct=100 * t)) for t in (20, 45, 70, 95)]
     growth = only(growth_of(rank(program(), mixed, looks, outcome(100))))
-    assert growth.kind == "training" and growth.steps == 20
-    assert growth.bytes_per_step == pytest.approx(100 * 50 / 20)
+    assert growth.kind == "training" and growth.steps == 25, "the first look is left out"
+    assert growth.bytes_per_step == pytest.approx(100 * 50 / 25)
 
 
 # What does not -------------------------------------------------------------------------------------------------------
@@ -140,7 +140,10 @@ def test_nothing_to_compare_is_no_growth(ticks: tuple[int, ...]) -> None:
 
 
 def nested(*amounts: tuple[str, str, Amount]) -> list[Callable[[int], Holding]]:
-    return [lambda t, n=name, c=container, a=amount: holding(n, direct=a(t), container=c) for name, container, amount in amounts]
+    return [
+        lambda t, n=name, c=container, a=amount: holding(n, direct=a(t), container=c)
+        for name, container, amount in amounts
+    ]
 
 
 def test_growth_is_followed_down_to_the_list() -> None:
@@ -288,7 +291,9 @@ def test_a_limit_that_is_passed_already_is_reached_now() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 200), st.integers(0, 1 << 40), st.integers(0, 1 << 40), st.integers(0, 50)),
                 max_size=10), st.booleans())  # fmt: skip
-def test_whatever_was_seen_the_figures_are_finite_and_positive(points: list[tuple[int, int, int, int]], last: bool) -> None:
+def test_whatever_was_seen_the_figures_are_finite_and_positive(
+    points: list[tuple[int, int, int, int]], last: bool
+) -> None:
     looks: list[Census] = []
     for i, (tick, direct, graph, unreached) in enumerate(points):
         looks.append(census(tick, holding("a", direct, graph), holding("a .b", direct // 2, graph),
@@ -301,7 +306,7 @@ def test_whatever_was_seen_the_figures_are_finite_and_positive(points: list[tupl
         assert growth.exhausted_at is None or growth.exhausted_at >= 0
 
 
-@given(st.integers(1, 10**9), st.integers(3, 60))
+@given(st.integers(1, 10**9), st.integers(3, 20))
 def test_the_rate_of_a_steady_leak_is_exact(rate: int, count: int) -> None:
     ticks = sorted({5 + round(1.3**i) for i in range(count)})
     looks = [census(t, holding("x", direct=rate * 10 * t)) for t in ticks]

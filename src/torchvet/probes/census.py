@@ -7,6 +7,7 @@ once. A name's bytes include those of everything below it; what grew is found by
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import defaultdict
 from types import FrameType
@@ -50,6 +51,9 @@ class CensusTaker:
         """Walk, claim, name. The ledger is paused: what the census itself allocates is not the program's."""
         start = time.perf_counter()
         ledger.paused = True
+        # The walk allocates enough to set off the collector, which would free the very garbage that is to be found.
+        collecting = gc.isenabled()
+        gc.disable()
         one = _Count(self._known, ledger, tick, start + self._budget, self.extra_frames, self._bound)
         try:
             one.walk_all()
@@ -74,6 +78,8 @@ class CensusTaker:
         finally:
             one.close()
             ledger.paused = False
+            if collecting:
+                gc.enable()
 
     def _describe(self, one: _Count) -> list[Stranger]:
         """Who holds what no name reaches. Each answer costs many passes over the heap: the first few are kept."""

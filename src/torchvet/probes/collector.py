@@ -21,6 +21,7 @@ class CollectorProbe:
         self.freed = 0
         self.storages = 0
         self.longest = 0
+        self._ticks: set[int] = set()
         self._sample: list[Any] = []
 
     def install(self) -> None:
@@ -45,6 +46,7 @@ class CollectorProbe:
             if birth.op != "adopted":
                 self.freed += birth.nbytes
                 self.storages += 1
+                self._ticks.add(birth.tick)
                 self.longest = max(self.longest, ledger.tick - birth.tick)
                 if len(self._sample) < 64:
                     self._sample.append(birth)
@@ -55,6 +57,6 @@ class CollectorProbe:
         sites = sum_by_site(self._sample, 4)
         return CollectorUse(
             collections=self.collections, seconds=self.seconds, freed=self.freed, storages=self.storages,
-            sampled=sampled, enabled=gc.isenabled(), longest=self.longest,
+            sampled=sampled, enabled=gc.isenabled(), longest=self.longest, steps=len(self._ticks),
             place=sites[0].site.place if sites else None, sites=sites,
         )  # fmt: skip

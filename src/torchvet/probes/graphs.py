@@ -74,7 +74,7 @@ def _leaf(node: Node) -> Iterator[torch.Tensor]:
 
 @dataclass
 class Reach:
-    """What one walk newly reached: storages by key that nodes saved, that `ctx`s keep, of leaves and their gradients."""
+    """What one walk newly reached: storages by key (saved by nodes, kept on a `ctx`, of leaves and their gradients)."""
 
     saved: dict[int, torch.UntypedStorage] = field(default_factory=dict)
     ctx: dict[int, torch.UntypedStorage] = field(default_factory=dict)

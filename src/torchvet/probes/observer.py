@@ -70,6 +70,7 @@ class Observer:
         self._evaluation_looks = 0
         self._busy = False
         self._refused = 0
+        self._first_boundary: float | None = None
         self._sampled = 0
         self._step_seconds: deque[float] = deque(maxlen=64)
         self._window_seconds: list[tuple[float, float]] = []
@@ -221,7 +222,10 @@ class Observer:
 
     def _look(self, kind: StepKind, now: float) -> None:
         tick = self.clock.n
-        elapsed = now - self._session.started
+        if self._first_boundary is None:
+            self._first_boundary = now
+        # Budgets go by the time that the program has been stepping: importing torch is no time to spend from.
+        elapsed = now - self._first_boundary
         if self.clock.restarted:
             self._restart()
         seconds = now - self._last_boundary
@@ -259,7 +263,7 @@ class Observer:
         self._thread = threading.get_ident()
         self._taps.watch_modules()
         self._stack.clear()
-        elapsed = start - self._session.started
+        elapsed = start - (self._first_boundary or start)
         self._ledger.operators = 0
         self._ledger.most_operators = int((_WINDOW_SECONDS + self._schedule.share * elapsed) / _OPERATOR_SECONDS)
         self._windows += 1

@@ -11,6 +11,8 @@ FREE_WINDOWS = 3
 """Windows that open whatever they cost: a run of ten steps deserves an answer too."""
 SUSPECT_CENSUSES = 3
 """Censuses at any cost once survivors are suspected: to see names, to see what lasts and is carried, to measure."""
+_SHORT = 8
+"""Steps below which a run is only warming up."""
 
 
 @dataclass
@@ -66,7 +68,12 @@ class Schedule:
         """Whether to look at all names at this boundary."""
         if self.suspected and self.census_at is not None and tick >= self.census_at:
             return self.censuses < SUSPECT_CENSUSES or self.affordable(elapsed, expected)
-        return not self.suspected and elapsed >= self.idle_census_at and self.affordable(elapsed, expected or 0.03)
+        return (
+            not self.suspected
+            and tick >= 2 * _SHORT
+            and elapsed >= self.idle_census_at
+            and self.affordable(elapsed, expected or 0.03)
+        )
 
     def census_taken(self, tick: int, elapsed: float) -> None:
         """Plan the next: one step later to see what is carried, then ever further apart."""

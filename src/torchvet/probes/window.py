@@ -130,7 +130,8 @@ def next_forward_begins(window: OpenWindow, ledger: Ledger) -> None:
     seen: set[object] = set()
     try:
         for name, tensor in _bound_tensors():
-            for storage in graphs.storages_of(tensor):
+            # A loss that nobody has deleted is every loop's; some pin a buffer of the size of their input (mse_loss).
+            for storage in graphs.storages_of(tensor) if tensor.ndim else ():
                 if storage._cdata in window.carry:
                     names.setdefault(storage._cdata, name)
             if tensor.grad_fn is not None:

@@ -110,7 +110,7 @@ class CollectorUse(Record):
     """Python's cyclic collector: how often, how long, and which sampled storages only it freed.
 
     `freed` bytes of the storages born in `sampled` watched steps died inside a collection, the oldest `longest` steps
-    after it was born; `owners` names the classes that the cycles went through.
+    after it was born, in `steps` different ones; `owners` names the classes that the cycles went through.
     """
 
     collections: int
@@ -120,6 +120,7 @@ class CollectorUse(Record):
     sampled: int = 0
     enabled: bool = True
     longest: int = 0
+    steps: int = 0
     owners: list[str] = []
     place: Place | None = None
     sites: list[SiteBytes] = []

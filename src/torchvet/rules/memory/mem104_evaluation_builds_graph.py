@@ -112,9 +112,13 @@ for step in range(40):
         """Passes outside training whose graph nobody went back through."""
         for rank in recording.ranks:
             latest = {(u.place, u.training_mode): u for u in rank.all(EvaluationForward)}
-            for use in latest.values():
-                if use.calls >= 2 and not use.backwarded:
-                    yield self._finding(rank, use)
+            unused = [u for u in latest.values() if u.calls >= 2 and not u.backwarded]
+            first: dict[tuple[str, str], EvaluationForward] = {}
+            # The model's pass and its loss are one graph: one finding a function, at its first line.
+            for use in sorted(unused, key=lambda u: u.place.line):
+                first.setdefault((use.place.path, use.place.function), use)
+            for use in first.values():
+                yield self._finding(rank, use)
 
     def _finding(self, rank: RankRecording, use: EvaluationForward) -> Finding:
         peak = max(peak_of(rank), use.peak, use.graph)

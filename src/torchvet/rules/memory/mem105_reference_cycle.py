@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Finding, Measured
-from torchvet.recording.records import Census
+from torchvet.finding import Finding, Holder, Measured
+from torchvet.recording.records import Census, Stranger
 from torchvet.recording.training_records import CollectorUse
 from torchvet.rules import grading, words
 from torchvet.rules.base import Rule
 from torchvet.rules.growth_rule import allocated
 from torchvet.rules.share_rule import observed, peak_of
-from torchvet.rules.strangers import stranger_findings
+from torchvet.rules.strangers import stranger_findings, stranger_location
 
 if TYPE_CHECKING:
     from torchvet.recording import RankRecording, Recording
@@ -141,22 +141,26 @@ for step in range(40):
         yield from found
         for rank in recording.ranks:
             use = rank.last(CollectorUse)
-            if use is not None and use.freed and use.sampled and not found and not _on_ctx(rank):
-                finding = self._collected(rank, use)
+            # Once is an accident (an exception while importing keeps a frame); a step's habit shows in most steps.
+            if use is None or found or _on_ctx(rank) or use.steps < max(3, use.sampled // 2):
+                continue
+            if use.freed:
+                finding = self._collected(recording, rank, use)
                 if (finding.measured.share or 0.0) >= _WORTH_SAYING:
                     yield finding
 
-    def _collected(self, rank: RankRecording, use: CollectorUse) -> Finding:
+    def _collected(self, recording: Recording, rank: RankRecording, use: CollectorUse) -> Finding:
         rate = use.freed / use.sampled
         held = rate * max(1, use.longest)
         share = held / (held + peak_of(rank))
+        who = [s for c in rank.all(Census) for s in c.strangers if s.kind == "cycle"]
         return observed(
-            self, rank, severity=grading.of_share(share), place=use.place,
+            self, rank, severity=grading.of_share(share), place=stranger_location(who, recording) or use.place,
             message=f"{words.size(rate)} a step is freed by the cyclic collector only, up to {use.longest} steps late "
             f"({words.size(held)} held in between)",
             cause="tensors allocated here end up in a reference cycle, which reference counting cannot free",
             advice=_ADVICE, related=[allocated(s) for s in use.sites[:3]],
-            measured=Measured(bytes_per_step=rate, bytes=int(held), share=share),
+            measured=Measured(bytes_per_step=rate, bytes=int(held), share=share), holder=_holder(who),
         )  # fmt: skip
 
 
@@ -168,6 +172,11 @@ _ADVICE = (
     "of storing it, or set "
     "it to None when the step is done"
 )
+
+
+def _holder(who: list[Stranger]) -> Holder | None:
+    names = list(dict.fromkeys(f"{s.owner}.{s.attribute}" if s.attribute else s.owner for s in who))
+    return Holder(name=names[0], kind="cycle", path=names) if names else None
 
 
 def _on_ctx(rank: RankRecording) -> bool:

@@ -89,7 +89,8 @@ for step in range(40):
     def recognises(self, growth: Growth, recording: Recording) -> bool:
         """Graph nodes pile up, and next to no tensor memory with them."""
         bytes_of_tensors = growth.direct_per_step + growth.graph_per_step
-        return growth.nodes_per_step >= 0.5 and bytes_of_tensors < _BYTES_PER_NODE * growth.nodes_per_step
+        piles_up = growth.tensors_per_step > 0 or bool(growth.carrier_ops)
+        return piles_up and growth.nodes_per_step >= 0.5 and bytes_of_tensors < _BYTES_PER_NODE * growth.nodes_per_step
 
     def message(self, growth: Growth, recording: Recording) -> str:
         """Nodes, not bytes."""
