@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from torchvet.finding import SEVERITIES, Finding, Location, NotChecked, Report, Verdict
-from torchvet.recording import Recording
+from torchvet.recording import RankRecording, Recording
 from torchvet.recording.facts import facts_of, overhead_of
 from torchvet.recording.records import Census, Window
 from torchvet.recording.training_records import Outcome, Unchecked
@@ -38,7 +37,7 @@ def diagnose(
     if not findings and not _had_something_to_judge(recording):
         verdict = "undetermined"
     return Report(
-        subject=_subject(recording), verdict=verdict, findings=findings, not_checked=_not_checked(recording),
+        subject=_subject(recording), verdict=verdict, findings=findings, not_checked=_not_checked(recording, findings),
         facts=_facts(recording, findings), overhead=overhead_of(recording.ranks[0]) if recording.ranks else {},
     )  # fmt: skip
 
@@ -84,18 +83,18 @@ def _subject(recording: Recording) -> dict[str, Any]:
     return subject
 
 
-def _not_checked(recording: Recording) -> list[NotChecked]:
+def _not_checked(recording: Recording, findings: list[Finding]) -> list[NotChecked]:
     found: list[NotChecked] = []
     for rank in recording.ranks:
         found += [NotChecked(check=u.check, reason=u.reason) for u in rank.all(Unchecked)]
-        found += _gaps(rank)
+        found += _gaps(rank, findings)
         if rank.damaged:
             reason = "the recording has lines that cannot be read (the process was killed while writing?)"
             found.append(NotChecked(check=f"{rank.damaged} lines of rank {rank.rank}", reason=reason))
     return list(dict.fromkeys(found))
 
 
-def _gaps(rank: Any) -> list[NotChecked]:
+def _gaps(rank: RankRecording, findings: list[Finding]) -> list[NotChecked]:
     """What a short or torch-free run could not show."""
     program = rank.program
     if program is None or not program.torch:
@@ -112,18 +111,20 @@ def _gaps(rank: Any) -> list[NotChecked]:
     if incomplete:
         seconds = f"{incomplete[-1].seconds:.1f} s"
         found.append(NotChecked(check="some names", reason=f"the search for holders was ended after {seconds}"))
-    unknown = rank_growth_gap(rank)
+    unknown = _growth_gap(rank, findings)
     if unknown:
         found.append(unknown)
     return found
 
 
-def rank_growth_gap(rank: Any) -> NotChecked | None:
-    """Growth that no name was found for is said, with its amount."""
+def _growth_gap(rank: RankRecording, findings: list[Finding]) -> NotChecked | None:
+    """Growth that no name was found for, and no cycle or native holder, is said with its amount."""
     summary = rank.growth
-    if summary.unexplained <= 0.05 * summary.measured or not summary.measured:
+    told = any(f.holder is not None and f.holder.kind in ("cycle", "ctx", "native") for f in findings)
+    unexplained = summary.unexplained - (summary.unreached if told else 0.0)
+    if unexplained <= 0.05 * summary.measured or not summary.measured:
         return None
-    amount = f"{words.size(summary.unexplained)} of {words.size(summary.measured)} per step"
+    amount = f"{words.size(unexplained)} of {words.size(summary.measured)} per step"
     return NotChecked(check="the holder of a part of the growth", reason=f"no name was found for {amount}")
 
 
@@ -152,11 +153,3 @@ def _excerpts(recording: Recording, findings: list[Finding]) -> dict[str, Any]:
         end = min(len(lines), max(numbers) + _EXCERPT)
         found[path] = {"start": start, "lines": lines[start - 1 : end]}
     return found
-
-
-def display_path(path: str) -> str:
-    """A path as a person would type it: relative to the current directory where it lies below it."""
-    try:
-        return str(Path(path).relative_to(Path.cwd()))
-    except ValueError:
-        return path

@@ -71,7 +71,6 @@ def test_changes_in_place_are_not_births(ledger: Ledger) -> None:
     assert sum(b.key == key_of(x) for b in ledger.births) == 1
 
 
-@bug(strict=True, reason="ledger: lift_fresh's argument is noted as found outside before its result can be born")
 def test_a_tensor_from_a_list_is_born(ledger: Ledger) -> None:
     made = torch.tensor([1.0, 2.0, 3.0])
     assert sizes(ledger) == [12], "torch.tensor makes its storage out of the dispatcher's sight"

@@ -92,10 +92,6 @@ def test_known_memory_is_part_of_the_peak(sampled: Sampled) -> None:
     assert record.peak == sum(record.categories.values()) >= 3 * MB + 100 * 500 * 4
 
 
-@bug(
-    strict=True,
-    reason="window: a storage of an earlier window that dies in this one is subtracted without having been added",
-)
 def test_what_an_earlier_window_left_does_not_hide_the_peak(sampled: Sampled) -> None:
     sampled.open()
     old = block(10)

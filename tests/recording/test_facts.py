@@ -117,7 +117,6 @@ def test_a_long_runs_lines_stay_few_and_count_every_step(tmp_path: Path) -> None
     assert sum(s.count for s in found) == 30_000
 
 
-@pytest.mark.xfail(strict=True, reason="session.StepLog: steps that share a line all count as the last one's kind")
 def test_steps_that_share_a_line_keep_their_kind(tmp_path: Path) -> None:
     """Nine training steps and an evaluation batch in turn: after a thousand steps all would be evaluation."""
     found = logged(tmp_path, (["training"] * 9 + ["evaluation"]) * 300)

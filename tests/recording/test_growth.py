@@ -235,7 +235,6 @@ def test_incomplete_looks_are_better_than_none() -> None:
     assert len(growth_of(rank(program(), steps(50), looks, outcome(50))).growths) == 1
 
 
-@bug(strict=True, reason="growth: looks from before a stronger step signal appeared are compared with those after it")
 def test_looks_from_before_a_restart_do_not_count() -> None:
     """Thirty micro-batches before the first optimizer step were thirty steps; then the count starts at one again."""
     before = [*steps(30, "backward"), *(census(t, holding("losses", direct=100 * t)) for t in (6, 7, 10, 15, 22))]

@@ -131,10 +131,8 @@ def test_a_damaged_line_in_the_middle_costs_that_line(directory: Path) -> None:
     b'{"k":"step"}\n',
     b'{"k":"step","n":1e999,"kind":"training","t":0}\n',
     b'{"n":1}\n',
-    pytest.param(b'{"k":"source","path":"\xff","text":""}\n', marks=bug(
-        strict=True, reason="reader: a line with bytes that are not UTF-8 raises", raises=UnicodeDecodeError)),
-    pytest.param(b'{"k":"host","more":' + b"[" * 100_000 + b"\n", marks=bug(
-        strict=True, reason="reader: deeply nested brackets raise RecursionError", raises=RecursionError)),
+    pytest.param(b'{"k":"source","path":"\xff","text":""}\n'),
+    pytest.param(b'{"k":"host","more":' + b"[" * 100_000 + b"\n"),
 ], ids=["zeros", "null", "list", "fields missing", "infinite", "no kind", "not utf-8", "nested"])  # fmt: skip
 def test_lines_that_make_no_sense_are_counted(directory: Path, raw: bytes) -> None:
     append(directory, raw)
@@ -142,7 +140,6 @@ def test_lines_that_make_no_sense_are_counted(directory: Path, raw: bytes) -> No
     assert rank.lines == RECORDS and rank.damaged == 1
 
 
-@bug(strict=True, reason="reader: bytes that are not UTF-8 in a string raise", raises=UnicodeDecodeError)
 @given(st.lists(st.one_of(
     st.binary(max_size=60),
     st.builds(lambda raw: b'{"k":"source","path":"' + raw + b'","text":""}', st.binary(max_size=8)),
@@ -173,7 +170,7 @@ def test_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("manifest", [
     None, b"", b"{", b"[]", b'{"version":3}',
-    pytest.param(b'{"format":"\xff"}', marks=bug(strict=True, reason="reader: a manifest that is not UTF-8 raises")),
+    pytest.param(b'{"format":"\xff"}'),
 ], ids=["missing", "empty", "cut", "list", "wrong type", "not utf-8"])  # fmt: skip
 def test_a_directory_without_a_proper_manifest(directory: Path, manifest: bytes | None) -> None:
     file = directory / "manifest.json"
@@ -200,7 +197,6 @@ def test_a_recording_without_ranks_is_empty(directory: Path) -> None:
     assert read(directory).ranks == []
 
 
-@bug(strict=True, reason="reader: a rank's file that cannot be opened raises OSError", raises=OSError)
 def test_a_rank_that_cannot_be_opened_is_said(directory: Path) -> None:
     (directory / "rank0.jsonl").unlink()
     (directory / "rank0.jsonl").mkdir()

@@ -67,6 +67,10 @@ class BackwardProbe:
             self._after = _Pending(use, sequences_below(roots), tick)
             self._after.roots = roots
 
+    def failed(self) -> None:
+        """The pass that began last raised: its graph is nobody's business here."""
+        self._after = None
+
     @property
     def wants_known(self) -> bool:
         """Whether `ended` will count bytes."""
@@ -120,7 +124,7 @@ def sequences_below(roots: list[Any]) -> set[int]:
     seen: set[Any] = set()
     found: set[int] = set()
     stack = list(roots)
-    while stack:
+    while stack and len(seen) < graphs.MOST_NODES:
         node = stack.pop()
         if node in seen:
             continue

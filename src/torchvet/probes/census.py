@@ -54,6 +54,9 @@ class CensusTaker:
         # The walk allocates enough to set off the collector, which would free the very garbage that is to be found.
         collecting = gc.isenabled()
         gc.disable()
+        # Tensor subclasses answer for themselves through `__torch_function__`: not to us.
+        plain = torch._C.DisableTorchFunctionSubclass()
+        plain.__enter__()
         one = _Count(self._known, ledger, tick, start + self._budget, self.extra_frames, self._bound)
         try:
             one.walk_all()
@@ -78,6 +81,7 @@ class CensusTaker:
         finally:
             one.close()
             ledger.paused = False
+            plain.__exit__(None, None, None)
             if collecting:
                 gc.enable()
 

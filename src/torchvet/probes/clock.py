@@ -10,6 +10,7 @@ from __future__ import annotations
 from torchvet.recording.records import StepKind
 
 _LEVELS: dict[StepKind, int] = {"forward": 0, "evaluation": 1, "backward": 2, "training": 3, "manual": 4}
+_MOST_TOGETHER = 3
 _QUIET_BATCHES = 2
 """Batches without a backward before a loop counts as evaluation: gradient accumulation pulls a few ahead."""
 
@@ -28,6 +29,8 @@ class StepClock:
         self.level: StepKind = "forward"
         self.restarted = False
         self._stepped: set[int] = set()
+        self._optimizers: set[int] = set()
+        self._unheard_in_a_row = 0
         self._quiet_batches = 0
         self._quiet_forwards = 0
         self._forward_key = 0
@@ -41,8 +44,12 @@ class StepClock:
     def optimizer_stepped(self, key: int) -> StepKind | None:
         """An optimizer finished a step. Several optimizers in one iteration (a GAN) make one step."""
         self.busy()
-        fresh = key not in self._stepped
-        if fresh and self._stepped:
+        unheard = key not in self._optimizers
+        self._optimizers.add(key)
+        self._unheard_in_a_row = self._unheard_in_a_row + 1 if unheard else 0
+        # One after another that was never heard of: made anew at every step, not several of one iteration.
+        anew = self._unheard_in_a_row > _MOST_TOGETHER
+        if key not in self._stepped and self._stepped and not anew:
             self._stepped.add(key)
             return None
         self._stepped = {key}

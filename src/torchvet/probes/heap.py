@@ -14,7 +14,7 @@ import time
 import types
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -198,11 +198,27 @@ def function_children(f: types.FunctionType) -> list[Any]:
 
 def class_children(cls: type) -> list[Any]:
     """Class attributes of user classes. Library classes hold no user memory worth the walk."""
-    module = sys.modules.get(getattr(cls, "__module__", None) or "")
-    file = getattr(module, "__file__", None)
-    if not isinstance(file, str) or frames.owner(file) not in (frames.USER, frames.INSTALLED):
+    file = file_of_class(cls)
+    if file is None or frames.owner(file) not in (frames.USER, frames.INSTALLED):
         return []
-    return list(vars(cls).values())
+    return list(namespace_of_class(cls).values())
+
+
+_class_namespace = type.__dict__["__dict__"].__get__
+
+
+def namespace_of_class(cls: type) -> Mapping[str, Any]:
+    """A class's attributes, read past any metaclass."""
+    found: Mapping[str, Any] = _class_namespace(cls)
+    return found
+
+
+def file_of_class(cls: type) -> str | None:
+    """The file of the module that a class says it is from, read past any metaclass."""
+    name = namespace_of_class(cls).get("__module__")
+    module = sys.modules.get(name) if type(name) is str else None
+    file = vars(module).get("__file__") if isinstance(module, types.ModuleType) else None
+    return file if isinstance(file, str) else None
 
 
 def frame_children(f: types.FrameType) -> list[Any]:

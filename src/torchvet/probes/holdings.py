@@ -45,23 +45,25 @@ class HoldingTree:
 
     def add(self, key: int, direct: int = 0, visible: int = 0, graph: int = 0, ctx: int = 0, nodes: int = 0,
             tensors: int = 0) -> None:  # fmt: skip
-        """Add to an object and to all that lead to it."""
-        parent = self._walk.parent
-        below = 0
-        while True:
-            sums = self._sums[key]
-            sums.direct += direct
-            sums.visible += visible
-            sums.graph += graph
-            sums.ctx += ctx
-            sums.nodes += nodes
-            sums.tensors += tensors
-            if below:
-                sums.children.add(below)
-            below = key
-            key = parent[key]
-            if key == 0:
-                return
+        """Add to an object; `holdings` adds up what leads to it."""
+        sums = self._sums[key]
+        sums.direct += direct
+        sums.visible += visible
+        sums.graph += graph
+        sums.ctx += ctx
+        sums.nodes += nodes
+        sums.tensors += tensors
+
+    def _add_up(self) -> None:
+        """Add every object's sums to its parent's, once, the farthest first: a walk finds parents before children."""
+        for key, parent in reversed(self._walk.parent.items()):
+            sums = self._sums.get(key)
+            if sums is None or not parent:
+                continue
+            above = self._sums[parent]
+            above.children.add(key)
+            for name in ("direct", "visible", "graph", "ctx", "nodes", "tensors"):
+                setattr(above, name, getattr(above, name) + getattr(sums, name))
 
     def own(self, key: int, storage: int) -> None:
         """Note that an object claimed a storage."""
@@ -94,6 +96,7 @@ class HoldingTree:
 
     def holdings(self, births: dict[int, Birth]) -> list[Holding]:
         """The places worth naming: from the roots down to where bytes spread over many children."""
+        self._add_up()
         found: list[Holding] = []
         stack = [(key, 0) for key in self._walk.roots if key in self._sums]
         while stack:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from types import FunctionType
+from functools import partial
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
-import torch
-
+from torchvet.probes import heap
 from torchvet.probes.known import KnownMemory
 from torchvet.recording.records import Place, Record
 from torchvet.recording.training_records import HookCount, HookFunction
@@ -66,18 +66,19 @@ def _hooks(known: KnownMemory) -> Iterator[tuple[str, str, Any]]:
             yield "parameter", "_backward_hooks", hook
 
 
-def _code(hook: Any) -> Any:
-    """The code of a hook: a function's, a method's, or a callable object's; None for what C++ calls."""
-    while not isinstance(hook, FunctionType):
-        inner = getattr(hook, "__func__", None) or getattr(hook, "func", None)
-        if inner is None:
-            inner = type(hook).__dict__.get("__call__")
-            return inner.__code__ if isinstance(inner, FunctionType) else None
-        hook = inner
-    return hook.__code__
+def _code(hook: Any) -> CodeType | None:
+    """The code of a hook: a function's, a method's, a partial's, or a callable object's; None for what C++ calls.
 
-
-def hook_owner(hook: Any) -> torch.nn.Module | None:
-    """The module that a bound-method hook belongs to, if any."""
-    owner = getattr(hook, "__self__", None)
-    return owner if isinstance(owner, torch.nn.Module) else None
+    By type alone: a hook may be an object that answers to any attribute.
+    """
+    for _ in range(8):
+        if type(hook) is FunctionType:
+            return hook.__code__
+        if type(hook) is MethodType:
+            hook = hook.__func__
+        elif type(hook) is partial:
+            hook = hook.func
+        else:
+            call = heap.namespace_of_class(type(hook)).get("__call__")
+            return call.__code__ if type(call) is FunctionType else None
+    return None

@@ -155,7 +155,11 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kind = self._kinds.get(func)
         if kind is None:
             kind = self._kinds[func] = _alias_kind(func)
+        self._note_results(func, args, out, kind)
+        # After the results: `lift_fresh` returns what it was given, and that is a birth.
         self._note_arguments(args)
+
+    def _note_results(self, func: Any, args: Any, out: Any, kind: int) -> None:
         if kind == _ALIAS:
             if self.on_in_place is not None:
                 self.on_in_place(func, args)
@@ -274,6 +278,9 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def forget_window(self) -> None:
         """Drop the finished window's event log; living births stay known."""
+        for birth in self.live.values():
+            # Its end will be no event of a window that it was not born in.
+            birth.counted = False
         self.events = []
         self.births = []
         self.outside = []

@@ -43,7 +43,7 @@ class LoaderProbe:
         place = _user_place(caller)
         try:
             length: int | None = len(iterator)
-        except TypeError:
+        except Exception:  # a sampler's own `__len__` may raise anything
             length = None
         ahead = getattr(iterator, "_prefetch_factor", None) or 0
         workers = getattr(iterator, "_num_workers", 0) or 0

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import functools
 import queue
-import sys
 import types
 from collections import deque
-from collections.abc import Sized
 from typing import Any, NamedTuple
 
 import torch
 
+from torchvet.probes import heap
+
 _LRU = type(functools.lru_cache(maxsize=1)(lambda: None))
+_MODULE_TABLES = ("_modules", "_parameters", "_buffers")
 _HOOK_TABLES = ("_hooks", "_hooks_with_kwargs", "_hooks_always_called")
 
 
@@ -48,7 +49,7 @@ def hop(parent: Any, child: Any, grandparent: Any = None) -> Hop:
     if cls in (types.FrameType, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType):
         return _frame_hop(parent, child)
     if issubclass(cls, type):
-        return _attribute(dict(vars(parent)), child, "class")
+        return _attribute(heap.namespace_of_class(parent), child, "class")
     if cls is types.MethodType:
         return Hop("")
     if cls.__module__ == "itertools":
@@ -59,14 +60,22 @@ def hop(parent: Any, child: Any, grandparent: Any = None) -> Hop:
 
 
 def _dict_hop(parent: dict[Any, Any], child: Any, grandparent: Any) -> Hop:
-    for key, value in parent.items():
+    for key, value in dict.items(parent):
         if value is child:
             if grandparent is not None and _is_namespace(grandparent, parent):
                 return _attribute_hop(grandparent, key)
+            if grandparent is not None and _is_table(grandparent, parent):
+                return Hop(f".{key}")
             return Hop(f"[{_short(key)}]")
         if key is child:
             return Hop(" (as a key)", "key")
     return Hop("[…]")
+
+
+def _is_table(owner: Any, table: dict[Any, Any]) -> bool:
+    """Whether a dict is where a module keeps its parameters, buffers or submodules."""
+    space = namespace(owner) if issubclass(type(owner), torch.nn.Module) else None
+    return space is not None and any(dict.get(space, name) is table for name in _MODULE_TABLES)
 
 
 def _is_namespace(owner: Any, space: dict[Any, Any]) -> bool:
@@ -83,11 +92,11 @@ def namespace(owner: Any) -> dict[str, Any] | None:
 
 
 def _attribute_hop(owner: Any, key: str) -> Hop:
-    if isinstance(owner, torch.nn.Module) and key in ("_modules", "_parameters", "_buffers"):
+    if issubclass(type(owner), torch.nn.Module) and key in _MODULE_TABLES:
         return Hop("")
     if isinstance(key, str) and key.endswith(_HOOK_TABLES):
         return Hop(f".{key}", "hook")
-    if isinstance(owner, torch.autograd.function.BackwardCFunction):
+    if issubclass(type(owner), torch.autograd.function.BackwardCFunction):
         return Hop(f".ctx.{key}", "ctx")
     if issubclass(type(owner), queue.Queue):
         return Hop("", "queue")
@@ -95,17 +104,18 @@ def _attribute_hop(owner: Any, key: str) -> Hop:
 
 
 def _short(key: Any) -> str:
-    if isinstance(key, (str, int, float, bool)):
+    if type(key) in (str, int, float, bool):
         return repr(key)[:40]
-    if isinstance(key, torch.Tensor):
+    if issubclass(type(key), torch.Tensor):
         return "tensor"
     return f"<{type(key).__name__}>"
 
 
 def _sequence_hop(parent: Any, child: Any) -> Hop:
-    for index, value in enumerate(parent):
+    base = next(b for b in (list, tuple, deque) if issubclass(type(parent), b))
+    for index, value in enumerate(base.__iter__(parent)):
         if value is child:
-            names = getattr(type(parent), "_fields", None)
+            names = heap.namespace_of_class(type(parent)).get("_fields")
             return Hop(f".{names[index]}" if names else f"[{index}]")
     return _instance_hop(parent, child)
 
@@ -133,7 +143,7 @@ def _tensor_hop(parent: torch.Tensor, child: Any) -> Hop:
 
 def _exception_hop(parent: BaseException, child: Any) -> Hop:
     for name in ("__traceback__", "__context__", "__cause__", "args"):
-        if getattr(parent, name, None) is child:
+        if vars(BaseException)[name].__get__(parent) is child:
             return Hop(f".{name}", "exception" if name != "args" else None)
     return _instance_hop(parent, child)
 
@@ -142,9 +152,7 @@ def _frame_hop(parent: Any, child: Any) -> Hop:
     frame = parent if isinstance(parent, types.FrameType) else _frame_of(parent)
     if frame is None:
         return Hop("", "frame")
-    names = dict(frame.f_locals)
-    if sys.version_info < (3, 13) and frame.f_code.co_flags & 0x1:
-        frame.f_locals.clear()  # see heap.frame_locals
+    names = heap.frame_locals(frame) or {}
     scope = frame.f_code.co_name
     for name, value in names.items():
         if value is child:
@@ -175,8 +183,8 @@ def _instance_hop(parent: Any, child: Any) -> Hop:
     for name, value in (space or {}).items():
         if value is child:
             return _attribute_hop(parent, name)
-    for cls in type(parent).__mro__:
-        for name, slot in vars(cls).items():
+    for cls in type.__dict__["__mro__"].__get__(type(parent)):
+        for name, slot in heap.namespace_of_class(cls).items():
             if type(slot) is types.MemberDescriptorType:
                 try:
                     if slot.__get__(parent) is child:
@@ -206,7 +214,7 @@ def cached_function(value: Any) -> Any:
 
 def key_type(container: Any) -> str | None:
     """The type of a dict's first key, `Tensor` for any tensor; None for anything else."""
-    if not issubclass(type(container), dict) or not container:
+    if not issubclass(type(container), dict) or not dict.__len__(container):
         return None
     key = next(iter(dict.keys(container)))
     return "Tensor" if issubclass(type(key), torch.Tensor) else type(key).__name__
@@ -215,20 +223,19 @@ def key_type(container: Any) -> str | None:
 def item_type(container: Any) -> str | None:
     """The type of a container's last item (a dict's last value); None for anything else."""
     cls = type(container)
-    if issubclass(cls, (list, tuple, deque)) and length(container):
-        return type(container[-1]).__name__
-    if issubclass(cls, dict) and length(container):
+    for base in (list, tuple, deque):
+        if issubclass(cls, base) and base.__len__(container):
+            return type(base.__getitem__(container, -1)).__name__
+    if issubclass(cls, dict) and dict.__len__(container):
         return type(next(reversed(list(dict.values(container))))).__name__
     return None
 
 
 def length(container: Any) -> int | None:
-    """The number of items, for the standard containers only: a user's `__len__` is not called."""
+    """The number of items, for the standard containers and what derives from them: a user's `__len__` is not called."""
     if type(container) is _LRU:
         return int(container.cache_info().currsize)
-    if isinstance(container, Sized) and issubclass(type(container), (list, tuple, dict, set, frozenset, deque)):
-        return len(container) if type(container).__len__ in _LENGTHS else None
+    for base in (list, tuple, dict, set, frozenset, deque):
+        if issubclass(type(container), base):
+            return int(base.__len__(container))
     return None
-
-
-_LENGTHS = {cls.__len__ for cls in (list, tuple, dict, set, frozenset, deque)}

@@ -156,6 +156,14 @@ class Observer:
             return
         self._boundary(self.clock.backward_ended())
 
+    def backward_failed(self) -> None:
+        """See `Listener`."""
+        self._backwards.failed()
+
+    def batch_failed(self) -> None:
+        """See `Listener`. The loader is at its end, or raised."""
+        self._ledger.phase = None
+
     def batch_asked(self, iterator: Any, caller: FrameType) -> None:
         """See `Listener`."""
         with self._session.guarded("loaders"):

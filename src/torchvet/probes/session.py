@@ -54,7 +54,7 @@ class StepLog:
     def __init__(self, writer: RecordingWriter, started: float) -> None:
         self._writer = writer
         self._started = started
-        self._count = 0
+        self._counts: dict[StepKind, int] = {}
         self.phases: dict[str, float] = {}
         self._last = started
 
@@ -64,7 +64,7 @@ class StepLog:
 
     def boundary(self, n: int, kind: StepKind, memory: tuple[int, int] | None) -> None:
         """A step ended."""
-        self._count += 1
+        self._counts[kind] = self._counts.get(kind, 0) + 1
         now = time.perf_counter()
         share = max(1, 10 ** (len(str(n)) - len(str(_PLAIN_STEPS))) * 10) if n >= _PLAIN_STEPS else 1
         if n % share:
@@ -72,13 +72,15 @@ class StepLog:
         phases = {k: round(v, 7) for k, v in self.phases.items()}
         phases["other"] = round(max(0.0, now - self._last - sum(phases.values())), 7)
         allocated, reserved = memory or (None, None)
-        self._writer.write(
-            Step(
-                n=n, kind=kind, t=round(now - self._started, 6), count=self._count, phases=phases,
-                allocated=allocated, reserved=reserved,
-            )
-        )  # fmt: skip
-        self._count = 0
+        for one, count in self._counts.items():
+            self._writer.write(
+                Step(
+                    n=n, kind=one, t=round(now - self._started, 6), count=count, phases=phases,
+                    allocated=allocated, reserved=reserved,
+                )
+            )  # fmt: skip
+            phases = {}
+        self._counts = {}
         self.phases = {}
         self._last = now
 

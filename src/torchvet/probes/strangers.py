@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gc
-import sys
 import types
 from collections.abc import Collection
 from typing import Any
 
 import torch
 
-from torchvet.probes import frames, graphs, naming
+from torchvet.probes import frames, graphs, heap, naming
 from torchvet.probes.ledger import Birth
 from torchvet.recording.records import Stranger
 
@@ -93,5 +92,5 @@ def _on_ctx(o: Any, cls: Any) -> list[Stranger]:
 
 def _file_of(cls: type) -> str | None:
     """The file of a class that is the user's."""
-    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
-    return file if isinstance(file, str) and frames.owner(file) == frames.USER else None
+    file = heap.file_of_class(cls)
+    return file if file is not None and frames.owner(file) == frames.USER else None

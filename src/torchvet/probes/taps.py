@@ -40,6 +40,8 @@ class Listener(Protocol):
     def optimizer_ended(self, optimizer: Optimizer) -> None: ...
     def backward_starts(self, tensors: Any, retain_graph: bool, create_graph: bool, is_grad: bool) -> None: ...
     def backward_ended(self, seconds: float, is_grad: bool) -> None: ...
+    def backward_failed(self) -> None: ...
+    def batch_failed(self) -> None: ...
     def batch_asked(self, iterator: Any, caller: FrameType) -> None: ...
     def batch_got(self, iterator: Any, batch: Batch, seconds: float) -> None: ...
     def forward_starts(self, module: torch.nn.Module, depth: int) -> None: ...
@@ -143,7 +145,11 @@ def _tap_backward(listener: Listener, original: Callable[..., None]) -> Callable
             return original(tensors, grad_tensors, retain_graph, create_graph, *args, **kwargs)
         listener.backward_starts(tensors, bool(retain_graph), create_graph, False)
         start = time.perf_counter()
-        original(tensors, grad_tensors, retain_graph, create_graph, *args, **kwargs)
+        try:
+            original(tensors, grad_tensors, retain_graph, create_graph, *args, **kwargs)
+        except BaseException:
+            listener.backward_failed()
+            raise
         listener.backward_ended(time.perf_counter() - start, False)
         return None
 
@@ -160,7 +166,11 @@ def _tap_grad(listener: Listener, original: Callable[..., Any]) -> Callable[...,
             return original(outputs, inputs, grad_outputs, retain_graph, create_graph, *args, **kwargs)
         listener.backward_starts(outputs, bool(retain_graph), create_graph, True)
         start = time.perf_counter()
-        result = original(outputs, inputs, grad_outputs, retain_graph, create_graph, *args, **kwargs)
+        try:
+            result = original(outputs, inputs, grad_outputs, retain_graph, create_graph, *args, **kwargs)
+        except BaseException:
+            listener.backward_failed()
+            raise
         listener.backward_ended(time.perf_counter() - start, True)
         return result
 
@@ -174,7 +184,11 @@ def _tap_next(listener: Listener, original: Callable[[Any], Batch]) -> Callable[
             return original(self)
         listener.batch_asked(self, sys._getframe(1))
         start = time.perf_counter()
-        batch = original(self)
+        try:
+            batch = original(self)
+        except BaseException:
+            listener.batch_failed()
+            raise
         listener.batch_got(self, batch, time.perf_counter() - start)
         return batch
 

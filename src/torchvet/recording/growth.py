@@ -105,13 +105,14 @@ def unreached_rate(rank: RankRecording) -> float:
     census = searched(rank)
     if census is None:
         return 0.0
-    steps = {s.window: s.steps for s in rank.all(Survivors) if s.tick <= census.tick}
+    steps = {s.window: s.steps for s in rank.since_restart(Survivors) if s.tick <= census.tick}
     return census.unreached / max(1, sum(steps.values()))
 
 
 def usable_censuses(rank: RankRecording) -> list[Census]:
     """The censuses that compare: all but a last look at a program whose `main()` had already let go."""
-    found = [c for c in rank.all(Census) if c.complete] or rank.all(Census)
+    censuses = rank.since_restart(Census)
+    found = [c for c in censuses if c.complete] or censuses
     outcome = rank.last(Outcome)
     if len(found) > 1 and found[-1].final and (outcome is None or outcome.how in ("finished", "exit", "os-exit")):
         before = {_key(h) for h in found[-2].holdings}
@@ -133,7 +134,7 @@ def survival_rate(rank: RankRecording) -> float:
     Zero unless storages of the last windows live on too: what filled once and stopped is not growth.
     """
     latest: dict[int, Survivors] = {}
-    for record in rank.all(Survivors):
+    for record in rank.since_restart(Survivors):
         latest[record.window] = record
     rates = [s.bytes / s.steps for _, s in sorted(latest.items()) if s.steps]
     if len(rates) < 2 or rates[-1] == 0 or min(rates) == 0:
@@ -295,6 +296,6 @@ def current_steps(rank: RankRecording) -> list[Step]:
     steps = rank.all(Step)
     start = 0
     for index in range(1, len(steps)):
-        if steps[index].n <= steps[index - 1].n:
+        if steps[index].n < steps[index - 1].n:
             start = index
     return steps[start:]

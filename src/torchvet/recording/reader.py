@@ -40,6 +40,15 @@ class RankRecording:
         """All records of one type, oldest first."""
         return [r for r in self.lines if type(r) is kind]
 
+    def since_restart(self, kind: type[R]) -> list[R]:
+        """The same, of those written since the steps were last counted anew (a stronger step signal appeared)."""
+        start, before = 0, 0
+        for index, line in enumerate(self.lines):
+            if isinstance(line, records.Step):
+                start = index if line.n < before else start
+                before = line.n
+        return [r for r in self.lines[start:] if type(r) is kind]
+
     def last(self, kind: type[R]) -> R | None:
         """The newest record of one type, or None."""
         return next((r for r in reversed(self.lines) if type(r) is kind), None)
@@ -94,7 +103,7 @@ def read(directory: Path) -> Recording:
         raise BadInput(f"{directory}: no such recording (a recording is a directory that `torchvet run --record` made)")
     try:
         known = msgspec.json.decode(manifest.read_bytes(), type=Manifest)
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(f"{directory}: not a torchvet recording: {manifest.name}: {error}") from error
     if known.format != FORMAT:
         raise BadInput(f"{directory}: recording format {known.format!r}; this version reads {FORMAT!r}")
@@ -106,10 +115,14 @@ def _read_rank(file: Path) -> RankRecording:
     digits = "".join(c for c in file.stem if c.isdigit())
     lines: list[Record] = []
     damaged = 0
-    with file.open("rb") as stream:
+    try:
+        stream = file.open("rb")
+    except OSError as error:
+        raise BadInput(f"{file}: the recording cannot be read: {error.strerror}") from error
+    with stream:
         for raw in stream:
             try:
                 lines.append(_Line.decode(raw))
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 damaged += 1
     return RankRecording(int(digits or 0), lines, damaged)
