@@ -192,7 +192,6 @@ class Link:
         self.before = before
 
 
-@bug(strict=True, reason="holdings: what a tensor adds goes up its whole path, outside the budget")
 def test_the_budget_holds_for_a_chain_of_five_thousand() -> None:
     def main() -> Census:
         last: Link | None = None
@@ -335,7 +334,6 @@ def test_accumulation_before_the_first_step_starts_anew(watched: Watched) -> Non
     assert [s.n for s in rank.all(Step)][-12:] == list(range(1, 13))
 
 
-@bug(strict=True, reason="observer: after a loader's StopIteration whatever is made counts as data")
 def test_after_the_last_batch_the_phase_is_over(watched: Watched) -> None:
     for _ in DataLoader(TensorDataset(torch.ones(8, 4)), batch_size=4):
         pass

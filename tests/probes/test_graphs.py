@@ -245,7 +245,6 @@ def test_backward_frees_what_was_saved_but_not_the_attributes() -> None:
     assert not reach.saved and len(reach.ctx) == 3
 
 
-@bug(strict=True, reason="graphs.ctx_tensors does not look into dictionaries on ctx")
 def test_a_dictionary_on_ctx_is_looked_into() -> None:
     class Caches(torch.autograd.Function):
         @staticmethod

@@ -494,7 +494,6 @@ def test_a_long_chain_has_a_name_of_readable_length() -> None:
     assert len(name) < 600
 
 
-@bug(strict=True, reason="holdings: adding a tensor takes time in proportion to its depth, whatever the budget")
 def test_bytes_along_a_chain_are_added_in_time_that_goes_with_its_length() -> None:
     """States, each of which has the one before: four times the chain must not take sixteen times the time."""
 

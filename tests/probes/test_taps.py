@@ -40,11 +40,17 @@ class Heard:
     def backward_ended(self, seconds: float, is_grad: bool) -> None:
         self.events.append("backwarded")
 
+    def backward_failed(self) -> None:
+        self.events.append("failed")
+
     def batch_asked(self, iterator: Any, caller: Any) -> None:
         self.events.append("ask")
 
     def batch_got(self, iterator: Any, batch: Any, seconds: float) -> None:
         self.events.append("got")
+
+    def batch_failed(self) -> None:
+        self.events.append("no batch")
 
     def forward_starts(self, module: Any, depth: int) -> None:
         self.events.append(f"forward {depth}")
@@ -76,7 +82,7 @@ def test_a_training_step_is_told_in_order(heard: Heard) -> None:
         optimizer.step()
     assert heard.events == [
         "made", "ask", "got", "forward 0", "forward 1", "forwarded 1", "forwarded 0", "backward", "backwarded",
-        "step", "stepped", "ask",
+        "step", "stepped", "ask", "no batch",
     ]  # fmt: skip
 
 

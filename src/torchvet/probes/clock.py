@@ -31,6 +31,7 @@ class StepClock:
         self._stepped: set[int] = set()
         self._optimizers: set[int] = set()
         self._unheard_in_a_row = 0
+        self._passed_backward = False
         self._quiet_batches = 0
         self._quiet_forwards = 0
         self._forward_key = 0
@@ -46,7 +47,10 @@ class StepClock:
         self.busy()
         unheard = key not in self._optimizers
         self._optimizers.add(key)
-        self._unheard_in_a_row = self._unheard_in_a_row + 1 if unheard else 0
+        if self._passed_backward:
+            # Optimizers that step in one backward pass, one a parameter, belong together however many they are.
+            self._unheard_in_a_row = self._unheard_in_a_row + 1 if unheard else 0
+        self._passed_backward = False
         # One after another that was never heard of: made anew at every step, not several of one iteration.
         anew = self._unheard_in_a_row > _MOST_TOGETHER
         if key not in self._stepped and self._stepped and not anew:
@@ -58,6 +62,7 @@ class StepClock:
     def backward_ended(self) -> StepKind | None:
         """A backward pass ended; a boundary only where no optimizer is known."""
         self.busy()
+        self._passed_backward = True
         return self._boundary("backward")
 
     def batch_asked(self, has_forward_events: bool) -> StepKind | None:
