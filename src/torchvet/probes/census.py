@@ -152,25 +152,29 @@ class _Count:
             self.walk.allow(_FURTHER_SECONDS)
             self.walk.add_roots(heap.module_roots((frames.INSTALLED,)))
         else:
-            lasting, passing = self._by_age()
-            self.walk.add_roots(lasting)
-            self.walk.run()
-            self.walk.add_roots(passing)
+            for roots in self._by_age():
+                self.walk.add_roots(roots)
+                self.walk.run()
         self.walk.run()
         for tensor in self.walk.tensors[self._absorbed :]:
             self._claim_direct(tensor)
         self._absorbed = len(self.walk.tensors)
 
-    def _by_age(self) -> tuple[list[heap.Root], list[heap.Root]]:
+    def _by_age(self) -> tuple[list[heap.Root], ...]:
         """Names that are bound to what they were bound to before, then those bound anew each step: a batch drawn from
-        a buffer must not claim the buffer's tensors just because its path is shorter."""
+        a buffer must not claim the buffer's tensors just because its path is shorter. Then the variables of torch's own
+        frames: an optimizer that is just stepping is nobody's name for a parameter."""
         lasting: list[heap.Root] = []
         passing: list[heap.Root] = []
+        inside: list[heap.Root] = []
         for root in (*heap.module_roots((frames.USER,)), *heap.frame_roots(self.unreadable, self._extra)):
             key = (root.scope, root.name)
             self.bound[key] = id(root.value)
-            (lasting if self._bound_before.get(key) == id(root.value) else passing).append(root)
-        return lasting, passing
+            if root.kind != "global" and frames.owner(root.path) not in (frames.USER, frames.INSTALLED):
+                inside.append(root)
+            else:
+                (lasting if self._bound_before.get(key) == id(root.value) else passing).append(root)
+        return lasting, passing, inside
 
     def _claim_direct(self, tensor: torch.Tensor) -> None:
         key = id(tensor)

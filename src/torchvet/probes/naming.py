@@ -74,7 +74,8 @@ def _dict_hop(parent: dict[Any, Any], child: Any, grandparent: Any) -> Hop:
 
 def _is_table(owner: Any, table: dict[Any, Any]) -> bool:
     """Whether a dict is where a module keeps its parameters, buffers or submodules."""
-    space = namespace(owner) if issubclass(type(owner), torch.nn.Module) else None
+    # Between a module and its table a walk passes the attribute dictionary, once that exists as an object.
+    space = owner if type(owner) is dict else namespace(owner) if issubclass(type(owner), torch.nn.Module) else None
     return space is not None and any(dict.get(space, name) is table for name in _MODULE_TABLES)
 
 
