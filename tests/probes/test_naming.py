@@ -7,7 +7,6 @@ import functools
 import itertools
 import queue
 import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -492,25 +491,6 @@ def test_a_long_chain_has_a_name_of_readable_length() -> None:
     unlink(last)
     assert name.startswith("last.before.before") and name.endswith(".state")
     assert len(name) < 600
-
-
-def test_bytes_along_a_chain_are_added_in_time_that_goes_with_its_length() -> None:
-    """States, each of which has the one before: four times the chain must not take sixteen times the time."""
-
-    def seconds(length: int) -> float:
-        last = chain(length)
-        with walked(last=last) as walk:
-            tree = HoldingTree(walk)
-            start = time.perf_counter()
-            for tensor in walk.tensors:
-                tree.add(id(tensor), direct=4, tensors=1)
-            taken = time.perf_counter() - start
-            tree.close()
-        unlink(last)
-        return taken
-
-    short = min(seconds(1000) for _ in range(2))
-    assert seconds(4000) < 8 * short
 
 
 def test_names_of_two_tensors_in_one_place_differ() -> None:

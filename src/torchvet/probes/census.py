@@ -237,7 +237,10 @@ class _Count:
         return found
 
     def unreached(self) -> dict[int, Birth]:
-        """Storages of earlier steps that are alive although no name was found to lead to them."""
+        """Storages of earlier steps that are alive although no name leads to them; none where the search was cut short,
+        since then nobody knows."""
+        if not self.walk.complete:
+            return {}
         return {k: b for k, b in self.births.items() if k not in self.claimed and b.tick < self._tick - 1}
 
     def much_unreached(self) -> bool:
