@@ -215,10 +215,6 @@ def test_a_hook_that_closes_over_a_list_is_named_by_its_table() -> None:
     assert {"hook", "closure"} <= vias_of(tensor, model=model)
 
 
-@bug(
-    strict=True,
-    reason="naming: what a module registered is named model['inner']['weight']: the table is taken for a dict",
-)
 def test_what_a_module_registered_is_named_as_an_attribute() -> None:
     model = Net(torch.ones(3))
     assert name_of(model.plain[0], model=model) == "model.plain[0]"
