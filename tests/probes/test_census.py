@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from torchvet.probes import frames, heap
+from torchvet.probes import heap
 from torchvet.probes.census import CensusTaker
 from torchvet.probes.known import KnownMemory
 from torchvet.probes.ledger import Ledger
@@ -36,7 +36,7 @@ def only_this_file(monkeypatch: pytest.MonkeyPatch) -> None:
         return (r for r in running(*args) if r.path == __file__)
 
     def module_roots(owners: Any) -> Iterator[heap.Root]:
-        return (r for r in modules(owners) if frames.USER not in owners or r.scope == __name__)
+        return (r for r in modules(owners) if r.scope == __name__ or r.scope.startswith("torch.optim"))
 
     monkeypatch.setattr(heap, "frame_roots", frame_roots)
     monkeypatch.setattr(heap, "module_roots", module_roots)
@@ -58,7 +58,7 @@ def test_every_storage_counts_once_under_its_nearest_name() -> None:
         losses = [torch.zeros(100) for _ in range(3)]
         best = losses[0]
         view = losses[1][:1]
-        found = look(CensusTaker(KnownMemory()), Ledger(), 1)
+        found = look(CensusTaker(KnownMemory(), budget=20.0), Ledger(), 1)
         del best, view
         return found
 
@@ -75,7 +75,7 @@ def test_known_memory_has_categories_and_no_names() -> None:
         model = torch.nn.Linear(10, 10, bias=False)
         known.add_root(model)
         model(torch.ones(1, 10)).sum().backward()
-        return look(CensusTaker(known), Ledger(), 1)
+        return look(CensusTaker(known, budget=20.0), Ledger(), 1)
 
     census = main(KnownMemory())
     assert census.categories == {"parameters": 400, "gradients": 400}
@@ -86,7 +86,7 @@ def test_what_a_graph_saved_belongs_to_the_name_that_holds_the_graph() -> None:
     def main() -> Census:
         x = torch.ones(1000, requires_grad=True)
         losses = [torch.exp(x).sum() for _ in range(6)]
-        found = look(CensusTaker(KnownMemory()), Ledger(), 1)
+        found = look(CensusTaker(KnownMemory(), budget=20.0), Ledger(), 1)
         del losses
         return found
 
@@ -98,7 +98,7 @@ def test_what_a_graph_saved_belongs_to_the_name_that_holds_the_graph() -> None:
 def test_a_view_shows_less_than_it_holds() -> None:
     def main() -> Census:
         firsts = [torch.zeros(1000)[:1] for _ in range(5)]
-        found = look(CensusTaker(KnownMemory()), Ledger(), 1)
+        found = look(CensusTaker(KnownMemory(), budget=20.0), Ledger(), 1)
         del firsts
         return found
 
@@ -108,7 +108,7 @@ def test_a_view_shows_less_than_it_holds() -> None:
 
 def test_what_no_name_leads_to_is_counted_apart() -> None:
     def main() -> Census:
-        ledger, taker = Ledger(), CensusTaker(KnownMemory())
+        ledger, taker = Ledger(), CensusTaker(KnownMemory(), budget=20.0)
         ledger.tick = 1
         ledger.enter()
         ring: list[Any] = [torch.zeros(500)]
@@ -130,7 +130,7 @@ def test_what_no_name_leads_to_is_counted_apart() -> None:
 
 def test_state_that_is_carried_is_recognised_from_the_second_census_on() -> None:
     def main() -> list[Census]:
-        taker, ledger = CensusTaker(KnownMemory()), Ledger()
+        taker, ledger = CensusTaker(KnownMemory(), budget=20.0), Ledger()
         cell, found = torch.nn.RNNCell(4, 4), []
         state = torch.zeros(1, 4)
         for tick in range(1, 4):
@@ -146,7 +146,7 @@ def test_state_that_is_carried_is_recognised_from_the_second_census_on() -> None
 
 def test_a_value_that_is_made_anew_is_not_carried() -> None:
     def main() -> list[Census]:
-        taker, ledger = CensusTaker(KnownMemory()), Ledger()
+        taker, ledger = CensusTaker(KnownMemory(), budget=20.0), Ledger()
         weight, found = torch.ones(4, requires_grad=True), []
         for tick in range(1, 4):
             loss = torch.exp(weight).sum()
@@ -164,7 +164,7 @@ def test_the_census_keeps_nothing_alive_and_notes_nothing() -> None:
         try:
             big = torch.zeros(1000)
             watch, births = weakref.ref(big), len(ledger.births)
-            look(CensusTaker(KnownMemory()), ledger, 5)
+            look(CensusTaker(KnownMemory(), budget=20.0), ledger, 5)
             del big
             return watch(), len(ledger.births) - births
         finally:
@@ -221,7 +221,7 @@ def test_hostile_objects_do_not_end_a_census() -> None:
     def main() -> Census:
         hostile = Hostile()
         hostile.tensors = [torch.zeros(100)]
-        found = look(CensusTaker(KnownMemory()), Ledger(), 1)
+        found = look(CensusTaker(KnownMemory(), budget=20.0), Ledger(), 1)
         del hostile
         return found
 

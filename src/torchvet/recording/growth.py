@@ -10,7 +10,7 @@ import statistics
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from torchvet.recording.reader import RankRecording
+from torchvet.recording.reader import RankRecording, restarts
 from torchvet.recording.records import Census, Holding, Program, Step, StepKind, Survivors, Window
 from torchvet.recording.training_records import Outcome
 
@@ -296,6 +296,6 @@ def current_steps(rank: RankRecording) -> list[Step]:
     steps = rank.all(Step)
     start = 0
     for index in range(1, len(steps)):
-        if steps[index].n < steps[index - 1].n:
+        if restarts(steps[index - 1], steps[index]):
             start = index
     return steps[start:]

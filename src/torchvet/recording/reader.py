@@ -28,6 +28,11 @@ _Line = msgspec.json.Decoder(Union[tuple(_concrete(Record))])  # noqa: UP007
 R = TypeVar("R", bound=Record)
 
 
+def restarts(before: records.Step, after: records.Step) -> bool:
+    """Whether the steps were counted anew between two records. (Kinds that share a line have one number and time.)"""
+    return after.n < before.n or (after.n == before.n and after.t > before.t)
+
+
 class RankRecording:
     """The records of one rank, in the order in which they were written."""
 
@@ -42,11 +47,12 @@ class RankRecording:
 
     def since_restart(self, kind: type[R]) -> list[R]:
         """The same, of those written since the steps were last counted anew (a stronger step signal appeared)."""
-        start, before = 0, 0
+        start = 0
+        before: records.Step | None = None
         for index, line in enumerate(self.lines):
             if isinstance(line, records.Step):
-                start = index if line.n < before else start
-                before = line.n
+                start = index if before is not None and restarts(before, line) else start
+                before = line
         return [r for r in self.lines[start:] if type(r) is kind]
 
     def last(self, kind: type[R]) -> R | None:
