@@ -147,6 +147,26 @@ def test_what_is_read_again_is_not_stale(sampled: Sampled) -> None:
     assert run_steps(sampled, drop=False, read=True) == []
 
 
+@bug(strict=True, reason="window: what is made between the optimizer's step and the next forward pass is not stale")
+def test_what_was_made_for_the_log_after_the_step_is_stale_as_well(sampled: Sampled) -> None:
+    """The example of MEM202 itself: probabilities are computed for the log once the optimizer has stepped."""
+
+    def steps() -> None:
+        sampled.open()
+        for step in range(3):
+            if step:
+                sampled.begins()
+            hidden = torch.zeros(2 * MB)
+            del hidden
+            sampled.boundary()
+            probabilities = torch.zeros(MB)
+        del probabilities
+
+    steps()
+    (record,) = [r for r in sampled.close()[1] if isinstance(r, StaleAtPeak)]
+    assert record.names == ["probabilities"] and record.bytes == 4 * MB
+
+
 # Gradients zeroed in place -------------------------------------------------------------------------------------------
 
 

@@ -105,10 +105,11 @@ for step in range(40):
 
     def _finding(self, recording: Recording, rank: RankRecording, record: StaleAtPeak) -> Finding:
         share = record.bytes / record.peak if record.peak else 0.0
+        severity = grading.of_share(share) if record.bytes >= _WORTH_A_WARNING else "info"
         names = " and ".join(record.names[:2])
         graph = " with the autograd graph behind it" if record.with_graph > record.bytes // 2 else ""
         return observed(
-            self, rank, severity=grading.of_share(share), place=self._line(recording, record),
+            self, rank, severity=severity, place=self._line(recording, record),
             message=f"{names} of the step before is still bound{graph} when the next step peaks: "
             f"{words.size(record.bytes)}, {share:.0%} of the peak",
             cause=f"{names} keeps its value until it is assigned again, which is after the next "
@@ -126,3 +127,7 @@ for step in range(40):
             return None
         stores = recording.index.stores(record.names[0], f"__main__.{place.function}", place.path)
         return Location(path=stores[0].path, line=stores[0].line, function=stores[0].function) if stores else place
+
+
+_WORTH_A_WARNING = 256 * 1024
+"""Bytes below which a large share of a tiny peak is only information."""

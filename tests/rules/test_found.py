@@ -1,0 +1,43 @@
+"""Every rule finds its own BAD example in a real run, and says nothing at warning or above of its GOOD one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from torchvet.rules import Rule, all_rules
+
+
+def findings(program: str, folder: Path) -> list[dict[str, Any]]:
+    script, report = folder / "program.py", folder / "report.json"
+    script.write_text(program, encoding="utf-8")
+    command = [sys.executable, "-m", "torchvet", "run", "--quiet", "--memory-limit", "24GiB", "-o", str(report)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run([*command, str(script)], capture_output=True, text=True, env=environment, timeout=120)
+    assert ended.returncode in (0, 1), ended.stderr
+    found: list[dict[str, Any]] = msgspec.json.decode(report.read_bytes())["findings"]
+    return found
+
+
+def known_miss(rule: Rule) -> object:
+    """MEM202's example keeps a softmax whose share at the peak the probe does not credit to its name yet."""
+    miss = pytest.mark.xfail(strict=True, reason="MEM202: the example's `probabilities` is not seen at the peak")
+    return pytest.param(rule, id=rule.code, marks=[miss] if rule.code == "MEM202" else [])
+
+
+@pytest.mark.parametrize("rule", [known_miss(r) for r in all_rules()])
+def test_the_faulty_example_is_found(rule: Rule, tmp_path: Path) -> None:
+    found = findings(rule.BAD, tmp_path)
+    assert rule.code in [f["code"] for f in found], found
+
+
+@pytest.mark.parametrize("rule", all_rules(), ids=lambda r: r.code)
+def test_the_mended_example_is_silent(rule: Rule, tmp_path: Path) -> None:
+    loud = [(f["code"], f["message"]) for f in findings(rule.GOOD, tmp_path) if f["severity"] != "info"]
+    assert loud == []
