@@ -64,7 +64,6 @@ def test_a_system_that_does_not_say_is_never_suspicious(monkeypatch: pytest.Monk
     assert not any(trend.boundary(tick) for tick in range(1, 500))
 
 
-@pytest.mark.xfail(strict=True, reason="heap_trend: mallinfo2 walks the free lists, 10-50 ms after some 10,000 steps")
 def test_a_heap_that_is_slow_to_tell_is_asked_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps of 2 ms: what is spent on asking may be a hundredth of that at most, the first answers left out."""
     spent = [0.0]

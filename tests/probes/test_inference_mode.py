@@ -33,7 +33,7 @@ def test_evaluation_in_inference_mode_leaves_the_dispatcher_as_it_was() -> None:
             assert torch.zeros(3).sum() == 0
     assert not torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.Python)
     assert watched.report is not None
-    assert [f.message for f in watched.report.findings] == []
+    assert [f.message for f in watched.report.findings if f.severity != "info"] == []
 
 
 def test_optimizers_stepped_from_within_backward_are_survived() -> None:

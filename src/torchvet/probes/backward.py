@@ -124,7 +124,7 @@ def sequences_below(roots: list[Any]) -> set[int]:
     seen: set[Any] = set()
     found: set[int] = set()
     stack = list(roots)
-    while stack and len(seen) < graphs.MOST_NODES:
+    while stack and not graphs.too_deep(len(seen)):
         node = stack.pop()
         if node in seen:
             continue

@@ -15,9 +15,20 @@ import torch
 Node = Any
 """An autograd node: torch has no public type for all of them."""
 
-MOST_NODES = 20_000
+MOST_NODES = 12_000
 """Nodes that one look goes through. A node that Python has seen is freed by recursion ever after: chains of 30,000 were
-still freed on an 8 MB stack, of 50,000 not (torch 2.13.0, measured)."""
+still freed on an 8 MB stack, of 50,000 not (torch 2.13.0, measured). Once a look reached this, no other follows."""
+
+
+class _Depth:
+    reached = False
+
+
+def too_deep(nodes: int) -> bool:
+    """Whether no (more) nodes may be looked at in this run, `nodes` having been looked at just now."""
+    _Depth.reached = _Depth.reached or nodes >= MOST_NODES
+    return _Depth.reached
+
 
 _slots: dict[type, tuple[str, ...]] = {}
 _ACCUMULATE = "torch::autograd::AccumulateGrad"
@@ -32,8 +43,9 @@ def _slots_of(node: Node) -> tuple[str, ...]:
 
 
 def forget_types() -> None:
-    """Let go of the program's own Functions."""
+    """Let go of the program's own Functions, and start anew."""
     _slots.clear()
+    _Depth.reached = False
 
 
 def saved_tensors(node: Node) -> Iterator[torch.Tensor]:
@@ -132,7 +144,7 @@ def walk(roots: list[Node], seen: set[Node], claimed: set[int], out_of_time: Cal
             continue
         seen.add(node)
         reach.nodes += 1
-        if len(seen) >= MOST_NODES or (not reach.nodes & 1023 and out_of_time()):
+        if too_deep(len(seen)) or (not reach.nodes & 1023 and out_of_time()):
             reach.complete = False
             return reach
         kept = ((reach.saved, saved_tensors(node)), (reach.leaves, _leaf(node)), (reach.ctx, ctx_tensors(node)))
@@ -161,7 +173,7 @@ def ops_between(root: Node, sequence: int, limit: int = MOST_NODES) -> list[str]
     queue = [root]
     target: Node = None
     for node in queue:
-        if len(above) > limit:
+        if len(above) > limit or too_deep(len(above)):
             return None
         for following, _ in node.next_functions:
             if following is None or following.name() == _ACCUMULATE or following._sequence_nr() < sequence:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+import time
+
 from torchvet.probes import host
 
 _EVERY = 4
 _FIRST = 48
+_SLOW = 0.0005
+"""Seconds of one sample from which on it costs more than it tells."""
 _LEAST = 1 << 18
 
 
@@ -15,12 +20,18 @@ class HeapTrend:
     def __init__(self) -> None:
         self._samples: list[int] = []
         self._next = _FIRST
+        self._slow = False
 
     def boundary(self, tick: int) -> bool:
         """Whether the floor of the last third lies above that of the third before by more than noise."""
-        if host.heap_in_use is None or tick % _EVERY:
+        if host.heap_in_use is None or self._slow or tick % _EVERY:
             return False
+        # glibc walks its free lists: after many small allocations a call takes milliseconds. Then it is asked no more.
+        start = time.perf_counter()
         self._samples.append(host.heap_in_use())
+        if time.perf_counter() - start > _SLOW:
+            self._next = sys.maxsize
+            self._slow = True
         if tick < self._next:
             return False
         self._next = tick * 2

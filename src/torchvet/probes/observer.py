@@ -86,6 +86,7 @@ class Observer:
 
     def install(self) -> None:
         """Start listening."""
+        graphs.forget_types()
         device = "cuda" if torch.cuda.is_available() else "cpu"
         program = self._session.program(torch.__version__, device)
         if device == "cuda" and self._session.options.memory_limit is None:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _WORTH_SAYING = 0.05
 """Share of all growth below which what no name reaches is a remainder of the search and no finding."""
 
+_LEAST_HELD = 64 * 1024
+"""Bytes of garbage between collections that are nobody's trouble, however small the program."""
+
 
 def stranger_findings(
     rule: Rule,
@@ -38,6 +41,8 @@ def stranger_findings(
         if census is None or rank.growth.unreached < _WORTH_SAYING * rank.growth.measured:
             continue
         if not any(s.kind == kind for s in census.strangers):
+            continue
+        if kind != "native" and held_between_collections(rank, rate) < _LEAST_HELD:
             continue
         who = [s for s in census.strangers if s.kind == kind]
         names = list(dict.fromkeys(f"{s.owner}.{s.attribute}" if s.attribute else s.owner for s in who if s.owner))
