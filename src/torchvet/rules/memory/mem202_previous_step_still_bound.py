@@ -105,7 +105,7 @@ for step in range(40):
 
     def _finding(self, recording: Recording, rank: RankRecording, record: StaleAtPeak) -> Finding:
         share = record.bytes / record.peak if record.peak else 0.0
-        severity = grading.of_share(share) if record.bytes >= _WORTH_A_WARNING else "info"
+        severity = grading.of_share(share) if record.bytes > _WORTH_A_WARNING else "info"
         names = " and ".join(record.names[:2])
         graph = " with the autograd graph behind it" if record.with_graph > record.bytes // 2 else ""
         return observed(
@@ -130,4 +130,4 @@ for step in range(40):
 
 
 _WORTH_A_WARNING = 256 * 1024
-"""Bytes below which a large share of a tiny peak is only information."""
+"""Bytes up to which a large share of a tiny peak is only information."""
