@@ -22,7 +22,7 @@ from torchvet.recording.records import (
 from torchvet.recording.training_records import Outcome
 
 MAIN = "__main__.main"
-FILE = "/work/train.py"
+FILE = "/project/train.py"
 GIB = 1 << 30
 
 

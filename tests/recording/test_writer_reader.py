@@ -25,7 +25,7 @@ RECORDS: list[Record] = [
     *steps(3),
     census(3, holding("losses", 100, sites=[site()], kind="local")),
     Host(tick=3, resident=None, heap=5),
-    Source(path="/work/train.py", text="a\nb  \n"),
+    Source(path="/project/train.py", text="a\nb  \n"),
     Unchecked(check="something", reason='ä "quoted" \n reason'),
     Outcome(how="finished", status=0, ticks=3, seconds=1.5),
 ]
@@ -80,8 +80,8 @@ def test_ranks_are_files_of_their_own(tmp_path: Path) -> None:
 
 def test_source_lines_are_quoted(directory: Path) -> None:
     recording = read(directory)
-    assert recording.source_line(Place("/work/train.py", 2, "main")) == "b"
-    for place in (None, Place("/work/train.py", 3, ""), Place("/work/train.py", 0, ""), Place("/other.py", 1, "")):
+    assert recording.source_line(Place("/project/train.py", 2, "main")) == "b"
+    for place in (None, Place("/project/train.py", 3, ""), Place("/project/train.py", 0, ""), Place("/other.py", 1, "")):
         assert recording.source_line(place) is None
 
 
@@ -240,12 +240,12 @@ def test_writing_after_closing_is_dropped(directory: Path) -> None:
     assert only(directory).lines == []
 
 
-@pytest.mark.parametrize("path", ["/work/\udcff.py", "/work/ä.py", "/work/\x00.py", "\U0001f600"])
+@pytest.mark.parametrize("path", ["/project/\udcff.py", "/project/ä.py", "/project/\x00.py", "\U0001f600"])
 def test_names_that_are_no_text_are_written_all_the_same(tmp_path: Path, path: str) -> None:
     write(tmp_path / "run.vet", [Source(path=path, text=f"# {path}"), program(path=path)])
     rank = only(tmp_path / "run.vet")
     assert rank.damaged == 0 and len(rank.lines) == 2
-    assert rank.all(Source)[0].path.startswith("/work/") or path == rank.all(Source)[0].path
+    assert rank.all(Source)[0].path.startswith("/project/") or path == rank.all(Source)[0].path
 
 
 def test_a_forked_child_does_not_write(tmp_path: Path) -> None:
