@@ -81,7 +81,12 @@ def test_ranks_are_files_of_their_own(tmp_path: Path) -> None:
 def test_source_lines_are_quoted(directory: Path) -> None:
     recording = read(directory)
     assert recording.source_line(Place("/project/train.py", 2, "main")) == "b"
-    for place in (None, Place("/project/train.py", 3, ""), Place("/project/train.py", 0, ""), Place("/other.py", 1, "")):
+    for place in (
+        None,
+        Place("/project/train.py", 3, ""),
+        Place("/project/train.py", 0, ""),
+        Place("/other.py", 1, ""),
+    ):
         assert recording.source_line(place) is None
 
 
