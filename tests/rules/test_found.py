@@ -25,13 +25,7 @@ def findings(program: str, folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def known_miss(rule: Rule) -> object:
-    """MEM202's example keeps a softmax whose share at the peak the probe does not credit to its name yet."""
-    miss = pytest.mark.xfail(strict=True, reason="MEM202: the example's `probabilities` is not seen at the peak")
-    return pytest.param(rule, id=rule.code, marks=[miss] if rule.code == "MEM202" else [])
-
-
-@pytest.mark.parametrize("rule", [known_miss(r) for r in all_rules()])
+@pytest.mark.parametrize("rule", all_rules(), ids=lambda r: r.code)
 def test_the_faulty_example_is_found(rule: Rule, tmp_path: Path) -> None:
     found = findings(rule.BAD, tmp_path)
     assert rule.code in [f["code"] for f in found], found

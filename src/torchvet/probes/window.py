@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 import types
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -40,8 +41,9 @@ class OpenWindow:
     kinds: dict[StepKind, int] = field(default_factory=lambda: defaultdict(int))
     ticks: list[int] = field(default_factory=list)
     """Event counts at the boundaries passed."""
-    carry: set[int] = field(default_factory=set)
-    """Keys of the storages born in the window's earlier steps that the last boundary found alive."""
+    horizons: dict[int, int] = field(default_factory=dict)
+    """By number of boundaries passed since the window opened (at one): the event count when the next step began its
+    work. What was born before is of the step before."""
     read: dict[int, set[int]] = field(default_factory=dict)
     names: dict[int, dict[int, str]] = field(default_factory=dict)
     """By boundary passed: the variable that each storage still hung from when the next step began its work."""
@@ -77,6 +79,7 @@ def open_window(number: int, tick: int, kind: StepKind, length: int, known: Know
         else:
             window.baseline[category] = window.baseline.get(category, 0) + size
     ledger.forget_window()
+    ledger.read = None
     for gradient in known.gradients():
         ledger.adopt(gradient)
     ledger.on_in_place = _watch_gradients(window, ledger)
@@ -115,14 +118,18 @@ def pass_boundary(window: OpenWindow, ledger: Ledger, kind: StepKind) -> None:
     """A step ended inside the window."""
     window.ticks.append(len(ledger.events))
     window.kinds[kind] += 1
-    window.carry = set(ledger.live)
     ledger.read = None
 
 
 def next_forward_begins(window: OpenWindow, ledger: Ledger) -> None:
-    """The step after a boundary starts its work: what is still bound now and not read again is stale."""
-    if not window.ticks or ledger.read is not None:
+    """The step after a boundary starts its work: what is still bound now and not read again is stale.
+
+    That includes what was made for a log or a plot after the optimizer's step.
+    """
+    if ledger.read is not None:
         return
+    carry = set(ledger.live)
+    window.horizons[len(window.ticks)] = len(ledger.events)
     ledger.read = window.read.setdefault(len(window.ticks), set())
     names = window.names.setdefault(len(window.ticks), {})
     graph_names = window.graph_names.setdefault(len(window.ticks), {})
@@ -132,12 +139,12 @@ def next_forward_begins(window: OpenWindow, ledger: Ledger) -> None:
         for name, tensor in _bound_tensors():
             # A loss that nobody has deleted is every loop's; some pin a buffer of the size of their input (mse_loss).
             for storage in graphs.storages_of(tensor) if tensor.ndim else ():
-                if storage._cdata in window.carry:
+                if storage._cdata in carry:
                     names.setdefault(storage._cdata, name)
             if tensor.grad_fn is not None:
                 reach = graphs.walk([tensor.grad_fn], seen, set(), lambda: False)
                 for key in reach.saved:
-                    if key in window.carry:
+                    if key in carry:
                         graph_names.setdefault(key, name)
     finally:
         ledger.paused = False
@@ -161,12 +168,7 @@ def close_window(window: OpenWindow, tick: int, ledger: Ledger, known: KnownMemo
     ledger.read = None
     stored = known.storages()
     gradient_births = {id(ledger.live[k]) for k, (c, _) in stored.items() if c == "gradients" and k in ledger.live}
-    live = 0
-    peak, at = 0, 0
-    for index, (_, change) in enumerate(ledger.events):
-        live += change
-        if live > peak:
-            peak, at = live, index
+    peak, at = _peak(ledger)
     alive = _alive_at(ledger, at)
     categories = dict(window.baseline)
     for birth in alive:
@@ -181,10 +183,23 @@ def close_window(window: OpenWindow, tick: int, ledger: Ledger, known: KnownMemo
         )
     ]  # fmt: skip
     records.extend(_zeroed_record(window, ledger, peak, total))
-    stale = _stale_record(window, ledger, at, total, tick, gradient_births)
+    stale = _stale_record(window, ledger, (peak, at), total, tick, gradient_births)
     if stale is not None:
         records.append(stale)
     return records
+
+
+def _peak(ledger: Ledger, changes: Mapping[int, int] = MappingProxyType({})) -> tuple[int, int]:
+    """The most bytes alive in the window above its baseline, and the event they were reached at.
+
+    `changes` are bytes to add at events: what the window would have been had something else been done.
+    """
+    live, peak, at = 0, 0, 0
+    for index, (_, change) in enumerate(ledger.events):
+        live += change + changes.get(index, 0)
+        if live > peak:
+            peak, at = live, index
+    return peak, at
 
 
 def _alive_at(ledger: Ledger, event: int) -> list[Birth]:
@@ -210,10 +225,7 @@ def _zeroed_record(window: OpenWindow, ledger: Ledger, peak: int, total: int) ->
     for zeroing in complete:
         changes[zeroing.start] -= zeroing.nbytes
         changes[zeroing.end or 0] += zeroing.nbytes
-    live, without = 0, 0
-    for index, (_, change) in enumerate(ledger.events):
-        live += change + changes.get(index, 0)
-        without = max(without, live)
+    without, _ = _peak(ledger, changes)
     place = place_of_line(complete[-1].line)
     if place is None:
         return []
@@ -221,34 +233,57 @@ def _zeroed_record(window: OpenWindow, ledger: Ledger, peak: int, total: int) ->
     return [ZeroedInPlace(place=place, bytes=size, peak=total, saving=max(0, peak - without), calls=len(complete))]
 
 
-def _stale_record(window: OpenWindow, ledger: Ledger, at: int, total: int, tick: int,
+def _stale_record(window: OpenWindow, ledger: Ledger, top: tuple[int, int], total: int, tick: int,
                   gradient_births: set[int]) -> StaleAtPeak | None:  # fmt: skip
-    """Storages born before the boundary that the peak lies behind, dead before the window's end, never read again."""
+    """What the step before the one that peaks left bound and nobody read again.
+
+    What dropping it in time would save is replayed for all the window's steps: another moment may be nearly as high.
+    """
+    peak, at = top
     step = sum(1 for t in window.ticks if t <= at)
-    if not step or step not in window.names:
+    end = len(ledger.events)
+    stale: dict[int, list[tuple[str, Birth]]] = {}
+    habit: set[tuple[str, Any]] = set()
+    for begun in sorted(window.horizons):
+        # What the last step has not let go of yet goes the way of its like, which earlier steps saw die.
+        left = _left_bound(window, ledger, begun, gradient_births)
+        stale[begun] = [(n, b) for n, b in left if b.died is not None or (n, b.user) in habit]
+        habit.update((n, b.user) for n, b in stale[begun])
+    at_peak = [(n, b) for n, b in stale.get(step, ()) if window.horizons[step] <= at < _died(b, end)]
+    if not at_peak:
         return None
-    boundary = window.ticks[step - 1]
-    read = window.read.get(step, set())
-    stale: list[tuple[str, Birth]] = []
-    graph = 0
-    names_of, by_graph = window.names[step], window.graph_names[step]
-    for birth in _alive_at(ledger, at):
-        if birth.event >= boundary or birth.died is None or birth.key in read or id(birth) in gradient_births:
+    changes: dict[int, int] = defaultdict(int)
+    for other, left in stale.items():
+        for _, birth in left:
+            changes[window.horizons[other]] -= birth.nbytes
+            changes[_died(birth, end)] += birth.nbytes
+    sums: dict[str, int] = defaultdict(int)
+    for name, birth in at_peak:
+        sums[name] += birth.nbytes
+    names = sorted(sums, key=lambda n: -sums[n])
+    sites: list[SiteBytes] = sum_by_site((b for _, b in at_peak), 4)
+    return StaleAtPeak(
+        tick=tick, kind=window.kind, bytes=sum(sums.values()), peak=total, names=names,
+        name_bytes=[sums[n] for n in names], saving=peak - _peak(ledger, changes)[0],
+        with_graph=sum(b.nbytes for _, b in at_peak if b.key in window.graph_names[step]),
+        place=sites[0].site.place, sites=sites,
+    )  # fmt: skip
+
+
+def _died(birth: Birth, end: int) -> int:
+    return end if birth.died is None else birth.died
+
+
+def _left_bound(window: OpenWindow, ledger: Ledger, step: int, gradient_births: set[int]) -> list[tuple[str, Birth]]:
+    """Storages, with the names they hung from, that were there when a step began and that it did not read."""
+    read, names, graph_names = window.read[step], window.names[step], window.graph_names[step]
+    found: list[tuple[str, Birth]] = []
+    for birth in _alive_at(ledger, window.horizons[step] - 1):
+        if birth.key in read or id(birth) in gradient_births:
             continue
         if birth.op == "adopted" or birth.phase in ("data", "optimizer"):
             continue
-        name = names_of.get(birth.key) or by_graph.get(birth.key)
+        name = names.get(birth.key) or graph_names.get(birth.key)
         if name is not None:
-            stale.append((name, birth))
-            graph += birth.nbytes if birth.key in by_graph else 0
-    if not stale:
-        return None
-    sums: dict[str, int] = defaultdict(int)
-    for name, birth in stale:
-        sums[name] += birth.nbytes
-    names = sorted(sums, key=lambda n: -sums[n])
-    sites: list[SiteBytes] = sum_by_site((b for _, b in stale), 4)
-    return StaleAtPeak(
-        tick=tick, kind=window.kind, bytes=sum(sums.values()), peak=total, names=names,
-        name_bytes=[sums[n] for n in names], with_graph=graph, place=sites[0].site.place, sites=sites,
-    )  # fmt: skip
+            found.append((name, birth))
+    return found

@@ -92,7 +92,8 @@ class ZeroedInPlace(Record):
 class StaleAtPeak(Record):
     """Storages of the step before, still bound at this step's peak and never read again: `bytes` of `peak`.
 
-    `names` are the variables that held them, `share_of` their bytes in the same order.
+    `names` are the variables that held them, `name_bytes` their bytes in the same order. `saving` is by how much the
+    window's peak would be lower had they died when the step began.
     """
 
     tick: int
@@ -101,6 +102,7 @@ class StaleAtPeak(Record):
     peak: int
     names: list[str]
     name_bytes: list[int]
+    saving: int = 0
     with_graph: int = 0
     place: Place | None = None
     sites: list[SiteBytes] = []

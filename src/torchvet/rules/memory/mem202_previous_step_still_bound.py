@@ -100,18 +100,19 @@ for step in range(40):
             for record in rank.all(StaleAtPeak):
                 seen.setdefault(tuple(sorted(record.names[:1])), []).append(record)
             for records in seen.values():
-                if len(records) >= 2:
-                    yield self._finding(recording, rank, sorted(records, key=lambda r: r.bytes)[len(records) // 2])
+                typical = sorted(records, key=lambda r: r.saving)[len(records) // 2]
+                if len(records) >= 2 and typical.saving > 0:
+                    yield self._finding(recording, rank, typical)
 
     def _finding(self, recording: Recording, rank: RankRecording, record: StaleAtPeak) -> Finding:
-        share = record.bytes / record.peak if record.peak else 0.0
-        severity = grading.of_share(share) if record.bytes > _WORTH_A_WARNING else "info"
+        share = record.saving / record.peak if record.peak else 0.0
+        severity = grading.of_share(share) if record.saving >= _WORTH_A_WARNING else "info"
         names = " and ".join(record.names[:2])
         graph = " with the autograd graph behind it" if record.with_graph > record.bytes // 2 else ""
         return observed(
             self, rank, severity=severity, place=self._line(recording, record),
             message=f"{names} of the step before is still bound{graph} when the next step peaks: "
-            f"{words.size(record.bytes)}, {share:.0%} of the peak",
+            f"{words.size(record.bytes)}, the peak would be {words.size(record.saving)} ({share:.0%}) lower without",
             cause=f"{names} keeps its value until it is assigned again, which is after the next "
             "forward pass has peaked",
             advice=f"`del {', '.join(record.names[:3])}` at the end of the step, or put the step into a function",
@@ -129,5 +130,9 @@ for step in range(40):
         return Location(path=stores[0].path, line=stores[0].line, function=stores[0].function) if stores else place
 
 
-_WORTH_A_WARNING = 256 * 1024
-"""Bytes up to which a large share of a tiny peak is only information."""
+_WORTH_A_WARNING = 1 << 20
+"""Bytes off the peak below which a large share of a tiny peak is only information.
+
+The caching allocator serves requests up to this size from its small pool (`kSmallSize`): less than that does not move
+what a program reserves.
+"""
