@@ -53,7 +53,7 @@ def make_loader(samples, batch_size):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--epochs", type=int, default=16)
+    parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--lr", type=float, default=1e-3)
     args = parser.parse_args()
     torch.manual_seed(0)
@@ -63,7 +63,7 @@ def main():
         nn.Flatten(), nn.Linear(32, 2),
     )  # fmt: skip
     trainer = Trainer(model, args.lr)
-    train, valid = make_loader(512, 32), make_loader(256, 32)
+    train, valid = make_loader(256, 32), make_loader(128, 32)
     for epoch in range(1, args.epochs + 1):
         started = time.perf_counter()
         train_loss = trainer.train_epoch(train)

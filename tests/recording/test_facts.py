@@ -106,7 +106,7 @@ def logged(tmp_path: Path, kinds: list[StepKind]) -> list[Step]:
     writer = RecordingWriter(tmp_path / "run.vet")
     log = StepLog(writer, 0.0)
     for n, kind in enumerate(kinds, start=1):
-        log.boundary(n, kind, None)
+        log.boundary(n, kind, 1, None)
     writer.close()
     return read(tmp_path / "run.vet").ranks[0].all(Step)
 

@@ -102,6 +102,18 @@ def test_growth_in_evaluation_between_training_goes_by_training_steps() -> None:
     assert growth.bytes_per_step == pytest.approx(100 * 50 / 25)
 
 
+def test_growth_in_bursts_is_spread_over_the_run() -> None:
+    """Five batches are stored after every eighth step: between the looks lie more bursts than their steps' share."""
+    run_of: list[Record] = []
+    for epoch in range(10):
+        run_of += [*steps(8, start=1 + 13 * epoch), *steps(5, "evaluation", start=9 + 13 * epoch)]
+    stored = {t: 5 * (t // 13) for t in range(131)}
+    looks = [census(t, holding("outputs", direct=1000 * stored[t])) for t in (3, 14, 17, 21, 33, 40, 92)]
+    growth = only(growth_of(rank(program(), run_of, looks, outcome(130))))
+    assert growth.kind == "training"
+    assert growth.bytes_per_step == pytest.approx(1000 * 5 / 8)
+
+
 # What does not -------------------------------------------------------------------------------------------------------
 
 
@@ -129,6 +141,20 @@ def test_a_name_that_has_gone_is_silent() -> None:
 
 def test_two_neighbouring_looks_are_not_enough() -> None:
     assert run(list_of(lambda t: 100 * t), ticks=(5, 6)).growths == []
+
+
+def test_one_store_more_between_two_looks_is_not_enough() -> None:
+    """A loader's iterator has one batch more ready than the last time."""
+    looks = [census(t, holding("batches", direct=16384 * n, tensors=n)) for t, n in ((12, 1), (13, 1), (19, 2))]
+    assert growth_of(rank(program(), steps(50), looks, outcome(50))).growths == []
+
+
+@pytest.mark.parametrize(("after", "growing"), [(400, False), (1300, True), (2000, True)])
+def test_two_looks_are_judged_by_what_is_left_at_the_end_as_well(after: int, growing: bool) -> None:
+    others = holding("gone", direct=5000)
+    looks = [census(t, others, holding("losses", direct=100 * t)) for t in (5, 6, 13)]
+    last = census(50, holding("losses", direct=after), final=True)
+    assert bool(growth_of(rank(program(), steps(50), looks, last, outcome(50))).growths) is growing
 
 
 @pytest.mark.parametrize("ticks", [(), (5,)])

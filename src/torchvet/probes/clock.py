@@ -10,16 +10,17 @@ from __future__ import annotations
 from torchvet.recording.records import StepKind
 
 _LEVELS: dict[StepKind, int] = {"forward": 0, "evaluation": 1, "backward": 2, "training": 3, "manual": 4}
-_MOST_TOGETHER = 3
-_QUIET_BATCHES = 2
-"""Batches without a backward before a loop counts as evaluation: gradient accumulation pulls a few ahead."""
+_QUIET_BATCHES = 8
+"""Batches without a backward before a loop that says nothing of evaluation counts as such: gradient accumulation pulls
+so many ahead."""
 
 
 class StepClock:
     """Turns events into step boundaries. Each method returns the kind of step that just ended, or None.
 
-    `n` counts boundaries from 1, `counts` by kind. When a stronger signal appears, what the weaker one counted in a
-    training loop is forgotten (`restarted` is then true for that boundary): two losses before the first optimizer
+    `n` counts boundaries from 1, `counts` the steps by kind, `steps` those that the last boundary ended: several where
+    an evaluation was recognised as one only by its length. When a stronger signal appears, what the weaker one counted
+    in a training loop is forgotten (`restarted` is then true for that boundary): two losses before the first optimizer
     step are not two steps.
     """
 
@@ -28,11 +29,13 @@ class StepClock:
         self.counts: dict[StepKind, int] = {}
         self.level: StepKind = "forward"
         self.restarted = False
+        self.steps = 1
         self._stepped: set[int] = set()
-        self._optimizers: set[int] = set()
-        self._unheard_in_a_row = 0
-        self._passed_backward = False
+        self._new_optimizers: set[int] = set()
         self._quiet_batches = 0
+        self._uncounted = 0
+        self._evaluating = False
+        self._trained = False
         self._quiet_forwards = 0
         self._forward_key = 0
         self._forwards_since_batch = 0
@@ -42,45 +45,51 @@ class StepClock:
         """The program said that a step ended."""
         return self._boundary("manual")
 
+    def optimizer_made(self, key: int) -> None:
+        """An optimizer was made; a key may have been another's before."""
+        self._new_optimizers.add(key)
+        self._stepped.discard(key)
+
     def optimizer_stepped(self, key: int) -> StepKind | None:
-        """An optimizer finished a step. Several optimizers in one iteration (a GAN) make one step."""
+        """An optimizer finished a step. Several optimizers in one iteration (a GAN) make one step.
+
+        One that was made since the last boundary belongs to an iteration of its own.
+        """
         self.busy()
-        unheard = key not in self._optimizers
-        self._optimizers.add(key)
-        if self._passed_backward:
-            # Optimizers that step in one backward pass, one a parameter, belong together however many they are.
-            self._unheard_in_a_row = self._unheard_in_a_row + 1 if unheard else 0
-        self._passed_backward = False
-        # One after another that was never heard of: made anew at every step, not several of one iteration.
-        anew = self._unheard_in_a_row > _MOST_TOGETHER
-        if key not in self._stepped and self._stepped and not anew:
+        if self._stepped and key not in self._stepped and key not in self._new_optimizers:
             self._stepped.add(key)
             return None
         self._stepped = {key}
+        self._new_optimizers.clear()
         return self._boundary("training")
 
     def backward_ended(self) -> StepKind | None:
         """A backward pass ended; a boundary only where no optimizer is known."""
         self.busy()
-        self._passed_backward = True
         return self._boundary("backward")
 
-    def batch_asked(self, has_forward_events: bool) -> StepKind | None:
-        """A loader is asked for its next batch, so that the work on the one before is over.
+    def mode_changed(self, training: bool) -> None:
+        """A model was switched to training or to evaluation."""
+        self._evaluating = not training
+
+    def batch_asked(self, has_forward_events: bool, first: bool = False, no_grad: bool = False) -> StepKind | None:
+        """A loader is asked for its next batch, so that the work on the one before is over; `first` where none was.
 
         `has_forward_events` tells whether forward passes are reported too; then batches that nobody ran a model on
-        (prefetching for gradient accumulation) do not count.
+        (prefetching for gradient accumulation) do not count. `no_grad` tells that gradients are switched off.
         """
         worked = self._forwards_since_batch > 0 or not has_forward_events
+        trained, self._trained = self._trained, False
         self._forwards_since_batch = 0
         self._quiet_forwards = 0
-        if not worked:
+        if first or trained or not worked:
             return None
         self._quiet_batches += 1
-        first_in_pure_loop = _LEVELS[self.level] <= _LEVELS["evaluation"]
-        if self._quiet_batches <= (1 if first_in_pure_loop else _QUIET_BATCHES):
+        self._uncounted += 1
+        certain = no_grad or self._evaluating or _LEVELS[self.level] <= _LEVELS["evaluation"]
+        if not certain and self._quiet_batches <= _QUIET_BATCHES:
             return None
-        return self._boundary("evaluation")
+        return self._boundary("evaluation", self._uncounted)
 
     def forward_started(self, key: int) -> StepKind | None:
         """A top-level module is called; `key` names the module. Counts only where there is no loader."""
@@ -103,10 +112,13 @@ class StepClock:
     def busy(self) -> None:
         """A backward or an optimizer step: the loop trains."""
         self._quiet_batches = 0
+        self._uncounted = 0
         self._quiet_forwards = 0
         self._forwards_since_batch = 0
+        self._evaluating = False
+        self._trained = True
 
-    def _boundary(self, kind: StepKind) -> StepKind | None:
+    def _boundary(self, kind: StepKind, steps: int = 1) -> StepKind | None:
         rank, current = _LEVELS[kind], _LEVELS[self.level]
         if kind != "evaluation" and rank < current:
             return None
@@ -119,5 +131,7 @@ class StepClock:
         if rank > current:
             self.level = kind
         self.n += 1
-        self.counts[kind] = self.counts.get(kind, 0) + 1
+        self.steps = steps
+        self._uncounted = 0
+        self.counts[kind] = self.counts.get(kind, 0) + steps
         return kind

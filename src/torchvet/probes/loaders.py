@@ -35,11 +35,11 @@ class LoaderProbe:
         self._loaders: dict[int, _Loader] = {}
         self._by_place: dict[Place | None, _Loader] = {}
 
-    def asked(self, iterator: Any, caller: FrameType) -> None:
-        """A loader's iterator is asked for a batch."""
+    def asked(self, iterator: Any, caller: FrameType) -> bool:
+        """A loader's iterator is asked for a batch: whether for its first, or its first anew (persistent workers)."""
         known = self._loaders.get(id(iterator))
         if known is not None and known.made:
-            return
+            return getattr(iterator, "_num_yielded", 1) == 0
         place = _user_place(caller)
         try:
             length: int | None = len(iterator)
@@ -52,6 +52,7 @@ class LoaderProbe:
         self._by_place[place] = loader
         while len(self._loaders) > 16:
             self._loaders.pop(next(iter(self._loaders)))
+        return True
 
     def got(self, iterator: Any, batch: Any, ledger: Ledger | None) -> None:
         """A batch arrived; while a window is open its storages are noted as inputs."""

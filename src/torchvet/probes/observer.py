@@ -111,6 +111,7 @@ class Observer:
 
     def optimizer_made(self, optimizer: Optimizer) -> None:
         """See `Listener`."""
+        self.clock.optimizer_made(id(optimizer))
         with self._session.guarded("optimizers"):
             self._optimizers.made(optimizer)
 
@@ -167,9 +168,11 @@ class Observer:
 
     def batch_asked(self, iterator: Any, caller: FrameType) -> None:
         """See `Listener`."""
+        first = False
         with self._session.guarded("loaders"):
-            self._loaders.asked(iterator, caller)
-        self._boundary(self.clock.batch_asked(self._taps.watching_modules))
+            first = self._loaders.asked(iterator, caller)
+        no_grad = not torch.is_grad_enabled()
+        self._boundary(self.clock.batch_asked(self._taps.watching_modules, first, no_grad))
         self._ledger.phase = "data"
 
     def batch_got(self, iterator: Any, batch: Any, seconds: float) -> None:
@@ -204,6 +207,7 @@ class Observer:
 
     def mode_changed(self, module: torch.nn.Module, training: bool) -> None:
         """See `Listener`. Evaluation may be a long way from any boundary: look at its first few passes at once."""
+        self.clock.mode_changed(training)
         if not training and self._window is None and self._evaluation_looks < _EVALUATION_LOOKS and self.clock.n > 0:
             self._evaluation_looks += 1
             with self._session.guarded("evaluation"):
@@ -238,7 +242,7 @@ class Observer:
         if self.clock.restarted:
             self._restart()
         seconds = now - self._last_boundary
-        self._log.boundary(tick, kind, _device_memory())
+        self._log.boundary(tick, kind, self.clock.steps, _device_memory())
         self._ledger.tick = tick
         self._backwards.boundary(tick)
         self._evaluations.boundary(kind, tick)

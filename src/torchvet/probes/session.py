@@ -62,9 +62,9 @@ class StepLog:
         """Account for seconds of a phase."""
         self.phases[phase] = self.phases.get(phase, 0.0) + seconds
 
-    def boundary(self, n: int, kind: StepKind, memory: tuple[int, int] | None) -> None:
-        """A step ended."""
-        self._counts[kind] = self._counts.get(kind, 0) + 1
+    def boundary(self, n: int, kind: StepKind, steps: int, memory: tuple[int, int] | None) -> None:
+        """Steps ended: one, or a few that were recognised late."""
+        self._counts[kind] = self._counts.get(kind, 0) + steps
         now = time.perf_counter()
         share = max(1, 10 ** (len(str(n)) - len(str(_PLAIN_STEPS))) * 10) if n >= _PLAIN_STEPS else 1
         if n % share:

@@ -18,6 +18,8 @@ _STILL = 0.2
 """A last interval that grows slower than this share of the whole says that growth has stopped."""
 _SAME = 0.9
 """A child with this share of its parent's growth is where the growth is."""
+_FOLLOWS = 0.02
+"""A line that leaves less than this share of the variance is what the bytes follow."""
 _WORTH = 0.05
 """Attributes of one object that grow apart are told apart from this share on."""
 _CONTAINERS = {"list", "dict", "set", "tuple", "deque", "defaultdict", "OrderedDict", "Counter"}
@@ -82,7 +84,8 @@ def growth_of(rank: RankRecording) -> GrowthSummary:
     kind, steps = _steps_between(rank, first.tick, last.tick)
     summary.kind = kind
     series = _series(usable)
-    growing = {key: points for key, points in series.items() if _grows(points, last.tick)}
+    ends = _sizes_at_the_end(rank, last)
+    growing = {key: points for key, points in series.items() if _grows(points, last.tick, ends.get(key))}
     chosen = _localise(growing)
     limit = memory_left(rank, last)
     for key in chosen:
@@ -170,7 +173,13 @@ def _size(h: Holding) -> int:
     return h.direct + h.graph + h.ctx
 
 
-def _grows(points: Points, last: int) -> bool:
+def _sizes_at_the_end(rank: RankRecording, last: Census) -> dict[tuple[str, ...], int]:
+    """What names that are still there after the program's end hold then, in bytes."""
+    census = rank.last(Census)
+    return {_key(h): _size(h) for h in census.holdings} if census is not None and census.tick > last.tick else {}
+
+
+def _grows(points: Points, last: int, at_the_end: int | None) -> bool:
     if points[-1][0] != last:
         return False
     run = rising_tail(points)
@@ -179,8 +188,13 @@ def _grows(points: Points, last: int) -> bool:
     if run[-1][1].tensors <= run[0][1].tensors and run[-1][1].nodes <= run[0][1].nodes:
         # The same tensors, larger: a batch of another length looks so too, until it has gone on for a while.
         return len(run) >= 5
-    # Three points, or two that lie some steps apart: one store more between two looks is not yet growth.
-    return len(run) >= 3 or run[-1][0] - run[0][0] >= 3
+    if len(run) >= 3:
+        return True
+    # Two points must lie some steps apart and show more than one store (a loader has a batch more ready now and then),
+    # and what is left of it after the end must not have shrunk.
+    (first, a), (then, b) = run
+    stores = max(b.tensors - a.tensors, b.nodes - a.nodes)
+    return then - first >= 3 and stores > 1 and (at_the_end is None or at_the_end >= _size(b))
 
 
 def rising_tail(points: Points) -> Points:
@@ -255,7 +269,7 @@ def _growth(rank: RankRecording, points: Points, left: int | None, carrier_ops: 
     run = rising_tail(points)
     (first, a), (last, b) = run[0], run[-1]
     kind, steps = _steps_between(rank, first, last)
-    per = max(1, steps)
+    per = _steps_of_bursts(rank, run, kind) or max(1, steps)
     rate = (_size(b) - _size(a)) / per
     now = _steps_until(rank, last, kind)
     exhausted = int(now + left / rate) if left is not None and rate > 0 else None
@@ -285,6 +299,31 @@ def _steps_between(rank: RankRecording, first: int, last: int) -> tuple[StepKind
         return "training", max(1, last - first)
     kind = max(counts, key=lambda k: counts[k])
     return kind, counts[kind]
+
+
+def _steps_of_bursts(rank: RankRecording, run: Points, kind: StepKind) -> float | None:
+    """How many steps of `kind` the rise stands for where it follows the evaluation steps and not those; else None.
+
+    An evaluation after every epoch stores in bursts: between two looks there may be three of them or four, whatever
+    the training steps between. What evaluation steps stored is spread over the run at the run's own proportion.
+    """
+    whole = _steps_until(rank, current_steps(rank)[-1].n, "evaluation") if current_steps(rank) else 0
+    if kind == "evaluation" or not whole or len(run) < 3:
+        return None
+    sizes = [float(_size(h)) for _, h in run]
+    trained = [float(_steps_until(rank, tick, kind)) for tick, _ in run]
+    evaluated = [float(_steps_until(rank, tick, "evaluation")) for tick, _ in run]
+    if not _misfit(evaluated, sizes) < min(_FOLLOWS, _misfit(trained, sizes) / 2):
+        return None
+    of_run = _steps_until(rank, current_steps(rank)[-1].n, kind)
+    return (evaluated[-1] - evaluated[0]) * of_run / whole
+
+
+def _misfit(steps: list[float], sizes: list[float]) -> float:
+    """The share of the sizes' variance that a straight line over the steps leaves; 1 where there is no line."""
+    if min(steps) == max(steps) or min(sizes) == max(sizes):
+        return 1.0
+    return 1.0 - statistics.correlation(steps, sizes) ** 2
 
 
 def _steps_until(rank: RankRecording, tick: int, kind: StepKind) -> int:
