@@ -115,3 +115,50 @@ def test_the_probe_keeps_nothing_alive_and_does_not_grow() -> None:
     kept.clear()
     probe.boundary("training", 2)
     assert probe._pending == []
+
+
+# The middle of an evaluation ---------------------------------------------------------------------------------------
+
+
+def looks(probe: EvaluationProbe, net: torch.nn.Module, passes: int, keep: bool) -> list[int]:
+    """At how many living graphs names are to be counted, over one evaluation."""
+    kept: list[torch.Tensor] = []
+    found = []
+    for _ in range(passes):
+        out = forward(probe, net, 3)
+        found.append(probe.due())
+        kept = [*kept, out] if keep else [out]
+    return [count for count in found if count]
+
+
+def test_graphs_that_pile_up_are_an_occasion_to_count_names_twice() -> None:
+    assert looks(EvaluationProbe(), model(training=False), 9, keep=True) == [3, 5]
+
+
+def test_one_graph_that_the_loop_still_binds_is_none() -> None:
+    assert looks(EvaluationProbe(), model(training=False), 9, keep=False) == []
+
+
+def test_a_model_in_training_mode_is_none() -> None:
+    """Losses that are summed before one backward pass look the same until it comes."""
+    assert looks(EvaluationProbe(), model(training=True), 9, keep=True) == []
+
+
+def test_each_evaluation_is_counted_apart_and_the_looks_are_limited() -> None:
+    probe, net = EvaluationProbe(), model(training=False)
+    found = []
+    for _ in range(6):
+        found += looks(probe, net, 7, keep=True)
+        probe.boundary("training", 5)
+    assert found == [3, 5] * 3 and probe.stretch == 7
+
+
+def test_modules_are_worth_watching_only_while_graphs_may_pile_up() -> None:
+    probe, net = EvaluationProbe(), model(training=False)
+    assert not probe.accumulating
+    kept = [forward(probe, net, 3) for _ in range(2)]
+    assert probe.accumulating
+    kept += [forward(probe, net, 3) for _ in range(3)]
+    assert not probe.accumulating, "the second look has come"
+    probe.boundary("training", 4)
+    assert not probe.accumulating

@@ -10,7 +10,7 @@ from handmade import GIB, MAIN, census, holding, outcome, program, rank, site, s
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchvet.recording.growth import Growth, GrowthSummary, growth_of
+from torchvet.recording.growth import Growth, GrowthSummary, evaluation_growth, growth_of
 from torchvet.recording.records import Census, Holding, Record, StepKind
 from torchvet.recording.training_records import CollectorUse
 
@@ -338,3 +338,33 @@ def test_the_rate_of_a_steady_leak_is_exact(rate: int, count: int) -> None:
     summary = growth_of(rank(program(), steps(ticks[-1]), looks, outcome(ticks[-1])))
     if len(ticks) > 3:
         assert only(summary).bytes_per_step == pytest.approx(rate * 10)
+
+
+# The middle of an evaluation ---------------------------------------------------------------------------------------
+
+
+def amid(number: int, passes: int, *held: Holding) -> Census:
+    return census(10, *held, kind="evaluation", amid=number, passes=passes)
+
+
+def test_what_grows_in_one_evaluation_is_named_with_its_rate_by_pass() -> None:
+    looks = [amid(1, n, holding("total", graph=700 * (n - 1)), holding("output", graph=700)) for n in (3, 5)]
+    (growth,) = evaluation_growth(rank(program(), steps(50), looks, outcome(50)))
+    assert growth.holding.name == "total" and growth.kind == "evaluation"
+    assert growth.graph_per_step == 700 and growth.last_step == 5
+
+
+def test_two_evaluations_are_not_compared() -> None:
+    looks = [amid(n, passes, holding("total", graph=700 * passes)) for n, passes in ((1, 3), (2, 5))]
+    assert evaluation_growth(rank(program(), steps(50), looks, outcome(50))) == []
+
+
+def test_looks_amid_evaluations_are_no_looks_at_boundaries() -> None:
+    looks = [amid(t, 3, holding("total", graph=700 * t)) for t in TICKS]
+    assert growth_of(rank(program(), steps(50), looks, outcome(50))).growths == []
+
+
+def test_what_outlives_the_evaluation_is_growth_from_step_to_step() -> None:
+    looks = [amid(1, n, holding("outputs", graph=700 * n)) for n in (3, 5)]
+    lasting = [census(t, holding("outputs", graph=100 * t)) for t in TICKS]
+    assert evaluation_growth(rank(program(), steps(50), *looks, *lasting, outcome(50))) == []

@@ -15,6 +15,9 @@ from torchvet.recording.records import Place, StepKind
 from torchvet.recording.training_records import EvaluationForward
 
 _MOST_PENDING = 64
+_FIRST_LOOK, _SECOND_LOOK = 3, 5
+"""Graphs of one evaluation that are alive together when names are counted: one more than a loop's variables keep."""
+_MOST_LOOKS = 6
 
 
 @dataclass
@@ -49,7 +52,36 @@ class EvaluationProbe:
     def __init__(self) -> None:
         self._pending: list[_Pass] = []
         self._uses: dict[tuple[Place, bool], _Use] = {}
+        self._kept: list[weakref.ref[Any]] = []
+        """The largest saved storage of each pass of the evaluation that is under way."""
+        self._fresh = False
+        self._looks = 0
+        self.stretch = 1
         self.peak = 0
+
+    @property
+    def accumulating(self) -> bool:
+        """Whether the evaluation under way has graphs to follow: its next passes are worth hearing of."""
+        return bool(self._kept) and self._looks < _MOST_LOOKS and self.kept < _SECOND_LOOK
+
+    @property
+    def kept(self) -> int:
+        """Passes of the evaluation under way whose graph is alive."""
+        return sum(1 for ref in self._kept if ref() is not None)
+
+    def due(self) -> int:
+        """How many graphs are alive, where the last pass made that an occasion to count names; else 0."""
+        fresh, self._fresh = self._fresh, False
+        kept = self.kept if fresh else 0
+        if kept not in (_FIRST_LOOK, _SECOND_LOOK) or self._looks >= _MOST_LOOKS:
+            return 0
+        self._looks += 1
+        return kept
+
+    def _over(self) -> None:
+        if self._kept:
+            self._kept = []
+            self.stretch += 1
 
     def forward_ended(self, module: torch.nn.Module, output: Any, tick: int, known: set[int]) -> None:
         """A root module returned. Noted when grad mode is on and the output has a graph."""
@@ -63,6 +95,9 @@ class EvaluationProbe:
         if not reach.saved:
             return
         largest = sorted(reach.saved.values(), key=lambda s: -s.nbytes())[:3]
+        if not module.training:
+            self._kept.append(weakref.ref(largest[0]))
+            self._fresh = True
         self._pending.append(
             _Pass(
                 place=place, module=type(module).__name__, training_mode=module.training,
@@ -73,6 +108,7 @@ class EvaluationProbe:
 
     def backward_starts(self, roots: list[Any]) -> None:
         """Graphs that this pass goes through were needed."""
+        self._over()
         if not self._pending:
             return
         visited = sequences_below(roots)
@@ -83,6 +119,8 @@ class EvaluationProbe:
 
     def boundary(self, kind: StepKind, tick: int, final: bool = False) -> None:
         """A step ended: passes whose graph is gone unused, or was kept unused for some steps, are counted."""
+        if kind != "evaluation":
+            self._over()
         for one in list(self._pending):
             if one.kind is None:
                 one.kind = kind

@@ -9,6 +9,7 @@ from collections import deque
 from types import FrameType
 from typing import Any
 
+import msgspec
 import torch
 from torch.optim.optimizer import Optimizer
 
@@ -54,6 +55,7 @@ class Observer:
         self._schedule = Schedule()
         self._cohorts = Cohorts()
         self._census = CensusTaker(self.known)
+        self._amid = CensusTaker(self.known)
         self._optimizers = OptimizerProbe(self.known)
         self._backwards = BackwardProbe()
         self._evaluations = EvaluationProbe()
@@ -198,12 +200,13 @@ class Observer:
         """See `Listener`."""
         if self._stack:
             self._stack.pop()
-        if depth == 0 and (self._window is not None or self.clock.n < 8):
+        if depth == 0 and (self._window is not None or self.clock.n < 8 or self._evaluations.accumulating):
             with self._session.guarded("forward passes"):
                 self._ledger.paused = True
                 known = set(self.known.storages()) if torch.is_grad_enabled() else set()
                 self._evaluations.forward_ended(module, output, self.clock.n, known)
                 self._ledger.paused = False
+                self._look_amid_evaluation()
 
     def mode_changed(self, module: torch.nn.Module, training: bool) -> None:
         """See `Listener`. Evaluation may be a long way from any boundary: look at its first few passes at once."""
@@ -246,6 +249,8 @@ class Observer:
         self._ledger.tick = tick
         self._backwards.boundary(tick)
         self._evaluations.boundary(kind, tick)
+        if self._window is None:
+            self._stop_watching_modules()
         if self._trend.boundary(tick) and self._schedule.affordable(elapsed, self._census.seconds or 0.03):
             self._schedule.suspect(tick)
         if self._window is not None:
@@ -304,8 +309,7 @@ class Observer:
             ledger.stopped = True
             return
         ledger.leave()
-        if self.clock.level in ("training", "backward", "manual"):
-            self._taps.unwatch_modules()
+        self._stop_watching_modules()
         self._window = None
         records = window.close_window(open_one, tick, ledger, self.known, time.perf_counter())
         for record in records:
@@ -320,6 +324,11 @@ class Observer:
         ledger.forget_window()
         self._schedule.window_closed(tick)
         self._totals(tick)
+
+    def _stop_watching_modules(self) -> None:
+        """Module hooks cost time: they stay only where forward passes make the steps, or an evaluation keeps graphs."""
+        if self.clock.level in ("training", "backward", "manual") and not self._evaluations.accumulating:
+            self._taps.unwatch_modules()
 
     def _abandon_window(self) -> None:
         if self._window is not None and self._ledger.can_leave:
@@ -340,6 +349,16 @@ class Observer:
         self._seconds["censuses"] += census.seconds
         self._hooks.census(tick, self.known, self._write)
         self._sources.keep()
+
+    def _look_amid_evaluation(self) -> None:
+        """Who keeps the graphs of an evaluation that is not over: its variables may be gone at the next boundary."""
+        passes = self._evaluations.due()
+        if passes:
+            census = self._amid.take(self.clock.n, "evaluation", self._ledger)
+            self._write(msgspec.structs.replace(census, amid=self._evaluations.stretch, passes=passes))
+            self._schedule.spend(census.seconds)
+            self._seconds["censuses"] += census.seconds
+            self._sources.keep()
 
     def _totals(self, tick: int) -> None:
         """Write the running totals: what they say counts if the program is killed next."""

@@ -6,9 +6,10 @@ still rising at the end: a cache that fills and stops, and a list that is cleare
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torchvet.recording.reader import RankRecording, restarts
 from torchvet.recording.records import Census, Holding, Program, Step, StepKind, Survivors, Window
@@ -98,6 +99,31 @@ def growth_of(rank: RankRecording) -> GrowthSummary:
     return summary
 
 
+def evaluation_growth(rank: RankRecording) -> list[Growth]:
+    """What grew from pass to pass in the middle of evaluations, the largest first.
+
+    Names that live on from evaluation to evaluation grow from step to step as well and are not among them.
+    """
+    lasting = {_key(g.holding) for g in rank.growth.growths}
+    found: dict[tuple[str, ...], Growth] = {}
+    amid = [c for c in rank.all(Census) if c.amid and c.complete]
+    for first, last in itertools.pairwise(amid):
+        if first.amid != last.amid or first.passes >= last.passes:
+            continue
+        series: dict[tuple[str, ...], Points] = defaultdict(list)
+        for census in (first, last):
+            for holding in census.holdings:
+                series[_key(holding)].append((census.passes, holding))
+        growing = {k: p for k, p in series.items() if len(p) == 2 and _rise(*p) > 0 and p[1][1].nodes > p[0][1].nodes}
+        for key in _localise(growing):
+            run = growing[key]
+            per = run[-1][0] - run[0][0]
+            found[key] = _rates(
+                rank, run, "evaluation", per, now=last.passes, left=memory_left(rank, last), ops=_carrier_ops(key, last)
+            )
+    return sorted((g for k, g in found.items() if k not in lasting), key=lambda g: -g.bytes_per_step)
+
+
 def searched(rank: RankRecording) -> Census | None:
     """The last census, taken while the program's names were there, that found storages without a name."""
     return next((c for c in reversed(usable_censuses(rank)) if c.unreached), None)
@@ -114,7 +140,7 @@ def unreached_rate(rank: RankRecording) -> float:
 
 def usable_censuses(rank: RankRecording) -> list[Census]:
     """The censuses that compare: all but a last look at a program whose `main()` had already let go."""
-    censuses = rank.since_restart(Census)
+    censuses = [c for c in rank.since_restart(Census) if not c.amid]
     found = [c for c in censuses if c.complete] or censuses
     outcome = rank.last(Outcome)
     if len(found) > 1 and found[-1].final and (outcome is None or outcome.how in ("finished", "exit", "os-exit")):
@@ -175,8 +201,8 @@ def _size(h: Holding) -> int:
 
 def _sizes_at_the_end(rank: RankRecording, last: Census) -> dict[tuple[str, ...], int]:
     """What names that are still there after the program's end hold then, in bytes."""
-    census = rank.last(Census)
-    return {_key(h): _size(h) for h in census.holdings} if census is not None and census.tick > last.tick else {}
+    final = next((c for c in reversed(rank.all(Census)) if c.final), None)
+    return {_key(h): _size(h) for h in final.holdings} if final is not None and final.tick > last.tick else {}
 
 
 def _grows(points: Points, last: int, at_the_end: int | None) -> bool:
@@ -267,19 +293,25 @@ def _carrier_ops(key: tuple[str, ...], census: Census) -> tuple[str, ...]:
 
 def _growth(rank: RankRecording, points: Points, left: int | None, carrier_ops: tuple[str, ...]) -> Growth:
     run = rising_tail(points)
-    (first, a), (last, b) = run[0], run[-1]
-    kind, steps = _steps_between(rank, first, last)
+    kind, steps = _steps_between(rank, run[0][0], run[-1][0])
     per = _steps_of_bursts(rank, run, kind) or max(1, steps)
+    growth = _rates(rank, run, kind, per, _steps_until(rank, run[-1][0], kind), left, carrier_ops)
+    return replace(growth, steps=steps)
+
+
+def _rates(rank: RankRecording, run: Points, kind: StepKind, per: float, now: int, left: int | None,
+           ops: tuple[str, ...]) -> Growth:  # fmt: skip
+    """The rise over a run of points as rates: `per` is the steps that it stands for, `now` those up to its end."""
+    (first, a), (last, b) = run[0], run[-1]
     rate = (_size(b) - _size(a)) / per
-    now = _steps_until(rank, last, kind)
     exhausted = int(now + left / rate) if left is not None and rate > 0 else None
     return Growth(
         holding=b, bytes_per_step=rate, direct_per_step=(b.direct - a.direct) / per,
         graph_per_step=(b.graph - a.graph) / per, ctx_per_step=(b.ctx - a.ctx) / per,
         visible_per_step=(b.visible - a.visible) / per, tensors_per_step=(b.tensors - a.tensors) / per,
-        nodes_per_step=(b.nodes - a.nodes) / per, first_tick=first, last_tick=last, steps=steps, kind=kind,
+        nodes_per_step=(b.nodes - a.nodes) / per, first_tick=first, last_tick=last, steps=round(per), kind=kind,
         rank=rank.program.rank if rank.program else None, exhausted_at=exhausted,
-        last_step=now, memory_left=left, carrier_ops=carrier_ops,
+        last_step=now, memory_left=left, carrier_ops=ops,
     )  # fmt: skip
 
 

@@ -182,6 +182,9 @@ class Census(Record):
 
     `categories` are the known ones (parameters, buffers, gradients, optimizer state). `unreached` are storages of
     sampled steps that are alive although no name leads to them; `complete` is false when the time budget ended first.
+
+    `amid` numbers the evaluation in whose middle it was taken, after `passes` forward passes whose graph was still
+    alive; 0 for a census at a boundary.
     """
 
     tick: int
@@ -195,3 +198,5 @@ class Census(Record):
     unreached_sites: list[SiteBytes] = []
     strangers: list[Stranger] = []
     final: bool = False
+    amid: int = 0
+    passes: int = 0

@@ -105,8 +105,8 @@ print(f"mean squared error {sum(pixel_errors) / len(pixel_errors):.3f}")
     bounded_matters = True
 
     def recognises(self, growth: Growth, recording: Recording) -> bool:
-        """Most of what grows was saved by autograd graphs."""
-        return growth.bytes_per_step > 0 and growth.graph_per_step >= 0.5 * growth.bytes_per_step
+        """A good part of what grows was saved by autograd graphs: detaching frees that part."""
+        return growth.bytes_per_step > 0 and growth.graph_per_step >= _WORTH_CUTTING * growth.bytes_per_step
 
     def cause(self, growth: Growth, store: Store | None) -> str:
         """Whether one value's graph gets longer or one more graph is kept each step."""
@@ -116,9 +116,11 @@ print(f"mean squared error {sum(pixel_errors) / len(pixel_errors):.3f}")
             return (
                 f"{name} is computed from its own last value, so its autograd graph gets {nodes} nodes longer each step"
             )
+        own = growth.direct_per_step
+        rest = f"; {words.size(own)} are the stored tensors themselves" if own > growth.graph_per_step / 4 else ""
         return (
             f"what is stored in {name} still owns its autograd graph: {nodes} nodes each step, whose saved tensors no "
-            "backward pass has freed"
+            f"backward pass has freed{rest}"
         )
 
     def advice(self, growth: Growth, store: Store | None) -> str:
@@ -128,3 +130,7 @@ print(f"mean squared error {sum(pixel_errors) / len(pixel_errors):.3f}")
             f"store a number or a detached tensor: `{value}.item()` for a scalar, `{value}.detach()` for a tensor; or "
             "compute it under `torch.no_grad()` if it is only logged"
         )
+
+
+_WORTH_CUTTING = 0.25
+"""Share of the growth that only the graph holds, from which on the graph is the first thing to say."""

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Finding, Measured
+from torchvet.finding import Finding, Location, Measured, Related
+from torchvet.recording.growth import evaluation_growth
 from torchvet.recording.training_records import EvaluationForward
 from torchvet.rules import grading, words
 from torchvet.rules.base import Rule
+from torchvet.rules.bounds import where
+from torchvet.rules.growth_rule import allocated, holder_of
 from torchvet.rules.share_rule import observed, peak_of
 
 if TYPE_CHECKING:
     from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.growth import Growth
 
 
 class EvaluationBuildsGraph(Rule):
@@ -117,8 +121,13 @@ for step in range(40):
             # The model's pass and its loss are one graph: one finding a function, at its first line.
             for use in sorted(unused, key=lambda u: u.place.line):
                 first.setdefault((use.place.path, use.place.function), use)
+            largest = max(first.values(), key=lambda u: u.graph, default=None)
+            kept = next(iter(evaluation_growth(rank)), None)
             for use in first.values():
-                yield self._finding(rank, use)
+                if use is largest and kept is not None and kept.graph_per_step > 0:
+                    yield self._accumulating(recording, rank, use, kept)
+                else:
+                    yield self._finding(rank, use)
 
     def _finding(self, rank: RankRecording, use: EvaluationForward) -> Finding:
         peak = max(peak_of(rank), use.peak, use.graph)
@@ -127,7 +136,33 @@ for step in range(40):
             self, rank, severity=grading.of_share(share), place=use.place,
             message=f"evaluation builds an autograd graph that no backward uses: {words.size(use.graph)} a pass, "
             f"{share:.0%} of the peak ({use.module}, {use.calls} sampled passes)",
-            cause=f"{use.module} runs here with gradients enabled; `.eval()` switches layers, not autograd",
-            advice=f"run it under `torch.no_grad()` (decorate {use.place.function}() with `@torch.no_grad()`)",
-            measured=Measured(bytes=use.graph, peak_bytes=peak, share=share),
+            cause=_cause(use), advice=_advice(use), measured=Measured(bytes=use.graph, peak_bytes=peak, share=share),
         )  # fmt: skip
+
+    def _accumulating(self, recording: Recording, rank: RankRecording, use: EvaluationForward, kept: Growth) -> Finding:
+        """The graphs of all passes live until the evaluation is over: what it takes grows with its length."""
+        peak = max(peak_of(rank), use.peak, kept.bytes)
+        share = kept.bytes / peak
+        name = kept.holding.name
+        stores = recording.index.stores(*where(kept))
+        place = Location(path=stores[0].path, line=stores[0].line, function=stores[0].function) if stores else use.place
+        return observed(
+            self, rank, severity=grading.of_share(share), place=place,
+            message=f"{name} keeps the autograd graph of every evaluation pass: {words.size(kept.bytes_per_step)} more "
+            f"each pass until the evaluation ends ({words.size(kept.bytes)} after {kept.last_step} of them), "
+            "and no backward uses it",
+            cause=f"{_cause(use)}; what goes into {name} brings its graph along",
+            advice=f"{_advice(use)}, and let {name} take numbers (`.item()`) or detached tensors",
+            related=[Related(role="forward", message=use.module, path=use.place.path, line=use.place.line),
+                     *(allocated(s) for s in kept.holding.sites[:3])],
+            holder=holder_of(kept),
+            measured=Measured(bytes_per_step=kept.bytes_per_step, bytes=kept.bytes, peak_bytes=peak, share=share),
+        )  # fmt: skip
+
+
+def _cause(use: EvaluationForward) -> str:
+    return f"{use.module} runs here with gradients enabled; `.eval()` switches layers, not autograd"
+
+
+def _advice(use: EvaluationForward) -> str:
+    return f"run it under `torch.no_grad()` (decorate {use.place.function}() with `@torch.no_grad()`)"

@@ -101,7 +101,7 @@ for step in range(40):
                 seen.setdefault(tuple(sorted(record.names[:1])), []).append(record)
             for records in seen.values():
                 typical = sorted(records, key=lambda r: r.saving)[len(records) // 2]
-                if len(records) >= 2 and typical.saving > 0:
+                if len(records) >= 2 and typical.saving >= _WORTH_A_LINE * typical.peak:
                     yield self._finding(recording, rank, typical)
 
     def _finding(self, recording: Recording, rank: RankRecording, record: StaleAtPeak) -> Finding:
@@ -130,6 +130,8 @@ for step in range(40):
         return Location(path=stores[0].path, line=stores[0].line, function=stores[0].function) if stores else place
 
 
+_WORTH_A_LINE = 0.01
+"""Share of the peak below which nobody would change a line for it."""
 _WORTH_A_WARNING = 1 << 20
 """Bytes off the peak below which a large share of a tiny peak is only information.
 
