@@ -81,7 +81,7 @@ def test_walking_several_graphs_counts_shared_parts_once() -> None:
     x = torch.randn(10, requires_grad=True)
     shared = torch.exp(x)
     a, b = shared.sin(), shared.cos()
-    nodes: set[Any] = set()
+    nodes: graphs.Seen = {}
     claimed: set[int] = {key_of(x)}
     first = graphs.walk([a.grad_fn], nodes, claimed, lambda: False)
     second = graphs.walk([b.grad_fn], nodes, claimed, lambda: False)
@@ -94,8 +94,30 @@ def test_the_walk_can_run_out_of_time() -> None:
     out = x
     for _ in range(3000):
         out = out + 1
-    reach = graphs.walk([out.grad_fn], set(), set(), lambda: True)
+    reach = graphs.walk([out.grad_fn], {}, set(), lambda: True)
     assert not reach.complete and 0 < reach.nodes < 3000
+
+
+def test_ten_thousand_small_graphs_are_no_deep_one() -> None:
+    """Kept losses: each has three nodes, the parameters are common to all."""
+    x = torch.ones(1, requires_grad=True)
+    kept = [(x * 2).exp().sin() for _ in range(5000)]
+    graphs.forget_types()
+    seen: graphs.Seen = {}
+    reaches = [graphs.walk([t.grad_fn], seen, set(), lambda: False) for t in kept]
+    assert all(r.complete for r in reaches) and sum(r.nodes for r in reaches) == 15_001
+
+
+def test_a_chain_is_deep_however_many_of_its_values_are_kept() -> None:
+    x = torch.ones(1, requires_grad=True)
+    kept = [x]
+    for _ in range(graphs.MOST_NODES + 10):
+        kept.append(kept[-1] + 1)
+    graphs.forget_types()
+    seen: graphs.Seen = {}
+    reaches = [graphs.walk([t.grad_fn], seen, set(), lambda: False) for t in kept[1:]]
+    graphs.forget_types()
+    assert not reaches[-1].complete and reaches[0].complete
 
 
 DEEP = """
@@ -108,7 +130,7 @@ for _ in range(100_000):
 del total
 print("freed")
 """
-LOOK = "assert graphs.walk([total.grad_fn], set(), set(), lambda: False).nodes == 100_001"
+LOOK = "assert graphs.walk([total.grad_fn], {}, set(), lambda: False).nodes == 100_001"
 CRASHES = "graphs.walk: a node that Python has seen is freed by recursion ever after (torch 2.13), the program crashes"
 
 

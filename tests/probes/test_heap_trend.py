@@ -79,3 +79,12 @@ def test_a_heap_that_is_slow_to_tell_is_asked_rarely(monkeypatch: pytest.MonkeyP
     for tick in range(1, 1001):
         trend.boundary(tick)
     assert spent[0] <= 0.1
+
+
+@pytest.mark.parametrize(("peaks", "seen"), [
+    ([100, 110, 120], True), ([100, 100, 100], False), ([100, 120, 110, 121], False), ([50, 100, 100, 100.5], False),
+    ([100, 110], False), ([100, 90, 95, 100], True),
+])  # fmt: skip
+def test_three_peaks_that_rise_are_a_trend(peaks: list[int], seen: bool) -> None:
+    trend = HeapTrend()
+    assert [trend.peak(int(p)) for p in peaks][-1] is seen

@@ -82,7 +82,7 @@ class BackwardProbe:
         if pending is None:
             return
         self._after = None
-        reach = graphs.walk(pending.roots, set(), set(known), lambda: False)
+        reach = graphs.walk(pending.roots, {}, set(known), lambda: False)
         pending.use.held = max(pending.use.held, sum(s.nbytes() for s in reach.saved.values()))
         pending.roots = []
         self._pending.append(pending)

@@ -139,7 +139,7 @@ class _Count:
         self._tick = tick
         self._absorbed = 0
         self._slots: list[tuple[int, torch.Tensor]] = []
-        self._nodes: set[Any] = set()
+        self._nodes: graphs.Seen = {}
 
     @property
     def complete(self) -> bool:

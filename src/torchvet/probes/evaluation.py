@@ -91,7 +91,7 @@ class EvaluationProbe:
         place = frames.user_place(3)
         if not roots or place is None:
             return
-        reach = graphs.walk(roots, set(), set(known), lambda: False)
+        reach = graphs.walk(roots, {}, set(known), lambda: False)
         if not reach.saved:
             return
         largest = sorted(reach.saved.values(), key=lambda s: -s.nbytes())[:3]

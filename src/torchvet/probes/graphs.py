@@ -16,8 +16,9 @@ Node = Any
 """An autograd node: torch has no public type for all of them."""
 
 MOST_NODES = 12_000
-"""Nodes that one look goes through. A node that Python has seen is freed by recursion ever after: chains of 30,000 were
-still freed on an 8 MB stack, of 50,000 not (torch 2.13.0, measured). Once a look reached this, no other follows."""
+"""Nodes of one graph that are looked at. A node that Python has seen is freed by recursion ever after: chains of 30,000
+were still freed on an 8 MB stack, of 50,000 not (torch 2.13.0, measured). Once a graph reached this, none is looked at
+again. Many small graphs are no danger, and not limited."""
 
 
 class _Depth:
@@ -88,6 +89,33 @@ def _leaf(node: Node) -> Iterator[torch.Tensor]:
             yield leaf.grad
 
 
+class _Graph:
+    """A connected part of what was looked at, leaves aside: all of it may be freed in one recursion."""
+
+    __slots__ = ("joined", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.joined: _Graph | None = None
+
+    def whole(self) -> _Graph:
+        graph = self
+        while graph.joined is not None:
+            graph = graph.joined
+        return graph
+
+    def join(self, other: _Graph) -> None:
+        mine, others = self.whole(), other.whole()
+        if mine is not others:
+            small, large = sorted((mine, others), key=lambda g: g.size)
+            small.joined = large
+            large.size += small.size
+
+
+Seen = dict[Node, _Graph]
+"""Nodes that walks went through."""
+
+
 @dataclass
 class Reach:
     """What one walk newly reached: storages by key (saved by nodes, kept on a `ctx`, of leaves and their gradients)."""
@@ -131,20 +159,30 @@ def _sparse_parts(t: torch.Tensor) -> list[torch.Tensor]:
     return []
 
 
-def walk(roots: list[Node], seen: set[Node], claimed: set[int], out_of_time: Callable[[], bool]) -> Reach:
+def walk(roots: list[Node], seen: Seen, claimed: set[int], out_of_time: Callable[[], bool]) -> Reach:
     """Follow graphs from their roots through nodes not in `seen`, claiming storages not in `claimed`.
 
-    Both sets are updated, so that walking one root after another counts every node and storage once.
+    Both are updated, so that walking one root after another counts every node and storage once.
     """
     reach = Reach()
+    graph = _Graph()
     stack = list(roots)
     while stack:
         node = stack.pop()
-        if node in seen:
+        known = seen.get(node)
+        if known is not None:
+            # Parameters are the leaves of every graph and do not make them one.
+            if type(node).__name__ != "AccumulateGrad":
+                graph.join(known)
+                if too_deep(graph.whole().size):
+                    reach.complete = False
+                    return reach
             continue
-        seen.add(node)
+        seen[node] = graph
         reach.nodes += 1
-        if too_deep(len(seen)) or (not reach.nodes & 1023 and out_of_time()):
+        whole = graph.whole()
+        whole.size += 1
+        if too_deep(whole.size) or (not reach.nodes & 1023 and out_of_time()):
             reach.complete = False
             return reach
         kept = ((reach.saved, saved_tensors(node)), (reach.leaves, _leaf(node)), (reach.ctx, ctx_tensors(node)))
@@ -156,11 +194,9 @@ def walk(roots: list[Node], seen: set[Node], claimed: set[int], out_of_time: Cal
                         claimed.add(key)
                         found[key] = storage
                 # What backward saved may itself belong to a deeper graph (create_graph, stored outputs).
-                if tensor.grad_fn is not None and tensor.grad_fn not in seen:
+                if tensor.grad_fn is not None:
                     stack.append(tensor.grad_fn)
-        for following, _ in node.next_functions:
-            if following is not None and following not in seen:
-                stack.append(following)
+        stack.extend(following for following, _ in node.next_functions if following is not None)
     return reach
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 
@@ -21,6 +22,12 @@ class HeapTrend:
         self._samples: list[int] = []
         self._next = _FIRST
         self._slow = False
+        self._peaks: list[int] = []
+
+    def peak(self, size: int) -> bool:
+        """Whether the peaks of the last three sampled windows, in bytes, rose by a percent each."""
+        self._peaks = [*self._peaks[-2:], size]
+        return len(self._peaks) == 3 and all(a * 1.01 < b for a, b in itertools.pairwise(self._peaks))
 
     def boundary(self, tick: int) -> bool:
         """Whether the floor of the last third lies above that of the third before by more than noise."""

@@ -16,7 +16,7 @@ from torchvet.recording.records import Holding, Place, SiteBytes
 
 _BRANCHES = 8
 """Children with bytes from which on a place is a container whose items are not told apart."""
-_DEEPEST = 12
+_DEEPEST = 8
 _WRAPPERS = {"cell", "function", "method", "lru_list_elem"}
 _MOST = 160
 
@@ -98,18 +98,20 @@ class HoldingTree:
         """The places worth naming: from the roots down to where bytes spread over many children."""
         self._add_up()
         found: list[Holding] = []
-        stack = [(key, 0) for key in self._walk.roots if key in self._sums]
+        stack = [key for key in self._walk.roots if key in self._sums]
         while stack:
-            key, depth = stack.pop()
+            key = stack.pop()
             sums = self._sums[key]
             if sums.bytes == 0 and sums.nodes == 0:
                 continue
             found.append(self._holding(key, sums, births))
             branches = [c for c in sums.children if c in self._sums]
             if len(branches) > _BRANCHES:
-                branches = sorted(branches, key=lambda c: -self._sums[c].bytes)[:2] if depth == 0 else []
-            if depth < _DEEPEST:
-                stack.extend((c, depth + 1) for c in branches)
+                is_root = key in self._walk.roots
+                branches = sorted(branches, key=lambda c: -self._sums[c].bytes)[:2] if is_root else []
+            # Hops that show: a module in a module is one, though its attributes and tables are objects as well.
+            if len(self._path(key)[0]) <= _DEEPEST:
+                stack.extend(branches)
         found.sort(key=lambda h: -(h.direct + h.graph + h.ctx) * 1000 - h.nodes)
         return _without_repeats(found)[:_MOST]
 

@@ -315,6 +315,9 @@ class Observer:
         for record in records:
             self._write(record)
         peak = records[0].peak
+        if self._trend.peak(peak):
+            # One tensor that is replaced by a larger one leaves no survivors: the peak is all that tells.
+            self._schedule.suspect(tick)
         self._backwards.peak = max(self._backwards.peak, peak)
         self._evaluations.peak = max(self._evaluations.peak, peak)
         alive = _survivors(ledger)

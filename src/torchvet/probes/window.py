@@ -134,7 +134,7 @@ def next_forward_begins(window: OpenWindow, ledger: Ledger) -> None:
     names = window.names.setdefault(len(window.ticks), {})
     graph_names = window.graph_names.setdefault(len(window.ticks), {})
     ledger.paused = True
-    seen: set[object] = set()
+    seen: graphs.Seen = {}
     try:
         for name, tensor in _bound_tensors():
             # A loss that nobody has deleted is every loop's; some pin a buffer of the size of their input (mse_loss).

@@ -21,6 +21,10 @@ _SAME = 0.9
 """A child with this share of its parent's growth is where the growth is."""
 _FOLLOWS = 0.02
 """A line that leaves less than this share of the variance is what the bytes follow."""
+_OUTGROWN = 1.5
+"""What grows along a line must have grown by half to be told from batches of different lengths."""
+_LONG = 10
+"""Steps over which one step more or less changes a rate by a tenth at most."""
 _WORTH = 0.05
 """Attributes of one object that grow apart are told apart from this share on."""
 _CONTAINERS = {"list", "dict", "set", "tuple", "deque", "defaultdict", "OrderedDict", "Counter"}
@@ -148,8 +152,9 @@ def usable_censuses(rank: RankRecording) -> list[Census]:
         after = {_key(h) for h in found[-1].holdings}
         if not before <= after and found[-1].total < found[-2].total:
             found = found[:-1]
-    # The last look comes after the last boundary: what the rest of that step stored would count for no step.
-    if len(found) > 3 and found[-1].final:
+    # The last look comes after the last boundary: what the rest of that step stored would count for no step. Over a
+    # long stretch that makes no difference.
+    if len(found) > 3 and found[-1].final and found[-1].tick - found[-2].tick < _LONG:
         found = found[:-1]
     unique: dict[int, Census] = {c.tick: c for c in reversed(found)}
     ordered = [unique[t] for t in sorted(unique)]
@@ -212,8 +217,10 @@ def _grows(points: Points, last: int, at_the_end: int | None) -> bool:
     if len(run) < 2:
         return False
     if run[-1][1].tensors <= run[0][1].tensors and run[-1][1].nodes <= run[0][1].nodes:
-        # The same tensors, larger: a batch of another length looks so too, until it has gone on for a while.
-        return len(run) >= 5
+        # The same tensors, larger: a batch of another length looks so too, until it has gone on for a while or the
+        # sizes lie on a line.
+        straight = _misfit([float(t) for t, _ in run], [float(_size(h)) for _, h in run]) < _FOLLOWS / 10
+        return len(run) >= 5 or (len(run) >= 3 and straight and _size(run[-1][1]) >= _OUTGROWN * _size(run[0][1]))
     if len(run) >= 3:
         return True
     # Two points must lie some steps apart and show more than one store (a loader has a batch more ready now and then),
@@ -271,8 +278,8 @@ def _descend(key: tuple[str, ...], growing: dict[tuple[str, ...], Points]) -> li
     is_container = holding.container in _CONTAINERS
     if main is not None and children[main] >= _SAME * total:
         child = growing[main][-1][1]
-        # An item that is itself a container is a better name than the container of containers; a tensor is not.
-        if not is_container or child.container in _CONTAINERS or not main[-1].startswith("["):
+        # The one item that grows (a callback among callbacks, a list in a dict) is the better name; a tensor is not.
+        if not is_container or child.container in _CONTAINERS or not main[-1].startswith("[") or child.items > 0:
             return _descend(main, growing)
         return [key]
     if is_container or not children:
