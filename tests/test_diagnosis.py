@@ -159,9 +159,6 @@ def test_the_memory_limit_decides_the_severity(limit: int, severity: str) -> Non
     assert finding.measured.exhausted_at_step == pytest.approx(32 + limit / 1000, rel=0.01)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="diagnosis: growth is worked out once a recording: a second limit changes nothing"
-)
 def test_another_limit_for_the_same_recording_counts() -> None:
     one = run(leak(1000))
     first = diagnose(one, memory_limit=10**13)

@@ -26,10 +26,7 @@ def diagnose(
     """The report on a recording. `select` and `ignore` are prefixes of codes; `memory_limit` (bytes) replaces the
     recorded one for forecasts."""
     if memory_limit is not None:
-        for rank in recording.ranks:
-            if rank.program is not None:
-                rank.program.memory_limit = memory_limit
-                rank.program.memory_limit_source = "--memory-limit"
+        recording = recording.limited(memory_limit)
     rules = [r for r in all_rules() if _wanted(r.code, select, ignore)]
     findings = _most_specific([(r, f) for r in rules for f in r.in_recording(recording)])
     findings = sorted(findings, key=_order)

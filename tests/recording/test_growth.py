@@ -10,7 +10,7 @@ from handmade import GIB, MAIN, census, holding, outcome, program, rank, site, s
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchvet.recording.growth import Growth, GrowthSummary, evaluation_growth, growth_of
+from torchvet.recording.growth import Growth, GrowthSummary, evaluation_growth, growth_of, outlives_evaluation
 from torchvet.recording.records import Census, Holding, Record, StepKind
 from torchvet.recording.training_records import CollectorUse
 
@@ -368,3 +368,11 @@ def test_what_outlives_the_evaluation_is_growth_from_step_to_step() -> None:
     looks = [amid(1, n, holding("outputs", graph=700 * n)) for n in (3, 5)]
     lasting = [census(t, holding("outputs", graph=100 * t)) for t in TICKS]
     assert evaluation_growth(rank(program(), steps(50), *looks, *lasting, outcome(50))) == []
+
+
+@pytest.mark.parametrize(("later", "lives_on"), [(700 * 8, True), (700 * 3, False)])
+def test_what_one_evaluation_left_may_be_there_in_the_next(later: int, lives_on: bool) -> None:
+    looks = [amid(n, p, holding("outputs", graph=g)) for n, p, g in ((1, 3, 2100), (1, 5, 3500), (2, 3, later))]
+    one = rank(program(), steps(50), looks, outcome(50))
+    (growth,) = evaluation_growth(one)
+    assert outlives_evaluation(one, growth) is lives_on

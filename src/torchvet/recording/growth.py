@@ -128,6 +128,13 @@ def evaluation_growth(rank: RankRecording) -> list[Growth]:
     return sorted((g for k, g in found.items() if k not in lasting), key=lambda g: -g.bytes_per_step)
 
 
+def outlives_evaluation(rank: RankRecording, growth: Growth) -> bool:
+    """Whether what one evaluation left under a name was still there in the next."""
+    key = _key(growth.holding)
+    amid = [(c.amid, _size(h)) for c in rank.all(Census) if c.amid for h in c.holdings if _key(h) == key]
+    return any(a[0] != b[0] and 0 < a[1] <= b[1] for a, b in itertools.pairwise(amid))
+
+
 def searched(rank: RankRecording) -> Census | None:
     """The last census, taken while the program's names were there, that found storages without a name."""
     return next((c for c in reversed(usable_censuses(rank)) if c.unreached), None)

@@ -80,6 +80,17 @@ class Recording:
         self.path = path
         self.sources = {s.path: s.text for r in ranks for s in r.all(Source)}
 
+    def limited(self, memory_limit: int) -> Recording:
+        """The same recording as if the program had run under another memory limit, in bytes."""
+
+        def of(line: Record) -> Record:
+            if not isinstance(line, Program):
+                return line
+            return msgspec.structs.replace(line, memory_limit=memory_limit, memory_limit_source="--memory-limit")
+
+        ranks = [RankRecording(r.rank, [of(line) for line in r.lines], r.damaged) for r in self.ranks]
+        return Recording(ranks, self.path)
+
     def growth(self) -> list[tuple[RankRecording, GrowthSummary]]:
         """What grew, rank by rank."""
         return [(rank, rank.growth) for rank in self.ranks]

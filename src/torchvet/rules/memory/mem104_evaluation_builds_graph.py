@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Finding, Location, Measured, Related
-from torchvet.recording.growth import evaluation_growth
+from torchvet.recording.growth import evaluation_growth, outlives_evaluation
 from torchvet.recording.training_records import EvaluationForward
 from torchvet.rules import grading, words
 from torchvet.rules.base import Rule
@@ -144,12 +144,13 @@ for step in range(40):
         peak = max(peak_of(rank), use.peak, kept.bytes)
         share = kept.bytes / peak
         name = kept.holding.name
+        until = ", also after the evaluation" if outlives_evaluation(rank, kept) else " until the evaluation ends"
         stores = recording.index.stores(*where(kept))
         place = Location(path=stores[0].path, line=stores[0].line, function=stores[0].function) if stores else use.place
         return observed(
             self, rank, severity=grading.of_share(share), place=place,
             message=f"{name} keeps the autograd graph of every evaluation pass: {words.size(kept.bytes_per_step)} more "
-            f"each pass until the evaluation ends ({words.size(kept.bytes)} after {kept.last_step} of them), "
+            f"each pass{until} ({words.size(kept.bytes)} after {kept.last_step} of them), "
             "and no backward uses it",
             cause=f"{_cause(use)}; what goes into {name} brings its graph along",
             advice=f"{_advice(use)}, and let {name} take numbers (`.item()`) or detached tensors",
