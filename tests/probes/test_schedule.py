@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -115,3 +116,8 @@ def test_what_is_not_free_stays_within_its_share(steps: int, step: float, look: 
     elapsed = steps * step + schedule.spent
     assert schedule.spent <= free + one_window + 0.03 * elapsed + max(look, 0.2)
     assert schedule.window_length <= 8
+
+
+@pytest.mark.parametrize(("elapsed", "seconds"), [(0.0, 0.5), (10.0, 0.5), (60.0, 1.2), (1000.0, 2.0)])
+def test_one_census_may_take_longer_in_a_longer_run(elapsed: float, seconds: float) -> None:
+    assert Schedule().census_budget(elapsed) == pytest.approx(seconds)

@@ -35,7 +35,7 @@ class CensusTaker:
 
     def __init__(self, known: KnownMemory, budget: float = 2.0) -> None:
         self._known = known
-        self._budget = budget
+        self.budget = budget
         self._sequences: dict[str, int] = {}
         self._carriers: dict[str, list[str]] = {}
         self._strangers: list[Stranger] = []
@@ -57,7 +57,7 @@ class CensusTaker:
         # Tensor subclasses answer for themselves through `__torch_function__`: not to us.
         plain = torch._C.DisableTorchFunctionSubclass()
         plain.__enter__()
-        one = _Count(self._known, ledger, tick, start + self._budget, self.extra_frames, self._bound)
+        one = _Count(self._known, ledger, tick, start + self.budget, self.extra_frames, self._bound)
         try:
             one.walk_all()
             self._find_carriers(one)

@@ -346,6 +346,7 @@ class Observer:
             self._schedule.suspect(tick)
 
     def _take_census(self, tick: int, kind: StepKind, elapsed: float, final: bool = False) -> None:
+        self._census.budget = self._schedule.census_budget(elapsed)
         census = self._census.take(tick, kind, self._ledger, final)
         self._write(census)
         self._schedule.census_taken(tick, elapsed)
@@ -357,6 +358,7 @@ class Observer:
         """Who keeps the graphs of an evaluation that is not over: its variables may be gone at the next boundary."""
         passes = self._evaluations.due()
         if passes:
+            self._amid.budget = self._schedule.census_budget(time.perf_counter() - self._session.started)
             census = self._amid.take(self.clock.n, "evaluation", self._ledger)
             self._write(msgspec.structs.replace(census, amid=self._evaluations.stretch, passes=passes))
             self._schedule.spend(census.seconds)

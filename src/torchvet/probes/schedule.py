@@ -75,6 +75,10 @@ class Schedule:
             and self.affordable(elapsed, expected or 0.03)
         )
 
+    def census_budget(self, elapsed: float) -> float:
+        """Seconds that one census may take: some for a short run, more as the run has gone on for longer."""
+        return min(2.0, max(0.5, 0.02 * elapsed))
+
     def census_taken(self, tick: int, elapsed: float) -> None:
         """Plan the next: one step later to see what is carried, then ever further apart."""
         self.censuses += 1
