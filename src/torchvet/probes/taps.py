@@ -56,6 +56,7 @@ class Taps:
         self._listener = listener
         self._undo = ExitStack()
         self._modules: ExitStack | None = None
+        self._compiling = False
         self._depth = 0
 
     def install(self) -> None:
@@ -72,11 +73,12 @@ class Taps:
         iterator = dataloader._BaseDataLoaderIter
         self._replace(iterator, "__next__", _tap_next(listener, iterator.__next__))
         self._replace(Optimizer, "__init__", _tap_init(listener, Optimizer.__init__))
+        self._replace(torch, "compile", self._tap_compile(torch.compile))
         self._replace(torch.nn.Module, "train", _tap_train(listener, torch.nn.Module.train))
 
     def watch_modules(self) -> None:
         """Hook every module call. Not while torch.compile is in use: its guards would see the hooks."""
-        if self._modules is not None or (compiled_anything()):
+        if self._modules is not None or self._compiling or compiled_anything():
             return
         self._depth = 0
         stack = self._modules = ExitStack()
@@ -88,6 +90,17 @@ class Taps:
         if self._modules is not None:
             self._modules.close()
             self._modules = None
+
+    def _tap_compile(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The first call of a compiled module traces whatever hooks there are then: ours must be gone by that time."""
+
+        @functools.wraps(original)
+        def compiled(*args: Any, **kwargs: Any) -> Any:
+            self._compiling = True
+            self.unwatch_modules()
+            return original(*args, **kwargs)
+
+        return compiled
 
     @property
     def watching_modules(self) -> bool:
@@ -116,9 +129,13 @@ class Taps:
 
 
 def compiled_anything() -> bool:
-    """Whether torch.compile has compiled a frame in this process. (The optimizers import dynamo in any case.)"""
+    """Whether torch.compile is in use in this process: it has compiled a frame, or will when it is called first.
+
+    (The optimizers import dynamo in any case, which has one backend of its own: torch 2.13.)
+    """
     dynamo = sys.modules.get("torch._dynamo.utils")
-    return dynamo is not None and bool(dynamo.counters["frames"])
+    frame = sys.modules.get("torch._dynamo.eval_frame")
+    return (dynamo is not None and bool(dynamo.counters["frames"])) or len(getattr(frame, "cached_backends", ())) > 1
 
 
 def _restore(owner: Any, name: str, ours: Any, original: Any) -> None:
