@@ -132,9 +132,6 @@ for step in range(40):
 
 _WORTH_A_LINE = 0.01
 """Share of the peak below which nobody would change a line for it."""
-_WORTH_A_WARNING = 1 << 20
-"""Bytes off the peak below which a large share of a tiny peak is only information.
-
-The caching allocator serves requests up to this size from its small pool (`kSmallSize`): less than that does not move
-what a program reserves.
-"""
+_WORTH_A_WARNING = 512 * 1024
+"""Bytes off the peak below which a large share of a tiny peak is only information: a quarter of the smallest segment
+(2 MiB) that the caching allocator reserves. Chosen, not measured."""
