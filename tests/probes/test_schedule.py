@@ -121,3 +121,14 @@ def test_what_is_not_free_stays_within_its_share(steps: int, step: float, look: 
 @pytest.mark.parametrize(("elapsed", "seconds"), [(0.0, 0.5), (10.0, 0.5), (60.0, 1.2), (1000.0, 2.0)])
 def test_one_census_may_take_longer_in_a_longer_run(elapsed: float, seconds: float) -> None:
     assert Schedule().census_budget(elapsed) == pytest.approx(seconds)
+
+
+def test_cheap_censuses_go_on_in_a_short_run_and_dear_ones_do_not() -> None:
+    """Four seconds of a fast machine, of which windows have used the share up."""
+    for seconds, more in ((0.005, True), (0.1, False)):
+        schedule = Schedule(spent=1.0)
+        schedule.suspect(5)
+        for tick in (5, 6, 9):
+            assert schedule.takes_census(tick, 1.0, seconds)
+            schedule.census_taken(tick, 1.0)
+        assert schedule.takes_census(40, 4.0, seconds) is more

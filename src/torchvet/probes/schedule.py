@@ -11,6 +11,9 @@ FREE_WINDOWS = 3
 """Windows that open whatever they cost: a run of ten steps deserves an answer too."""
 SUSPECT_CENSUSES = 3
 """Censuses at any cost once survivors are suspected: to see names, to see what lasts and is carried, to measure."""
+CENSUS_ALLOWANCE = 0.15
+"""Seconds that censuses may take once survivors are suspected, whatever their share: a short run on a fast machine has
+no share to speak of, and deserves an answer too."""
 _SHORT = 8
 """Steps below which a run is only warming up."""
 
@@ -67,7 +70,8 @@ class Schedule:
     def takes_census(self, tick: int, elapsed: float, expected: float) -> bool:
         """Whether to look at all names at this boundary."""
         if self.suspected and self.census_at is not None and tick >= self.census_at:
-            return self.censuses < SUSPECT_CENSUSES or self.affordable(elapsed, expected)
+            allowed = self.censuses * expected <= CENSUS_ALLOWANCE
+            return self.censuses < SUSPECT_CENSUSES or allowed or self.affordable(elapsed, expected)
         return (
             not self.suspected
             and tick >= 2 * _SHORT
