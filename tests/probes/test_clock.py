@@ -271,3 +271,28 @@ def test_whatever_came_before_a_training_loop_is_found(before: list[Event]) -> N
     start = clock.counts["training"]
     play(TRAIN * 10, clock)
     assert clock.counts["training"] - start == 10
+
+
+def test_steps_are_provisional_while_an_optimizer_has_yet_to_step() -> None:
+    """LBFGS calls backward many times before its first step is over."""
+    clock = StepClock()
+    clock.optimizer_made(1)
+    for _ in range(20):
+        assert clock.backward_ended() == "backward" and clock.provisional
+    assert clock.optimizer_stepped(1) == "training" and not clock.provisional
+    clock.optimizer_made(2)
+    assert not clock.provisional, "the steps are known by now"
+
+
+def test_an_optimizer_that_never_steps_is_not_waited_for_for_ever() -> None:
+    clock = StepClock()
+    clock.optimizer_made(1)
+    for _ in range(200):
+        clock.backward_ended()
+    assert not clock.provisional
+
+
+def test_without_an_optimizer_backward_calls_are_the_steps() -> None:
+    clock = StepClock()
+    clock.backward_ended()
+    assert not clock.provisional

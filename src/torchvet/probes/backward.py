@@ -44,12 +44,12 @@ class BackwardProbe:
         self.peak = 0
         self.creates_graph = False
 
-    def starts(self, tensors: Any, retain: bool, create: bool, is_grad: bool, tick: int) -> None:
-        """A backward (or `autograd.grad`) begins."""
+    def starts(self, tensors: Any, retain: bool, create: bool, is_grad: bool, tick: int, follow: bool = True) -> None:
+        """A backward (or `autograd.grad`) begins. Without time to `follow` its graph nothing is judged by it."""
         self._after = None
         roots = [t.grad_fn for t in _flat(tensors) if t.grad_fn is not None]
         if self._pending:
-            self._settle(roots)
+            self._settle(roots if follow else None)
         # `autograd.grad(create_graph=True)` is how gradient penalties are written: nothing to see.
         flag: Literal["retain_graph", "create_graph"] | None = (
             "create_graph" if create and not is_grad else "retain_graph" if retain and not create else None
@@ -63,9 +63,9 @@ class BackwardProbe:
         use = self._uses.setdefault((place, flag), _Use())
         use.calls += 1
         judge = use.calls <= _JUDGED_FIRST or not use.calls & (use.calls - 1)
-        if flag == "retain_graph" and judge and roots:
-            self._after = _Pending(use, sequences_below(roots), tick)
-            self._after.roots = roots
+        sequences = sequences_below(roots) if flag == "retain_graph" and judge and roots and follow else None
+        if sequences is not None:
+            self._after = _Pending(use, sequences, tick, roots)
 
     def failed(self) -> None:
         """The pass that began last raised: its graph is nobody's business here."""
@@ -76,20 +76,23 @@ class BackwardProbe:
         """Whether `ended` will count bytes."""
         return self._after is not None
 
-    def ended(self, known: Iterable[int] = ()) -> None:
+    def ended(self, known: Iterable[int] = (), late: graphs.Late = graphs.never) -> None:
         """The pass that began last is over: count what the retained graph still saves, `known` storages left out."""
         pending = self._after
         if pending is None:
             return
         self._after = None
-        reach = graphs.walk(pending.roots, {}, set(known), lambda: False)
+        reach = graphs.walk(pending.roots, {}, set(known), late)
         pending.use.held = max(pending.use.held, sum(s.nbytes() for s in reach.saved.values()))
         pending.roots = []
         self._pending.append(pending)
 
-    def _settle(self, roots: list[Any]) -> None:
-        """Another pass begins: does it go through a graph that was retained?"""
-        visited = sequences_below(roots)
+    def _settle(self, roots: list[Any] | None) -> None:
+        """Another pass begins: does it go through a graph that was retained? Where nobody can tell, none is judged."""
+        visited = None if roots is None else sequences_below(roots)
+        if visited is None:
+            self._pending.clear()
+            return
         for pending in list(self._pending):
             if not visited.isdisjoint(pending.sequences):
                 pending.use.reused += 1
@@ -119,12 +122,15 @@ def _flat(tensors: Any) -> list[torch.Tensor]:
     return [t for t in tensors if isinstance(t, torch.Tensor)] if isinstance(tensors, (list, tuple)) else []
 
 
-def sequences_below(roots: list[Any]) -> set[int]:
-    """Sequence numbers of all nodes at and below these; they outlive the nodes and hold nothing."""
+def sequences_below(roots: list[Any]) -> set[int] | None:
+    """Sequence numbers of all nodes at and below these; they outlive the nodes and hold nothing. None for graphs too
+    deep to be followed."""
     seen: set[Any] = set()
     found: set[int] = set()
     stack = list(roots)
-    while stack and not graphs.too_deep(len(seen)):
+    while stack:
+        if graphs.too_deep(len(seen)):
+            return None
         node = stack.pop()
         if node in seen:
             continue

@@ -7,9 +7,11 @@ once. A name's bytes include those of everything below it; what grew is found by
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
@@ -27,7 +29,7 @@ _CONTAINER = 4
 _CARRIER_CANDIDATES = 24
 _DESCRIPTIONS = 2
 _FURTHER_SECONDS = 0.5
-"""Budget for looking through the globals of installed packages."""
+"""Budget for looking through the globals of installed packages, and for describing what no name reaches."""
 
 
 class CensusTaker:
@@ -48,49 +50,44 @@ class CensusTaker:
         self.seconds = 0.0
 
     def take(self, tick: int, kind: StepKind, ledger: Ledger, final: bool = False) -> Census:
-        """Walk, claim, name. The ledger is paused: what the census itself allocates is not the program's."""
+        """Walk, claim, name. What the census itself allocates is not the program's."""
         start = time.perf_counter()
-        ledger.paused = True
-        # The walk allocates enough to set off the collector, which would free the very garbage that is to be found.
-        collecting = gc.isenabled()
-        gc.disable()
         # Tensor subclasses answer for themselves through `__torch_function__`: not to us.
-        plain = torch._C.DisableTorchFunctionSubclass()
-        plain.__enter__()
-        one = _Count(self._known, ledger, tick, start + self.budget, self.extra_frames, self._bound)
-        try:
-            one.walk_all()
-            self._find_carriers(one)
+        with ledger.quiet(), _uncollected(), torch._C.DisableTorchFunctionSubclass():
+            one = _Count(self._known, ledger, tick, start + self.budget, self.extra_frames, self._bound)
+            try:
+                return self._count(one, tick, kind, start, final)
+            finally:
+                one.close()
+
+    def _count(self, one: _Count, tick: int, kind: StepKind, start: float, final: bool) -> Census:
+        one.walk_all()
+        self._find_carriers(one)
+        one.claim_graphs(set(self._carriers))
+        if one.much_unreached() and self._descriptions < _DESCRIPTIONS:
+            one.walk_all(further=True)
             one.claim_graphs(set(self._carriers))
-            if one.much_unreached() and self._descriptions < _DESCRIPTIONS:
-                one.walk_all(further=True)
-                one.claim_graphs(set(self._carriers))
-            self.unreadable.update(one.unreadable)
-            holdings = [self._mark(h) for h in one.tree.holdings(one.births)]
-            found = self._describe(one)
-            sites = one.site_bytes(one.unreached())
-            self._sequences = one.sequences()
-            self._bound = one.bound
-            self.seconds = time.perf_counter() - start
-            return Census(
-                tick=tick, kind=kind, seconds=self.seconds, complete=one.complete, total=one.total,
-                categories=one.categories, holdings=holdings, final=final,
-                unreached=sum(b.nbytes for b in one.unreached().values()), unreached_sites=sites,
-                strangers=found,
-            )  # fmt: skip
-        finally:
-            one.close()
-            ledger.paused = False
-            plain.__exit__(None, None, None)
-            if collecting:
-                gc.enable()
+        self.unreadable.update(one.unreadable)
+        holdings = [self._mark(h) for h in one.tree.holdings(one.births)]
+        found = self._describe(one)
+        sites = one.site_bytes(one.unreached())
+        self._sequences = one.sequences()
+        self._bound = one.bound
+        self.seconds = time.perf_counter() - start
+        return Census(
+            tick=tick, kind=kind, seconds=self.seconds, complete=one.complete, total=one.total,
+            categories=one.categories, holdings=holdings, final=final,
+            unreached=sum(b.nbytes for b in one.unreached().values()), unreached_sites=sites,
+            strangers=found,
+        )  # fmt: skip
 
     def _describe(self, one: _Count) -> list[Stranger]:
         """Who holds what no name reaches. Each answer costs many passes over the heap: the first few are kept."""
         births = one.unreached()
         if births and self._descriptions < _DESCRIPTIONS:
             self._descriptions += 1
-            self._strangers = strangers.describe(births, one.own_objects(), one.walk.parent.keys())
+            late = graphs.within(_FURTHER_SECONDS)
+            self._strangers = strangers.describe(births, one.own_objects(), one.walk.parent.keys(), late)
         return self._strangers if births else []
 
     def _find_carriers(self, one: _Count) -> None:
@@ -112,6 +109,18 @@ class CensusTaker:
         if ops is None:
             return holding
         return msgspec.structs.replace(holding, carried=True, carrier_ops=ops)
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """The walk allocates enough to set off the collector, which would free the very garbage that is to be found."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 class _Count:

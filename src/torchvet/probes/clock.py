@@ -13,6 +13,8 @@ _LEVELS: dict[StepKind, int] = {"forward": 0, "evaluation": 1, "backward": 2, "t
 _QUIET_BATCHES = 8
 """Batches without a backward before a loop that says nothing of evaluation counts as such: gradient accumulation pulls
 so many ahead."""
+_PROVISIONAL = 64
+"""Boundaries after which an optimizer that has never stepped is taken not to."""
 
 
 class StepClock:
@@ -40,6 +42,12 @@ class StepClock:
         self._forward_key = 0
         self._forwards_since_batch = 0
         self._watching_forwards = True
+
+    @property
+    def provisional(self) -> bool:
+        """Whether what counts as steps now is likely to be parts of steps: an optimizer is there that has yet to step
+        (gradient accumulation, LBFGS, which calls backward many times in a step)."""
+        return bool(self._new_optimizers) and _LEVELS[self.level] < _LEVELS["training"] and self.n < _PROVISIONAL
 
     def manual(self) -> StepKind | None:
         """The program said that a step ended."""

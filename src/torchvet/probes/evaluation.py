@@ -83,7 +83,10 @@ class EvaluationProbe:
             self._kept = []
             self.stretch += 1
 
-    def forward_ended(self, module: torch.nn.Module, output: Any, tick: int, known: set[int]) -> None:
+    def forward_ended(
+        self, module: torch.nn.Module, output: Any, tick: int, known: set[int],
+        late: graphs.Late = graphs.never,
+    ) -> None:  # fmt: skip
         """A root module returned. Noted when grad mode is on and the output has a graph."""
         if not torch.is_grad_enabled() or len(self._pending) >= _MOST_PENDING:
             return
@@ -91,7 +94,7 @@ class EvaluationProbe:
         place = frames.user_place(3)
         if not roots or place is None:
             return
-        reach = graphs.walk(roots, {}, set(known), lambda: False)
+        reach = graphs.walk(roots, {}, set(known), late)
         if not reach.saved:
             return
         largest = sorted(reach.saved.values(), key=lambda s: -s.nbytes())[:3]
@@ -106,12 +109,15 @@ class EvaluationProbe:
             )
         )  # fmt: skip
 
-    def backward_starts(self, roots: list[Any]) -> None:
-        """Graphs that this pass goes through were needed."""
+    def backward_starts(self, roots: list[Any], follow: bool = True) -> None:
+        """Graphs that this pass goes through were needed. Where that cannot be followed, none is judged."""
         self._over()
         if not self._pending:
             return
-        visited = sequences_below(roots)
+        visited = sequences_below(roots) if follow else None
+        if visited is None:
+            self._pending.clear()
+            return
         for one in [p for p in self._pending if p.root in visited]:
             self._pending.remove(one)
             if not one.training_mode:

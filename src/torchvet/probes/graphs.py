@@ -6,6 +6,7 @@ would run the forward pass again. A slot that backward has freed raises, or is N
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,20 @@ import torch
 
 Node = Any
 """An autograd node: torch has no public type for all of them."""
+Late = Callable[[], bool]
+"""Says whether the time for looking is over."""
+
+
+def never() -> bool:
+    """No limit of time."""
+    return False
+
+
+def within(seconds: float) -> Late:
+    """Late once these seconds have passed."""
+    end = time.perf_counter() + seconds
+    return lambda: time.perf_counter() > end
+
 
 MOST_NODES = 12_000
 """Nodes of one graph that are looked at. A node that Python has seen is freed by recursion ever after: chains of 30,000
@@ -159,7 +174,7 @@ def _sparse_parts(t: torch.Tensor) -> list[torch.Tensor]:
     return []
 
 
-def walk(roots: list[Node], seen: Seen, claimed: set[int], out_of_time: Callable[[], bool]) -> Reach:
+def walk(roots: list[Node], seen: Seen, claimed: set[int], late: Late) -> Reach:
     """Follow graphs from their roots through nodes not in `seen`, claiming storages not in `claimed`.
 
     Both are updated, so that walking one root after another counts every node and storage once.
@@ -182,7 +197,7 @@ def walk(roots: list[Node], seen: Seen, claimed: set[int], out_of_time: Callable
         reach.nodes += 1
         whole = graph.whole()
         whole.size += 1
-        if too_deep(whole.size) or (not reach.nodes & 1023 and out_of_time()):
+        if too_deep(whole.size) or (not reach.nodes & 1023 and late()):
             reach.complete = False
             return reach
         kept = ((reach.saved, saved_tensors(node)), (reach.leaves, _leaf(node)), (reach.ctx, ctx_tensors(node)))

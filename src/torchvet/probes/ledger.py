@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
 
@@ -101,7 +102,7 @@ def locate(frame: FrameType | None) -> tuple[Line | None, Line | None]:
 class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """The dispatch mode. `live` maps a storage's key to its birth for as long as it lives.
 
-    `tick`, `phase` and `module` are set from outside; `on_zero` is told of gradients zeroed in place.
+    `tick`, `phase` and `module` are set from outside; `on_in_place` is told of operators that write in place.
     """
 
     supports_higher_order_operators = True
@@ -235,6 +236,15 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.live[key] = birth
             self.births.append(birth)
             self.events.append((birth, birth.nbytes))
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """What is made within is not the program's."""
+        before, self.paused = self.paused, True
+        try:
+            yield
+        finally:
+            self.paused = before
 
     def line(self) -> Line | None:
         """The user's line that is running now."""

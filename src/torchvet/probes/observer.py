@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import statistics
-import threading
 import time
-from collections import deque
 from types import FrameType
 from typing import Any
 
@@ -13,32 +10,31 @@ import msgspec
 import torch
 from torch.optim.optimizer import Optimizer
 
-from torchvet.probes import frames, graphs, heap, host, window
+from torchvet.probes import frames, graphs, heap, host
 from torchvet.probes.backward import BackwardProbe
 from torchvet.probes.census import CensusTaker
 from torchvet.probes.clock import StepClock
-from torchvet.probes.cohorts import Cohort, Cohorts
+from torchvet.probes.cohorts import Cohorts
 from torchvet.probes.collector import CollectorProbe
+from torchvet.probes.costs import Costs
 from torchvet.probes.evaluation import EvaluationProbe
 from torchvet.probes.heap_trend import HeapTrend
 from torchvet.probes.hook_tables import HookProbe
 from torchvet.probes.known import KnownMemory
-from torchvet.probes.ledger import Birth, Ledger
 from torchvet.probes.loaders import LoaderProbe
 from torchvet.probes.optimizers import OptimizerProbe
+from torchvet.probes.sampling import Closed, Sampling
 from torchvet.probes.schedule import Schedule
 from torchvet.probes.session import Session, StepLog, StepsReached
 from torchvet.probes.sources import SourceKeeper
-from torchvet.probes.taps import Taps, compiled_anything
+from torchvet.probes.taps import Taps
+from torchvet.probes.unchecked import unchecked
 from torchvet.recording.records import StepKind
-from torchvet.recording.training_records import Host, Unchecked
+from torchvet.recording.training_records import Host, Overhead
 
 _EVALUATION_LOOKS = 3
-_PATIENCE = 3
-"""Boundaries at which no window could open before names are counted without."""
-_WINDOW_SECONDS = 0.25
-_OPERATOR_SECONDS = 12e-6
-"""What noting one operator costs, roughly: a window may cost a quarter of a second and its share of the run."""
+_EARLY = 8
+"""Steps at first whose forward passes are all looked at: an evaluation may come before any training."""
 
 
 class Observer:
@@ -50,9 +46,10 @@ class Observer:
         self.clock = StepClock()
         self.known = KnownMemory()
         self._taps = Taps(self)
-        self._ledger = Ledger()
-        self._ledger.module = self._module_path
         self._schedule = Schedule()
+        self._costs = Costs(self._schedule)
+        self._sampling = Sampling(self.known, self._taps, self._schedule, self._costs)
+        self._ledger = self._sampling.ledger
         self._cohorts = Cohorts()
         self._census = CensusTaker(self.known)
         self._amid = CensusTaker(self.known)
@@ -65,21 +62,12 @@ class Observer:
         self._trend = HeapTrend()
         self._sources = SourceKeeper(self._write)
         self._log = StepLog(session.writer, session.started)
-        self._window: window.OpenWindow | None = None
-        self._windows = 0
-        self._stack: list[torch.nn.Module] = []
-        self._in_optimizer = 0
+        self._optimizers_running = 0
+        self._optimizer_began = 0.0
         self._evaluation_looks = 0
         self._busy = False
-        self._refused = 0
         self._first_boundary: float | None = None
-        self._sampled = 0
-        self._step_seconds: deque[float] = deque(maxlen=64)
-        self._window_seconds: list[tuple[float, float]] = []
-        self._last_boundary = time.perf_counter()
-        self._seconds: dict[str, float] = {"windows": 0.0, "censuses": 0.0, "boundaries": 0.0}
         self._plain_backward_seen = False
-        self._thread = 0
 
     @property
     def active(self) -> bool:
@@ -119,43 +107,40 @@ class Observer:
 
     def optimizer_starts(self, optimizer: Optimizer) -> None:
         """See `Listener`."""
-        self._in_optimizer += 1
-        self._optimizer_began = time.perf_counter()
+        self._optimizers_running += 1
         self._ledger.phase = "optimizer"
-        with self._session.guarded("optimizers"):
+        with self._session.guarded("optimizers"), self._costs.of("events"):
             self._optimizers.starts(optimizer)
+        self._optimizer_began = time.perf_counter()
 
     def optimizer_ended(self, optimizer: Optimizer) -> None:
         """See `Listener`."""
-        self._in_optimizer = max(0, self._in_optimizer - 1)
+        self._log.add("optimizer", time.perf_counter() - self._optimizer_began)
+        self._optimizers_running = max(0, self._optimizers_running - 1)
         self._ledger.phase = None
-        self._log.add("optimizer", time.perf_counter() - getattr(self, "_optimizer_began", time.perf_counter()))
-        with self._session.guarded("optimizers"):
+        with self._session.guarded("optimizers"), self._costs.of("events"):
             self._optimizers.ended(optimizer)
         self._boundary(self.clock.optimizer_stepped(id(optimizer)))
 
     def backward_starts(self, tensors: Any, retain_graph: bool, create_graph: bool, is_grad: bool) -> None:
         """See `Listener`."""
-        with self._session.guarded("backward passes"):
-            self._ledger.paused = True
-            try:
-                watching = self._window is not None
-                if not is_grad:
-                    # `autograd.grad` adds to no `.grad`: it neither needs cleared gradients nor spoils them.
-                    self._optimizers.backward_starts(watching)
-                self._backwards.starts(tensors, retain_graph, create_graph, is_grad, self.clock.n)
-                self._evaluations.backward_starts(_roots(tensors))
-            finally:
-                self._ledger.paused = False
+        with self._session.guarded("backward passes"), self._costs.of("graphs"), self._ledger.quiet():
+            follow = self._graph_budget() > 0
+            if not is_grad:
+                # `autograd.grad` adds to no `.grad`: it neither needs cleared gradients nor spoils them.
+                self._optimizers.backward_starts(self._sampling.on)
+            self._backwards.starts(tensors, retain_graph, create_graph, is_grad, self.clock.n, follow)
+            self._evaluations.backward_starts(_roots(tensors), follow)
 
     def backward_ended(self, seconds: float, is_grad: bool) -> None:
         """See `Listener`."""
         self._log.add("backward", seconds)
-        self._check_exhausted()
-        with self._session.guarded("backward passes"):
-            self._backwards.ended(self.known.storages() if self._backwards.wants_known else ())
+        self._end_if_overdue()
+        with self._session.guarded("backward passes"), self._costs.of("graphs"), self._ledger.quiet():
+            if self._backwards.wants_known:
+                self._backwards.ended(self.known.storages(), graphs.within(self._graph_budget()))
         self._plain_backward_seen = self._plain_backward_seen or not is_grad
-        if (is_grad and self._plain_backward_seen) or self._in_optimizer:
+        if (is_grad and self._plain_backward_seen) or self._optimizers_running:
             self.clock.busy()
             return
         self._boundary(self.clock.backward_ended())
@@ -181,163 +166,145 @@ class Observer:
         """See `Listener`."""
         self._ledger.phase = None
         self._log.add("data", seconds)
-        with self._session.guarded("loaders"):
-            self._loaders.got(iterator, batch, self._ledger if self._window is not None else None)
-            self._work_begins()
+        with self._session.guarded("loaders"), self._costs.of("events"):
+            self._loaders.got(iterator, batch, self._ledger if self._sampling.on else None)
+        self._work_begins()
 
     def forward_starts(self, module: torch.nn.Module, depth: int) -> None:
         """See `Listener`."""
         if depth == 0:
-            self._stack.clear()
+            self._sampling.stack.clear()
             with self._session.guarded("forward passes"):
                 self.known.add_root(module)
-                self._work_begins()
+            self._work_begins()
             self._boundary(self.clock.forward_started(id(module)))
-        self._stack.append(module)
-        self._check_exhausted()
+        self._sampling.stack.append(module)
+        self._end_if_overdue()
 
     def forward_ended(self, module: torch.nn.Module, output: Any, depth: int) -> None:
         """See `Listener`."""
-        if self._stack:
-            self._stack.pop()
-        if depth == 0 and (self._window is not None or self.clock.n < 8 or self._evaluations.accumulating):
-            with self._session.guarded("forward passes"):
-                self._ledger.paused = True
-                known = set(self.known.storages()) if torch.is_grad_enabled() else set()
-                self._evaluations.forward_ended(module, output, self.clock.n, known)
-                self._ledger.paused = False
+        if self._sampling.stack:
+            self._sampling.stack.pop()
+        if depth == 0 and (self._sampling.on or self.clock.n < _EARLY or self._evaluations.accumulating):
+            with self._session.guarded("forward passes"), self._costs.of("graphs"):
+                self._look_at_output(module, output)
+            with self._session.guarded("evaluation"), self._costs.of("censuses"):
                 self._look_amid_evaluation()
 
     def mode_changed(self, module: torch.nn.Module, training: bool) -> None:
         """See `Listener`. Evaluation may be a long way from any boundary: look at its first few passes at once."""
         self.clock.mode_changed(training)
-        if not training and self._window is None and self._evaluation_looks < _EVALUATION_LOOKS and self.clock.n > 0:
+        if not training and not self._sampling.on and self._evaluation_looks < _EVALUATION_LOOKS and self.clock.n > 0:
             self._evaluation_looks += 1
-            with self._session.guarded("evaluation"):
-                self._open_window("evaluation")
+            with self._session.guarded("evaluation"), self._costs.of("boundaries"):
+                self._sampling.start("evaluation", self.clock.n, self._elapsed())
 
     # Looking ----------------------------------------------------------------------------------------------------
+
+    def _elapsed(self) -> float:
+        """Seconds that the program has been stepping: importing torch is no time to spend from."""
+        now = time.perf_counter()
+        if self._first_boundary is None:
+            self._first_boundary = now
+        return now - self._first_boundary
+
+    def _graph_budget(self) -> float:
+        elapsed = 0.0 if self._first_boundary is None else time.perf_counter() - self._first_boundary
+        return self._schedule.graph_budget(elapsed, self._costs.seconds["graphs"])
+
+    def _work_begins(self) -> None:
+        if self._sampling.on:
+            with self._session.guarded("step boundaries"), self._costs.of("graphs"):
+                self._sampling.work_begins(graphs.within(self._graph_budget()))
+
+    def _look_at_output(self, module: torch.nn.Module, output: Any) -> None:
+        """Does the pass that just ended build a graph?"""
+        budget = self._graph_budget()
+        if budget <= 0:
+            return
+        with self._ledger.quiet():
+            known = set(self.known.storages()) if torch.is_grad_enabled() else set()
+            self._evaluations.forward_ended(module, output, self.clock.n, known, graphs.within(budget))
 
     def _boundary(self, kind: StepKind | None) -> None:
         if kind is None:
             return
-        start = time.perf_counter()
+        seconds = self._costs.step()
         self._busy = True
         try:
-            with self._session.guarded("step boundaries"):
-                self._look(kind, start)
+            with self._session.guarded("step boundaries"), self._costs.of("boundaries"):
+                self._look(kind, seconds)
         finally:
             self._busy = False
-            now = time.perf_counter()
-            self._seconds["boundaries"] += now - start
-            self._schedule.spend(now - start)
-            self._last_boundary = now
         limit = self._session.options.steps
         if limit is not None and self.clock.counts.get(self.clock.level, 0) >= limit:
             raise StepsReached(limit)
 
-    def _look(self, kind: StepKind, now: float) -> None:
-        tick = self.clock.n
-        if self._first_boundary is None:
-            self._first_boundary = now
-        # Budgets go by the time that the program has been stepping: importing torch is no time to spend from.
-        elapsed = now - self._first_boundary
+    def _look(self, kind: StepKind, seconds: float) -> None:
+        tick, elapsed = self.clock.n, self._elapsed()
         if self.clock.restarted:
             self._restart()
-        seconds = now - self._last_boundary
         self._log.boundary(tick, kind, self.clock.steps, _device_memory())
         self._ledger.tick = tick
         self._backwards.boundary(tick)
         self._evaluations.boundary(kind, tick)
-        if self._window is None:
+        if not self._sampling.on:
             self._stop_watching_modules()
         if self._trend.boundary(tick) and self._schedule.affordable(elapsed, self._census.seconds or 0.03):
             self._schedule.suspect(tick)
-        if self._window is not None:
-            self._in_window(kind, tick, seconds)
-        else:
-            self._step_seconds.append(seconds)
+        due = self._sampling.boundary(kind, seconds)
+        if self._sampling.on:
+            self._optimizers.look_for_unowned()
+        if due:
+            self._end_window(tick)
         if self._cohorts.due(tick):
             self._check_cohorts(tick)
-        if self._schedule.takes_census(tick, elapsed, self._census.seconds):
+        # What is learnt about parts of steps is void once they are known for that: names cost too much for it.
+        if not self.clock.provisional and self._schedule.takes_census(tick, elapsed, self._census.seconds):
             self._take_census(tick, kind, elapsed)
-        if self._window is None and self._schedule.opens_window(tick, elapsed):
-            self._open_window(kind)
+        if not self._sampling.on and self._schedule.opens_window(tick, elapsed):
+            self._sampling.start(kind, tick, elapsed)
 
     def _restart(self) -> None:
         """A stronger step signal appeared: what was learnt about weaker steps does not compare."""
-        self._abandon_window()
+        self._sampling.abandon()
         self._cohorts.forget()
-        self._schedule = Schedule(spent=self._schedule.spent)
+        self._schedule.restart()
+        self._costs.restart()
 
-    def _open_window(self, kind: StepKind) -> None:
-        start = time.perf_counter()
-        if not self._ledger.enter():
-            # No storages to note here (inference mode, say): names can be counted all the same.
-            self._refused += 1
-            if self._refused > _PATIENCE:
-                self._schedule.suspect(self.clock.n)
+    def _end_window(self, tick: int, partial: bool = False) -> None:
+        closed = self._sampling.end(tick, partial)
+        if closed is None:
             return
-        self._thread = threading.get_ident()
-        self._taps.watch_modules()
-        self._stack.clear()
-        elapsed = start - (self._first_boundary or start)
-        self._ledger.operators = 0
-        self._ledger.most_operators = int((_WINDOW_SECONDS + self._schedule.share * elapsed) / _OPERATOR_SECONDS)
-        self._windows += 1
-        length = self._schedule.window_length
-        self._window = window.open_window(self._windows, self.clock.n, kind, length, self.known, self._ledger, start)
-        self._seconds["windows"] += time.perf_counter() - start
-
-    def _in_window(self, kind: StepKind, tick: int, seconds: float) -> None:
-        open_one = self._window
-        if open_one is None or threading.get_ident() != self._thread:
-            return
-        self._sampled += 1
-        window.pass_boundary(open_one, self._ledger, kind)
-        usual = statistics.median(self._step_seconds) if self._step_seconds else seconds
-        excess = max(0.0, seconds - usual)
-        self._schedule.spend(excess)
-        self._seconds["windows"] += excess
-        self._optimizers.look_for_unowned()
-        if len(open_one.ticks) >= open_one.length:
-            self._close_window(open_one, tick)
-
-    def _close_window(self, open_one: window.OpenWindow, tick: int, partial: bool = False) -> None:
-        ledger = self._ledger
-        if not ledger.can_leave:
-            ledger.stopped = True
-            return
-        ledger.leave()
         self._stop_watching_modules()
-        self._window = None
-        records = window.close_window(open_one, tick, ledger, self.known, time.perf_counter())
-        for record in records:
-            self._write(record)
-        peak = records[0].peak
-        if self._trend.peak(peak):
+        if self._trend.peak(closed.peak):
             # One tensor that is replaced by a larger one leaves no survivors: the peak is all that tells.
             self._schedule.suspect(tick)
-        self._backwards.peak = max(self._backwards.peak, peak)
-        self._evaluations.peak = max(self._evaluations.peak, peak)
-        alive = _survivors(ledger)
-        # A step that was noted in part gives survivors but no rate.
-        steps = 0 if partial else max(1, len(open_one.ticks))
-        self._cohorts.add(Cohort(open_one.id, tick, steps, alive))
-        ledger.forget_window()
+        self._keep(closed)
         self._schedule.window_closed(tick)
         self._totals(tick)
+
+    def _keep(self, closed: Closed) -> None:
+        for record in closed.records:
+            self._write(record)
+        self._backwards.peak = max(self._backwards.peak, closed.peak)
+        self._evaluations.peak = max(self._evaluations.peak, closed.peak)
+        self._cohorts.add(closed.cohort)
+
+    def _end_if_overdue(self) -> None:
+        """End a window in the middle of a step that turned out to be too long for it."""
+        if self._sampling.overdue:
+            self._busy = True
+            try:
+                with self._session.guarded("step boundaries"), self._costs.of("boundaries"):
+                    self._end_window(self.clock.n + 1, partial=True)
+            finally:
+                self._busy = False
 
     def _stop_watching_modules(self) -> None:
         """Module hooks cost time: they stay only where forward passes make the steps, or an evaluation keeps graphs."""
         if self.clock.level in ("training", "backward", "manual") and not self._evaluations.accumulating:
             self._taps.unwatch_modules()
-
-    def _abandon_window(self) -> None:
-        if self._window is not None and self._ledger.can_leave:
-            self._ledger.leave()
-            self._window = None
-            self._ledger.forget_window()
 
     def _check_cohorts(self, tick: int) -> None:
         for record in self._cohorts.check(tick, lambda: dict(self.known.storages())):
@@ -347,10 +314,9 @@ class Observer:
 
     def _take_census(self, tick: int, kind: StepKind, elapsed: float, final: bool = False) -> None:
         self._census.budget = self._schedule.census_budget(elapsed)
-        census = self._census.take(tick, kind, self._ledger, final)
-        self._write(census)
+        with self._costs.of("censuses"):
+            self._write(self._census.take(tick, kind, self._ledger, final))
         self._schedule.census_taken(tick, elapsed)
-        self._seconds["censuses"] += census.seconds
         self._hooks.census(tick, self.known, self._write)
         self._sources.keep()
 
@@ -361,8 +327,6 @@ class Observer:
             self._amid.budget = self._schedule.census_budget(time.perf_counter() - self._session.started)
             census = self._amid.take(self.clock.n, "evaluation", self._ledger)
             self._write(msgspec.structs.replace(census, amid=self._evaluations.stretch, passes=passes))
-            self._schedule.spend(census.seconds)
-            self._seconds["censuses"] += census.seconds
             self._sources.keep()
 
     def _totals(self, tick: int) -> None:
@@ -372,26 +336,29 @@ class Observer:
             *self._optimizers.sparse_gradients(tick), *self._loaders.records(tick),
         ):  # fmt: skip
             self._write(record)
-        self._write(self._collector.record(self._sampled))
+        self._write(self._collector.record(self._sampling.steps))
         self._write(Host(tick=tick, resident=host.resident(), heap=host.heap_in_use() if host.heap_in_use else None))
         self._hooks.count(tick, self.known, self._write)
         self._sources.keep()
 
     def finish(self, how: str, error: BaseException | None) -> None:
         """The last look. When `main()` has returned its variables are gone; those of an exception's frames are not."""
-        tick = self.clock.n
         self._busy = True
-        self._ledger.leave()
+        with self._costs.of("end"):
+            self._finish(how, error)
+        # Classes of the program's own must not outlive it in our caches: their destructors would run too late.
+        heap.forget_types()
+        graphs.forget_types()
+
+    def _finish(self, how: str, error: BaseException | None) -> None:
+        tick = self.clock.n
+        closed = self._sampling.end_for_good(tick)
         self._collector.remove()
         self._taps.remove()
         elapsed = time.perf_counter() - self._session.started
         self._evaluations.boundary(self.clock.level, tick, final=True)
-        open_one, self._window = self._window, None
-        if open_one is not None and open_one.ticks:
-            for record in window.close_window(open_one, tick, self._ledger, self.known, time.perf_counter()):
-                self._write(record)
-            alive = _survivors(self._ledger)
-            self._cohorts.add(Cohort(open_one.id, tick, len(open_one.ticks), alive))
+        if closed is not None:
+            self._keep(closed)
         for record in self._cohorts.check(tick, lambda: dict(self.known.storages()), everything=True):
             self._write(record)
         self._census.extra_frames = frames.traceback_frames(error)
@@ -400,58 +367,14 @@ class Observer:
             self._take_census(tick, self.clock.level, elapsed, final=True)
         self._census.extra_frames = []
         self._totals(tick)
-        self._say_unchecked()
-        # Classes of the program's own must not outlive it in our caches: their destructors would run too late.
-        heap.forget_types()
-        graphs.forget_types()
+        sampled = bool(self._sampling.windows) or not tick
+        for gap in unchecked(self._ledger, self._taps, self._census.unreadable, sampled):
+            self._write(gap)
 
-    def _say_unchecked(self) -> None:
-        if self._ledger.broken is not None:
-            error = self._ledger.broken
-            self._write(Unchecked(check="storages of sampled steps", reason=f"{type(error).__name__}: {error}"))
-        if self._census.unreadable:
-            names = ", ".join(sorted(self._census.unreadable)[:5])
-            self._write(
-                Unchecked(
-                    check=f"variables of {names}()",
-                    reason="it calls locals(), whose dictionary may not be refreshed behind its back",
-                )
-            )
-        if not self._windows and self.clock.n:
-            self._write(Unchecked(check="storages of sampled steps", reason="no step was free of other dispatch modes"))
-        if compiled_anything():
-            self._write(
-                Unchecked(
-                    check="inside torch.compile regions", reason="compiled kernels allocate out of the ledger's sight"
-                )
-            )
-
-    def costs(self) -> tuple[dict[str, float], int, float]:
-        """Seconds by kind of look, sampled steps, and the sampled steps' excess in seconds."""
-        return self._seconds, self._sampled, self._seconds["windows"]
-
-    def _module_path(self) -> str | None:
-        return self.known.name_of(self._stack[-1]) if self._stack else None
-
-    def _check_exhausted(self) -> None:
-        """End a window in the middle of a step that turned out to be too long for it."""
-        open_one = self._window
-        over = self._ledger.exhausted or self._ledger.stopped
-        if open_one is not None and over and threading.get_ident() == self._thread:
-            self._busy = True
-            try:
-                self._close_window(open_one, self.clock.n + 1, partial=True)
-            finally:
-                self._busy = False
-
-    def _work_begins(self) -> None:
-        if self._window is not None:
-            window.next_forward_begins(self._window, self._ledger)
-
-
-def _survivors(ledger: Ledger) -> list[Birth]:
-    """The window's storages that are alive at its end."""
-    return [b for b in (*ledger.births, *ledger.outside) if b.died is None and b.op != "adopted"]
+    def overhead(self, elapsed: float) -> Overhead:
+        """What looking has cost of `elapsed` seconds."""
+        self._costs.settle()
+        return Overhead(elapsed=elapsed, seconds=self._costs.seconds, sampled_steps=self._sampling.steps)
 
 
 def _roots(tensors: Any) -> list[Any]:

@@ -14,6 +14,9 @@ SUSPECT_CENSUSES = 3
 CENSUS_ALLOWANCE = 0.15
 """Seconds that censuses may take once survivors are suspected, whatever their share: a short run on a fast machine has
 no share to speak of, and deserves an answer too."""
+GRAPH_ALLOWANCE = 0.2
+"""Seconds that may go into following autograd graphs between boundaries whatever their share."""
+_GRAPH_SHARE = 0.01
 _SHORT = 8
 """Steps below which a run is only warming up."""
 
@@ -37,6 +40,14 @@ class Schedule:
     def spend(self, seconds: float) -> None:
         """Account for seconds of the program's time."""
         self.spent += seconds
+
+    def restart(self) -> None:
+        """Plan anew, as at the beginning; what is spent stays spent."""
+        vars(self).update(vars(Schedule(share=self.share, reserve=self.reserve, spent=self.spent)))
+
+    def graph_budget(self, elapsed: float, spent: float) -> float:
+        """Seconds that following graphs between boundaries may take now, `spent` of them having gone."""
+        return max(0.0, GRAPH_ALLOWANCE + _GRAPH_SHARE * elapsed - spent)
 
     def affordable(self, elapsed: float, expected: float = 0.0) -> bool:
         """Whether another `expected` seconds stay within the share."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from torchvet.recording.records import Program, Step, StepKind
-from torchvet.recording.training_records import Outcome, Overhead, Unchecked
+from torchvet.recording.training_records import Outcome, Unchecked
 from torchvet.recording.writer import RecordingWriter
 
 if TYPE_CHECKING:
@@ -171,8 +171,8 @@ class Session:
         observer = self.observer
         if observer is None:
             self.writer.write(self.program())
-        seconds, sampled, slowdown = observer.costs() if observer is not None else ({}, 0, 0.0)
-        self.writer.write(Overhead(elapsed=elapsed, seconds=seconds, sampled_steps=sampled, slowdown=slowdown))
+        if observer is not None:
+            self.writer.write(observer.overhead(elapsed))
         text = None
         places = []
         if error is not None and how != "steps-reached":

@@ -14,15 +14,20 @@ from torchvet.probes.ledger import Birth
 from torchvet.recording.records import Stranger
 
 
-def describe(births: dict[int, Birth], own: set[int], reachable: Collection[int], most: int = 2) -> list[Stranger]:
+def describe(
+    births: dict[int, Birth], own: set[int], reachable: Collection[int], late: graphs.Late = graphs.never, most: int = 2
+) -> list[Stranger]:
     """For a few unreached storages, who is in the garbage cycle that keeps them; else that only C++ holds them
-    (an autograd graph that nothing names, an extension)."""
+    (an autograd graph that nothing names, an extension). Nothing where it got late before that was known."""
     if not births:
         return []
     tensors = [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor) and _keys(o) & births.keys()]
     found: dict[Stranger, None] = {}
     for tensor in tensors[:most]:
-        found.update(dict.fromkeys(_cycle_through(tensor, own | {id(tensors), id(found)}, reachable)))
+        cycle = _cycle_through(tensor, own | {id(tensors), id(found)}, reachable, late)
+        if cycle is None:
+            return list(found)
+        found.update(dict.fromkeys(cycle))
     return list(found) or [Stranger(kind="native")]
 
 
@@ -30,15 +35,20 @@ def _keys(tensor: torch.Tensor) -> set[int]:
     return {s._cdata for s in graphs.storages_of(tensor)}
 
 
-def _cycle_through(start: Any, own: set[int], reachable: Collection[int], limit: int = 120) -> list[Stranger]:
+def _cycle_through(
+    start: Any, own: set[int], reachable: Collection[int], late: graphs.Late, limit: int = 120
+) -> list[Stranger] | None:
     """Attributes of user objects, and user functions, in the garbage that a tensor belongs to.
 
     Garbage is what holds itself only: going up from holder to holder ends without meeting a running frame, a module or
-    anything that a name reaches. Where that does not come out within `limit` objects, nothing is claimed.
+    anything that a name reaches. Where that does not come out within `limit` objects, nothing is claimed. None where it
+    got late: a layer costs a pass over the heap.
     """
     seen: dict[int, Any] = {id(start): start}
     layer: list[Any] = [start]
     while layer:
+        if late():
+            return None
         following: list[Any] = []
         skip = own | {id(layer), id(following), id(seen)}
         for referrer in gc.get_referrers(*layer):

@@ -57,6 +57,8 @@ class Taps:
         self._undo = ExitStack()
         self._modules: ExitStack | None = None
         self._compiling = False
+        self.modules_refused = False
+        """Whether module hooks were wanted and kept out because of torch.compile."""
         self._depth = 0
 
     def install(self) -> None:
@@ -78,7 +80,10 @@ class Taps:
 
     def watch_modules(self) -> None:
         """Hook every module call. Not while torch.compile is in use: its guards would see the hooks."""
-        if self._modules is not None or self._compiling or compiled_anything():
+        if self._modules is not None:
+            return
+        if self._compiling or compiled_anything():
+            self.modules_refused = True
             return
         self._depth = 0
         stack = self._modules = ExitStack()

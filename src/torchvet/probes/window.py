@@ -51,7 +51,6 @@ class OpenWindow:
     """The same for what those variables' autograd graphs saved."""
     zeroed: list[_Zeroing] = field(default_factory=list)
     gradients: dict[int, int] = field(default_factory=dict)
-    pause: float = 0.0
 
 
 @dataclass
@@ -121,10 +120,10 @@ def pass_boundary(window: OpenWindow, ledger: Ledger, kind: StepKind) -> None:
     ledger.read = None
 
 
-def next_forward_begins(window: OpenWindow, ledger: Ledger) -> None:
+def next_forward_begins(window: OpenWindow, ledger: Ledger, late: graphs.Late = graphs.never) -> None:
     """The step after a boundary starts its work: what is still bound now and not read again is stale.
 
-    That includes what was made for a log or a plot after the optimizer's step.
+    That includes what was made for a log or a plot after the optimizer's step. Graphs are followed until it is `late`.
     """
     if ledger.read is not None:
         return
@@ -133,21 +132,18 @@ def next_forward_begins(window: OpenWindow, ledger: Ledger) -> None:
     ledger.read = window.read.setdefault(len(window.ticks), set())
     names = window.names.setdefault(len(window.ticks), {})
     graph_names = window.graph_names.setdefault(len(window.ticks), {})
-    ledger.paused = True
     seen: graphs.Seen = {}
-    try:
+    with ledger.quiet():
         for name, tensor in _bound_tensors():
             # A loss that nobody has deleted is every loop's; some pin a buffer of the size of their input (mse_loss).
             for storage in graphs.storages_of(tensor) if tensor.ndim else ():
                 if storage._cdata in carry:
                     names.setdefault(storage._cdata, name)
-            if tensor.grad_fn is not None:
-                reach = graphs.walk([tensor.grad_fn], seen, set(), lambda: False)
+            if tensor.grad_fn is not None and not late():
+                reach = graphs.walk([tensor.grad_fn], seen, set(), late)
                 for key in reach.saved:
                     if key in carry:
                         graph_names.setdefault(key, name)
-    finally:
-        ledger.paused = False
 
 
 def _bound_tensors() -> list[tuple[str, torch.Tensor]]:

@@ -85,8 +85,7 @@ def overhead_of(rank: RankRecording) -> dict[str, Any]:
     record = rank.last(Overhead)
     if record is None or not record.elapsed:
         return {}
-    # Boundary work includes censuses; the windows' excess is the sampled steps' and is counted apart.
-    own = record.seconds.get("boundaries", 0.0) + record.seconds.get("windows", 0.0)
+    own = sum(record.seconds.values())
     rest = max(record.elapsed - own, 1e-9)
     return {"seconds": own, "ratio": record.elapsed / rest, "by_probe": record.seconds,
             "sampled_steps": record.sampled_steps}  # fmt: skip

@@ -95,8 +95,8 @@ class Step(Record):
 class Window(Record):
     """A run of consecutive steps in which every new storage was noted.
 
-    `baseline` is what was alive before by known category; `peak` the highest sum of live bytes within, `categories`
-    its parts, `sites` the largest of them. `born` sums every storage born. `slowdown` is the seconds spent looking.
+    `peak` is the highest sum of live bytes within, known memory included, `categories` its parts, `sites` the largest
+    of them. `born` sums every storage born.
     """
 
     id: int
@@ -108,13 +108,11 @@ class Window(Record):
     categories: dict[str, int] = {}
     sites: list[SiteBytes] = []
     seconds: float = 0.0
-    slowdown: float = 0.0
 
 
 class Survivors(Record):
-    """How much of a window's storages (known categories left out) was alive at a later boundary.
-
-    `kinds` counts the window's boundaries by kind, the divisor of a rate per step.
+    """How much of a window's storages (known categories left out) was alive at a later boundary; `steps` is the divisor
+    of a rate per step, 0 for a window that ended within one.
     """
 
     window: int
@@ -153,11 +151,9 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     graph: int = 0
     ctx: int = 0
     nodes: int = 0
-    depth: int = 0
     carried: bool = False
     carrier_ops: list[str] = []
     via: list[str] = []
-    category: str = "other"
     sites: list[SiteBytes] = []
     called_from: Place | None = None
     on_module: bool = False

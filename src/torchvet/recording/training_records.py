@@ -207,12 +207,11 @@ class Outcome(Record):
 
 
 class Overhead(Record):
-    """Seconds spent by torchvet within the program, by probe, of `elapsed`; `slowdown` is the sampled steps' excess."""
+    """Seconds spent by torchvet within the program, each under one kind of look, of `elapsed`."""
 
     elapsed: float
     seconds: dict[str, float]
     sampled_steps: int = 0
-    slowdown: float = 0.0
 
 
 class Unchecked(Record):

@@ -1,0 +1,90 @@
+"""Accounts for what looking costs the program, so that budgets hold and the report can say it."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torchvet.probes.schedule import Schedule
+
+OPERATOR_SECONDS = 12e-6
+"""What noting one operator costs, roughly."""
+_ENOUGH = 3
+"""Plain steps from which on a step's usual time is known."""
+
+KINDS = ("windows", "censuses", "graphs", "events", "boundaries", "end")
+"""Sampled steps' excess; names counted; autograd graphs followed between boundaries; optimizers and batches looked at;
+what is left of the work at boundaries; what is left of the last look."""
+
+
+class Costs:
+    """Seconds by kind of look, each counted once: `censuses` within a boundary are not its own.
+
+    What sampled steps cost is their excess over plain ones, once there are some.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self.seconds: dict[str, float] = dict.fromkeys(KINDS, 0.0)
+        self._depth = 0
+        self._nested = 0.0
+        self._looked = 0.0
+        self._plain: deque[float] = deque(maxlen=64)
+        self._early: list[tuple[float, float]] = []
+        """Sampled steps before any plain one: their seconds, and what their operators should have cost."""
+        self._last = time.perf_counter()
+
+    @contextmanager
+    def of(self, kind: str) -> Iterator[None]:
+        """Everything within is a look of this kind; looks within looks count as their own kind only."""
+        start, outer = time.perf_counter(), self._nested
+        self._nested = 0.0
+        self._depth += 1
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - start
+            self.seconds[kind] += max(0.0, spent - self._nested)
+            self._nested = outer + spent
+            self._depth -= 1
+            if not self._depth:
+                self._nested = 0.0
+                self._looked += spent
+                self._schedule.spend(spent)
+
+    def step(self) -> float:
+        """Seconds that the program has taken since the last call, looks left out."""
+        now = time.perf_counter()
+        seconds = now - self._last - self._looked
+        self._last, self._looked = now, 0.0
+        return max(0.0, seconds)
+
+    def plain_step(self, seconds: float) -> None:
+        """A step passed in which nothing was noted."""
+        self._plain.append(seconds)
+        if self._early and len(self._plain) >= _ENOUGH:
+            self.settle()
+
+    def sampled_step(self, seconds: float, operators: int) -> None:
+        """A step passed in which that many operators were noted."""
+        self._early.append((seconds, operators * OPERATOR_SECONDS))
+        if len(self._plain) >= _ENOUGH:
+            self.settle()
+
+    def settle(self) -> None:
+        """Charge the sampled steps that wait for it. Steps differ by themselves (warming up, the length of a text):
+        what their operators cost bounds what they are charged with."""
+        usual = statistics.median(self._plain) if self._plain else None
+        for seconds, estimate in self._early:
+            excess = estimate if usual is None else max(0.0, min(seconds - usual, 2 * estimate))
+            self.seconds["windows"] += excess
+            self._schedule.spend(excess)
+        self._early.clear()
+
+    def restart(self) -> None:
+        """From now on steps are something else."""
+        self.settle()
+        self._plain.clear()

@@ -1,0 +1,41 @@
+"""Says what the probes of one session could not look at."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from torchvet.probes import graphs
+from torchvet.probes.ledger import Ledger
+from torchvet.probes.taps import Taps, compiled_anything
+from torchvet.recording.training_records import Unchecked
+
+_MOST_NAMES = 5
+
+
+def unchecked(ledger: Ledger, taps: Taps, unreadable: Collection[str], sampled: bool) -> Iterator[Unchecked]:
+    """The gaps, at the end of the run. `unreadable` functions call `locals()`; `sampled` is whether any step was."""
+    if ledger.broken is not None:
+        error = ledger.broken
+        yield Unchecked(check="storages of sampled steps", reason=f"{type(error).__name__}: {error}")
+    if unreadable:
+        names = ", ".join(sorted(unreadable)[:_MOST_NAMES])
+        yield Unchecked(
+            check=f"variables of {names}()",
+            reason="it calls locals(), whose dictionary may not be refreshed behind its back",
+        )
+    if not sampled:
+        yield Unchecked(check="storages of sampled steps", reason="no step was free of other dispatch modes")
+    if graphs.too_deep(0):
+        yield Unchecked(
+            check="autograd graphs, from some step on",
+            reason=f"one has more than {graphs.MOST_NODES:,} nodes, too many to look at safely",
+        )
+    if compiled_anything():
+        yield Unchecked(
+            check="inside torch.compile regions", reason="compiled kernels allocate out of the ledger's sight"
+        )
+    if taps.modules_refused:
+        yield Unchecked(
+            check="module names, and evaluation without no_grad",
+            reason="module hooks stay out of programs that use torch.compile: its guards would see them",
+        )

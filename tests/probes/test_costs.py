@@ -1,0 +1,118 @@
+"""What looking costs is charged once, to the kind of look that cost it, and to the budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from torchvet.probes import costs
+from torchvet.probes.costs import KINDS, OPERATOR_SECONDS, Costs
+from torchvet.probes.schedule import Schedule
+
+
+class Time:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Iterator[Time]:
+    one = Time()
+    monkeypatch.setattr(costs, "time", one)
+    yield one
+
+
+def kinds(one: Costs) -> dict[str, Any]:
+    return {k: pytest.approx(v) for k, v in one.seconds.items() if v}
+
+
+def test_a_look_within_a_look_counts_as_its_own_kind_only(time: Time) -> None:
+    schedule = Schedule()
+    one = Costs(schedule)
+    with one.of("boundaries"):
+        time.now += 1
+        with one.of("censuses"):
+            time.now += 5
+        time.now += 2
+    assert kinds(one) == {"boundaries": 3, "censuses": 5}
+    assert schedule.spent == pytest.approx(8)
+
+
+def test_a_look_that_raises_is_charged(time: Time) -> None:
+    one = Costs(Schedule())
+    with pytest.raises(KeyError), one.of("graphs"):
+        time.now += 1
+        raise KeyError
+    with one.of("events"):
+        time.now += 1
+    assert kinds(one) == {"graphs": 1, "events": 1}
+
+
+def test_looks_are_no_part_of_a_step(time: Time) -> None:
+    one = Costs(Schedule())
+    time.now += 3
+    with one.of("graphs"):
+        time.now += 10
+    assert one.step() == pytest.approx(3)
+    time.now += 2
+    assert one.step() == pytest.approx(2)
+
+
+def test_sampled_steps_cost_their_excess_over_plain_ones() -> None:
+    schedule = Schedule()
+    one = Costs(schedule)
+    for seconds in (1.0, 1.1, 0.9):
+        one.plain_step(seconds)
+    one.sampled_step(1.5, 100_000)
+    one.sampled_step(0.8, 100_000)
+    assert kinds(one) == {"windows": 0.5} and schedule.spent == pytest.approx(0.5)
+
+
+def test_sampled_steps_before_any_plain_one_are_charged_once_it_is_known_what_is_usual() -> None:
+    """The first step is slow by itself: it is not charged with more than its operators explain."""
+    one = Costs(Schedule())
+    one.sampled_step(9.0, 10_000)
+    one.sampled_step(1.1, 10_000)
+    assert kinds(one) == {}
+    for _ in range(3):
+        one.plain_step(1.0)
+    assert kinds(one) == {"windows": 2 * 10_000 * OPERATOR_SECONDS + 0.1}
+    one.settle()
+    assert kinds(one) == {"windows": 2 * 10_000 * OPERATOR_SECONDS + 0.1}, "once"
+
+
+def test_a_run_of_sampled_steps_only_is_charged_by_its_operators() -> None:
+    one = Costs(Schedule())
+    one.sampled_step(1.0, 50_000)
+    one.settle()
+    assert kinds(one) == {"windows": 50_000 * OPERATOR_SECONDS}
+
+
+def test_a_step_that_is_long_by_itself_is_no_cost_of_ours() -> None:
+    one = Costs(Schedule())
+    for _ in range(3):
+        one.plain_step(1.0)
+    one.sampled_step(60.0, 1000)
+    assert kinds(one) == {"windows": 2 * 1000 * OPERATOR_SECONDS}
+
+
+def test_steps_of_another_kind_do_not_compare() -> None:
+    one = Costs(Schedule())
+    for _ in range(9):
+        one.plain_step(0.1)
+    one.restart()
+    one.sampled_step(4.0, 100_000)
+    for _ in range(3):
+        one.plain_step(4.0)
+    assert kinds(one) == {}
+
+
+def test_every_kind_is_there_from_the_start() -> None:
+    assert set(Costs(Schedule()).seconds) == set(KINDS)
