@@ -269,6 +269,17 @@ def test_looks_from_before_a_restart_do_not_count() -> None:
     assert growth.bytes_per_step == pytest.approx(3200, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("how", "alive", "found"),
+    [("finished", 0, 0), ("exit", 0, 0), ("finished", 200, 1), ("interrupt", 0, 1), ("steps-reached", 0, 1)],
+)
+def test_what_is_collected_after_training_is_no_growth(how: str, alive: int, found: int) -> None:
+    """Two looks, the second after the last line: predictions are gathered there, unless storages of steps live on."""
+    looks = [census(9, holding("outputs", direct=300)), final(20, holding("outputs", direct=9000))]
+    lived = [survivors(n, 10 + n, alive) for n in (1, 2)]
+    assert len(growth_of(rank(program(), steps(20), lived, looks, outcome(20, how))).growths) == found
+
+
 # Without a name ------------------------------------------------------------------------------------------------------
 
 

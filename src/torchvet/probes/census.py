@@ -78,7 +78,7 @@ class CensusTaker:
             tick=tick, kind=kind, seconds=self.seconds, complete=one.complete, total=one.total,
             categories=one.categories, holdings=holdings, final=final,
             unreached=sum(b.nbytes for b in one.unreached().values()), unreached_sites=sites,
-            strangers=found,
+            strangers=found, deep=one.deep,
         )  # fmt: skip
 
     def _describe(self, one: _Count) -> list[Stranger]:
@@ -149,11 +149,13 @@ class _Count:
         self._absorbed = 0
         self._slots: list[tuple[int, torch.Tensor]] = []
         self._nodes: graphs.Seen = {}
+        self.deep = False
+        """Whether a graph was too deep to be followed."""
 
     @property
     def complete(self) -> bool:
-        """Whether everything was looked at within the budget."""
-        return self.walk.complete
+        """Whether everything was looked at."""
+        return self.walk.complete and not self.deep
 
     def walk_all(self, further: bool = False) -> None:
         """Walk from the user's names, or `further` from everybody's, and claim what tensors hold directly."""
@@ -224,7 +226,9 @@ class _Count:
 
     def _claim_graph(self, key: int, tensor: torch.Tensor) -> None:
         reach = graphs.walk([tensor.grad_fn], self._nodes, self.claimed, self._late)
-        if not reach.complete:
+        if not reach.complete and graphs.too_deep(0):
+            self.deep = True
+        elif not reach.complete:
             self.walk.complete = False
         saved = sum(s.nbytes() for part in (reach.saved, reach.leaves) for s in part.values())
         ctx = sum(s.nbytes() for s in reach.ctx.values())
@@ -248,7 +252,7 @@ class _Count:
     def unreached(self) -> dict[int, Birth]:
         """Storages of earlier steps that are alive although no name leads to them; none where the search was cut short,
         since then nobody knows."""
-        if not self.walk.complete:
+        if not self.complete:
             return {}
         return {k: b for k, b in self.births.items() if k not in self.claimed and b.tick < self._tick - 1}
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from torchvet.recording.growth import GrowthSummary, current_steps
+from torchvet.recording.growth import GrowthSummary
 from torchvet.recording.reader import RankRecording
 from torchvet.recording.records import Window
+from torchvet.recording.steps import current_steps
 from torchvet.recording.training_records import CollectorUse, Host, Outcome, Overhead
 
 

@@ -177,7 +177,8 @@ class Census(Record):
     """Every tensor byte that Python names reach, by name, at one boundary.
 
     `categories` are the known ones (parameters, buffers, gradients, optimizer state). `unreached` are storages of
-    sampled steps that are alive although no name leads to them; `complete` is false when the time budget ended first.
+    sampled steps that are alive although no name leads to them; `complete` is false when the time budget ended first,
+    or (then `deep` is true) a graph was too deep to be followed.
 
     `amid` numbers the evaluation in whose middle it was taken, after `passes` forward passes whose graph was still
     alive; 0 for a census at a boundary.
@@ -194,5 +195,6 @@ class Census(Record):
     unreached_sites: list[SiteBytes] = []
     strangers: list[Stranger] = []
     final: bool = False
+    deep: bool = False
     amid: int = 0
     passes: int = 0

@@ -1,0 +1,57 @@
+"""What could not be looked at is said, and nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+
+from torchvet.probes import graphs, taps
+from torchvet.probes.ledger import Ledger
+from torchvet.probes.taps import Taps
+from torchvet.probes.unchecked import unchecked
+
+
+@pytest.fixture
+def ledger() -> Iterator[Ledger]:
+    """With nothing left behind in the graph walk's memory."""
+    graphs.forget_types()
+    yield Ledger()
+    graphs.forget_types()
+
+
+def said(ledger: Ledger, refused: bool = False, unreadable: tuple[str, ...] = (), sampled: bool = True) -> list[str]:
+    one = Taps(cast(taps.Listener, None))
+    one.modules_refused = refused
+    return [f"{u.check}: {u.reason}" for u in unchecked(ledger, one, unreadable, sampled)]
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests compile."""
+    monkeypatch.setattr("torchvet.probes.unchecked.compiled_anything", lambda: False)
+
+
+def test_a_run_that_was_looked_at_in_full_has_no_gap(ledger: Ledger) -> None:
+    assert said(ledger) == []
+
+
+def test_graphs_too_deep_to_look_at_are_said_with_the_limit(ledger: Ledger) -> None:
+    assert graphs.too_deep(graphs.MOST_NODES)
+    (gap,) = said(ledger)
+    assert gap.startswith("autograd graphs") and "12,000" in gap
+
+
+def test_what_torch_compile_keeps_out_is_said(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    (gap,) = said(ledger, refused=True)
+    assert "without no_grad" in gap and "torch.compile" in gap
+    monkeypatch.setattr("torchvet.probes.unchecked.compiled_anything", lambda: True)
+    assert len(said(ledger, refused=True)) == 2
+
+
+def test_the_rest(ledger: Ledger) -> None:
+    ledger.broken = RuntimeError("no such operator")
+    found = said(ledger, unreadable=("b", "a"), sampled=False)
+    assert found[0] == "storages of sampled steps: RuntimeError: no such operator"
+    assert found[1].startswith("variables of a, b()") and found[2].endswith("free of other dispatch modes")

@@ -1,0 +1,59 @@
+"""One name's points: what counts as rising up to the end, and where the rise gathers."""
+
+from __future__ import annotations
+
+import pytest
+from handmade import holding
+
+from torchvet.recording.series import Points, grows, localise, misfit, rising_tail
+
+
+def points(*sizes: int, every: int = 5, **more: object) -> Points:
+    return [((i + 1) * every, holding("x", direct=size, **more)) for i, size in enumerate(sizes)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "length"),
+    [
+        ((1, 2, 3, 4), 4),
+        ((5, 5, 6, 7), 3),
+        ((9, 1, 2, 3), 1),
+        ((9, 1, 8, 16), 3),
+        ((1, 2, 100, 100), 1),
+        ((7,), 1),
+    ],
+    ids=["all along", "from some point on", "emptied, below its height", "emptied, above it", "full", "seen once"],
+)
+def test_the_rising_tail(sizes: tuple[int, ...], length: int) -> None:
+    assert len(rising_tail(points(*sizes))) == length
+
+
+def test_a_name_that_is_gone_does_not_grow() -> None:
+    rising = points(100, 200, 300)
+    assert grows(rising, last=15) and not grows(rising, last=20)
+
+
+def test_two_points_are_enough_only_where_that_is_said() -> None:
+    two = points(1000, 9000)
+    assert grows(two, last=10) and not grows(two, last=10, few=False)
+    assert not grows(two, last=10, at_the_end=5000), "less is left of it after the end"
+    assert not grows(points(1000, 9000, every=2), last=4), "two steps apart"
+
+
+def test_the_rise_is_followed_to_the_container() -> None:
+    def chain(size: int) -> list[tuple[tuple[str, ...], int]]:
+        return [(("m", "global: t"), size + 50), (("m", "global: t", ".losses"), size), (("m", "other"), 3)]
+
+    growing: dict[tuple[str, ...], Points] = {}
+    for tick, size in ((5, 100), (9, 500), (14, 1000)):
+        for key, held in chain(size):
+            container = "list" if key[-1] == ".losses" else "Trainer"
+            growing.setdefault(key, []).append((tick, holding("x", direct=held, container=container)))
+    del growing[("m", "other")]
+    assert localise(growing) == [("m", "global: t", ".losses")]
+
+
+def test_misfit_is_the_share_that_a_line_leaves() -> None:
+    assert misfit([1, 2, 3], [10, 20, 30]) == pytest.approx(0)
+    assert misfit([1, 2, 3], [5, 5, 5]) == misfit([1, 1, 1], [1, 2, 3]) == 1.0
+    assert 0 < misfit([1, 2, 3, 4], [10, 22, 29, 41]) < 0.05
