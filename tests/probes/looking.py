@@ -69,4 +69,4 @@ def saved_bytes(output: torch.Tensor, *without: torch.Tensor) -> int:
 def reach_of(output: torch.Tensor, *without: torch.Tensor) -> graphs.Reach:
     """All that the graph of `output` reaches, not counting the storages of other tensors."""
     claimed = {s._cdata for t in without for s in graphs.storages_of(t)}
-    return graphs.walk([output.grad_fn], {}, claimed, lambda: False)
+    return graphs.walk([output.grad_fn], set(), claimed, lambda: False)

@@ -8,7 +8,8 @@ import weakref
 import pytest
 import torch
 
-from torchvet.probes.backward import BackwardProbe, sequences_below
+from torchvet.probes import graphs
+from torchvet.probes.backward import BackwardProbe
 from torchvet.recording.training_records import BackwardUse
 
 FLOAT = 4
@@ -134,9 +135,9 @@ def test_a_backward_that_fails_keeps_no_graph_alive() -> None:
 def test_sequence_numbers_outlive_the_graph() -> None:
     x = leaf()
     hidden = torch.exp(x)
-    below = sequences_below([hidden.sum().grad_fn])
+    below = graphs.sequences_below([hidden.sum().grad_fn])
     assert hidden.grad_fn is not None and hidden.grad_fn._sequence_nr() in below
-    assert sequences_below([torch.exp(x).grad_fn]).isdisjoint(below)
+    assert graphs.sequences_below([torch.exp(x).grad_fn]).isdisjoint(below)
 
 
 def test_many_calls_from_one_line_make_one_record() -> None:

@@ -144,6 +144,27 @@ def test_state_that_is_carried_is_recognised_from_the_second_census_on() -> None
     assert first.graph < second.graph < third.graph
 
 
+def test_a_carried_graph_too_long_for_the_budget_is_counted_by_what_is_new() -> None:
+    """A hundred thousand nodes cannot be walked in time: a thousand more a step can."""
+
+    def main() -> list[Census]:
+        taker, ledger = CensusTaker(KnownMemory(), budget=0.2), Ledger()
+        total = torch.ones(1, requires_grad=True) * 1
+        found = []
+        for _ in range(120_000):
+            total = total + 1
+        for tick in range(1, 5):
+            for _ in range(1000):
+                total = total + 1
+            found.append(look(taker, ledger, tick))
+        return found
+
+    censuses = main()
+    assert not any(c.complete for c in censuses)
+    nodes = [by_name(c)["total"].nodes for c in censuses]
+    assert (nodes[2] - nodes[1], nodes[3] - nodes[2]) == (1000, 1000), "that it is carried is known from the second on"
+
+
 def test_a_value_that_is_made_anew_is_not_carried() -> None:
     def main() -> list[Census]:
         taker, ledger = CensusTaker(KnownMemory(), budget=20.0), Ledger()

@@ -53,13 +53,49 @@ def test_it_speaks_up_at_growing_intervals(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(host, "heap_in_use", heap)
     trend = HeapTrend()
-    said = [tick for tick in range(1, 500) if trend.boundary(tick)]
-    assert said == [48, 96, 192, 384]
+    times = {tick: trend.times for tick in range(1, 500) if trend.boundary(tick)}
+    assert [tick for tick in times if times[tick] > times.get(tick - 1, 0)] == [48, 96, 192, 384]
+    assert times[499] == 4, "until it is judged anew it rises"
     assert now[0] == (499 // 4) * MB, "every fourth boundary is sampled, no other"
+
+
+def test_a_heap_that_stops_rising_is_no_longer_suspicious(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0]
+
+    def heap() -> int:
+        now[0] = min(now[0] + MB, 40 * MB)
+        return 100 * MB + now[0]
+
+    monkeypatch.setattr(host, "heap_in_use", heap)
+    trend = HeapTrend()
+    said = [trend.boundary(tick) for tick in range(1, 800)]
+    assert said[100] and not said[-1]
+
+
+@pytest.mark.parametrize(("step", "seen"), [(4 * MB, True), (MB // 8, False)], ids=["megabytes", "noise"])
+def test_where_the_heap_is_slow_to_tell_the_resident_set_is_asked(
+    monkeypatch: pytest.MonkeyPatch, step: int, seen: bool
+) -> None:
+    """Graphs of large models, kept: after many small allocations glibc takes milliseconds to answer."""
+    now = [0]
+
+    def slow() -> int:
+        time.sleep(0.001)
+        return 1
+
+    def resident() -> int:
+        now[0] += step
+        return 100 * MB + now[0]
+
+    monkeypatch.setattr(host, "heap_in_use", slow)
+    monkeypatch.setattr(host, "resident", resident)
+    trend = HeapTrend()
+    assert any(trend.boundary(tick) for tick in range(1, 200)) is seen
 
 
 def test_a_system_that_does_not_say_is_never_suspicious(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heap_trend.host, "heap_in_use", None)
+    monkeypatch.setattr(heap_trend.host, "resident", lambda: None)
     trend = HeapTrend()
     assert not any(trend.boundary(tick) for tick in range(1, 500))
 

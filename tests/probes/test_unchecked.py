@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import cast
 
 import pytest
 
-from torchvet.probes import graphs, taps
+from torchvet.probes import taps
 from torchvet.probes.ledger import Ledger
 from torchvet.probes.taps import Taps
 from torchvet.probes.unchecked import unchecked
 
 
 @pytest.fixture
-def ledger() -> Iterator[Ledger]:
-    """With nothing left behind in the graph walk's memory."""
-    graphs.forget_types()
-    yield Ledger()
-    graphs.forget_types()
+def ledger() -> Ledger:
+    return Ledger()
 
 
 def said(ledger: Ledger, refused: bool = False, unreadable: tuple[str, ...] = (), sampled: bool = True) -> list[str]:
@@ -35,12 +31,6 @@ def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_run_that_was_looked_at_in_full_has_no_gap(ledger: Ledger) -> None:
     assert said(ledger) == []
-
-
-def test_graphs_too_deep_to_look_at_are_said_with_the_limit(ledger: Ledger) -> None:
-    assert graphs.too_deep(graphs.MOST_NODES)
-    (gap,) = said(ledger)
-    assert gap.startswith("autograd graphs") and "12,000" in gap
 
 
 def test_what_torch_compile_keeps_out_is_said(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,8 +67,14 @@ def test_growth_says_how_much_of_it_has_a_name() -> None:
 
 def test_the_host_is_measured_from_the_second_look_to_the_last() -> None:
     looks = [Host(tick=t, resident=1000 + r, heap=None) for t, r in ((2, 0), (10, 500), (20, 600), (30, 700))]
-    assert facts(program(), looks)["host"] == {"resident_per_step": 10.0}
+    assert facts(program(), looks, outcome(30, "interrupt"))["host"] == {"resident_per_step": 10.0}
     assert "host" not in facts(program(), looks[:2])
+
+
+def test_what_the_host_has_after_the_end_is_not_the_run() -> None:
+    looks = [Host(tick=t, resident=1000 + r, heap=None) for t, r in ((2, 0), (10, 500), (20, 600), (30, 0))]
+    assert facts(program(), looks, outcome(30))["host"] == {"resident_per_step": 10.0}
+    assert facts(program(), looks, outcome(30, "interrupt"))["host"] == {"resident_per_step": -25.0}
 
 
 def test_the_outcome_and_the_limit_are_said() -> None:

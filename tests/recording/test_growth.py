@@ -297,6 +297,12 @@ def test_growth_that_no_name_explains_is_measured_by_survivors() -> None:
     assert summary.explained == 100 and summary.measured == 1000 and summary.unexplained == 900
 
 
+def test_survivors_are_growth_even_where_nobody_looked_for_names() -> None:
+    alive = [survivors(n, 10 * n + 4, 2000) for n in (1, 2, 3)]
+    summary = growth_of(rank(program(), steps(50), alive, census(9), outcome(50)))
+    assert summary.measured == summary.unexplained == 1000
+
+
 def test_survivors_that_stopped_are_no_growth() -> None:
     looks = [census(t, other=5000) for t in TICKS]
     alive = [survivors(1, 6, 2000), survivors(2, 12, 2000), survivors(3, 24, 0)]

@@ -12,7 +12,6 @@ from torchvet.probes import frames, graphs
 from torchvet.recording.records import Place
 from torchvet.recording.training_records import BackwardUse
 
-_NO_SEQUENCE = (1 << 64) - 1
 _JUDGED_FIRST = 6
 _PATIENCE = 2
 """Boundaries to wait for a second pass through a retained graph before calling it unused."""
@@ -44,12 +43,14 @@ class BackwardProbe:
         self.peak = 0
         self.creates_graph = False
 
-    def starts(self, tensors: Any, retain: bool, create: bool, is_grad: bool, tick: int, follow: bool = True) -> None:
-        """A backward (or `autograd.grad`) begins. Without time to `follow` its graph nothing is judged by it."""
+    def starts(
+        self, tensors: Any, retain: bool, create: bool, is_grad: bool, tick: int, late: graphs.Late = graphs.never
+    ) -> None:
+        """A backward (or `autograd.grad`) begins. Where it is too late to follow its graph nothing is judged by it."""
         self._after = None
         roots = [t.grad_fn for t in _flat(tensors) if t.grad_fn is not None]
         if self._pending:
-            self._settle(roots if follow else None)
+            self._settle(roots, late)
         # `autograd.grad(create_graph=True)` is how gradient penalties are written: nothing to see.
         flag: Literal["retain_graph", "create_graph"] | None = (
             "create_graph" if create and not is_grad else "retain_graph" if retain and not create else None
@@ -63,7 +64,7 @@ class BackwardProbe:
         use = self._uses.setdefault((place, flag), _Use())
         use.calls += 1
         judge = use.calls <= _JUDGED_FIRST or not use.calls & (use.calls - 1)
-        sequences = sequences_below(roots) if flag == "retain_graph" and judge and roots and follow else None
+        sequences = graphs.sequences_below(roots, late) if flag == "retain_graph" and judge and roots else None
         if sequences is not None:
             self._after = _Pending(use, sequences, tick, roots)
 
@@ -82,14 +83,14 @@ class BackwardProbe:
         if pending is None:
             return
         self._after = None
-        reach = graphs.walk(pending.roots, {}, set(known), late)
-        pending.use.held = max(pending.use.held, sum(s.nbytes() for s in reach.saved.values()))
+        reach = graphs.walk(pending.roots, set(), set(known), late)
+        pending.use.held = max(pending.use.held, reach.saved_bytes)
         pending.roots = []
         self._pending.append(pending)
 
-    def _settle(self, roots: list[Any] | None) -> None:
+    def _settle(self, roots: list[Any], late: graphs.Late) -> None:
         """Another pass begins: does it go through a graph that was retained? Where nobody can tell, none is judged."""
-        visited = None if roots is None else sequences_below(roots)
+        visited = graphs.sequences_below(roots, late)
         if visited is None:
             self._pending.clear()
             return
@@ -120,23 +121,3 @@ def _flat(tensors: Any) -> list[torch.Tensor]:
     if isinstance(tensors, torch.Tensor):
         return [tensors]
     return [t for t in tensors if isinstance(t, torch.Tensor)] if isinstance(tensors, (list, tuple)) else []
-
-
-def sequences_below(roots: list[Any]) -> set[int] | None:
-    """Sequence numbers of all nodes at and below these; they outlive the nodes and hold nothing. None for graphs too
-    deep to be followed."""
-    seen: set[Any] = set()
-    found: set[int] = set()
-    stack = list(roots)
-    while stack:
-        if graphs.too_deep(len(seen)):
-            return None
-        node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        number = node._sequence_nr()
-        if number != _NO_SEQUENCE:
-            found.add(number)
-        stack.extend(following for following, _ in node.next_functions if following is not None)
-    return found

@@ -40,6 +40,8 @@ class CensusTaker:
         self.budget = budget
         self._sequences: dict[str, int] = {}
         self._carriers: dict[str, list[str]] = {}
+        self._carried: dict[str, tuple[int, int]] = {}
+        """Nodes, and bytes that they saved, counted below each carrier at the last census."""
         self._strangers: list[Stranger] = []
         self._descriptions = 0
         self._bound: dict[tuple[str, str], int] = {}
@@ -67,6 +69,7 @@ class CensusTaker:
         if one.much_unreached() and self._descriptions < _DESCRIPTIONS:
             one.walk_all(further=True)
             one.claim_graphs(set(self._carriers))
+        self._bridge(one)
         self.unreadable.update(one.unreadable)
         holdings = [self._mark(h) for h in one.tree.holdings(one.births)]
         found = self._describe(one)
@@ -78,7 +81,7 @@ class CensusTaker:
             tick=tick, kind=kind, seconds=self.seconds, complete=one.complete, total=one.total,
             categories=one.categories, holdings=holdings, final=final,
             unreached=sum(b.nbytes for b in one.unreached().values()), unreached_sites=sites,
-            strangers=found, deep=one.deep,
+            strangers=found,
         )  # fmt: skip
 
     def _describe(self, one: _Count) -> list[Stranger]:
@@ -100,15 +103,33 @@ class CensusTaker:
             node = tensor.grad_fn
             if before is None or node is None or node._sequence_nr() == before:
                 continue
-            ops = graphs.ops_between(node, before)
+            ops = graphs.ops_between(node, before, one.late)
             if ops is not None:
                 self._carriers[name] = ops[:40]
+
+    def _bridge(self, one: _Count) -> None:
+        """A carried graph gets longer than a budget allows to walk: what is new since the last census is counted, and
+        added to what was counted then, which hangs below it."""
+        grown: dict[str, tuple[int, int]] = {}
+        for key, tensor in one.singles():
+            name = one.tree.name(key)
+            if name not in self._carriers or tensor.grad_fn is None:
+                continue
+            counted = one.graphs_of.get(key, (0, 0))
+            if not one.complete and name in self._carried:
+                late = graphs.within(self.budget / 2)
+                new = graphs.walk([tensor.grad_fn], set(), one.known(), late, self._sequences[name])
+                before = self._carried[name]
+                counted = (before[0] + new.nodes, before[1] + new.saved_bytes)
+            grown[name] = counted
+        self._carried = grown
 
     def _mark(self, holding: Holding) -> Holding:
         ops = self._carriers.get(holding.name)
         if ops is None:
             return holding
-        return msgspec.structs.replace(holding, carried=True, carrier_ops=ops)
+        nodes, graph = self._carried.get(holding.name, (holding.nodes, holding.graph))
+        return msgspec.structs.replace(holding, carried=True, carrier_ops=ops, nodes=nodes, graph=graph)
 
 
 @contextlib.contextmanager
@@ -138,7 +159,7 @@ class _Count:
         self.walk.skip |= {id(known), id(known.__dict__), id(ledger), id(ledger.__dict__), id(ledger.live)}
         self.unreadable: list[str] = []
         self.tree = HoldingTree(self.walk)
-        stored = known.storages()
+        stored = self._stored = known.storages()
         self.claimed: set[int] = set(stored)
         self.categories: dict[str, int] = defaultdict(int)
         for category, size in stored.values():
@@ -147,15 +168,15 @@ class _Count:
         self.births: dict[int, Birth] = ledger.live
         self._tick = tick
         self._absorbed = 0
+        self.graphs_of: dict[int, tuple[int, int]] = {}
+        """Nodes and saved bytes that were credited to a tensor's graph."""
         self._slots: list[tuple[int, torch.Tensor]] = []
-        self._nodes: graphs.Seen = {}
-        self.deep = False
-        """Whether a graph was too deep to be followed."""
+        self._nodes: graphs.Seen = set()
 
     @property
     def complete(self) -> bool:
         """Whether everything was looked at."""
-        return self.walk.complete and not self.deep
+        return self.walk.complete
 
     def walk_all(self, further: bool = False) -> None:
         """Walk from the user's names, or `further` from everybody's, and claim what tensors hold directly."""
@@ -225,12 +246,11 @@ class _Count:
                 self._claim_graph(key, tensor)
 
     def _claim_graph(self, key: int, tensor: torch.Tensor) -> None:
-        reach = graphs.walk([tensor.grad_fn], self._nodes, self.claimed, self._late)
-        if not reach.complete and graphs.too_deep(0):
-            self.deep = True
-        elif not reach.complete:
+        reach = graphs.walk([tensor.grad_fn], self._nodes, self.claimed, self.late)
+        if not reach.complete:
             self.walk.complete = False
-        saved = sum(s.nbytes() for part in (reach.saved, reach.leaves) for s in part.values())
+        saved = reach.saved_bytes + sum(s.nbytes() for s in reach.leaves.values())
+        self.graphs_of[key] = (reach.nodes, saved)
         ctx = sum(s.nbytes() for s in reach.ctx.values())
         if reach.nodes:
             self.total += saved + ctx
@@ -238,7 +258,12 @@ class _Count:
             for identity in (*reach.saved, *reach.leaves, *reach.ctx):
                 self.tree.own(key, identity)
 
-    def _late(self) -> bool:
+    def known(self) -> set[int]:
+        """Storages of parameters and the like."""
+        return set(self._stored)
+
+    def late(self) -> bool:
+        """Whether the budget is spent."""
         return time.perf_counter() > self._deadline
 
     def sequences(self) -> dict[str, int]:

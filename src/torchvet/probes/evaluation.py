@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from torchvet.probes import frames, graphs
-from torchvet.probes.backward import sequences_below
 from torchvet.probes.containers import tensors_in
 from torchvet.recording.records import Place, StepKind
 from torchvet.recording.training_records import EvaluationForward
@@ -94,7 +93,7 @@ class EvaluationProbe:
         place = frames.user_place(3)
         if not roots or place is None:
             return
-        reach = graphs.walk(roots, {}, set(known), late)
+        reach = graphs.walk(roots, set(), set(known), late)
         if not reach.saved:
             return
         largest = sorted(reach.saved.values(), key=lambda s: -s.nbytes())[:3]
@@ -104,17 +103,17 @@ class EvaluationProbe:
         self._pending.append(
             _Pass(
                 place=place, module=type(module).__name__, training_mode=module.training,
-                root=roots[0]._sequence_nr(), graph=sum(s.nbytes() for s in reach.saved.values()),
+                root=roots[0]._sequence_nr(), graph=reach.saved_bytes,
                 saved=[weakref.ref(s) for s in largest], tick=tick,
             )
         )  # fmt: skip
 
-    def backward_starts(self, roots: list[Any], follow: bool = True) -> None:
-        """Graphs that this pass goes through were needed. Where that cannot be followed, none is judged."""
+    def backward_starts(self, roots: list[Any], late: graphs.Late = graphs.never) -> None:
+        """Graphs that this pass goes through were needed. Where it is too late to see which, none is judged."""
         self._over()
         if not self._pending:
             return
-        visited = sequences_below(roots) if follow else None
+        visited = graphs.sequences_below(roots, late)
         if visited is None:
             self._pending.clear()
             return

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from torchvet.probes import freeing
+
 Node = Any
 """An autograd node: torch has no public type for all of them."""
 Late = Callable[[], bool]
@@ -30,24 +32,9 @@ def within(seconds: float) -> Late:
     return lambda: time.perf_counter() > end
 
 
-MOST_NODES = 12_000
-"""Nodes of one graph that are looked at. A node that Python has seen is freed by recursion ever after: chains of 30,000
-were still freed on an 8 MB stack, of 50,000 not (torch 2.13.0, measured). Once a graph reached this, none is looked at
-again. Many small graphs are no danger, and not limited."""
-
-
-class _Depth:
-    reached = False
-
-
-def too_deep(nodes: int) -> bool:
-    """Whether no (more) nodes may be looked at in this run, `nodes` having been looked at just now."""
-    _Depth.reached = _Depth.reached or nodes >= MOST_NODES
-    return _Depth.reached
-
-
 _slots: dict[type, tuple[str, ...]] = {}
 _ACCUMULATE = "torch::autograd::AccumulateGrad"
+_NO_SEQUENCE = (1 << 64) - 1
 
 
 def _slots_of(node: Node) -> tuple[str, ...]:
@@ -59,9 +46,8 @@ def _slots_of(node: Node) -> tuple[str, ...]:
 
 
 def forget_types() -> None:
-    """Let go of the program's own Functions, and start anew."""
+    """Let go of the program's own Functions."""
     _slots.clear()
-    _Depth.reached = False
 
 
 def saved_tensors(node: Node) -> Iterator[torch.Tensor]:
@@ -104,30 +90,7 @@ def _leaf(node: Node) -> Iterator[torch.Tensor]:
             yield leaf.grad
 
 
-class _Graph:
-    """A connected part of what was looked at, leaves aside: all of it may be freed in one recursion."""
-
-    __slots__ = ("joined", "size")
-
-    def __init__(self) -> None:
-        self.size = 0
-        self.joined: _Graph | None = None
-
-    def whole(self) -> _Graph:
-        graph = self
-        while graph.joined is not None:
-            graph = graph.joined
-        return graph
-
-    def join(self, other: _Graph) -> None:
-        mine, others = self.whole(), other.whole()
-        if mine is not others:
-            small, large = sorted((mine, others), key=lambda g: g.size)
-            small.joined = large
-            large.size += small.size
-
-
-Seen = dict[Node, _Graph]
+Seen = set[Node]
 """Nodes that walks went through."""
 
 
@@ -140,6 +103,11 @@ class Reach:
     leaves: dict[int, torch.UntypedStorage] = field(default_factory=dict)
     nodes: int = 0
     complete: bool = True
+
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes that the nodes saved."""
+        return sum(s.nbytes() for s in self.saved.values())
 
 
 def storages_of(t: torch.Tensor) -> Iterator[torch.UntypedStorage]:
@@ -174,30 +142,21 @@ def _sparse_parts(t: torch.Tensor) -> list[torch.Tensor]:
     return []
 
 
-def walk(roots: list[Node], seen: Seen, claimed: set[int], late: Late) -> Reach:
+def walk(roots: list[Node], seen: Seen, claimed: set[int], late: Late, above: int = -1) -> Reach:
     """Follow graphs from their roots through nodes not in `seen`, claiming storages not in `claimed`.
 
-    Both are updated, so that walking one root after another counts every node and storage once.
+    Both are updated, so that walking one root after another counts every node and storage once. Nodes that are not
+    numbered `above` a number are left alone: they were there before the node of that number was made.
     """
     reach = Reach()
-    graph = _Graph()
     stack = list(roots)
     while stack:
         node = stack.pop()
-        known = seen.get(node)
-        if known is not None:
-            # Parameters are the leaves of every graph and do not make them one.
-            if type(node).__name__ != "AccumulateGrad":
-                graph.join(known)
-                if too_deep(graph.whole().size):
-                    reach.complete = False
-                    return reach
+        if node in seen or node._sequence_nr() <= above:
             continue
-        seen[node] = graph
+        seen.add(node)
         reach.nodes += 1
-        whole = graph.whole()
-        whole.size += 1
-        if too_deep(whole.size) or (not reach.nodes & 1023 and late()):
+        if not reach.nodes & 1023 and late():
             reach.complete = False
             return reach
         kept = ((reach.saved, saved_tensors(node)), (reach.leaves, _leaf(node)), (reach.ctx, ctx_tensors(node)))
@@ -211,23 +170,41 @@ def walk(roots: list[Node], seen: Seen, claimed: set[int], late: Late) -> Reach:
                 # What backward saved may itself belong to a deeper graph (create_graph, stored outputs).
                 if tensor.grad_fn is not None:
                     stack.append(tensor.grad_fn)
-        stack.extend(following for following, _ in node.next_functions if following is not None)
+        stack.extend(freeing.nodes_below(node))
     return reach
 
 
-def ops_between(root: Node, sequence: int, limit: int = MOST_NODES) -> list[str] | None:
+def sequences_below(roots: list[Node], late: Late = never) -> set[int] | None:
+    """Sequence numbers of all nodes at and below these; they outlive the nodes and hold nothing. None where it got late
+    before all were seen."""
+    seen: Seen = set()
+    found: set[int] = set()
+    stack = list(roots)
+    while stack:
+        if not len(seen) & 1023 and late():
+            return None
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        found.add(node._sequence_nr())
+        stack.extend(freeing.nodes_below(node))
+    return found - {_NO_SEQUENCE}
+
+
+def ops_between(root: Node, sequence: int, late: Late = never) -> list[str] | None:
     """Names of the operators on all ways from a node down to the one with a sequence number, or None where there is
-    no way: how a value came from its value of before. Nodes are numbered as they are made, so that everything
-    between has a higher number than the lower end, and what is older need not be walked.
+    no way (or it got late): how a value came from its value of before. Nodes are numbered as they are made, so that
+    everything between has a higher number than the lower end, and what is older need not be walked.
     """
     above: dict[Node, list[Node]] = {root: []}
     queue = [root]
     target: Node = None
-    for node in queue:
-        if len(above) > limit or too_deep(len(above)):
+    for count, node in enumerate(queue, start=1):
+        if not count & 1023 and late():
             return None
-        for following, _ in node.next_functions:
-            if following is None or following.name() == _ACCUMULATE or following._sequence_nr() < sequence:
+        for following in freeing.nodes_below(node):
+            if following.name() == _ACCUMULATE or following._sequence_nr() < sequence:
                 continue
             if following in above:
                 above[following].append(node)

@@ -125,12 +125,12 @@ class Observer:
     def backward_starts(self, tensors: Any, retain_graph: bool, create_graph: bool, is_grad: bool) -> None:
         """See `Listener`."""
         with self._session.guarded("backward passes"), self._costs.of("graphs"), self._ledger.quiet():
-            follow = self._graph_budget() > 0
+            late = graphs.within(self._graph_budget())
             if not is_grad:
                 # `autograd.grad` adds to no `.grad`: it neither needs cleared gradients nor spoils them.
                 self._optimizers.backward_starts(self._sampling.on)
-            self._backwards.starts(tensors, retain_graph, create_graph, is_grad, self.clock.n, follow)
-            self._evaluations.backward_starts(_roots(tensors), follow)
+            self._backwards.starts(tensors, retain_graph, create_graph, is_grad, self.clock.n, late)
+            self._evaluations.backward_starts(_roots(tensors), late)
 
     def backward_ended(self, seconds: float, is_grad: bool) -> None:
         """See `Listener`."""
@@ -217,6 +217,10 @@ class Observer:
             with self._session.guarded("step boundaries"), self._costs.of("graphs"):
                 self._sampling.work_begins(graphs.within(self._graph_budget()))
 
+    def _worth_a_census(self, elapsed: float) -> bool:
+        """A heap that rises once may do so for many reasons; one that goes on is looked into at any cost."""
+        return self._trend.times > 1 or self._schedule.affordable(elapsed, self._census.seconds or 0.03)
+
     def _look_at_output(self, module: torch.nn.Module, output: Any) -> None:
         """Does the pass that just ended build a graph?"""
         budget = self._graph_budget()
@@ -250,7 +254,7 @@ class Observer:
         self._evaluations.boundary(kind, tick)
         if not self._sampling.on:
             self._stop_watching_modules()
-        if self._trend.boundary(tick) and self._schedule.affordable(elapsed, self._census.seconds or 0.03):
+        if self._trend.boundary(tick) and self._worth_a_census(elapsed):
             self._schedule.suspect(tick)
         due = self._sampling.boundary(kind, seconds)
         if self._sampling.on:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from torchvet.probes import graphs
 from torchvet.probes.ledger import Ledger
 from torchvet.probes.taps import Taps, compiled_anything
 from torchvet.recording.training_records import Unchecked
@@ -25,11 +24,6 @@ def unchecked(ledger: Ledger, taps: Taps, unreadable: Collection[str], sampled: 
         )
     if not sampled:
         yield Unchecked(check="storages of sampled steps", reason="no step was free of other dispatch modes")
-    if graphs.too_deep(0):
-        yield Unchecked(
-            check="autograd graphs, from some step on",
-            reason=f"one has more than {graphs.MOST_NODES:,} nodes, too many to look at safely",
-        )
     if compiled_anything():
         yield Unchecked(
             check="inside torch.compile regions", reason="compiled kernels allocate out of the ledger's sight"

@@ -132,7 +132,7 @@ def next_forward_begins(window: OpenWindow, ledger: Ledger, late: graphs.Late = 
     ledger.read = window.read.setdefault(len(window.ticks), set())
     names = window.names.setdefault(len(window.ticks), {})
     graph_names = window.graph_names.setdefault(len(window.ticks), {})
-    seen: graphs.Seen = {}
+    seen: graphs.Seen = set()
     with ledger.quiet():
         for name, tensor in _bound_tensors():
             # A loss that nobody has deleted is every loop's; some pin a buffer of the size of their input (mse_loss).

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from torchvet.recording.growth import GrowthSummary
+from torchvet.recording.growth import GrowthSummary, ended_by_itself
 from torchvet.recording.reader import RankRecording
 from torchvet.recording.records import Window
 from torchvet.recording.steps import current_steps
@@ -65,7 +65,10 @@ def _peak(rank: RankRecording) -> dict[str, Any] | None:
 
 
 def _host(rank: RankRecording) -> dict[str, Any]:
+    # The last look of a program that came to its end finds main()'s variables gone.
     hosts = rank.all(Host)
+    if len(hosts) > 3 and ended_by_itself(rank):
+        hosts = hosts[:-1]
     facts: dict[str, Any] = {}
     if len(hosts) > 2 and hosts[-1].tick > hosts[1].tick:
         ticks = hosts[-1].tick - hosts[1].tick

@@ -72,7 +72,8 @@ def growth_of(rank: RankRecording) -> GrowthSummary:
     """Compare a rank's censuses. Nothing to compare is no growth; the report says how much was looked at."""
     usable = usable_censuses(rank)
     summary = GrowthSummary(unreached=unreached_rate(rank))
-    summary.measured = summary.unreached
+    survived = survival_rate(rank)
+    summary.measured = max(summary.unreached, survived)
     if len(usable) < 2:
         return summary
     first, last = usable[0], usable[-1]
@@ -81,7 +82,7 @@ def growth_of(rank: RankRecording) -> GrowthSummary:
     series = series_of(usable)
     ends = _sizes_at_the_end(rank, last)
     # What is collected once training is over is no growth: a last look after the end needs storages of steps that live.
-    few = not (last.final and _ended_by_itself(rank)) or survival_rate(rank) > 0
+    few = not (last.final and ended_by_itself(rank)) or survived > 0
     growing = {key: points for key, points in series.items() if grows(points, last.tick, ends.get(key), few)}
     chosen = localise(growing)
     limit = memory_left(rank, last)
@@ -90,7 +91,7 @@ def growth_of(rank: RankRecording) -> GrowthSummary:
     summary.growths.sort(key=lambda g: (-g.bytes_per_step, -g.nodes_per_step))
     by_total = (last.total - first.total) / max(1, steps)
     summary.explained = sum(g.bytes_per_step for g in summary.growths)
-    named = max(summary.explained, min(by_total, survival_rate(rank)))
+    named = max(summary.explained, min(by_total, survived))
     summary.measured = named + summary.unreached
     return summary
 
@@ -141,8 +142,10 @@ def unreached_rate(rank: RankRecording) -> float:
 def usable_censuses(rank: RankRecording) -> list[Census]:
     """The censuses that compare: all but a last look at a program whose `main()` had already let go."""
     censuses = [c for c in rank.since_restart(Census) if not c.amid]
-    found = [c for c in censuses if c.complete] or censuses
-    if len(found) > 1 and found[-1].final and _ended_by_itself(rank):
+    complete = [c for c in censuses if c.complete]
+    # A search that was cut short says less, but more than one single other.
+    found = complete if sum(not c.final for c in complete) > 1 else censuses
+    if len(found) > 1 and found[-1].final and ended_by_itself(rank):
         before = {key_of(h) for h in found[-2].holdings}
         after = {key_of(h) for h in found[-1].holdings}
         if not before <= after and found[-1].total < found[-2].total:
@@ -157,7 +160,7 @@ def usable_censuses(rank: RankRecording) -> list[Census]:
     return ordered[1:] if len(ordered) > 2 else ordered
 
 
-def _ended_by_itself(rank: RankRecording) -> bool:
+def ended_by_itself(rank: RankRecording) -> bool:
     """Whether the program's last line had been run before the last look."""
     outcome = rank.last(Outcome)
     return outcome is None or outcome.how in ("finished", "exit", "os-exit")

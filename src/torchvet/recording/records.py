@@ -177,8 +177,7 @@ class Census(Record):
     """Every tensor byte that Python names reach, by name, at one boundary.
 
     `categories` are the known ones (parameters, buffers, gradients, optimizer state). `unreached` are storages of
-    sampled steps that are alive although no name leads to them; `complete` is false when the time budget ended first,
-    or (then `deep` is true) a graph was too deep to be followed.
+    sampled steps that are alive although no name leads to them; `complete` is false when the time budget ended first.
 
     `amid` numbers the evaluation in whose middle it was taken, after `passes` forward passes whose graph was still
     alive; 0 for a census at a boundary.
@@ -195,6 +194,5 @@ class Census(Record):
     unreached_sites: list[SiteBytes] = []
     strangers: list[Stranger] = []
     final: bool = False
-    deep: bool = False
     amid: int = 0
     passes: int = 0
