@@ -59,6 +59,7 @@ def test_a_system_without_proc_has_no_resident_set(monkeypatch: pytest.MonkeyPat
         raise OSError("no /proc here")
 
     monkeypatch.setattr(Path, "read_text", missing)
+    monkeypatch.setattr(host.os, "open", missing)
     assert host.resident() is None
     assert host.memory_limit()[1] in ("this machine's memory", "unknown")
 

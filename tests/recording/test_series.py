@@ -40,6 +40,15 @@ def test_two_points_are_enough_only_where_that_is_said() -> None:
     assert not grows(points(1000, 9000, every=2), last=4), "two steps apart"
 
 
+@pytest.mark.parametrize(
+    ("ticks", "stores", "enough"), [(4, 2, True), (4, 1, False), (54, 2, False), (54, 4, False), (54, 9, True)]
+)
+def test_two_points_need_more_stores_than_a_batch_has_tensors(ticks: int, stores: int, enough: bool) -> None:
+    """A loader's iterator holds one batch amid an evaluation and two in training, of two tensors each."""
+    two = [(8, holding("x", direct=8192, tensors=2)), (8 + ticks, holding("x", direct=16384, tensors=2 + stores))]
+    assert grows(two, last=8 + ticks) is enough
+
+
 def test_the_rise_is_followed_to_the_container() -> None:
     def chain(size: int) -> list[tuple[tuple[str, ...], int]]:
         return [(("m", "global: t"), size + 50), (("m", "global: t", ".losses"), size), (("m", "other"), 3)]

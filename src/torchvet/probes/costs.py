@@ -16,8 +16,11 @@ _ENOUGH = 3
 """Plain steps from which on a step's usual time is known."""
 
 KINDS = ("windows", "censuses", "graphs", "events", "boundaries", "end")
-"""Sampled steps' excess; names counted; autograd graphs followed between boundaries; optimizers and batches looked at;
-what is left of the work at boundaries; what is left of the last look."""
+"""Windows opened and closed, and their steps' excess; names counted; autograd graphs followed between boundaries;
+optimizers and batches looked at; what is left of the work at boundaries; what is left of the last look."""
+_CHARGED = ("windows", "censuses")
+"""What comes out of the schedule's share. Graphs have a budget of their own; the rest is the same at every step, and no
+schedule could help it."""
 
 
 class Costs:
@@ -47,13 +50,15 @@ class Costs:
             yield
         finally:
             spent = time.perf_counter() - start
-            self.seconds[kind] += max(0.0, spent - self._nested)
+            own = max(0.0, spent - self._nested)
+            self.seconds[kind] += own
+            if kind in _CHARGED:
+                self._schedule.spend(own)
             self._nested = outer + spent
             self._depth -= 1
             if not self._depth:
                 self._nested = 0.0
                 self._looked += spent
-                self._schedule.spend(spent)
 
     def step(self) -> float:
         """Seconds that the program has taken since the last call, looks left out."""
@@ -72,16 +77,19 @@ class Costs:
         """A step passed in which that many operators were noted."""
         self._early.append((seconds, operators * OPERATOR_SECONDS))
         if len(self._plain) >= _ENOUGH:
-            self.settle()
+            self.settle(free=False)
 
-    def settle(self) -> None:
-        """Charge the sampled steps that wait for it. Steps differ by themselves (warming up, the length of a text):
-        what their operators cost bounds what they are charged with."""
+    def settle(self, free: bool = True) -> None:
+        """Account for the sampled steps that wait for it; those before any plain one are `free` of the budget.
+
+        Steps differ by themselves (warming up, the length of a text): what their operators cost bounds the excess.
+        """
         usual = statistics.median(self._plain) if self._plain else None
         for seconds, estimate in self._early:
             excess = estimate if usual is None else max(0.0, min(seconds - usual, 2 * estimate))
             self.seconds["windows"] += excess
-            self._schedule.spend(excess)
+            if not free:
+                self._schedule.spend(excess)
         self._early.clear()
 
     def restart(self) -> None:

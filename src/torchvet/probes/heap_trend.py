@@ -11,6 +11,8 @@ _EVERY = 4
 _FIRST = 48
 _SLOW = 0.0005
 """Seconds of one sample from which on it costs more than it tells."""
+_TIMES_SLOW = 3
+"""Samples that took so long before another is taken: any call may be interrupted once."""
 _LEAST = 1 << 18
 _LEAST_RESIDENT = 1 << 23
 """Bytes by which a floor must rise: of the heap in use, which is exact, and of the resident set, which also grows with
@@ -25,9 +27,16 @@ class HeapTrend:
         self._samples: list[int] = []
         self._next = _FIRST
         self._exact = host.heap_in_use is not None
+        self._slow = 0
         self._peaks: list[int] = []
         self.times = 0
         """Verdicts in a row by which the floor rises."""
+
+    def restart(self) -> None:
+        """Ticks begin at one again."""
+        self._samples = []
+        self._next = _FIRST
+        self.times = 0
 
     def peak(self, size: int) -> bool:
         """Whether the peaks of the last three sampled windows, in bytes, rose by a percent each."""
@@ -47,7 +56,8 @@ class HeapTrend:
         if size is None:
             return
         self._samples.append(size)
-        if self._exact and time.perf_counter() - start > _SLOW:
+        self._slow += time.perf_counter() - start > _SLOW
+        if self._exact and self._slow >= _TIMES_SLOW:
             # glibc walks its free lists: after many small allocations a call takes milliseconds.
             self._exact = False
             self._samples = []

@@ -44,10 +44,15 @@ About 10 µs. A better footnote than the resident set, which also counts what th
 def resident() -> int | None:
     """The resident set in bytes, on Linux."""
     try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        file = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return int(os.read(file, 256).split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return None
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    finally:
+        os.close(file)
 
 
 def memory_limit() -> tuple[int, str]:

@@ -196,7 +196,7 @@ class Observer:
         self.clock.mode_changed(training)
         if not training and not self._sampling.on and self._evaluation_looks < _EVALUATION_LOOKS and self.clock.n > 0:
             self._evaluation_looks += 1
-            with self._session.guarded("evaluation"), self._costs.of("boundaries"):
+            with self._session.guarded("evaluation"), self._costs.of("windows"):
                 self._sampling.start("evaluation", self.clock.n, self._elapsed())
 
     # Looking ----------------------------------------------------------------------------------------------------
@@ -260,14 +260,16 @@ class Observer:
         if self._sampling.on:
             self._optimizers.look_for_unowned()
         if due:
-            self._end_window(tick)
+            with self._costs.of("windows"):
+                self._end_window(tick)
         if self._cohorts.due(tick):
             self._check_cohorts(tick)
         # What is learnt about parts of steps is void once they are known for that: names cost too much for it.
         if not self.clock.provisional and self._schedule.takes_census(tick, elapsed, self._census.seconds):
             self._take_census(tick, kind, elapsed)
         if not self._sampling.on and self._schedule.opens_window(tick, elapsed):
-            self._sampling.start(kind, tick, elapsed)
+            with self._costs.of("windows"):
+                self._sampling.start(kind, tick, elapsed)
 
     def _restart(self) -> None:
         """A stronger step signal appeared: what was learnt about weaker steps does not compare."""
@@ -275,6 +277,7 @@ class Observer:
         self._cohorts.forget()
         self._schedule.restart()
         self._costs.restart()
+        self._trend.restart()
 
     def _end_window(self, tick: int, partial: bool = False) -> None:
         closed = self._sampling.end(tick, partial)
@@ -300,7 +303,7 @@ class Observer:
         if self._sampling.overdue:
             self._busy = True
             try:
-                with self._session.guarded("step boundaries"), self._costs.of("boundaries"):
+                with self._session.guarded("step boundaries"), self._costs.of("windows"):
                     self._end_window(self.clock.n + 1, partial=True)
             finally:
                 self._busy = False

@@ -15,6 +15,8 @@ FOLLOWS = 0.02
 """A line that leaves less than this share of the variance is what the bytes follow."""
 _OUTGROWN = 1.5
 """What grows along a line must have grown by half to be told from batches of different lengths."""
+_STORES = 8
+"""Tensors or nodes more from which on two points are enough however far apart."""
 _WORTH = 0.05
 """Attributes of one object that grow apart are told apart from this share on."""
 _CONTAINERS = {"list", "dict", "set", "tuple", "deque", "defaultdict", "OrderedDict", "Counter"}
@@ -59,11 +61,12 @@ def grows(points: Points, last: int, at_the_end: int | None = None, few: bool = 
         return len(run) >= 5 or (len(run) >= 3 and straight and size_of(run[-1][1]) >= _OUTGROWN * size_of(run[0][1]))
     if len(run) >= 3:
         return True
-    # Two points must lie some steps apart and show more than one store (a loader has a batch more ready now and then),
-    # and what is left of it after the end must not have shrunk.
+    # Two points must lie some steps apart and show more stores than the tensors of a batch (a loader has one more ready
+    # now and then) or one in every second step, and what is left of it after the end must not have shrunk.
     (first, a), (then, b) = run
     stores = max(b.tensors - a.tensors, b.nodes - a.nodes)
-    return few and then - first >= 3 and stores > 1 and (at_the_end is None or at_the_end >= size_of(b))
+    enough = stores >= min(_STORES, max(2, (then - first) / 2))
+    return few and then - first >= 3 and enough and (at_the_end is None or at_the_end >= size_of(b))
 
 
 def rising_tail(points: Points) -> Points:
