@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -53,6 +54,22 @@ def test_a_look_that_raises_is_charged(time: Time) -> None:
     with one.of("events"):
         time.now += 1
     assert kinds(one) == {"graphs": 1, "events": 1}
+
+
+def test_a_look_amid_that_of_another_thread_is_not_counted_twice(time: Time) -> None:
+    one = Costs(Schedule())
+
+    def other() -> None:
+        with one.of("graphs"):
+            time.now += 1
+
+    with one.of("boundaries"):
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+    assert kinds(one) == {"boundaries": 1}
+    other()
+    assert kinds(one) == {"boundaries": 1, "graphs": 1}
 
 
 def test_looks_are_no_part_of_a_step(time: Time) -> None:

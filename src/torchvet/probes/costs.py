@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ class Costs:
         self._schedule = schedule
         self.seconds: dict[str, float] = dict.fromkeys(KINDS, 0.0)
         self._depth = 0
+        self._owner = 0
         self._nested = 0.0
         self._looked = 0.0
         self._plain: deque[float] = deque(maxlen=64)
@@ -42,7 +44,15 @@ class Costs:
 
     @contextmanager
     def of(self, kind: str) -> Iterator[None]:
-        """Everything within is a look of this kind; looks within looks count as their own kind only."""
+        """Everything within is a look of this kind; looks within looks count as their own kind only.
+
+        Of looks in several threads at once those of the first are accounted for.
+        """
+        mine = threading.get_ident()
+        if self._depth and self._owner != mine:
+            yield
+            return
+        self._owner = mine
         start, outer = time.perf_counter(), self._nested
         self._nested = 0.0
         self._depth += 1
