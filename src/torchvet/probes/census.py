@@ -29,7 +29,9 @@ _CONTAINER = 4
 _CARRIER_CANDIDATES = 24
 _DESCRIPTIONS = 2
 _FURTHER_SECONDS = 0.5
-"""Budget for looking through the globals of installed packages, and for describing what no name reaches."""
+"""Budget for looking through the globals of installed packages."""
+_DESCRIBING_SECONDS = 3.0
+"""Budget for describing what no name reaches: done twice in a run at most, and nothing else would tell."""
 
 
 class CensusTaker:
@@ -89,7 +91,7 @@ class CensusTaker:
         births = one.unreached()
         if births and self._descriptions < _DESCRIPTIONS:
             self._descriptions += 1
-            late = graphs.within(_FURTHER_SECONDS)
+            late = graphs.within(_DESCRIBING_SECONDS)
             self._strangers = strangers.describe(births, one.own_objects(), one.walk.parent.keys(), late)
         return self._strangers if births else []
 

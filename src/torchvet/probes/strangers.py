@@ -21,10 +21,11 @@ def describe(
     (an autograd graph that nothing names, an extension). Nothing where it got late before that was known."""
     if not births:
         return []
-    tensors = [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor) and _keys(o) & births.keys()]
+    kind_of, tensor = heap.kind_of, heap.TENSOR
+    tensors = [o for o in gc.get_objects() if kind_of(type(o)) == tensor and _keys(o) & births.keys()]
     found: dict[Stranger, None] = {}
-    for tensor in tensors[:most]:
-        cycle = _cycle_through(tensor, own | {id(tensors), id(found)}, reachable, late)
+    for one in tensors[:most]:
+        cycle = _cycle_through(one, own | {id(tensors), id(found)}, reachable, late)
         if cycle is None:
             return list(found)
         found.update(dict.fromkeys(cycle))
