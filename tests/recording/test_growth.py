@@ -256,9 +256,19 @@ def test_looks_that_ran_out_of_time_do_not_count_beside_complete_ones() -> None:
     assert only(growth_of(rank(program(), steps(50), looks, outcome(50)))).bytes_per_step == 100
 
 
-def test_incomplete_looks_are_better_than_none() -> None:
-    looks = [census(t, holding("losses", direct=100 * t), complete=False) for t in TICKS]
-    assert len(growth_of(rank(program(), steps(50), looks, outcome(50))).growths) == 1
+@pytest.mark.parametrize(
+    ("more", "alive", "found"),
+    [({}, 0, 0), ({"length": 3}, 0, 0), ({"carried": True}, 0, 1), ({"rising": True}, 0, 1), ({}, 2000, 1)],
+    ids=["nothing else", "as long as before", "carried", "longer", "storages live on"],
+)
+def test_incomplete_looks_count_where_something_else_rises(more: dict[str, Any], alive: int, found: int) -> None:
+    """How far a search came before its time was over differs from look to look: by itself that is no growth."""
+    looks = []
+    for t in TICKS:
+        facts = {"length": t} if more.get("rising") else more
+        looks.append(census(t, holding("losses", direct=100 * t, **facts), complete=False))
+    lived = [survivors(n, 10 * n + 4, alive) for n in (1, 2, 3)]
+    assert len(growth_of(rank(program(), steps(50), lived, looks, outcome(50))).growths) == found
 
 
 def test_looks_from_before_a_restart_do_not_count() -> None:

@@ -113,13 +113,13 @@ class CensusTaker:
         """A carried graph gets longer than a budget allows to walk: what is new since the last census is counted, and
         added to what was counted then, which hangs below it."""
         grown: dict[str, tuple[int, int]] = {}
+        late = graphs.within(self.budget / 2)
         for key, tensor in one.singles():
             name = one.tree.name(key)
             if name not in self._carriers or tensor.grad_fn is None:
                 continue
             counted = one.graphs_of.get(key, (0, 0))
-            if not one.complete and name in self._carried:
-                late = graphs.within(self.budget / 2)
+            if not one.complete and name in self._carried and name in self._sequences:
                 new = graphs.walk([tensor.grad_fn], set(), one.known(), late, self._sequences[name])
                 before = self._carried[name]
                 counted = (before[0] + new.nodes, before[1] + new.saved_bytes)

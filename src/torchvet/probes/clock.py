@@ -13,8 +13,8 @@ _LEVELS: dict[StepKind, int] = {"forward": 0, "evaluation": 1, "backward": 2, "t
 _QUIET_BATCHES = 8
 """Batches without a backward before a loop that says nothing of evaluation counts as such: gradient accumulation pulls
 so many ahead."""
-_PROVISIONAL = 64
-"""Boundaries after which an optimizer that has never stepped is taken not to."""
+_PROVISIONAL = 32
+"""Boundaries after which an optimizer that has never stepped is taken not to: LBFGS evaluates its closure 25 times."""
 
 
 class StepClock:

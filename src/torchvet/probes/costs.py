@@ -38,8 +38,8 @@ class Costs:
         self._nested = 0.0
         self._looked = 0.0
         self._plain: deque[float] = deque(maxlen=64)
-        self._early: list[tuple[float, float]] = []
-        """Sampled steps before any plain one: their seconds, and what their operators should have cost."""
+        self._waiting: list[tuple[float, float]] = []
+        """Sampled steps not accounted for yet: their seconds, and what their operators should have cost."""
         self._last = time.perf_counter()
 
     @contextmanager
@@ -80,12 +80,12 @@ class Costs:
     def plain_step(self, seconds: float) -> None:
         """A step passed in which nothing was noted."""
         self._plain.append(seconds)
-        if self._early and len(self._plain) >= _ENOUGH:
+        if self._waiting and len(self._plain) >= _ENOUGH:
             self.settle()
 
     def sampled_step(self, seconds: float, operators: int) -> None:
         """A step passed in which that many operators were noted."""
-        self._early.append((seconds, operators * OPERATOR_SECONDS))
+        self._waiting.append((seconds, operators * OPERATOR_SECONDS))
         if len(self._plain) >= _ENOUGH:
             self.settle(free=False)
 
@@ -95,12 +95,12 @@ class Costs:
         Steps differ by themselves (warming up, the length of a text): what their operators cost bounds the excess.
         """
         usual = statistics.median(self._plain) if self._plain else None
-        for seconds, estimate in self._early:
+        for seconds, estimate in self._waiting:
             excess = estimate if usual is None else max(0.0, min(seconds - usual, 2 * estimate))
             self.seconds["windows"] += excess
             if not free:
                 self._schedule.spend(excess)
-        self._early.clear()
+        self._waiting.clear()
 
     def restart(self) -> None:
         """From now on steps are something else."""

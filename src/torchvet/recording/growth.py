@@ -84,6 +84,8 @@ def growth_of(rank: RankRecording) -> GrowthSummary:
     # What is collected once training is over is no growth: a last look after the end needs storages of steps that live.
     few = not (last.final and ended_by_itself(rank)) or survived > 0
     growing = {key: points for key, points in series.items() if grows(points, last.tick, ends.get(key), few)}
+    if not survived and not all(c.complete for c in usable):
+        growing = {key: points for key, points in growing.items() if _certain(rising_tail(points))}
     chosen = localise(growing)
     limit = memory_left(rank, last)
     for key in chosen:
@@ -195,7 +197,13 @@ def _sizes_at_the_end(rank: RankRecording, last: Census) -> dict[Key, int]:
     return {key_of(h): size_of(h) for h in final.holdings} if final is not None and final.tick > last.tick else {}
 
 
-def _carrier_ops(key: tuple[str, ...], census: Census) -> tuple[str, ...]:
+def _certain(run: Points) -> bool:
+    """Whether a rise is one although the searches were cut short: how far those came depends on the machine's mood."""
+    first, last = run[0][1], run[-1][1]
+    return last.carried or (first.length or 0) < (last.length or 0)
+
+
+def _carrier_ops(key: Key, census: Census) -> tuple[str, ...]:
     below = (h for h in census.holdings if h.carried and key_of(h)[: len(key)] == key)
     return next((tuple(h.carrier_ops) for h in below), ())
 
