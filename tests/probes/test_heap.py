@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
@@ -53,6 +54,21 @@ def test_a_rebound_variable_dies_at_once_after_a_walk() -> None:
     same, left = program()
     assert same
     assert left is None, "the look kept the variable's old value alive"
+
+
+def test_variables_of_running_frames_need_no_collector_after_a_look() -> None:
+    def program() -> Any:
+        big = torch.zeros(10)
+        for _ in heap.frame_roots([], []):
+            pass
+        return weakref.ref(big)
+
+    gc.disable()
+    try:
+        left = program()()
+    finally:
+        gc.enable()
+    assert left is None, "a cycle through the walk's own frame kept the program's variables"
 
 
 def test_a_whole_walk_over_running_frames_keeps_nothing() -> None:

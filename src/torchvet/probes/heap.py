@@ -253,13 +253,7 @@ def frame_roots(unreadable: list[str], extra: list[types.FrameType]) -> Iterator
     """
     own = threading.get_ident()
     late: list[Root] = []
-    for ident, top in sys._current_frames().items():
-        stack: list[types.FrameType] = []
-        frame: types.FrameType | None = top
-        while frame is not None:
-            if frames.owner(frame.f_code.co_filename) != frames.OWN:
-                stack.append(frame)
-            frame = frame.f_back
+    for ident, stack in _stacks():
         if ident == own:
             stack[:0] = [f for f in reversed(extra) if frames.owner(f.f_code.co_filename) in _WORTHWHILE]
         thread = "" if ident == own else f" (thread {_thread_name(ident)})"
@@ -270,6 +264,30 @@ def frame_roots(unreadable: list[str], extra: list[types.FrameType]) -> Iterator
                 else:
                     yield root
     yield from late
+
+
+def _stacks() -> list[tuple[int, list[types.FrameType]]]:
+    """The running frames of every thread, the innermost first; ours left out.
+
+    This function's own frame is among those it goes through. A variable that still held it at the end would be a
+    cycle, and through `f_back` the program's variables would wait for the collector with it.
+    """
+    found = []
+    frame: types.FrameType | None = None
+    current = sys._current_frames()
+    try:
+        for ident in current:
+            frame = current[ident]
+            stack: list[types.FrameType] = []
+            while frame is not None:
+                if frames.owner(frame.f_code.co_filename) != frames.OWN:
+                    stack.append(frame)
+                frame = frame.f_back
+            found.append((ident, stack))
+        return found
+    finally:
+        frame = None
+        current.clear()
 
 
 def _roots_of(frame: types.FrameType, thread: str, unreadable: list[str]) -> Iterator[Root]:

@@ -149,7 +149,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
             try:
                 self._note(func, args, out)
             except Exception as error:  # the program must not suffer from what watches it
-                self.broken = error
+                self.broken = error.with_traceback(None)  # its frames would keep the program's variables
         return out
 
     def _note(self, func: Any, args: Any, out: Any) -> None:
