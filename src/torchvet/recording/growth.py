@@ -14,6 +14,7 @@ from torchvet.recording.reader import RankRecording
 from torchvet.recording.records import Census, Holding, Program, StepKind, Survivors, Window
 from torchvet.recording.series import Key, Points, grows, key_of, localise, rise, rising_tail, series_of, size_of
 from torchvet.recording.steps import steps_between, steps_of_bursts, steps_until
+from torchvet.recording.teeth import Tooth, teeth_of
 from torchvet.recording.training_records import Outcome
 
 _LONG = 10
@@ -44,6 +45,8 @@ class Growth:
     memory_left: int | None
     exhausted_at: int | None
     """The step at which the memory limit would be reached, None where nothing grows by bytes."""
+    dropped_at: int | None = None
+    """The tick by which the name had let go of it all again, None where it never did."""
 
     @property
     def bytes(self) -> int:
@@ -57,6 +60,8 @@ class GrowthSummary:
     without a name."""
 
     growths: list[Growth] = field(default_factory=list)
+    dropped: list[Growth] = field(default_factory=list)
+    """Graphs that were carried on over many steps and then let go of: a sawtooth, by epoch as a rule."""
     measured: float = 0.0
     explained: float = 0.0
     unreached: float = 0.0
@@ -91,6 +96,7 @@ def growth_of(rank: RankRecording) -> GrowthSummary:
     for key in chosen:
         summary.growths.append(_growth(rank, growing[key], limit, _carrier_ops(key, last)))
     summary.growths.sort(key=lambda g: (-g.bytes_per_step, -g.nodes_per_step))
+    summary.dropped = [_dropped(rank, tooth) for tooth in teeth_of(series, chosen).values()]
     by_total = (last.total - first.total) / max(1, steps)
     summary.explained = sum(g.bytes_per_step for g in summary.growths)
     named = max(summary.explained, min(by_total, survived))
@@ -206,6 +212,14 @@ def _certain(run: Points) -> bool:
 def _carrier_ops(key: Key, census: Census) -> tuple[str, ...]:
     below = (h for h in census.holdings if h.carried and key_of(h)[: len(key)] == key)
     return next((tuple(h.carrier_ops) for h in below), ())
+
+
+def _dropped(rank: RankRecording, tooth: Tooth) -> Growth:
+    """A rise that ended, as growth while it lasted."""
+    run = tooth.run
+    kind, steps = steps_between(rank, run[0][0], run[-1][0])
+    growth = _rates(rank, run, kind, max(1, steps), steps_until(rank, run[-1][0], kind), None, tooth.ops)
+    return replace(growth, dropped_at=tooth.ended)
 
 
 def _growth(rank: RankRecording, points: Points, left: int | None, carrier_ops: tuple[str, ...]) -> Growth:

@@ -19,7 +19,7 @@ _STORES = 8
 """Tensors or nodes more from which on two points are enough however far apart."""
 _WORTH = 0.05
 """Attributes of one object that grow apart are told apart from this share on."""
-_CONTAINERS = {"list", "dict", "set", "tuple", "deque", "defaultdict", "OrderedDict", "Counter"}
+CONTAINERS = {"list", "dict", "set", "tuple", "deque", "defaultdict", "OrderedDict", "Counter"}
 
 Key = tuple[str, ...]
 """A name across censuses: its scope and the hops of its path."""
@@ -114,11 +114,11 @@ def _descend(key: Key, growing: dict[Key, Points]) -> list[Key]:
     holding = growing[key][-1][1]
     children = {k: _total_rise(p) for k, p in growing.items() if k[:-1] == key}
     main = max(children, key=lambda k: children[k], default=None)
-    is_container = holding.container in _CONTAINERS
+    is_container = holding.container in CONTAINERS
     if main is not None and children[main] >= _SAME * total:
         child = growing[main][-1][1]
         # The one item that grows (a callback among callbacks, a list in a dict) is the better name; a tensor is not.
-        if not is_container or child.container in _CONTAINERS or not main[-1].startswith("[") or child.items > 0:
+        if not is_container or child.container in CONTAINERS or not main[-1].startswith("[") or child.items > 0:
             return _descend(main, growing)
         return [key]
     if is_container or not children:

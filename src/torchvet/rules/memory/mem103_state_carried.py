@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules import words
 from torchvet.rules.growth_rule import GrowthRule
 
 if TYPE_CHECKING:
+    from torchvet.finding import Finding
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
     from torchvet.source.stores import Store
@@ -110,6 +112,14 @@ for step in range(40):
 
     specificity = 2
     bounded_matters = True
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """State that grows to the end, and state that was carried on for long before it was let go of."""
+        yield from super().in_recording(recording)
+        for rank, summary in recording.growth():
+            for growth in summary.dropped:
+                if growth.kind != "evaluation" and self.recognises(growth, recording):
+                    yield self.finding(growth, recording, rank.program.device if rank.program else None)
 
     def recognises(self, growth: Growth, recording: Recording) -> bool:
         """A name carries its graph into the next step, through more than sums and averages, or on a module."""

@@ -1,0 +1,49 @@
+"""Carried graphs that are let go of after many steps."""
+
+from __future__ import annotations
+
+from handmade import holding
+
+from torchvet.recording.records import Holding
+from torchvet.recording.series import Key, Points
+from torchvet.recording.teeth import longest_tooth, teeth_of
+
+NAME: Key = ("m", "local: state")
+
+
+def carried(graph: int, name: str = "state", **more: object) -> Holding:
+    return holding(name, graph=graph, carried=True, carrier_ops=["StackBackward0"], container="Tensor", **more)
+
+
+def sawtooth(*looks: tuple[int, int]) -> Points:
+    return [(tick, carried(graph)) for tick, graph in looks]
+
+
+LONG = ((8, 800), (12, 1200), (20, 2000), (40, 4000), (60, 6000), (90, 3000))
+
+
+def test_a_long_rise_that_ended_is_a_tooth() -> None:
+    tooth = teeth_of({NAME: sawtooth(*LONG)}, [])[NAME]
+    assert [tick for tick, _ in tooth.run] == [8, 12, 20, 40, 60]
+    assert tooth.ended == 90 and tooth.ops == ("StackBackward0",)
+
+
+def test_short_teeth_are_truncated_backpropagation() -> None:
+    assert not longest_tooth(sawtooth((2, 200), (4, 400), (6, 600), (8, 800), (10, 200)))
+    assert not longest_tooth(sawtooth((8, 800), (20, 400), (28, 1200), (44, 400), (60, 800), (90, 300)))
+
+
+def test_a_rise_to_the_end_is_growth_and_no_tooth() -> None:
+    assert not longest_tooth(sawtooth(*LONG[:5]))
+
+
+def test_what_is_not_carried_makes_no_tooth() -> None:
+    assert not longest_tooth([(tick, holding("losses", graph=graph)) for tick, graph in LONG])
+
+
+def test_items_of_a_tuple_are_one_name() -> None:
+    item: Key = (*NAME, "[0]")
+    points = sawtooth(*LONG)
+    whole = [(tick, holding("state", graph=2 * held.graph, container="tuple")) for tick, held in points]
+    assert set(teeth_of({item: points, NAME: whole}, [])) == {NAME}
+    assert not teeth_of({item: points, NAME: whole}, [NAME]), "it grows all the same"
