@@ -35,16 +35,16 @@ class Runner:
             p.data.add_(p.grad, alpha=-self.rate)
 
     def epoch(self, signal, length):
-        total = 0.0
+        losses = []
         hidden = self.model.first_state(signal.size(1))
-        for number, (chunk, following) in enumerate(batches(signal, length)):
+        for chunk, following in batches(signal, length):
             self.model.zero_grad()
             prediction, hidden = self.model(chunk, hidden)
             loss = nn.functional.mse_loss(prediction, following)
             loss.backward(retain_graph=True)
             self.update()
-            total += loss.item()
-        return total / (number + 1)
+            losses.append(loss.item())
+        return sum(losses) / len(losses)
 
 
 def main():

@@ -130,7 +130,8 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.phase: str | None = None
         self.module: Callable[[], str | None] = lambda: None
         self.on_in_place: Callable[[Any, tuple[Any, ...]], None] | None = None
-        self.read: set[int] | None = None
+        self.read: set[Birth] | None = None
+        """Where asked for: births whose storages operators read. Not their keys: those are used again after a death."""
         self.broken: BaseException | None = None
         self.paused = False
         self.stopped = False
@@ -184,10 +185,11 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 key = _key(tensor)
                 if key is None:
                     continue
-                if read is not None:
-                    read.add(key)
                 if key not in live and key not in known:
                     self._found(tensor, key)
+                birth = live.get(key) if read is not None else None
+                if read is not None and birth is not None:
+                    read.add(birth)
 
     def _found(self, tensor: torch.Tensor, key: int) -> None:
         """Follow a storage that was there already: its life counts, its birth is no event of this window."""

@@ -44,7 +44,7 @@ class OpenWindow:
     horizons: dict[int, int] = field(default_factory=dict)
     """By number of boundaries passed since the window opened (at one): the event count when the next step began its
     work. What was born before is of the step before."""
-    read: dict[int, set[int]] = field(default_factory=dict)
+    read: dict[int, set[Birth]] = field(default_factory=dict)
     names: dict[int, dict[int, str]] = field(default_factory=dict)
     """By boundary passed: the variable that each storage still hung from when the next step began its work."""
     graph_names: dict[int, dict[int, str]] = field(default_factory=dict)
@@ -275,7 +275,7 @@ def _left_bound(window: OpenWindow, ledger: Ledger, step: int, gradient_births: 
     read, names, graph_names = window.read[step], window.names[step], window.graph_names[step]
     found: list[tuple[str, Birth]] = []
     for birth in _alive_at(ledger, window.horizons[step] - 1):
-        if birth.key in read or id(birth) in gradient_births:
+        if birth in read or id(birth) in gradient_births:
             continue
         if birth.op == "adopted" or birth.phase in ("data", "optimizer"):
             continue
