@@ -314,8 +314,10 @@ def test_reads_are_noted_by_storage(ledger: Ledger) -> None:
 
 def test_a_key_that_is_used_again_is_no_read_of_the_dead(ledger: Ledger) -> None:
     """What the allocator hands out again and an operator reads said that the step before was still needed."""
+    first = [torch.zeros(32, 32) for _ in range(50)]
+    dead = [ledger.live[key_of(t)] for t in first]
     ledger.read = set()
-    dead = [ledger.live[key_of(torch.zeros(32, 32))] for _ in range(50)]
+    del first
     again = [torch.zeros(32, 32) for _ in range(50)]
     assert {key_of(t) for t in again} & {b.key for b in dead}, "no key was used again: this tests nothing"
     torch.stack(again)
