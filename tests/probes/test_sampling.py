@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
+import numpy
 import pytest
 import torch
 
@@ -51,6 +52,24 @@ def test_a_window_ends_after_its_steps_and_follows_what_lives_on(sampling: Sampl
     assert [b.nbytes for b in closed.cohort.births] == [4000, 4000] and closed.cohort.steps == 2
     assert closed.peak == closed.records[0].peak == 2 * 4000 + 2000
     assert (sampling.windows, sampling.steps) == (1, 2)
+
+
+def test_what_the_first_step_finds_there_is_no_survivor_of_the_window(sampling: Sampling) -> None:
+    """A carried graph's tensors are read by every backward pass: they are older than the window that notes them."""
+    old = torch.zeros(1000)
+    sampling.ledger.tick = 1
+    sampling.start("training", 1, 0.0)
+    _ = old + 1
+    sampling.boundary("training", 0.01)
+    sampling.ledger.tick = 2
+    loaded = torch.from_numpy(numpy.zeros(1000, dtype=numpy.float32))
+    _ = loaded + old
+    sampling.boundary("training", 0.01)
+    closed = sampling.end(3)
+    assert closed is not None
+    del _
+    (birth,) = [b for b in closed.cohort.births if b.died is None]
+    assert birth.key == loaded.untyped_storage()._cdata
 
 
 def test_a_step_that_is_too_long_ends_the_window_amid_it(sampling: Sampling) -> None:

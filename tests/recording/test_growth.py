@@ -52,6 +52,15 @@ def test_a_leak_of_graphs_is_told_from_one_of_tensors() -> None:
     assert (growth.bytes_per_step, growth.graph_per_step, growth.nodes_per_step) == (1004, 1000, 100)
 
 
+def test_graphs_that_the_searches_did_not_come_to_the_end_of_are_a_lower_bound() -> None:
+    def held(tick: int) -> Holding:
+        return holding("kept", graph=100 * tick, length=tick)
+
+    assert not only(run(held)).partial
+    cut = [census(tick, held(tick), complete=False) for tick in TICKS]
+    assert only(growth_of(rank(program(), steps(50), cut, outcome(50)))).partial
+
+
 def test_a_leak_that_starts_late_is_measured_from_there() -> None:
     growth = only(run(list_of(lambda t: 500 + 100 * max(0, t - 14))))
     assert growth.bytes_per_step == pytest.approx(100)

@@ -82,7 +82,7 @@ class CensusTaker:
         return Census(
             tick=tick, kind=kind, seconds=self.seconds, complete=one.complete, total=one.total,
             categories=one.categories, holdings=holdings, final=final,
-            unreached=sum(b.nbytes for b in one.unreached().values()), unreached_sites=sites,
+            unreached=sum(b.nbytes for b in one.unreached().values() if b.rated), unreached_sites=sites,
             strangers=found,
         )  # fmt: skip
 

@@ -32,7 +32,10 @@ Line = tuple[CodeType, int]
 
 
 class Birth:
-    """A storage born in a window: size, site (unresolved), tick, and the event count at which it died."""
+    """A storage born in a window: size, site (unresolved), tick, and the event count at which it died.
+
+    `rated` says that it is of a window of whole steps, so that bytes per step can be told from it.
+    """
 
     __slots__ = (
         "counted",
@@ -44,6 +47,7 @@ class Birth:
         "nbytes",
         "op",
         "phase",
+        "rated",
         "ref",
         "tensor",
         "tick",
@@ -57,6 +61,7 @@ class Birth:
         self.event = event
         self.died: int | None = None
         self.counted = True
+        self.rated = False
         self.ref: Any = None
         self.op: Any = None
         self.tensor: tuple[tuple[int, ...], str, str] = ((), "", "")

@@ -128,9 +128,14 @@ class Sampling:
     def _closed(self, one: window.OpenWindow, tick: int, partial: bool = False) -> Closed:
         ledger = self.ledger
         records = window.close_window(one, tick, ledger, self._known, time.perf_counter())
-        alive = [b for b in (*ledger.births, *ledger.outside) if b.died is None and b.op != "adopted"]
+        # What operators read in the first step and did not make may be older than the window: a carried graph, say.
+        since = one.first if len(one.ticks) > 1 else one.first - 1
+        outside = [b for b in ledger.outside if b.tick > since]
+        alive = [b for b in (*ledger.births, *outside) if b.died is None and b.op != "adopted"]
         # A step that was noted in part gives survivors but no rate.
         steps = 0 if partial else max(1, len(one.ticks))
+        for birth in alive:
+            birth.rated = not partial
         ledger.forget_window()
         return Closed(records, records[0].peak, Cohort(one.id, tick, steps, alive))
 

@@ -45,6 +45,8 @@ class Growth:
     memory_left: int | None
     exhausted_at: int | None
     """The step at which the memory limit would be reached, None where nothing grows by bytes."""
+    partial: bool = False
+    """Whether the searches ran out of time: the bytes are what was reached, the name may hold more."""
     dropped_at: int | None = None
     """The tick by which the name had let go of it all again, None where it never did."""
 
@@ -94,7 +96,9 @@ def growth_of(rank: RankRecording) -> GrowthSummary:
     chosen = localise(growing)
     limit = memory_left(rank, last)
     for key in chosen:
-        summary.growths.append(_growth(rank, growing[key], limit, _carrier_ops(key, last)))
+        growth = _growth(rank, growing[key], limit, _carrier_ops(key, last))
+        partial = not last.complete and growth.graph_per_step > 0.5 * growth.bytes_per_step
+        summary.growths.append(replace(growth, partial=partial))
     summary.growths.sort(key=lambda g: (-g.bytes_per_step, -g.nodes_per_step))
     summary.dropped = [_dropped(rank, tooth) for tooth in teeth_of(series, chosen).values()]
     by_total = (last.total - first.total) / max(1, steps)

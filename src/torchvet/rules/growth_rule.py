@@ -85,15 +85,17 @@ class GrowthRule(Rule):
     def message(self, growth: Growth, recording: Recording) -> str:
         """The headline: name, bytes per step, total, and when memory runs out or what bounds it."""
         per = words.per_step(growth.kind)
+        least = "at least " if growth.partial else ""
         text = (
-            f"{growth.holding.name} keeps {words.size(growth.bytes_per_step)} more alive every {per} "
+            f"{growth.holding.name} keeps {least}{words.size(growth.bytes_per_step)} more alive every {per} "
             f"({words.size(growth.bytes)} at step {growth.last_step:,})"
         )
         bound = bound_of(growth, recording)
         if bound is not None:
             return f"{text}; {bound.text}"
         if growth.exhausted_at is not None:
-            return f"{text}; memory is exhausted at step {growth.exhausted_at:,}"
+            latest = " at the latest" if growth.partial else ""
+            return f"{text}; memory is exhausted at step {growth.exhausted_at:,}{latest}"
         return text
 
     def location(self, growth: Growth, store: Store | None, recording: Recording) -> Location | None:
