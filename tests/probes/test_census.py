@@ -153,7 +153,7 @@ def test_a_carried_graph_too_long_for_the_budget_is_counted_by_what_is_new() -> 
     """A hundred thousand nodes cannot be walked in time: a thousand more a step can."""
 
     def main() -> list[Census]:
-        taker, ledger = CensusTaker(KnownMemory(), budget=0.2), Ledger()
+        taker, ledger = CensusTaker(KnownMemory(), budget=0.05), Ledger()
         total = torch.ones(1, requires_grad=True) * 1
         found = []
         for _ in range(120_000):
