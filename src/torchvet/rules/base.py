@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from torchvet.finding import Finding, Severity
+from torchvet.finding import Edit, Finding, Related, Remedy, Severity
 
 if TYPE_CHECKING:
+    import ast
+
     from torchvet.recording import Recording
+    from torchvet.source.model import Event, SourceFile
 
 
 class Rule:
@@ -37,7 +40,34 @@ class Rule:
 
     BAD: ClassVar[str]
     GOOD: ClassVar[str]
+    runs_on: ClassVar[Literal["cpu", "cuda"]] = "cpu"
+    """What the examples need to be run."""
+    bad_raises: ClassVar[str] = ""
+    """A part of the traceback where the faulty example ends in one."""
+    mend_changes_results: ClassVar[bool] = False
+    """Whether the fault is in the mathematics, so that the mended example prints other losses."""
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Yield what a recorded run shows."""
         return iter(())
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Yield what a file's text shows. What cannot be decided from it stays silent, or is `info`."""
+        return iter(())
+
+    def suspect(
+        self, file: SourceFile, at: Event, message: str, *, cause: str, advice: str, severity: Severity | None = None,
+        node: ast.AST | None = None, edits: Sequence[Edit] = (), safe: bool = False, related: Sequence[Related] = (),
+    ) -> Finding:  # fmt: skip
+        """A finding at an event, or at a `node` of its unit: suspected, since nothing was measured."""
+        where = file.place(node if node is not None else at.node, at)
+        return Finding(
+            code=self.code, name=self.name, severity=severity or self.severity, evidence="suspected", message=message,
+            location=where, cause=cause, remedy=Remedy(summary=advice, safe=safe, edits=list(edits)),
+            related=list(related),
+        )  # fmt: skip
+
+    @staticmethod
+    def also(file: SourceFile, role: str, at: Event, message: str) -> Related:
+        """Another line that belongs to a finding."""
+        return Related(role=role, message=message, path=file.path, line=at.line)

@@ -1,0 +1,7 @@
+"""One file as rules see it: units of code, what they do in order, what names stand for, where gradients flow."""
+
+from torchvet.source.model.events import Event, Loop
+from torchvet.source.model.file import SourceFile
+from torchvet.source.model.units import ClassModel, Unit
+
+__all__ = ["ClassModel", "Event", "Loop", "SourceFile", "Unit"]

@@ -1,0 +1,73 @@
+"""Edits to a file that leave everything around them as it was written."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Edit
+
+if TYPE_CHECKING:
+    from torchvet.source.model.file import SourceFile
+
+
+def replace(file: SourceFile, node: ast.expr | ast.stmt | ast.keyword, text: str) -> Edit:
+    """Put a text in the place of a node."""
+    return Edit(path=file.path, start=start_of(file, node), end=end_of(file, node), text=text)
+
+
+def start_of(file: SourceFile, node: ast.expr | ast.stmt | ast.keyword) -> tuple[int, int]:
+    """Line and column of a node's first character, from 1."""
+    return node.lineno, file.column(node.lineno, node.col_offset)
+
+
+def end_of(file: SourceFile, node: ast.expr | ast.stmt | ast.keyword) -> tuple[int, int]:
+    """Line and column right after a node's last character, from 1."""
+    line = node.end_lineno or node.lineno
+    return line, file.column(line, node.end_col_offset or node.col_offset)
+
+
+def stands_alone(file: SourceFile, statement: ast.stmt) -> bool:
+    """Whether a statement has its lines to itself: no `;`, no `if x: statement` on one line."""
+    before = file.lines[statement.lineno - 1][: start_of(file, statement)[1] - 1]
+    line, column = end_of(file, statement)
+    after = file.lines[line - 1][column - 1 :].strip()
+    return not before.strip() and (not after or after.startswith("#"))
+
+
+def before(file: SourceFile, statement: ast.stmt, code: str) -> list[Edit]:
+    """A line of code before a statement, at its indentation; nothing where the statement shares its line."""
+    if not stands_alone(file, statement):
+        return []
+    first = statement.lineno
+    margin = file.lines[first - 1][: start_of(file, statement)[1] - 1]
+    return [Edit(path=file.path, start=(first, 1), end=(first, 1), text=f"{margin}{code}{file.newline}")]
+
+
+def after(file: SourceFile, statement: ast.stmt, code: str) -> list[Edit]:
+    """A line of code after a statement, at its indentation; nothing where the statement shares its line."""
+    if not stands_alone(file, statement):
+        return []
+    margin = file.lines[statement.lineno - 1][: start_of(file, statement)[1] - 1]
+    line, _ = end_of(file, statement)
+    place = (line, len(file.lines[line - 1]) + 1)
+    return [Edit(path=file.path, start=place, end=place, text=f"{file.newline}{margin}{code}")]
+
+
+def without_argument(file: SourceFile, call: ast.Call, keyword: str) -> list[Edit]:
+    """Take a keyword argument out of a call, with its comma; nothing where comments or line ends make that unsure."""
+    given: list[ast.expr | ast.keyword] = sorted([*call.args, *call.keywords], key=lambda n: (n.lineno, n.col_offset))
+    index = next((i for i, one in enumerate(given) if isinstance(one, ast.keyword) and one.arg == keyword), None)
+    if index is None:
+        return []
+    one = given[index]
+    if index > 0:
+        start, stop = end_of(file, given[index - 1]), end_of(file, one)
+    elif len(given) > 1:
+        start, stop = start_of(file, one), start_of(file, given[1])
+    else:
+        start, stop = start_of(file, one), end_of(file, one)
+    if start[0] != stop[0]:
+        return []
+    between = file.lines[start[0] - 1][start[1] - 1 : stop[1] - 1]
+    return [] if "#" in between else [Edit(path=file.path, start=start, end=stop, text="")]

@@ -1,0 +1,226 @@
+"""A source file, read once: its units, classes and imports, and where its words are."""
+
+from __future__ import annotations
+
+import ast
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from functools import cached_property
+
+from torchvet.finding import Location
+from torchvet.source.model.events import Event
+from torchvet.source.model.gradients import Gradients
+from torchvet.source.model.imports import Imports
+from torchvet.source.model.roles import RoleFinder
+from torchvet.source.model.steps import Step, StepFinder
+from torchvet.source.model.units import ClassModel, FunctionNode, Unit, receiver, terminal
+
+_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+_COMPOUND = {ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match, ast.ExceptHandler,
+             ast.match_case, getattr(ast, "TryStar", ast.Try)}  # fmt: skip
+
+
+class SourceFile:
+    """One file's text and what is asked of it. Raises SyntaxError, ValueError or RecursionError where parsing does.
+
+    Events are made unit by unit, when a rule asks for a word that the unit's lines hold: most is never walked.
+    """
+
+    def __init__(self, path: str, text: str) -> None:
+        self.path = path
+        self.text = text
+        self.tree = ast.parse(text)
+        self.units: list[Unit] = []
+        self.classes: dict[str, ClassModel] = {}
+        self._statements: list[ast.Import | ast.ImportFrom] = []
+        self._cache: dict[str, list[Event]] = {}
+        self.top = Unit(self, self.tree, "", None, None)
+        self.units.append(self.top)
+        self._read(self.tree.body, self.top, None, "")
+        self.imports = Imports(self._statements)
+        self.dotted = self.imports.dotted
+        self.roles = RoleFinder(self)
+        self.gradients = Gradients(self)
+        self._finder = StepFinder(self)
+
+    def _read(self, statements: list[ast.stmt], unit: Unit, owner: ClassModel | None, prefix: str) -> None:
+        """Find definitions and imports; expressions are not looked at."""
+        waiting: list[ast.AST] = list(reversed(statements))
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                self._function(node, unit, owner, prefix)
+            elif isinstance(node, ast.ClassDef):
+                model = ClassModel(self, node, prefix + node.name, unit)
+                self.classes.setdefault(node.name, model)
+                self._read(node.body, unit, model, model.qualname + ".")
+            elif isinstance(node, (ast.Import, ast.ImportFrom)):
+                self._statements.append(node)
+            elif node.__class__ in _COMPOUND:
+                for name in _BLOCKS:
+                    waiting.extend(reversed(getattr(node, name, ())))
+
+    def _function(self, node: FunctionNode, unit: Unit, owner: ClassModel | None, prefix: str) -> None:
+        function = Unit(self, node, prefix + node.name, unit, owner)
+        self.units.append(function)
+        if owner is not None:
+            owner.methods[node.name] = function
+        self._read(node.body, function, None, f"{function.qualname}.<locals>.")
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The text's lines, as the parser counts them, without line ends."""
+        return [line.rstrip("\r\n") for line in re.split(r"(?<=\n)|(?<=\r)(?!\n)", self.text)]
+
+    @cached_property
+    def newline(self) -> str:
+        """How the file ends its lines."""
+        return "\r\n" if "\r\n" in self.text else "\n"
+
+    @cached_property
+    def _line_starts(self) -> list[int]:
+        return [0, *(m.end() for m in re.finditer(r"\r\n|\r|\n", self.text))]
+
+    @cached_property
+    def _spans(self) -> tuple[list[int], list[Unit]]:
+        """First lines, and from each on the innermost unit."""
+        marks: list[tuple[int, Unit]] = [(1, self.top)]
+        for unit in self.units[1:]:
+            assert unit.parent is not None
+            marks.append((unit.first, unit))
+            marks.append((unit.last + 1, unit.parent))
+        # A later mark on the same line wins: a unit that begins there over one that ends before.
+        marks.sort(key=lambda m: (m[0], m[1].first))
+        return [m[0] for m in marks], [m[1] for m in marks]
+
+    def unit_at(self, line: int) -> Unit:
+        """The innermost unit that holds a line."""
+        starts, units = self._spans
+        unit = units[bisect_right(starts, line) - 1]
+        while not unit.first <= line <= unit.last and unit.parent is not None:
+            unit = unit.parent
+        return unit
+
+    def line_of(self, position: int) -> int:
+        """The line, from 1, of a position in the text."""
+        return bisect_right(self._line_starts, position)
+
+    def lines_with(self, word: str) -> list[int]:
+        """Lines, in order, that hold an identifier."""
+        found: list[int] = []
+        start = self.text.find(word)
+        while start >= 0:
+            end = start + len(word)
+            before, after = self.text[start - 1 : start], self.text[end : end + 1]
+            if not (before.isalnum() or before == "_" or after.isalnum() or after == "_"):
+                found.append(self.line_of(start))
+            start = self.text.find(word, end)
+        return found
+
+    def mentions(self, *words: str) -> bool:
+        """Whether the text holds any of the words, be it in a comment."""
+        return any(word in self.text for word in words)
+
+    def units_with(self, word: str) -> list[Unit]:
+        """Units on whose own lines an identifier stands."""
+        return list({id(u): u for u in map(self.unit_at, self.lines_with(word))}.values())
+
+    def calls(self, *names: str) -> Iterator[Event]:
+        """Calls of functions or methods whose last identifier is one of `names`, in the order of the file."""
+        found = [event for name in names for event in self._calls(name)]
+        if len(names) > 1:
+            found.sort(key=lambda e: (e.line, e.index))
+        yield from found
+
+    def _calls(self, name: str) -> list[Event]:
+        if name not in self._cache:
+            found = [e for unit in self.units_with(name) for e in unit.calls.get(name, ())]
+            self._cache[name] = sorted(found, key=lambda e: (e.line, e.index))
+        return self._cache[name]
+
+    def functions(self, name: str) -> list[Unit]:
+        """Functions and methods of a name."""
+        return self._by_name.get(name, [])
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[Unit]]:
+        found: dict[str, list[Unit]] = {}
+        for unit in self.units[1:]:
+            found.setdefault(unit.name, []).append(unit)
+        return found
+
+    @property
+    def steps(self) -> list[Step]:
+        """The training steps of this file."""
+        return self._finder.steps
+
+    def callee(self, event: Event) -> Unit | None:
+        """The function or method of this file that a call runs; None where that is elsewhere or not sure."""
+        function = event.call.func
+        if terminal(function) not in self._by_name:
+            return None
+        if isinstance(function, ast.Name):
+            return self._function_seen_from(event.unit, function.id)
+        on = receiver(event.call)
+        if not isinstance(function, ast.Attribute) or on is None:
+            return None
+        if isinstance(on, ast.Call) and isinstance(on.func, ast.Name) and on.func.id == "super":
+            owner = event.unit.method_class()
+            return next(
+                (c.methods[function.attr] for c in (owner.lineage[1:] if owner else ()) if function.attr in c.methods),
+                None,
+            )
+        if isinstance(on, ast.Name) and on.id in self.classes:
+            return self.classes[on.id].method(function.attr)
+        known = self.roles.class_of(on, event.unit)
+        return known.method(function.attr) if known is not None else None
+
+    def _function_seen_from(self, unit: Unit | None, name: str) -> Unit | None:
+        candidates = [f for f in self.functions(name) if f.owner is None]
+        while unit is not None and candidates:
+            found = [f for f in candidates if f.parent is unit]
+            if found:
+                return found[-1]
+            unit = unit.parent
+        return None
+
+    def callers(self, unit: Unit) -> list[Event]:
+        """Calls in this file that run a function. For a class's `__init__` those that make an instance."""
+        if unit.is_module:
+            return []
+        if unit.name == "__init__" and unit.owner is not None:
+            return list(self.calls(unit.owner.name))
+        return [event for event in self.calls(unit.name) if self.callee(event) is unit]
+
+    def arguments(self, unit: Unit, name: str) -> Iterator[tuple[ast.expr, Unit]]:
+        """What callers in this file pass for a parameter, each with the caller's unit."""
+        if isinstance(unit.node, ast.Module):
+            return
+        positional = [p.arg for p in (*unit.node.args.posonlyargs, *unit.node.args.args)]
+        if unit.owner is not None and "staticmethod" not in unit.decorators:
+            positional = positional[1:]
+        for event in self.callers(unit):
+            given = next((k.value for k in event.call.keywords if k.arg == name), None)
+            if given is None and name in positional and positional.index(name) < len(event.call.args):
+                given = event.call.args[positional.index(name)]
+            if given is not None and not isinstance(given, ast.Starred):
+                yield given, event.unit
+
+    def column(self, line: int, offset: int) -> int:
+        """The column, from 1 and in characters, of a byte offset in a line: the parser counts UTF-8 bytes."""
+        text = self.lines[line - 1]
+        return offset + 1 if text.isascii() else len(text.encode()[:offset].decode(errors="ignore")) + 1
+
+    def place(self, node: ast.AST, event: Event) -> Location:
+        """A node of an event's unit as a location; the event's statement where the node has no position."""
+        if not hasattr(node, "lineno"):
+            node = event.statement
+        line, end = int(node.lineno), int(node.end_lineno)  # type: ignore[attr-defined]
+        column = self.column(line, int(node.col_offset))  # type: ignore[attr-defined]
+        return Location(path=self.path, line=line, column=column, end_line=end, function=event.unit.qualname or None)
+
+    def segment(self, node: ast.AST) -> str:
+        """The text of a node on one line, as the user wrote it."""
+        text = ast.get_source_segment(self.text, node) if hasattr(node, "lineno") else None
+        return " ".join((text or ast.unparse(node)).split())

@@ -1,0 +1,262 @@
+"""What an expression is: an optimizer, a scaler, a module, a loader, a loss: by what made it, else by its annotation,
+by what callers pass, and last by its name."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+from torchvet.source.model import torch_names as names
+from torchvet.source.model.units import ClassModel, Unit, receiver, targets_of, terminal, value_for
+
+if TYPE_CHECKING:
+    from torchvet.source.model.events import Event
+    from torchvet.source.model.file import SourceFile
+
+Roles = frozenset[str]
+NOTHING: Roles = frozenset()
+_DEEPEST = 6
+
+_HINTS = {
+    "optimizer": re.compile(r"optim|^opt$|^opts$|^opt_|_opt$|^opt[A-Z]|^(adam|sgd)$"),
+    "scheduler": re.compile(r"sched|^lr_?(decay|policy)|^warmup"),
+    "scaler": re.compile(r"(^|_)(grad_?|loss_?|amp_?)?scaler$"),
+    "loader": re.compile(r"loader|^train_?dl$|^val_?dl$|^dl$"),
+    "criterion": re.compile(r"criteri|^loss_?(fn|func|function|f)$|_loss_fn$|^crit$"),
+    "module": re.compile(r"^(model|net|network|generator|discriminator|critic|actor|policy|encoder|decoder|backbone)$"
+                         r"|_(model|net)$|^net[A-Z]$|^(student|teacher)$"),
+    "loss": re.compile(r"(^|_)loss(es)?(_|$)|^err[DG]?"),
+}  # fmt: skip
+"""Names that people give to things. Only asked where nothing else is known."""
+
+_KEEPS_ROLE = {"to", "cuda", "cpu", "train", "eval", "half", "float", "double", "bfloat16", "requires_grad_", "type",
+               "share_memory", "to_empty", "compile", "set_epoch"}  # fmt: skip
+_WRAPPERS = {"compile", "DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "FSDP", "DDP", "prepare",
+             "prepare_model", "setup", "script", "jit", "deepcopy", "convert_sync_batchnorm", "prepare_optimizer",
+             "prepare_data_loader", "setup_dataloaders", "EMA"}  # fmt: skip
+
+
+class RoleFinder:
+    """Answers for one file; what was found for a node is remembered."""
+
+    def __init__(self, file: SourceFile) -> None:
+        self._file = file
+        self._known: dict[tuple[int, int], Roles] = {}
+
+    def of(self, node: ast.AST | None, unit: Unit) -> Roles:
+        """Everything that an expression is known to be in a unit; empty where nothing is known."""
+        return self._of(node, unit, 0)
+
+    def is_a(self, role: str, node: ast.AST | None, unit: Unit) -> bool:
+        """Whether it is known to be that, or nothing is known and its name says so."""
+        found = self.of(node, unit)
+        return role in found or (not found and self.hinted(role, node))
+
+    @staticmethod
+    def hinted(role: str, node: ast.AST | None) -> bool:
+        """Whether the last identifier reads like a thing of that role; `optimizers[0]` is one of `optimizers`."""
+        while isinstance(node, ast.Subscript):
+            node = node.value
+        name = terminal(node)
+        pattern = _HINTS[role]
+        return bool(name) and bool(pattern.search(name) or pattern.search(name.lower()))
+
+    def _of(self, node: ast.AST | None, unit: Unit, depth: int) -> Roles:
+        if node is None or depth > _DEEPEST:
+            return NOTHING
+        key = (id(node), id(unit))
+        found = self._known.get(key)
+        if found is None:
+            self._known[key] = NOTHING  # recursion ends here
+            found = self._known[key] = self._find(node, unit, depth)
+        return found
+
+    def _find(self, node: ast.AST, unit: Unit, depth: int) -> Roles:
+        if isinstance(node, ast.Call):
+            return self._of_call(node, unit, depth)
+        if isinstance(node, ast.Name):
+            return self._of_name(node.id, unit, depth)
+        if isinstance(node, ast.Attribute):
+            return self._of_attribute(node, unit, depth)
+        if isinstance(node, (ast.IfExp, ast.BoolOp)):
+            parts = [node.body, node.orelse] if isinstance(node, ast.IfExp) else node.values
+            return frozenset().union(*(self._of(p, unit, depth + 1) for p in parts))
+        if isinstance(node, (ast.NamedExpr, ast.Await)):
+            return self._of(node.value, unit, depth + 1)
+        if isinstance(node, (ast.BinOp, ast.UnaryOp)):
+            sides = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.operand]
+            both = frozenset().union(*(self._of(s, unit, depth + 1) for s in sides))
+            return both & {"loss", "tensor", "output"} or (both & {"number"} if len(sides) == 1 else NOTHING)
+        if isinstance(node, ast.Constant):
+            return frozenset({"number"}) if isinstance(node.value, (int, float)) else frozenset({"constant"})
+        if isinstance(node, (ast.List, ast.ListComp, ast.Dict, ast.Set, ast.DictComp, ast.Tuple)):
+            return frozenset({"container"})
+        return NOTHING
+
+    def _of_call(self, node: ast.Call, unit: Unit, depth: int) -> Roles:
+        dotted = self._file.dotted(node.func)
+        made = names.role_of_call(dotted)
+        if made:
+            return made
+        known = self.class_named(node.func, unit)
+        if known is not None:
+            return self.of_class(known)
+        name, on = terminal(node), receiver(node)
+        if name in _WRAPPERS and node.args and not (on is not None and self._of(on, unit, depth + 1)):
+            return self._of(node.args[0], unit, depth + 1)
+        if on is not None:
+            before = self._of(on, unit, depth + 1)
+            if name in _KEEPS_ROLE:
+                return before
+            if name in names.NUMBER_METHODS:
+                return frozenset({"number"})
+            if name in names.TENSOR_METHODS and before & {"loss", "tensor", "output"}:
+                return before & {"loss", "tensor", "output"}
+            if name == "scale" and self.is_a("scaler", on, unit):
+                return frozenset({"loss", "scaled"})
+        return self._result(self._of(node.func, unit, depth + 1), node, unit)
+
+    def _result(self, called: Roles, node: ast.Call, unit: Unit) -> Roles:
+        """What calling a thing gives."""
+        if "criterion" in called or (not called and self.hinted("criterion", node.func)):
+            return frozenset({"loss", "tensor"})
+        if "module" in called:
+            return frozenset({"output", "tensor"})
+        return NOTHING
+
+    def of_class(self, model: ClassModel) -> Roles:
+        """What instances of a class of this file are."""
+        found: set[str] = set()
+        for base in model.ancestors:
+            found |= names.role_of_base(base)
+        return frozenset(found) or frozenset({"object"})
+
+    def class_named(self, node: ast.AST, unit: Unit) -> ClassModel | None:
+        """The class of this file that a name means."""
+        return self._file.classes.get(node.id) if isinstance(node, ast.Name) else None
+
+    def class_of(self, node: ast.AST | None, unit: Unit) -> ClassModel | None:
+        """The class of this file that an expression is an instance of."""
+        if isinstance(node, ast.Name) and node.id == unit.self_name():
+            return unit.method_class()
+        for value, where in self.values(node, unit):
+            while isinstance(value, ast.Call):
+                known = self.class_named(value.func, where)
+                if known is not None:
+                    return known
+                on = receiver(value)
+                if terminal(value) in _KEEPS_ROLE and on is not None:
+                    value = on
+                elif terminal(value) in _WRAPPERS and value.args:
+                    value = value.args[0]
+                else:
+                    break
+        return None
+
+    def values(self, node: ast.AST | None, unit: Unit) -> list[tuple[ast.expr, Unit]]:
+        """The expressions that a name or `self` attribute is bound to anywhere, each with its unit."""
+        if isinstance(node, ast.Call):
+            return [(node, unit)]
+        if isinstance(node, ast.Name):
+            home = unit.home(node.id)
+            return [] if home is None else _bound(home, node.id)
+        if isinstance(node, ast.Attribute):
+            owner = self._owner(node.value, unit)
+            found = owner.attributes.get(node.attr, []) if owner is not None else []
+            return [(value, event.unit) for event, value in found if value is not None]
+        return []
+
+    def _owner(self, node: ast.expr, unit: Unit) -> ClassModel | None:
+        if isinstance(node, ast.Name) and node.id == unit.self_name():
+            return unit.method_class()
+        return self.class_of(node, unit)
+
+    def _of_name(self, name: str, unit: Unit, depth: int) -> Roles:
+        home = unit.home(name)
+        if home is None:
+            return names.role_of_call(self._file.dotted(ast.Name(id=name)), calling=False)
+        found: set[str] = set()
+        for event in home.bindings.get(name, ()):
+            found |= self._of_binding(event, name, home, depth)
+        if name in home.parameters:
+            found |= self._of_parameter(home, name, depth)
+        return frozenset(found)
+
+    def _of_attribute(self, node: ast.Attribute, unit: Unit, depth: int) -> Roles:
+        owner = self._owner(node.value, unit)
+        if owner is None:
+            return names.role_of_call(self._file.dotted(node), calling=False)
+        found: set[str] = set()
+        for event, value in owner.attributes.get(node.attr, ()):
+            part = self._of(value, event.unit, depth + 1) if value is not None else NOTHING
+            found |= part or self._unpacked(event, node.attr, depth)
+        return frozenset(found)
+
+    def _of_binding(self, event: Event, name: str, home: Unit, depth: int) -> Roles:
+        for target in _targets_named(event.node, name):
+            value = value_for(event.node, target)
+            if isinstance(event.node, (ast.With, ast.AsyncWith)):
+                return NOTHING
+            if value is not None:
+                return self._of(value, home, depth + 1)
+        if isinstance(event.node, ast.AugAssign):
+            return self._of(event.node.value, home, depth + 1) & {"loss", "tensor", "output"}
+        return self._unpacked(event, name, depth)
+
+    def _unpacked(self, event: Event, name: str, depth: int) -> Roles:
+        """`model, opt = accelerator.prepare(model, opt)`: each gets what was given in its place."""
+        node = event.node
+        if not (
+            isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and terminal(node.value) in _WRAPPERS
+        ):
+            return NOTHING
+        target = node.targets[0]
+        if isinstance(target, ast.Tuple) and len(target.elts) == len(node.value.args):
+            for element, given in zip(target.elts, node.value.args, strict=True):
+                if terminal(element) == name:
+                    return self._of(given, event.unit, depth + 1)
+        return NOTHING
+
+    def _of_parameter(self, unit: Unit, name: str, depth: int) -> Roles:
+        assert not isinstance(unit.node, ast.Module)
+        a = unit.node.args
+        for parameter in (*a.posonlyargs, *a.args, *a.kwonlyargs):
+            if parameter.arg == name and parameter.annotation is not None:
+                found = self._of_annotation(parameter.annotation)
+                if found:
+                    return found
+        if unit.is_module or depth > 2:
+            return NOTHING
+        found_by_callers: set[str] = set()
+        for value, caller in self._file.arguments(unit, name):
+            found_by_callers |= self._of(value, caller, depth + 2)
+        return frozenset(found_by_callers)
+
+    def _of_annotation(self, node: ast.expr) -> Roles:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            try:
+                node = ast.parse(node.value, mode="eval").body
+            except (SyntaxError, ValueError):
+                return NOTHING
+        if isinstance(node, ast.Subscript) and terminal(node.value) == "Optional":
+            node = node.slice
+        if isinstance(node, ast.BinOp):
+            return self._of_annotation(node.left) | self._of_annotation(node.right)
+        if isinstance(node, ast.Name) and node.id in self._file.classes:
+            return self.of_class(self._file.classes[node.id])
+        return names.role_of_annotation(self._file.dotted(node))
+
+
+def _targets_named(node: ast.AST, name: str) -> list[ast.expr]:
+    return [t for t in targets_of(node) if isinstance(t, ast.Name) and t.id == name]
+
+
+def _bound(home: Unit, name: str) -> list[tuple[ast.expr, Unit]]:
+    found = []
+    for event in home.bindings.get(name, ()):
+        for target in _targets_named(event.node, name):
+            value = value_for(event.node, target)
+            if value is not None:
+                found.append((value, home))
+    return found

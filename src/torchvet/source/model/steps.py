@@ -1,0 +1,336 @@
+"""Training steps as source shows them: what one pass does to losses, gradients, optimizers and scalers, in order.
+
+Calls of functions and methods of the same file are followed, so that a step that is spread over `train_step`,
+`self.optimize()` and a closure reads as one sequence.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+from torchvet.source.model.events import Arm, Event, Loop
+from torchvet.source.model.units import Unit, receiver, targets_of, terminal
+
+if TYPE_CHECKING:
+    from torchvet.source.model.file import SourceFile
+
+Kind = Literal["backward", "zero_grad", "step", "scheduler", "scaler_step", "unscale", "update", "clip"]
+_WORDS = ("backward", "zero_grad", "step", "unscale_", "update", "clip_grad_norm_", "clip_grad_value_",
+          "clip_grad_norm", "manual_backward", "grad", "clip_gradients")  # fmt: skip
+_DEEPEST = 4
+
+
+@dataclass(eq=False, frozen=True)
+class Effect:
+    """One thing done in a step.
+
+    `subject` is what it is done to, as the step's own unit would write it (`self.optimizer`, `opt`; empty where that
+    is not known): the loss of a backward, the optimizer of the others, the scheduler. `through` is the scaler,
+    accelerator or engine that does it. `event` is where it stands, `at` the event of the step's own unit that leads
+    there. `arms` are all branches on the way.
+    """
+
+    kind: Kind
+    subject: str
+    event: Event
+    at: Event
+    through: str = ""
+    scaled: bool = False
+    arms: tuple[Arm, ...] = ()
+    order: int = 0
+
+    @property
+    def line(self) -> int:
+        """The line that it stands on."""
+        return self.event.line
+
+    def excludes(self, other: Effect) -> bool:
+        """Whether no single pass does both."""
+        mine = dict(self.arms)
+        return any(mine.get(branch, arm) != arm for branch, arm in other.arms)
+
+    def sure_with(self, other: Effect) -> bool:
+        """Whether every pass that does `other` does this too, as far as branches tell."""
+        return all(arm in other.arms for arm in self.arms)
+
+
+@dataclass(eq=False)
+class Step:
+    """One training step: the body of a loop, or of a function that no loop of this file calls."""
+
+    unit: Unit
+    loop: Loop | None
+    effects: list[Effect]
+
+    def of(self, *kinds: Kind) -> list[Effect]:
+        """Effects of some kinds, in order."""
+        return [e for e in self.effects if e.kind in kinds]
+
+    @cached_property
+    def optimizers(self) -> set[str]:
+        """What is stepped in it."""
+        return {e.subject for e in self.of("step", "scaler_step")}
+
+    @cached_property
+    def opaque(self) -> list[Event]:
+        """Calls that may do more than is seen here: methods from elsewhere, functions from elsewhere that are given the
+        optimizer, the scaler or the loss."""
+        loop = self.loop
+        inside = (e for e in self.unit.events if loop is None or (e.loop is not None and e.loop.within(loop)))
+        return [e for e in inside if e.node.__class__ is ast.Call and _is_opaque(e)]
+
+    def around(self) -> list[Loop]:
+        """The step's loop and those around it in its unit, innermost first."""
+        found, loop = [], self.loop
+        while loop is not None:
+            found.append(loop)
+            loop = loop.parent
+        return found
+
+
+class StepFinder:
+    """Finds the steps of one file."""
+
+    def __init__(self, file: SourceFile) -> None:
+        self._file = file
+        self._sequences: dict[int, list[Effect]] = {}
+        self._relevant: set[int] | None = None
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """All training steps, in the order of the file."""
+        if not self._file.mentions("backward", "zero_grad", "unscale_"):
+            return []
+        found: list[Step] = []
+        for unit in self._file.units:
+            found.extend(self._steps_of(unit))
+        return found
+
+    def sequence(self, unit: Unit) -> list[Effect]:
+        """Everything that one run of a unit does, calls within the file followed."""
+        return self._expand(unit, 0)
+
+    def _steps_of(self, unit: Unit) -> Iterator[Step]:
+        if not self._is_relevant(unit):
+            return
+        effects = self.sequence(unit)
+        backwards = [e for e in effects if e.kind == "backward"]
+        loops: dict[int, Loop] = {}
+        loose = False
+        for backward in backwards:
+            loop = self._loop_of(backward, effects)
+            if loop is None:
+                loose = True
+            else:
+                loops[id(loop)] = loop
+        for loop in loops.values():
+            inside = [e for e in effects if e.at.loop is not None and e.at.loop.within(loop)]
+            yield Step(unit, loop, inside)
+        if loose and not loops and not self._is_called_here(unit):
+            yield Step(unit, None, effects)
+
+    @staticmethod
+    def _loop_of(backward: Effect, effects: list[Effect]) -> Loop | None:
+        """The innermost loop around a backward that also steps an optimizer, else the innermost."""
+        loop = backward.at.loop
+        while loop is not None and loop.comprehension:
+            loop = loop.parent
+        innermost = loop
+        while loop is not None:
+            for effect in effects:
+                stepping = effect.kind in ("step", "scaler_step") and not effect.excludes(backward)
+                if stepping and effect.at.loop is not None and effect.at.loop.within(loop):
+                    return loop
+            loop = loop.parent
+        return innermost
+
+    def _is_called_here(self, unit: Unit) -> bool:
+        return bool(self._file.callers(unit))
+
+    def _is_relevant(self, unit: Unit) -> bool:
+        """Whether a unit, or what it calls in this file, has one of the words."""
+        if self._relevant is None:
+            self._relevant = {
+                id(u) for word in _WORDS if self._file.mentions(word) for u in self._file.units_with(word)
+            }
+            names = {u.name for u in self._file.units if id(u) in self._relevant and not u.is_module}
+            for _ in range(_DEEPEST):
+                new = {
+                    id(u) for name in names for u in self._file.units_with(name) if id(u) not in self._relevant
+                }  # fmt: skip
+                names = {u.name for u in self._file.units if id(u) in new and not u.is_module}
+                self._relevant |= new
+        return id(unit) in self._relevant
+
+    # One unit's effects ----------------------------------------------------------------------------------------------
+
+    def _expand(self, unit: Unit, depth: int) -> list[Effect]:
+        key = id(unit)
+        if key in self._sequences:
+            return self._sequences[key]
+        self._sequences[key] = []  # recursion ends here
+        found: list[Effect] = []
+        for event in unit.events:
+            own = self._own(event)
+            if own is not None:
+                found.append(own)
+            elif event.node.__class__ is ast.Call and depth < _DEEPEST:
+                found.extend(self._called(event, depth))
+        found = [replace(e, order=number) for number, e in enumerate(found)]
+        self._sequences[key] = found
+        return found
+
+    def _called(self, event: Event, depth: int) -> list[Effect]:
+        """The effects of a function of this file, in the caller's names."""
+        callee = self._file.callee(event)
+        if callee is None or not self._is_relevant(callee):
+            return []
+        renamed = self._names_for(event, callee)
+        return [self._moved(e, event, renamed) for e in self._expand(callee, depth + 1)]
+
+    @staticmethod
+    def _moved(effect: Effect, event: Event, renamed: dict[str, str]) -> Effect:
+        head, dot, rest = effect.subject.partition(".")
+        subject = renamed.get(head, head) + dot + rest
+        head, dot, rest = effect.through.partition(".")
+        through = renamed.get(head, head) + dot + rest
+        return replace(effect, subject=subject, through=through, at=event, arms=(*event.context.arms, *effect.arms))
+
+    @staticmethod
+    def _names_for(event: Event, callee: Unit) -> dict[str, str]:
+        """The caller's names of a function's parameters."""
+        parameters = list(callee.parameters)
+        renamed: dict[str, str] = {}
+        on = receiver(event.call)
+        if callee.owner is not None and "staticmethod" not in callee.decorators and parameters:
+            renamed[parameters.pop(0)] = text_of(on) if on is not None else ""
+        for name, value in zip(parameters, event.call.args, strict=False):
+            renamed[name] = text_of(value)
+        renamed.update({k.arg: text_of(k.value) for k in event.call.keywords if k.arg})
+        return renamed
+
+    def _own(self, event: Event) -> Effect | None:
+        node = event.node
+        if node.__class__ is not ast.Call:
+            return self._assigned(event)
+        name = terminal(node)
+        if name not in _NAMES:
+            return None
+        kind, subject, through, scaled = _NAMES[name](self, event)
+        if kind is None:
+            return None
+        return Effect(kind, subject, event, event, through, scaled, event.context.arms)
+
+    @staticmethod
+    def _assigned(event: Event) -> Effect | None:
+        """`p.grad = None`: cleared by hand."""
+        node = event.node
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value is None:
+            for target in targets_of(node):
+                if isinstance(target, ast.Attribute) and target.attr == "grad":
+                    return Effect("zero_grad", "*", event, event, arms=event.context.arms)
+        return None
+
+    # What a call does ------------------------------------------------------------------------------------------------
+
+    def _backward(self, event: Event) -> tuple[Kind | None, str, str, bool]:
+        call, on = event.call, receiver(event.call)
+        roles = self._file.roles
+        if on is None or self._file.dotted(on) in ("torch.autograd", "super()"):
+            return ("backward", text_of(call.args[0]), "", False) if call.args else (None, "", "", False)
+        if terminal(call) == "manual_backward":
+            return "backward", text_of(call.args[0]) if call.args else "", text_of(on), False
+        # accelerator.backward(loss), fabric.backward(loss), engine.backward(loss), scaler.backward?
+        if call.args and roles.is_a("loss", call.args[0], event.unit) and not roles.is_a("loss", on, event.unit):
+            return "backward", text_of(call.args[0]), text_of(on), False
+        if isinstance(on, ast.Call) and terminal(on) == "scale" and on.args:
+            return "backward", text_of(on.args[0]), text_of(receiver(on)), True
+        if isinstance(on, ast.Name):
+            return self._backward_of_name(on, event)
+        return "backward", text_of(on), "", False
+
+    def _backward_of_name(self, on: ast.Name, event: Event) -> tuple[Kind | None, str, str, bool]:
+        """`scaled = scaler.scale(loss); scaled.backward()`."""
+        for binding in reversed(event.unit.bindings.get(on.id, [])):
+            value = getattr(binding.node, "value", None)
+            if binding.index < event.index and not binding.excludes(event):
+                if isinstance(value, ast.Call) and terminal(value) == "scale" and value.args:
+                    return "backward", text_of(value.args[0]), text_of(receiver(value)), True
+                break
+        return "backward", on.id, "", False
+
+    def _step(self, event: Event) -> tuple[Kind | None, str, str, bool]:
+        call, on, roles = event.call, receiver(event.call), self._file.roles
+        if on is None:
+            return None, "", "", False
+        known = roles.of(on, event.unit)
+        if "scaler" in known or (not known and roles.hinted("scaler", on)):
+            return "scaler_step", text_of(call.args[0]) if call.args else "", text_of(on), False
+        if "scheduler" in known or (not known and roles.hinted("scheduler", on)):
+            return "scheduler", text_of(on), "", False
+        if "optimizer" in known or (not known and roles.hinted("optimizer", on)):
+            return "step", text_of(on), "", False
+        if "engine" in known:
+            return "step", text_of(on), text_of(on), False
+        return None, "", "", False
+
+    def _zero_grad(self, event: Event) -> tuple[Kind | None, str, str, bool]:
+        on = receiver(event.call)
+        return ("zero_grad", text_of(on), "", False) if on is not None else (None, "", "", False)
+
+    def _unscale(self, event: Event) -> tuple[Kind | None, str, str, bool]:
+        call = event.call
+        return "unscale", text_of(call.args[0]) if call.args else "", text_of(receiver(call)), False
+
+    def _update(self, event: Event) -> tuple[Kind | None, str, str, bool]:
+        on = receiver(event.call)
+        if on is not None and self._file.roles.is_a("scaler", on, event.unit):
+            return "update", "", text_of(on), False
+        return None, "", "", False
+
+    def _clip(self, event: Event) -> tuple[Kind | None, str, str, bool]:
+        call = event.call
+        on = receiver(call)
+        through = "" if on is None or self._file.dotted(call.func).startswith("torch.") else text_of(on)
+        return "clip", text_of(call.args[0]) if call.args else "", through, False
+
+
+_NAMES = {
+    "backward": StepFinder._backward, "manual_backward": StepFinder._backward, "step": StepFinder._step,
+    "zero_grad": StepFinder._zero_grad, "unscale_": StepFinder._unscale, "update": StepFinder._update,
+    "clip_grad_norm_": StepFinder._clip, "clip_grad_norm": StepFinder._clip, "clip_grad_value_": StepFinder._clip,
+}  # fmt: skip
+_HARMLESS = {"print", "len", "float", "int", "str", "range", "enumerate", "zip", "isinstance", "tqdm.tqdm", "next",
+             "iter", "min", "max", "sum", "round", "sorted", "abs", "format", "append"}  # fmt: skip
+
+
+def _is_opaque(event: Event) -> bool:
+    file, unit = event.unit.file, event.unit
+    name = terminal(event.node)
+    dotted = file.dotted(event.call.func)
+    if name in _NAMES or name == "scale" or dotted in _HARMLESS or file.callee(event) is not None:
+        return False
+    if dotted.startswith(("torch.", "numpy.", "math.", "wandb.")):
+        return False
+    if file.roles.of(event.call.func, unit) & {"module", "criterion"}:
+        return False
+    on = receiver(event.call)
+    if isinstance(on, ast.Name) and on.id and on.id == unit.self_name():
+        return True
+    given = [*event.call.args, *(k.value for k in event.call.keywords)]
+    return any(file.roles.is_a(role, one, unit) for one in given for role in ("optimizer", "scaler", "loss"))
+
+
+def text_of(node: ast.AST | None) -> str:
+    """A chain of names and constant subscripts as it is written; other expressions unparsed; empty for None."""
+    if node is None:
+        return ""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return f"{text_of(node.value)}.{node.attr}"
+    return ast.unparse(node)

@@ -1,0 +1,241 @@
+"""Units of code (a module's own statements, or a function) and classes, with their names and bindings."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from torchvet.source.model.events import Context, Event, Walker
+
+if TYPE_CHECKING:
+    from torchvet.source.model.file import SourceFile
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def terminal(node: ast.AST | None) -> str:
+    """The last identifier of a name, attribute or call of one: `step` of `self.optimizer.step()`."""
+    if isinstance(node, ast.Call):
+        node = node.func
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def receiver(call: ast.Call) -> ast.expr | None:
+    """What a method is called on; None for a plain function."""
+    return call.func.value if isinstance(call.func, ast.Attribute) else None
+
+
+def targets_of(node: ast.AST) -> list[ast.expr]:
+    """What a binding node binds, tuples taken apart, starred names bare."""
+    found: list[ast.expr]
+    if isinstance(node, ast.Assign):
+        found = list(node.targets)
+    elif isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.For, ast.AsyncFor, ast.comprehension)):
+        found = [node.target]
+    elif isinstance(node, (ast.With, ast.AsyncWith)):
+        found = [i.optional_vars for i in node.items if i.optional_vars is not None]
+    elif isinstance(node, ast.Delete):
+        found = list(node.targets)
+    else:
+        return []
+    flat: list[ast.expr] = []
+    while found:
+        one = found.pop(0)
+        if isinstance(one, (ast.Tuple, ast.List)):
+            found[:0] = one.elts
+        else:
+            flat.append(one.value if isinstance(one, ast.Starred) else one)
+    return flat
+
+
+class Unit:
+    """A module's own statements or a function's. `owner` is the class whose method it is."""
+
+    def __init__(self, file: SourceFile, node: ast.Module | FunctionNode, qualname: str, parent: Unit | None,
+                 owner: ClassModel | None) -> None:  # fmt: skip
+        self.file = file
+        self.node = node
+        self.qualname = qualname
+        self.parent = parent
+        self.owner = owner
+
+    @property
+    def name(self) -> str:
+        """The function's name; empty for the module."""
+        return "" if isinstance(self.node, ast.Module) else self.node.name
+
+    @property
+    def is_module(self) -> bool:
+        """Whether this is the file's own level."""
+        return isinstance(self.node, ast.Module)
+
+    @property
+    def first(self) -> int:
+        """The first line, decorators included."""
+        if isinstance(self.node, ast.Module):
+            return 1
+        return min([self.node.lineno, *(d.lineno for d in self.node.decorator_list)])
+
+    @property
+    def last(self) -> int:
+        """The last line."""
+        return 10**9 if isinstance(self.node, ast.Module) else self.node.end_lineno or self.node.lineno
+
+    @cached_property
+    def parameters(self) -> list[str]:
+        """Names of all parameters in order, `self` included, `*args` and `**kwargs` last."""
+        if isinstance(self.node, ast.Module):
+            return []
+        a = self.node.args
+        named = [
+            *a.posonlyargs,
+            *a.args,
+            *a.kwonlyargs,
+            *([a.vararg] if a.vararg else []),
+            *([a.kwarg] if a.kwarg else []),
+        ]
+        return [p.arg for p in named]
+
+    @cached_property
+    def decorators(self) -> list[str]:
+        """Dotted names of the decorators, calls of them likewise; in source order."""
+        if isinstance(self.node, ast.Module):
+            return []
+        return [self.file.dotted(d.func if isinstance(d, ast.Call) else d) for d in self.node.decorator_list]
+
+    @cached_property
+    def events(self) -> list[Event]:
+        """Everything it does, in the order of evaluation."""
+        walker = Walker(self)
+        walker.block(self.node.body, Context())
+        return walker.events
+
+    @cached_property
+    def calls(self) -> dict[str, list[Event]]:
+        """Calls by the last identifier of what is called."""
+        found: dict[str, list[Event]] = defaultdict(list)
+        for event in self.events:
+            if event.node.__class__ is ast.Call:
+                found[terminal(event.node)].append(event)
+        return found
+
+    @cached_property
+    def bindings(self) -> dict[str, list[Event]]:
+        """Events that bind a name, by name. Comprehension variables count as the unit's own."""
+        found: dict[str, list[Event]] = defaultdict(list)
+        for event in self.events:
+            for target in targets_of(event.node):
+                if target.__class__ is ast.Name:
+                    found[target.id].append(event)
+        return found
+
+    @cached_property
+    def outer_names(self) -> set[str]:
+        """Names declared `global` or `nonlocal`."""
+        if self.is_module or not any(w in self.file.text for w in ("global ", "nonlocal ")):
+            return set()
+        return {n for s in ast.walk(self.node) if isinstance(s, (ast.Global, ast.Nonlocal)) for n in s.names}
+
+    def home(self, name: str) -> Unit | None:
+        """The unit that a name used here belongs to; None for builtins and what is only imported."""
+        unit: Unit | None = self
+        skip = name in self.outer_names
+        while unit is not None:
+            if not skip and (name in unit.bindings or name in unit.parameters):
+                return unit
+            skip = False
+            unit = unit.parent
+        return None
+
+    def method_class(self) -> ClassModel | None:
+        """The class whose method this is, or whose method it is nested in."""
+        unit: Unit | None = self
+        while unit is not None and unit.owner is None:
+            unit = unit.parent
+        return unit.owner if unit is not None else None
+
+    def self_name(self) -> str:
+        """What the method around calls its object; empty outside methods."""
+        unit: Unit | None = self
+        while unit is not None and unit.owner is None:
+            unit = unit.parent
+        if unit is None or not unit.parameters or "staticmethod" in unit.decorators:
+            return ""
+        return unit.parameters[0]
+
+
+class ClassModel:
+    """A class: its methods together."""
+
+    def __init__(self, file: SourceFile, node: ast.ClassDef, qualname: str, unit: Unit) -> None:
+        self.file = file
+        self.node = node
+        self.qualname = qualname
+        self.unit = unit
+        self.methods: dict[str, Unit] = {}
+
+    @property
+    def name(self) -> str:
+        """The class's own name."""
+        return self.node.name
+
+    @cached_property
+    def bases(self) -> list[str]:
+        """Dotted names of the direct bases."""
+        return [self.file.dotted(b.value if isinstance(b, ast.Subscript) else b) for b in self.node.bases]
+
+    @cached_property
+    def lineage(self) -> list[ClassModel]:
+        """This class and those of its ancestors that stand in the same file, nearest first."""
+        found: list[ClassModel] = [self]
+        for one in found:
+            for base in one.bases:
+                known = self.file.classes.get(base)
+                if known is not None and known not in found:
+                    found.append(known)
+        return found
+
+    @cached_property
+    def ancestors(self) -> set[str]:
+        """Dotted names of all known ancestors, those outside the file included as they are named there."""
+        return {base for one in self.lineage for base in one.bases}
+
+    def method(self, name: str) -> Unit | None:
+        """A method by name, here or in an ancestor of the same file."""
+        return next((one.methods[name] for one in self.lineage if name in one.methods), None)
+
+    @cached_property
+    def attributes(self) -> dict[str, list[tuple[Event, ast.expr | None]]]:
+        """Bindings of `self.NAME` in any method of the class and its ancestors in the file: event and value, None where
+        the value is a part of something (a tuple taken apart, a loop variable)."""
+        found: dict[str, list[tuple[Event, ast.expr | None]]] = defaultdict(list)
+        for one in self.lineage:
+            for method in one.methods.values():
+                own = method.self_name()
+                for event in method.events:
+                    for target in targets_of(event.node):
+                        if isinstance(target, ast.Attribute) and terminal(target.value) == own:
+                            found[target.attr].append((event, value_for(event.node, target)))
+        return found
+
+
+def value_for(node: ast.AST, target: ast.expr) -> ast.expr | None:
+    """The expression that a binding gives a target; None where that is only a part of an expression."""
+    if isinstance(node, ast.Assign):
+        for one in node.targets:
+            if one is target:
+                return node.value
+            if not (isinstance(one, (ast.Tuple, ast.List)) and isinstance(node.value, (ast.Tuple, ast.List))):
+                continue
+            if len(one.elts) == len(node.value.elts) and target in one.elts:
+                return node.value.elts[one.elts.index(target)]
+        return None
+    if isinstance(node, (ast.AnnAssign, ast.NamedExpr)):
+        return node.value
+    if isinstance(node, (ast.With, ast.AsyncWith)):
+        return next((i.context_expr for i in node.items if i.optional_vars is target), None)
+    return None
