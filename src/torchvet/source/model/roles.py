@@ -230,7 +230,7 @@ class RoleFinder:
             return NOTHING
         found_by_callers: set[str] = set()
         for value, caller in self._file.arguments(unit, name):
-            found_by_callers |= self._of(value, caller, depth + 2)
+            found_by_callers |= self._of(value, caller, depth + 2) or {r for r in _HINTS if self.hinted(r, value)}
         return frozenset(found_by_callers)
 
     def _of_annotation(self, node: ast.expr) -> Roles:
