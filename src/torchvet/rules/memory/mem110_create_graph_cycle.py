@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Finding, Location
+import msgspec
+
+from torchvet.finding import Finding, Holder, Location
 from torchvet.recording.training_records import BackwardUse
 from torchvet.rules.growth_rule import GrowthRule, location_of
 from torchvet.rules.strangers import stranger_findings
@@ -121,16 +124,14 @@ for step in range(40):
         yield from super().in_recording(recording)
         if _call(recording) is None:
             return
-        yield from stranger_findings(
-            self,
-            recording,
-            "native",
-            location=_call(recording),
-            advice=_ADVICE,
-            cause="`.backward(create_graph=True)` left gradients whose graph leads back to their own "
-            "leaf: a cycle through "
-            "C++ that no name leads to and that Python's collector cannot see",
-        )
+        where = _call(recording)
+        for finding in stranger_findings(
+            self, recording, "native", location=where, advice=_ADVICE,
+            cause="`.backward(create_graph=True)` left gradients whose graph leads back to their own leaf: a cycle "
+            "through C++ that no name leads to and that Python's collector cannot see",
+        ):  # fmt: skip
+            leaf = _leaf(recording, where)
+            yield finding if leaf is None or finding.holder is None else _named(finding, finding.holder, leaf)
 
 
 _ADVICE = (
@@ -138,6 +139,34 @@ _ADVICE = (
     "set the gradients to "
     "None as soon as the second derivative is taken (`zero_grad(set_to_none=True)`)"
 )
+
+
+def _leaf(recording: Recording, where: Location | None) -> str | None:
+    """What a backward that says its `inputs` makes gradients of: the first of them, as it is written there."""
+    text = recording.sources.get(where.path) if where is not None else None
+    if where is None or text is None:
+        return None
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and node.lineno <= where.line <= (node.end_lineno or node.lineno):
+            given = next((k.value for k in node.keywords if k.arg == "inputs"), None)
+            first = given.elts[0] if isinstance(given, (ast.List, ast.Tuple)) and given.elts else given
+            if isinstance(first, (ast.Name, ast.Attribute)):
+                return ast.unparse(first)
+    return None
+
+
+def _named(finding: Finding, holder: Holder, leaf: str) -> Finding:
+    """The finding with the leaf's gradient as its holder: the variable itself is gone, its tensor is not."""
+    name = f"{leaf}.grad"
+    return msgspec.structs.replace(
+        finding,
+        message=finding.message.replace(holder.name, f"{name} of every step", 1),
+        holder=Holder(name=name, kind=holder.kind, path=[leaf, ".grad"]),
+    )
 
 
 def _call(recording: Recording) -> Location | None:
