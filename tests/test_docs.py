@@ -11,11 +11,11 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from torchvet import docs
+from torchvet import docs, rule_pages
 from torchvet.rules import all_rules
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted(p for p in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
+PAGES = sorted(p for p in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
 
 
 @pytest.fixture
@@ -50,11 +50,24 @@ def test_the_generated_documents_are_fresh() -> None:
 def test_what_is_written_is_fresh_and_what_is_changed_is_stale(copy: Path) -> None:
     with_demo(copy, quoted(42))
     assert run("--check")[0] == 1
-    assert run() == (0, "wrote docs/report.schema.json\nwrote docs/rules.md\n")
+    number = len(all_rules()) + 1
+    assert run() == (0, f"wrote docs/report.schema.json and {number} pages below docs/rules\n")
     assert run("--check") == (0, "")
-    with (copy / "docs/rules.md").open("a") as page:
+    with (copy / "docs/rules/MEM101.md").open("a") as page:
         page.write("by hand\n")
-    assert run("--check") == (1, "docs/rules.md: is stale; run `python -m torchvet.docs`\n")
+    (copy / "docs/rules/MEM999.md").write_text("of old\n")
+    said = run("--check")
+    assert said[0] == 1 and [line.partition(":")[0] for line in said[1].splitlines()] == [
+        "docs/rules/MEM101.md", "docs/rules/MEM999.md",
+    ]  # fmt: skip
+    run()
+    assert run("--check") == (0, "")
+
+
+def test_every_rule_has_a_symptom() -> None:
+    listed = tuple(prefix for prefixes in rule_pages.SYMPTOMS.values() for prefix in prefixes)
+    assert [r.code for r in all_rules() if not r.code.startswith(listed)] == []
+    assert [r.code for r in all_rules() if not r.code.startswith(tuple(rule_pages.FAMILIES))] == []
 
 
 @pytest.mark.parametrize(
@@ -93,11 +106,11 @@ def test_the_schema_is_one() -> None:
     assert "torchvet.report/1" in schema["title"]
 
 
-def test_every_rule_has_a_section_that_the_index_links_to() -> None:
-    page = docs.rules_page(all_rules())
+def test_every_rule_has_a_page_that_the_index_links_to() -> None:
+    pages = rule_pages.pages(all_rules())
     for rule in all_rules():
-        assert f"\n## {rule.code} {rule.name}\n" in page
-        assert f"| [{rule.code}](#{rule.code.lower()}-{rule.name}) | {rule.name} | {rule.severity} |" in page
+        assert f"# {rule.code} {rule.name}\n" in pages[f"docs/rules/{rule.code}.md"]
+        assert f"| [{rule.code}]({rule.code}.md) | {rule.name} | {rule.severity} |" in pages["docs/rules/README.md"]
 
 
 def test_the_examples_output_is_abridged_and_the_report_is_not() -> None:
