@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Severity
+from torchvet.finding import Location, Severity
 from torchvet.recording.records import Window
 from torchvet.recording.training_records import LoaderMemory
 from torchvet.rules import grading
 from torchvet.rules.growth_rule import GrowthRule
+from torchvet.source.model import SourceFile, edits
+from torchvet.source.model.units import terminal
 
 if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
+    from torchvet.source.model import Event, Unit
     from torchvet.source.stores import Store
 
 
@@ -126,9 +132,90 @@ for step in range(40):
         """Loop over the loader again."""
         return "write a generator that starts the loader anew: `def endless(loader): while True: yield from loader`"
 
+    def location(self, growth: Growth, store: Store | None, recording: Recording) -> Location | None:
+        """The call of `itertools.cycle` where the program has but one, however far from the loop it stands."""
+        found = [place for path, text in recording.sources.items() for place in _calls_of_cycle(path, text)]
+        return found[0] if len(found) == 1 else super().location(growth, store, recording)
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """`itertools.cycle` or `tee` of a loader, and `len(list(loader))`; a list that is kept may be meant."""
+        if not file.mentions("cycle(", "tee(", "list("):
+            return
+        for event in file.calls("cycle", "tee", "list"):
+            dotted = file.dotted(event.call.func)
+            loader = loader_in(file, event.call.args[0], event.unit) if event.call.args else None
+            if loader is None:
+                continue
+            if dotted in ("itertools.cycle", "itertools.tee"):
+                yield self._remembered(file, event, loader, dotted)
+            elif dotted == "list" and file.imports.names.get("list") is None:
+                yield self._listed(file, event, loader)
+
+    def _remembered(self, file: SourceFile, event: Event, loader: ast.expr, dotted: str) -> Finding:
+        name = file.segment(loader)
+        cycles = dotted == "itertools.cycle"
+        return self.suspect(
+            file, event, f"{dotted}({name}) keeps every batch of an epoch"
+            + (" and gives the same ones again, never shuffled anew" if cycles else ""),
+            cause=f"{dotted} remembers what it has handed out, and never asks {name} again" if cycles
+            else f"{dotted} keeps what one side has read and the other has not",
+            advice="write a generator that starts the loader anew: "
+            f"`def endless(loader): while True: yield from loader`, and take `endless({name})`" if cycles
+            else f"iterate over {name} twice, or read both sides in step",
+            edits=_anew(file, event, loader) if cycles else (),
+        )  # fmt: skip
+
+    def _listed(self, file: SourceFile, event: Event, loader: ast.expr) -> Finding:
+        name = file.segment(loader)
+        counted = isinstance(event.parent, ast.Call) and file.dotted(event.parent.func) == "len"
+        return self.suspect(
+            file, event, f"len(list({name})) loads the whole data set to count its batches" if counted
+            else f"list({name}) holds every batch of the data set at once",
+            severity=None if counted else "info",
+            cause="the list keeps a reference to every collated batch",
+            advice=f"`len({name})` counts them without loading any" if counted
+            else f"iterate over {name}, unless the data set is small and meant to be held",
+            edits=[edits.replace(file, event.call, name)] if counted and event.call.args[0] is loader else (),
+        )  # fmt: skip
+
+
+def _calls_of_cycle(path: str, text: str) -> list[Location]:
+    if "cycle(" not in text:
+        return []
+    try:
+        file = SourceFile(path, text)
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+    calls = [e for e in file.calls("cycle") if file.dotted(e.call.func) == "itertools.cycle"]
+    return [file.place(e.node, e) for e in calls]
+
 
 def _epoch(growth: Growth, recording: Recording) -> int | None:
     """Bytes of all batches of the loader whose batches the name keeps: the largest of those known."""
     loaders = [m for r in recording.ranks for m in r.all(LoaderMemory) if m.length is not None]
     sizes = [m.batch_bytes * m.length for m in loaders if m.length is not None and m.alive > m.capacity]
     return max(sizes, default=None)
+
+
+def loader_in(file: SourceFile, node: ast.expr, unit: Unit) -> ast.expr | None:
+    """The data loader that an expression hands on (`iter(loader)`, `enumerate(loader)`); None where it is none."""
+    while isinstance(node, ast.Call) and node.args and terminal(node) in ("enumerate", "iter", "tqdm"):
+        node = node.args[0]
+    roles = file.roles.of(node, unit)
+    if "loader" in roles:
+        return node
+    # By its name alone: `loaders` are several of them, and a call of a `loader` gives anything.
+    name = terminal(node)
+    single = isinstance(node, (ast.Name, ast.Attribute)) and not name.lower().endswith("s")
+    hinted = not roles and single and file.roles.hinted("loader", node)
+    return node if hinted and file.imports.uses("torch") else None
+
+
+def _anew(file: SourceFile, event: Event, loader: ast.expr) -> list[Edit]:
+    """A generator in the place of `itertools.cycle`, where `itertools` is there under its own name."""
+    if not isinstance(loader, (ast.Name, ast.Attribute)) or event.call.args[0] is not loader:
+        return []
+    if file.imports.names.get("itertools") != "itertools":
+        return []
+    text = f"(batch for _ in itertools.count() for batch in {file.segment(loader)})"
+    return [edits.replace(file, event.call, text)]

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
 from torchvet.source.model import edits
+from torchvet.source.model.steps import text_of
+from torchvet.source.model.units import receiver
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
@@ -113,10 +115,11 @@ for step in range(40):
         return after[0] if after else None
 
     def _finding(self, file: SourceFile, clip: Effect, step: Effect) -> Finding:
-        scaler, optimizer = step.through, step.subject
+        # Written with the names of the function that steps: those of its caller need not be known there.
+        scaler, given = text_of(receiver(step.event.call)), step.event.call.args
+        call = f"{scaler}.unscale_({text_of(given[0]) if given else step.subject})"
         # In another function, or under another condition, the line would unscale something else or at another time.
         same = clip.event.unit is step.event.unit and clip.arms == step.arms
-        call = f"{scaler}.unscale_({optimizer})"
         return self.suspect(
             file, clip.event, f"gradients are clipped before {call}: the threshold is max_norm divided by the scale",
             cause=f"{scaler}.scale(…).backward() leaves gradients multiplied by the loss scale, and nothing divides "

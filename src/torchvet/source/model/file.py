@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from torchvet.finding import Location
+from torchvet.source.model.devices import Devices
 from torchvet.source.model.events import Event
 from torchvet.source.model.gradients import Gradients
 from torchvet.source.model.imports import Imports
 from torchvet.source.model.roles import RoleFinder
-from torchvet.source.model.steps import Step, StepFinder
+from torchvet.source.model.steps import Effect, Step, StepFinder
 from torchvet.source.model.units import ClassModel, FunctionNode, Unit, receiver, terminal
 
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
@@ -35,6 +36,7 @@ class SourceFile:
         self.classes: dict[str, ClassModel] = {}
         self._statements: list[ast.Import | ast.ImportFrom] = []
         self._cache: dict[str, list[Event]] = {}
+        self._mentioned: dict[str, bool] = {}
         self.top = Unit(self, self.tree, "", None, None)
         self.units.append(self.top)
         self._read(self.tree.body, self.top, None, "")
@@ -42,6 +44,7 @@ class SourceFile:
         self.dotted = self.imports.dotted
         self.roles = RoleFinder(self)
         self.gradients = Gradients(self)
+        self.devices = Devices(self)
         self._finder = StepFinder(self)
 
     def _read(self, statements: list[ast.stmt], unit: Unit, owner: ClassModel | None, prefix: str) -> None:
@@ -71,7 +74,10 @@ class SourceFile:
     @cached_property
     def lines(self) -> list[str]:
         """The text's lines, as the parser counts them, without line ends."""
-        return [line.rstrip("\r\n") for line in re.split(r"(?<=\n)|(?<=\r)(?!\n)", self.text)]
+        text = self.text
+        if "\r" in text:
+            text = text.replace("\r\n", "\n").replace("\r", "\n")
+        return text.split("\n")
 
     @cached_property
     def newline(self) -> str:
@@ -120,7 +126,13 @@ class SourceFile:
 
     def mentions(self, *words: str) -> bool:
         """Whether the text holds any of the words, be it in a comment."""
-        return any(word in self.text for word in words)
+        return any(self._mentions(word) for word in words)
+
+    def _mentions(self, word: str) -> bool:
+        found = self._mentioned.get(word)
+        if found is None:
+            found = self._mentioned[word] = word in self.text
+        return found
 
     def units_with(self, word: str) -> list[Unit]:
         """Units on whose own lines an identifier stands."""
@@ -135,9 +147,23 @@ class SourceFile:
 
     def _calls(self, name: str) -> list[Event]:
         if name not in self._cache:
-            found = [e for unit in self.units_with(name) for e in unit.calls.get(name, ())]
+            units = {id(u): u for u in map(self.unit_at, self._lines_calling(name))}
+            found = [e for unit in units.values() for e in unit.calls.get(name, ())]
             self._cache[name] = sorted(found, key=lambda e: (e.line, e.index))
         return self._cache[name]
+
+    def _lines_calling(self, name: str) -> list[int]:
+        """Lines on which an identifier is followed by a bracket and is not being defined: words of comments are many."""
+        found: list[int] = []
+        text, start = self.text, self.text.find(name)
+        while start >= 0:
+            end = start + len(name)
+            before = text[start - 1 : start]
+            called = text[end : end + 1] == "(" or text[end : end + 8].lstrip(" \\\n").startswith("(")
+            if called and not (before.isalnum() or before == "_") and text[start - 4 : start] != "def ":
+                found.append(self.line_of(start))
+            start = text.find(name, end)
+        return found
 
     def functions(self, name: str) -> list[Unit]:
         """Functions and methods of a name."""
@@ -154,6 +180,10 @@ class SourceFile:
     def steps(self) -> list[Step]:
         """The training steps of this file."""
         return self._finder.steps
+
+    def effects(self, unit: Unit) -> list[Effect]:
+        """Everything that one run of a unit does to gradients, optimizers and schedulers, in order."""
+        return self._finder.sequence(unit)
 
     def callee(self, event: Event) -> Unit | None:
         """The function or method of this file that a call runs; None where that is elsewhere or not sure."""
@@ -195,17 +225,23 @@ class SourceFile:
 
     def arguments(self, unit: Unit, name: str) -> Iterator[tuple[ast.expr, Unit]]:
         """What callers in this file pass for a parameter, each with the caller's unit."""
+        if not isinstance(unit.node, ast.Module):
+            for event in self.callers(unit):
+                for given in self.passed(event, unit, name):
+                    yield given, event.unit
+
+    @staticmethod
+    def passed(event: Event, unit: Unit, name: str) -> list[ast.expr]:
+        """What a call that runs a function gives for a parameter: one expression, or none."""
         if isinstance(unit.node, ast.Module):
-            return
+            return []
         positional = [p.arg for p in (*unit.node.args.posonlyargs, *unit.node.args.args)]
         if unit.owner is not None and "staticmethod" not in unit.decorators:
             positional = positional[1:]
-        for event in self.callers(unit):
-            given = next((k.value for k in event.call.keywords if k.arg == name), None)
-            if given is None and name in positional and positional.index(name) < len(event.call.args):
-                given = event.call.args[positional.index(name)]
-            if given is not None and not isinstance(given, ast.Starred):
-                yield given, event.unit
+        given = next((k.value for k in event.call.keywords if k.arg == name), None)
+        if given is None and name in positional and positional.index(name) < len(event.call.args):
+            given = event.call.args[positional.index(name)]
+        return [] if given is None or isinstance(given, ast.Starred) else [given]
 
     def column(self, line: int, offset: int) -> int:
         """The column, from 1 and in characters, of a byte offset in a line: the parser counts UTF-8 bytes."""
@@ -222,5 +258,12 @@ class SourceFile:
 
     def segment(self, node: ast.AST) -> str:
         """The text of a node on one line, as the user wrote it."""
-        text = ast.get_source_segment(self.text, node) if hasattr(node, "lineno") else None
-        return " ".join((text or ast.unparse(node)).split())
+        if not hasattr(node, "lineno"):
+            return " ".join(ast.unparse(node).split())
+        first, last = int(node.lineno), int(node.end_lineno)  # type: ignore[attr-defined]
+        start = self.column(first, int(node.col_offset)) - 1  # type: ignore[attr-defined]
+        end = self.column(last, int(node.end_col_offset)) - 1  # type: ignore[attr-defined]
+        rows = self.lines[first - 1 : last]
+        rows[-1] = rows[-1][:end]
+        rows[0] = rows[0][start:]
+        return " ".join(" ".join(rows).split())

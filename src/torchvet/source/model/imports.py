@@ -23,7 +23,8 @@ class Imports:
 
     def __init__(self, statements: Iterable[ast.Import | ast.ImportFrom]) -> None:
         self.names: dict[str, str] = {}
-        for statement in statements:
+        self.statements = tuple(statements)
+        for statement in self.statements:
             if isinstance(statement, ast.Import):
                 self._import(statement)
             else:

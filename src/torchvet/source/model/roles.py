@@ -22,7 +22,7 @@ _HINTS = {
     "optimizer": re.compile(r"optim|^opt$|^opts$|^opt_|_opt$|^opt[A-Z]|^(adam|sgd)$"),
     "scheduler": re.compile(r"sched|^lr_?(decay|policy)|^warmup"),
     "scaler": re.compile(r"(^|_)(grad_?|loss_?|amp_?)?scaler$"),
-    "loader": re.compile(r"loader|^train_?dl$|^val_?dl$|^dl$"),
+    "loader": re.compile(r"loader|^((train|val|valid|test|eval)_?)?dl$"),
     "criterion": re.compile(r"criteri|^loss_?(fn|func|function|f)$|_loss_fn$|^crit$"),
     "module": re.compile(r"^(model|net|network|generator|discriminator|critic|actor|policy|encoder|decoder|backbone)$"
                          r"|_(model|net)$|^net[A-Z]$|^(student|teacher)$"),
@@ -43,6 +43,7 @@ class RoleFinder:
     def __init__(self, file: SourceFile) -> None:
         self._file = file
         self._known: dict[tuple[int, int], Roles] = {}
+        self._classes: dict[tuple[int, str], ClassModel | None] = {}
 
     def of(self, node: ast.AST | None, unit: Unit) -> Roles:
         """Everything that an expression is known to be in a unit; empty where nothing is known."""
@@ -152,7 +153,24 @@ class RoleFinder:
                     value = value.args[0]
                 else:
                     break
+        if isinstance(node, ast.Name) and not unit.bindings.get(node.id) and node.id in unit.parameters:
+            return self._class_of_parameter(node.id, unit)
         return None
+
+    def _class_of_parameter(self, name: str, unit: Unit) -> ClassModel | None:
+        """The class that a parameter is annotated with, or that all callers of this file pass an instance of."""
+        key = (id(unit), name)
+        if key not in self._classes:
+            self._classes[key] = None  # recursion ends here
+            assert not isinstance(unit.node, ast.Module)
+            a = unit.node.args
+            given = [p.annotation for p in (*a.posonlyargs, *a.args, *a.kwonlyargs) if p.arg == name]
+            if given and isinstance(given[0], ast.Name) and given[0].id in self._file.classes:
+                self._classes[key] = self._file.classes[given[0].id]
+            else:
+                passed = {id(c): c for c in (self.class_of(v, u) for v, u in self._file.arguments(unit, name))}
+                self._classes[key] = next(iter(passed.values())) if len(passed) == 1 else None
+        return self._classes[key]
 
     def values(self, node: ast.AST | None, unit: Unit) -> list[tuple[ast.expr, Unit]]:
         """The expressions that a name or `self` attribute is bound to anywhere, each with its unit."""

@@ -240,8 +240,11 @@ class StepFinder:
     def _backward(self, event: Event) -> tuple[Kind | None, str, str, bool]:
         call, on = event.call, receiver(event.call)
         roles = self._file.roles
+        if on is None and self._file.callee(event) is not None:
+            return None, "", "", False  # a function of this file: what it does is followed
         if on is None or self._file.dotted(on) in ("torch.autograd", "super()"):
-            return ("backward", text_of(call.args[0]), "", False) if call.args else (None, "", "", False)
+            by = "" if self._file.dotted(call.func).startswith("torch.") else text_of(call.func)
+            return ("backward", text_of(call.args[0]), by, False) if call.args else (None, "", "", False)
         if terminal(call) == "manual_backward":
             return "backward", text_of(call.args[0]) if call.args else "", text_of(on), False
         # accelerator.backward(loss), fabric.backward(loss), engine.backward(loss), scaler.backward?

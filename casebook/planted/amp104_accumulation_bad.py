@@ -1,0 +1,39 @@
+"""GPT-2 on long documents, gradients accumulated, no clipping."""
+
+import math
+
+import torch
+from transformers import AutoModelForCausalLM
+
+max_iters, accumulation, warmup = 20000, 8, 500
+model = AutoModelForCausalLM.from_pretrained("gpt2").cuda()
+optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), fused=True)
+scaler = torch.amp.GradScaler("cuda")
+
+
+def lr_at(it):
+    if it < warmup:
+        return 3e-4 * it / warmup
+    return 3e-5 + 1.35e-4 * (1 + math.cos(math.pi * (it - warmup) / (max_iters - warmup)))
+
+
+def run(batches):
+    model.train()
+    running = torch.zeros((), device="cuda")
+    for it, ids in enumerate(batches):
+        ids = ids.cuda(non_blocking=True)
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = model(input_ids=ids, labels=ids).loss / accumulation
+        scaler.scale(loss).backward()
+        running += loss.detach()
+        if (it + 1) % accumulation == 0:
+            for group in optimizer.param_groups:
+                group["lr"] = lr_at(it)
+            scaler.step(optimizer)
+            optimizer.zero_grad(set_to_none=True)
+        scaler.update()
+        if it % 1000 == 999:
+            print(it, running.item() / 1000 * accumulation)
+            running.zero_()
+        if it == max_iters:
+            break

@@ -1,0 +1,35 @@
+"""Captions for images: the optimizers are kept in a list."""
+
+import torch
+from torch import nn
+from torch.amp import GradScaler, autocast
+
+
+class Captioner:
+    def __init__(self, encoder, decoder, vocabulary, device="cuda"):
+        self.encoder, self.decoder, self.device = encoder.to(device), decoder.to(device), device
+        self.enc_opt = torch.optim.AdamW(encoder.parameters(), lr=1e-5)
+        self.dec_opt = torch.optim.AdamW(decoder.parameters(), lr=4e-4)
+        self.grad_scaler = GradScaler(device)
+        self.criterion = nn.CrossEntropyLoss(ignore_index=vocabulary["<pad>"])
+
+    def fit(self, loader, epochs):
+        for epoch in range(epochs):
+            losses = []
+            for images, captions in loader:
+                images, captions = images.to(self.device), captions.to(self.device)
+                losses.append(self.training_step(images, captions))
+            print(f"epoch {epoch}: {torch.stack(losses).mean().item():.3f}")
+
+    def training_step(self, images, captions):
+        self.enc_opt.zero_grad()
+        self.dec_opt.zero_grad()
+        with autocast(self.device, dtype=torch.float16):
+            memory = self.encoder(images)
+            scores = self.decoder(captions[:, :-1], memory)
+            loss = self.criterion(scores.flatten(0, 1), captions[:, 1:].flatten())
+        self.grad_scaler.scale(loss).backward()
+        for opt in (self.enc_opt, self.dec_opt):
+            self.grad_scaler.step(opt)
+        self.grad_scaler.update()
+        return loss.detach()

@@ -1,0 +1,250 @@
+"""Where a file runs under autocast: regions, their device, dtype and whether they are on."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
+
+from torchvet.source.model.units import receiver, terminal
+
+if TYPE_CHECKING:
+    from torchvet.source.model import Event, SourceFile, Unit
+
+Enabled = Literal["yes", "no", "unknown"]
+
+_ARGUMENTS = {
+    "torch.autocast": ("device_type", "dtype", "enabled", "cache_enabled"),
+    "torch.amp.autocast": ("device_type", "dtype", "enabled", "cache_enabled"),
+    "torch.cuda.amp.autocast": ("enabled", "dtype", "cache_enabled"),
+    "torch.cpu.amp.autocast": ("enabled", "dtype", "cache_enabled"),
+}
+_OWN_DEVICE = {"torch.cuda.amp.autocast": "cuda", "torch.cpu.amp.autocast": "cpu"}
+_DEFAULT = {"cuda": "fp16", "cpu": "bf16"}
+_DTYPES = {"torch.float16": "fp16", "torch.half": "fp16", "torch.bfloat16": "bf16"}
+_NOTHING = ("nullcontext", "suppress")
+
+
+@dataclass(frozen=True)
+class Region:
+    """A `with autocast(...)`: `node` is the expression of the `with` or the decorator that opens it.
+
+    `device` and `dtype` ("fp16", "bf16") are empty where the text does not say. `framework` is true for
+    `accelerator.autocast()` and the like, which does what its owner was told.
+    """
+
+    node: ast.expr
+    call: ast.Call | None
+    enabled: Enabled
+    device: str = ""
+    dtype: str = ""
+    cached: bool = True
+    framework: bool = False
+
+
+def arguments(file: SourceFile, call: ast.Call) -> dict[str, ast.expr]:
+    """What an autocast call is given, by parameter; empty for another call."""
+    names = _ARGUMENTS.get(file.dotted(call.func))
+    if names is None:
+        return {}
+    given = dict(zip(names, call.args, strict=False))
+    given.update({k.arg: k.value for k in call.keywords if k.arg})
+    return given
+
+
+def constants(file: SourceFile, node: ast.expr | None, unit: Unit) -> list[object]:
+    """The values that an expression can have, where all are literals; empty where that is not known."""
+    if isinstance(node, ast.Constant):
+        return [node.value]
+    if not isinstance(node, (ast.Name, ast.Attribute)):
+        return []
+    home = unit.home(node.id) if isinstance(node, ast.Name) else None
+    if home is not None and isinstance(node, ast.Name):
+        if node.id in home.parameters:
+            return []
+        bound = len(home.bindings.get(node.id, ()))
+    else:
+        bound = 1
+    values = file.roles.values(node, unit)
+    found: list[object] = [v.value for v, _ in values if isinstance(v, ast.Constant)]
+    return found if len(found) == len(values) >= bound else []
+
+
+def devices(file: SourceFile, node: ast.expr | None, unit: Unit) -> set[str]:
+    """The kinds of device that an expression can mean (`cuda`, `cpu`, `mps`); empty where that is not known."""
+    if isinstance(node, ast.Attribute) and node.attr == "type":
+        return devices(file, node.value, unit)
+    if isinstance(node, ast.Call) and file.dotted(node.func) == "torch.device" and node.args:
+        return devices(file, node.args[0], unit)
+    known = constants(file, node, unit)
+    if known:
+        return {str(v).partition(":")[0] for v in known} if all(isinstance(v, str) for v in known) else set()
+    if not isinstance(node, (ast.Name, ast.Attribute)):
+        return set()
+    if isinstance(node, ast.Name):
+        home = unit.home(node.id)
+        if home is None or node.id in home.parameters:
+            return set()
+    values = file.roles.values(node, unit)
+    if not all(isinstance(v, ast.Call) and file.dotted(v.func) == "torch.device" for v, _ in values):
+        return set()
+    found = [devices(file, v, where) for v, where in values]
+    return set().union(*found) if all(found) else set()
+
+
+def _dtype(file: SourceFile, node: ast.expr | None, unit: Unit, device: str) -> str:
+    if node is None:
+        return _DEFAULT.get(device, "")
+    name = file.dotted(node)
+    if name in _DTYPES:
+        return _DTYPES[name]
+    if isinstance(node, ast.Name) and (home := unit.home(node.id)) is not None:
+        values = file.roles.values(node, unit)
+        kinds = {_DTYPES.get(file.dotted(v), "") for v, _ in values}
+        if len(kinds) == 1 and len(values) == len(home.bindings.get(node.id, ())) and node.id not in home.parameters:
+            return kinds.pop()
+    return ""
+
+
+def _enabled(file: SourceFile, node: ast.expr | None, unit: Unit) -> Enabled:
+    if node is None:
+        return "yes"
+    known = constants(file, node, unit)
+    if known and all(v is True for v in known):
+        return "yes"
+    return "no" if known and all(v is False for v in known) else "unknown"
+
+
+def _of_call(file: SourceFile, node: ast.expr, call: ast.Call, unit: Unit) -> Region:
+    given = arguments(file, call)
+    name = file.dotted(call.func)
+    kinds = devices(file, given.get("device_type"), unit)
+    device = _OWN_DEVICE.get(name) or (kinds.pop() if len(kinds) == 1 else "")
+    cached = constants(file, given.get("cache_enabled"), unit) != [False]
+    enabled = _enabled(file, given.get("enabled"), unit)
+    return Region(node, call, enabled, device, _dtype(file, given.get("dtype"), unit, device), cached)
+
+
+def region(file: SourceFile, node: ast.expr, unit: Unit, depth: int = 0) -> Region | None:
+    """The region that a context expression opens; None for what is no autocast, or not known to be one."""
+    if depth > 3:
+        return None
+    if isinstance(node, ast.Call):
+        if file.dotted(node.func) in _ARGUMENTS:
+            return _of_call(file, node, node, unit)
+        if terminal(node) == "autocast" and receiver(node) is not None:
+            return Region(node, None, "unknown", framework=True)
+        return _by_name(file, node, node.func, unit, depth)
+    if isinstance(node, ast.IfExp):
+        return _either(file, node, [(node.body, unit), (node.orelse, unit)], depth)
+    return _by_name(file, node, node, unit, depth)
+
+
+def _by_name(file: SourceFile, node: ast.expr, name: ast.expr, unit: Unit, depth: int) -> Region | None:
+    """`ctx`, `self.ctx`, or `amp_autocast()` where that is bound to autocast, or to a partial of it."""
+    if not isinstance(name, (ast.Name, ast.Attribute)):
+        return None
+    return _either(file, node, file.roles.values(name, unit), depth)
+
+
+def _either(file: SourceFile, node: ast.expr, values: list[tuple[ast.expr, Unit]], depth: int) -> Region | None:
+    found: list[Region] = []
+    for value, where in values:
+        made = _of_value(file, value, where, depth + 1)
+        if made is not None:
+            found.append(made)
+        elif terminal(value) not in _NOTHING:
+            return None
+    if not found:
+        return None
+    first = replace(found[0], node=node)
+    alike = len(found) == len(values) and all(f.enabled == first.enabled for f in found)
+    same = all((f.device, f.dtype) == (first.device, first.dtype) for f in found)
+    first = first if same else replace(first, device="", dtype="")
+    return first if alike else replace(first, enabled="unknown")
+
+
+def _of_value(file: SourceFile, value: ast.expr, unit: Unit, depth: int) -> Region | None:
+    if file.dotted(value) in _ARGUMENTS:
+        return Region(value, None, "yes", _OWN_DEVICE.get(file.dotted(value), ""))
+    if isinstance(value, ast.Call) and terminal(value) == "partial" and value.args:
+        inner = value.args[0]
+        if file.dotted(inner) not in _ARGUMENTS:
+            return None
+        call = ast.copy_location(ast.Call(func=inner, args=value.args[1:], keywords=value.keywords), value)
+        return _of_call(file, value, call, unit)
+    return region(file, value, unit, depth)
+
+
+def regions(event: Event) -> list[Region]:
+    """The autocast regions around an event within its unit, outermost first; the unit's decorators count."""
+    file, unit = event.unit.file, event.unit
+    found: list[Region | None] = []
+    node = unit.node
+    if not isinstance(node, ast.Module):
+        found += [region(file, d, unit.parent or unit) for d in node.decorator_list if terminal(d) == "autocast"]
+    found += [region(file, w, unit) for w in event.context.withs]
+    return [r for r in found if r is not None]
+
+
+def state(event: Event) -> Region | None:
+    """The innermost region around an event; None where its unit says nothing about autocast."""
+    found = regions(event)
+    return found[-1] if found else None
+
+
+def active(event: Event) -> Region | None:
+    """The innermost region around an event, if it is on or may be."""
+    found = state(event)
+    return found if found is not None and found.enabled != "no" else None
+
+
+def statement_of(unit: Unit, at: Region) -> tuple[Event, ast.With | ast.AsyncWith] | None:
+    """The `with` statement that opens a region."""
+    for event in unit.events:
+        node = event.node
+        if isinstance(node, (ast.With, ast.AsyncWith)) and any(i.context_expr is at.node for i in node.items):
+            return event, node
+    return None
+
+
+@lru_cache(maxsize=1)
+def opened(file: SourceFile) -> list[tuple[Region, Event, ast.With | ast.AsyncWith]]:
+    """Every `with` of a file that opens a region; kept for the file that was asked about last."""
+    every: list[tuple[Region, Event, ast.With | ast.AsyncWith]] = []
+    if not file.mentions("autocast"):
+        return every
+    for unit in file.units:
+        if not _may_open(file, unit):
+            continue
+        for event in unit.events:
+            if isinstance(event.node, (ast.With, ast.AsyncWith)):
+                for item in event.node.items:
+                    found = region(file, item.context_expr, unit)
+                    if found is not None:
+                        every.append((found, event, event.node))
+    return every
+
+
+def _may_open(file: SourceFile, unit: Unit) -> bool:
+    lines = file.lines[unit.first - 1 : unit.last]
+    return any(line.lstrip().startswith(("with ", "with(", "async with")) for line in lines)
+
+
+def inside(unit: Unit, at: Region) -> list[Event]:
+    """Events of a unit that lie within a region, those of regions nested in it included."""
+    return [e for e in unit.events if any(w is at.node for w in e.context.withs)]
+
+
+def is_module_call(event: Event) -> bool:
+    """Whether an event calls a module: what is known to be one, or is named like one."""
+    if not isinstance(event.node, ast.Call):
+        return False
+    file, function = event.unit.file, event.node.func
+    known = file.roles.of(function, event.unit)
+    if known:
+        return "module" in known and "criterion" not in known
+    if not isinstance(function, (ast.Name, ast.Attribute)) or file.callee(event) is not None:
+        return False
+    return file.roles.hinted("module", function)

@@ -1,0 +1,81 @@
+"""Losses under mixed precision: which stay half where their input is half, and which bring it back to float32."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from torchvet.rules.precision import _autocast
+from torchvet.source.model import origins
+from torchvet.source.model.units import receiver, targets_of, terminal, value_for
+
+if TYPE_CHECKING:
+    from torchvet.source.model import ClassModel, Event
+
+STAYS_HALF = frozenset(("cross_entropy", "CrossEntropyLoss", "multi_margin_loss", "MultiMarginLoss"))
+"""Losses against class indices. Against a float32 target the result is promoted to float32."""
+_LAYOUT = frozenset(("view", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "permute", "contiguous", "t"))
+_FULL = ("float(", "float32", "log_softmax", "LogSoftmax", "softmax", "Softmax", "double(", "autocast")
+"""What in a `forward` says that its output may be float32 after all."""
+
+
+def stays_half(event: Event) -> bool:
+    """Whether a call computes a loss in half precision outside autocast where its first argument is half."""
+    file, call = event.unit.file, event.call
+    dotted = file.dotted(call.func)
+    if dotted.startswith("torch."):
+        return terminal(call) in STAYS_HALF
+    made = makers(call.func, event)
+    return bool(made) and all(isinstance(m, ast.Call) and terminal(m) in STAYS_HALF for m in made)
+
+
+def makers(node: ast.expr, event: Event) -> list[ast.expr]:
+    """What made the value of an expression, over attributes and parameters; a parameter does not stand for itself."""
+    parameters = event.unit.parameters
+    made = [value for value, _ in origins.made_by(node, event.unit)]
+    return [m for m in made if not (isinstance(m, ast.Name) and m.id in parameters)]
+
+
+def rooted(node: ast.expr) -> str:
+    """The name that an expression is only another layout or part of: `out` of `out.view(-1, n)`, `out.logits`."""
+    while True:
+        if isinstance(node, ast.Call) and terminal(node) in _LAYOUT and receiver(node) is not None:
+            node = receiver(node)  # type: ignore[assignment]
+        elif isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr in ("logits", "T")):
+            node = node.value
+        else:
+            return node.id if isinstance(node, ast.Name) else ""
+
+
+def latest(event: Event, name: str) -> Event | None:
+    """The binding of a name that an event sees; None where branches make that unsure."""
+    before = [e for e in event.unit.bindings.get(name, ()) if e.index < event.index and not e.excludes(event)]
+    return before[-1] if before and event.sure_after(before[-1]) else None
+
+
+def made_by(binding: Event, name: str) -> ast.Call | None:
+    """The call whose result a binding gives to a name."""
+    target = next((t for t in targets_of(binding.node) if isinstance(t, ast.Name) and t.id == name), None)
+    value = value_for(binding.node, target) if target is not None else None
+    return value if isinstance(value, ast.Call) else None
+
+
+def half_output(binding: Event, name: str) -> Event | None:
+    """The call of a module, within an active region, whose half output a binding gives to a name."""
+    call = made_by(binding, name)
+    if call is None or _autocast.active(binding) is None:
+        return None
+    event = next((e for e in binding.unit.calls.get(terminal(call), ()) if e.node is call), None)
+    if event is None or not _autocast.is_module_call(event):
+        return None
+    known = binding.unit.file.roles.class_of(call.func, binding.unit)
+    return None if known is not None and _may_be_full(known) else event
+
+
+def _may_be_full(known: ClassModel) -> bool:
+    """Whether a module of this file seems to give float32 out, whatever autocast does."""
+    forward = known.method("forward")
+    if forward is None:
+        return True
+    text = "\n".join(known.file.lines[forward.first - 1 : forward.last])
+    return any(word in text for word in _FULL)

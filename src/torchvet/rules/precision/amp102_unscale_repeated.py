@@ -1,0 +1,149 @@
+"""AMP102: gradients are unscaled more than once between two updates of the scaler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.precision import _scaling as scaling
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import SourceFile
+    from torchvet.source.model.steps import Effect
+
+
+class UnscaleRepeated(Rule):
+    """Gradients are unscaled more than once between two updates of the scaler."""
+
+    code = "AMP102"
+    name = "unscale-repeated"
+    summary = "`scaler.unscale_` runs twice for one optimizer before `scaler.update()`"
+    severity = "error"
+
+    what = (
+        "`scaler.unscale_(optimizer)` divides the gradients by the scale, once: the scaler notes it for that optimizer "
+        "until `scaler.update()`. A second call before that, in the same step or at the next micro-step of an "
+        "accumulation, is refused."
+    )
+    why = (
+        "The program dies with a RuntimeError at the second call: with accumulation at the second batch, and under a "
+        "flag only once that flag is on."
+    )
+    when_not = (
+        "Once for each optimizer is right, and so is once in each pass that ends in `scaler.update()`. With a scaler "
+        "that is disabled nothing happens."
+    )
+    proof = (
+        "torch 2.13.0, CPU, `GradScaler('cpu')`, 2 micro-steps of 64 rows: with `unscale_` at every micro-step the "
+        "program raised at batch 2 of 80; with it at the end of each accumulation the loss fell from 18.4 to 6.4."
+    )
+    remedy = (
+        "Call `scaler.unscale_(optimizer)` once, after the last backward of an accumulation, under the same condition "
+        "as `scaler.step` and `scaler.update`."
+    )
+
+    bad_raises = "unscale_() has already been called"
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+scaler = torch.amp.GradScaler("cpu")
+for step in range(80):
+    x = torch.randn(64, 16)
+    with torch.autocast("cpu", torch.float16):
+        loss = nn.functional.mse_loss(model(x).float(), x.sum(1, keepdim=True))
+    scaler.scale(loss / 2).backward()
+    scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    if step % 2 == 1:
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+scaler = torch.amp.GradScaler("cpu")
+for step in range(80):
+    x = torch.randn(64, 16)
+    with torch.autocast("cpu", torch.float16):
+        loss = nn.functional.mse_loss(model(x).float(), x.sum(1, keepdim=True))
+    scaler.scale(loss / 2).backward()
+    if step % 2 == 1:
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Two calls in one pass, or one in every pass of an accumulation that updates only at its end."""
+        if not file.mentions("unscale_"):
+            return
+        seen: set[int] = set()
+        for one in scaling.passes(file):
+            for call in one.step.of("unscale"):
+                before = self._already(one, call)
+                waiting = None if before else self._update_that_waits(one, call)
+                if (before or waiting) and id(call.event) not in seen and not scaling.may_catch(call.event):
+                    seen.add(id(call.event))
+                    yield self._again(file, call, before) if before else self._each(file, call, waiting)
+
+    @staticmethod
+    def _already(one: scaling.Pass, call: Effect) -> Effect | None:
+        """An earlier call of the same pass that holds still."""
+        for other in one.step.of("unscale"):
+            alike = other.subject == call.subject and other.through == call.through and call.subject
+            if alike and other.order < call.order and one.sure(other, call) and not one.between(other, call, "update"):
+                return other
+        return None
+
+    @staticmethod
+    def _update_that_waits(one: scaling.Pass, call: Effect) -> Effect | None:
+        """The update that ends an accumulation, where a call comes before in every micro-step."""
+        updates = [e for e in one.step.of("update") if e.through == call.through and not one.excludes(e, call)]
+        backward = any(not one.waits(b, call) and not one.excludes(b, call) for b in one.scaled)
+        if not updates or not backward or any(not one.waits(u, call) for u in updates):
+            return None
+        head = call.subject.partition(".")[0]
+        loop = call.at.loop
+        own = head and loop is not None and any(b.loop is loop for b in call.at.unit.bindings.get(head, ()))
+        waits = any(scaling.accumulates(branch, call) for branch, _ in call.arms)
+        return None if own or waits else updates[0]
+
+    def _again(self, file: SourceFile, call: Effect, before: Effect) -> Finding:
+        text = file.segment(call.event.node)
+        return self.suspect(
+            file, call.event, f"{text} is the second for {call.subject} before {call.through}.update(): it raises",
+            cause=f"{before.subject} has been unscaled at line {before.line}, and {call.through} refuses a second time",
+            advice="unscale once, after the last backward of the step; take the second call out",
+            edits=scaling.without(file, call.event) if call.event is not before.event else (), safe=True,
+            related=[self.also(file, "unscaled", before.event, file.segment(before.event.node))],
+        )  # fmt: skip
+
+    def _each(self, file: SourceFile, call: Effect, update: Effect | None) -> Finding:
+        assert update is not None
+        text = file.segment(call.event.node)
+        return self.suspect(
+            file, call.event, f"{text} runs at every micro-step, {call.through}.update() only at the end: it raises",
+            cause=f"the second micro-step finds {call.subject} unscaled already, and more scaled gradients are added "
+            "to those that were divided",
+            advice=f"move `{text}`, and what needs true gradients, under the condition of `{call.through}.step`",
+            related=[self.also(file, "updated", update.event, file.segment(update.event.node))],
+        )  # fmt: skip

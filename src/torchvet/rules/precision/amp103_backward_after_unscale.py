@@ -1,0 +1,126 @@
+"""AMP103: a scaled backward adds to gradients that have been unscaled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.precision import _scaling as scaling
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import SourceFile
+    from torchvet.source.model.steps import Effect
+
+
+class BackwardAfterUnscale(Rule):
+    """A scaled backward adds to gradients that have been unscaled."""
+
+    code = "AMP103"
+    name = "backward-after-unscale"
+    summary = "A scaled backward adds to gradients that have been unscaled already"
+    severity = "error"
+
+    what = (
+        "After `scaler.unscale_(optimizer)` the gradients have their true size. `scaler.scale(other).backward()` then "
+        "adds gradients that are multiplied by the scale, 65,536 at first, and `scaler.step` does not divide again: it "
+        "knows that the optimizer has been unscaled."
+    )
+    why = (
+        "The later loss counts as many thousand times as much as the earlier, and clipping came too soon to see it. "
+        "Nothing is raised; infinities in the late gradients are not looked for either."
+    )
+    when_not = (
+        "A backward of another optimizer's loss is no harm where the two share no parameters, and a plain "
+        "`loss.backward()` after `unscale_` adds gradients of true size."
+    )
+    proof = (
+        "torch 2.13.0, CPU, `GradScaler('cpu', init_scale=1024)`: one linear layer's gradient of norm 9.57 became "
+        "9809.4 by a second scaled backward after `unscale_`, 1025 times the true one, where twice was meant."
+    )
+    remedy = "Run every backward of the step first, then `scaler.unscale_(optimizer)` once, then clip and step."
+
+    mend_changes_results = True
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+scaler = torch.amp.GradScaler("cpu")
+for step in range(40):
+    x = torch.randn(64, 16)
+    with torch.autocast("cpu", torch.float16):
+        loss = nn.functional.mse_loss(model(x).float(), x.sum(1, keepdim=True))
+        smooth = 0.01 * (model(x) - model(x + 0.1)).float().pow(2).mean()
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.scale(smooth).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+scaler = torch.amp.GradScaler("cpu")
+for step in range(40):
+    x = torch.randn(64, 16)
+    with torch.autocast("cpu", torch.float16):
+        loss = nn.functional.mse_loss(model(x).float(), x.sum(1, keepdim=True))
+        smooth = 0.01 * (model(x) - model(x + 0.1)).float().pow(2).mean()
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.scale(smooth).backward()
+    scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """`unscale_`, a scaled backward and `scaler.step` of the only optimizer, in this order, with no update."""
+        if not file.mentions("unscale_"):
+            return
+        seen: set[int] = set()
+        for one in scaling.passes(file):
+            for unscale in one.step.of("unscale"):
+                late = self._late(one, unscale)
+                if late is not None and id(late.event) not in seen:
+                    seen.add(id(late.event))
+                    yield self._finding(file, unscale, late)
+
+    @staticmethod
+    def _late(one: scaling.Pass, unscale: Effect) -> Effect | None:
+        if one.step.optimizers != {unscale.subject}:
+            return None
+        for backward in one.scaled:
+            after = [s for s in one.steps if s.order > backward.order and not one.excludes(s, backward)]
+            if backward.order < unscale.order or not after or not one.sure(unscale, backward):
+                continue
+            if not one.between(unscale, backward, "update", "scaler_step", "step"):
+                return backward if after[0].through == unscale.through else None
+        return None
+
+    def _finding(self, file: SourceFile, unscale: Effect, late: Effect) -> Finding:
+        call = f"{unscale.through}.unscale_({unscale.subject})"
+        return self.suspect(
+            file, late.event, f"this backward adds scaled gradients to those that {call} has divided",
+            cause=f"{unscale.through}.step({unscale.subject}) divides no second time, so {late.subject or 'this loss'} "
+            "counts as many times as the scale says",
+            advice=f"run this backward before `{call}`",
+            related=[self.also(file, "unscaled", unscale.event, file.segment(unscale.event.node))],
+        )  # fmt: skip

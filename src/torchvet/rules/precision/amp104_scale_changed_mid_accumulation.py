@@ -1,0 +1,126 @@
+"""AMP104: the scale is updated in the middle of an accumulation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.precision import _scaling as scaling
+from torchvet.source.model import edits
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding
+    from torchvet.source.model import SourceFile
+    from torchvet.source.model.steps import Effect
+
+
+class ScaleChangedMidAccumulation(Rule):
+    """The scale is updated in the middle of an accumulation."""
+
+    code = "AMP104"
+    name = "scale-changed-mid-accumulation"
+    summary = "`scaler.update()` runs at every micro-step, `scaler.step` only at the end of the accumulation"
+    severity = "error"
+
+    what = (
+        "`scaler.update()` settles the scale by what `scaler.step` or `unscale_` has found. Inside an accumulation "
+        "there is nothing to settle: it raises. Where `unscale_` runs at every micro-step too it goes through, and "
+        "gradients of different scales are added up."
+    )
+    why = (
+        "Without `unscale_` the program dies at the first micro-step. With it the earlier micro-steps are divided by "
+        "the scale again at each later one, so that the last one alone trains the model. Nothing is raised then."
+    )
+    when_not = (
+        "`scaler.update()` under the same condition as `scaler.step` is right. So is one update for several optimizers "
+        "of which one steps in every pass, and one after a step that is left out because a gradient is not finite."
+    )
+    proof = (
+        "torch 2.13.0, CPU, `GradScaler('cpu')`, accumulation over 2 batches: with `update()` outside the condition "
+        "the program raised at batch 1 of 80. With `unscale_` and `update()` at each of 2 micro-steps the update had "
+        "norm 9.58 where the sum of the two gradients has 19.14."
+    )
+    remedy = "Move `scaler.update()` under the condition of `scaler.step`, right after it."
+
+    bad_raises = "No inf checks were recorded prior to update"
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+scaler = torch.amp.GradScaler("cpu")
+for step in range(80):
+    x = torch.randn(64, 16)
+    with torch.autocast("cpu", torch.float16):
+        loss = nn.functional.mse_loss(model(x).float(), x.sum(1, keepdim=True))
+    scaler.scale(loss / 2).backward()
+    if step % 2 == 1:
+        scaler.step(optimizer)
+        optimizer.zero_grad()
+    scaler.update()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+scaler = torch.amp.GradScaler("cpu")
+for step in range(80):
+    x = torch.randn(64, 16)
+    with torch.autocast("cpu", torch.float16):
+        loss = nn.functional.mse_loss(model(x).float(), x.sum(1, keepdim=True))
+    scaler.scale(loss / 2).backward()
+    if step % 2 == 1:
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """An update in every pass with a scaled backward, where every step of the scaler waits for the last pass."""
+        seen: set[int] = set()
+        for one in scaling.passes(file):
+            for update in one.step.of("update"):
+                step = self._step_that_waits(one, update)
+                if step is not None and id(update.event) not in seen:
+                    seen.add(id(update.event))
+                    yield self._finding(file, one, update, step)
+
+    @staticmethod
+    def _step_that_waits(one: scaling.Pass, update: Effect) -> Effect | None:
+        steps = [s for s in one.steps if s.through == update.through]
+        every = [b for b in one.scaled if not one.waits(b, update) and not one.excludes(b, update)]
+        if not steps or not every or any(scaling.accumulates(branch, update) for branch, _ in update.arms):
+            return None
+        return steps[0] if all(one.waits(s, update) for s in steps) else None
+
+    def _finding(self, file: SourceFile, one: scaling.Pass, update: Effect, step: Effect) -> Finding:
+        scaler = update.through
+        early = [u for u in one.step.of("unscale") if not one.waits(u, update)]
+        text = "gradients of different scales are added up" if early else "it raises where nothing was stepped"
+        return self.suspect(
+            file, update.event, f"{scaler}.update() runs at every micro-step, {scaler}.step only at the last: {text}",
+            cause=f"{scaler}.update() belongs to {scaler}.step({step.subject}) at line {step.line}, which waits for "
+            "the end of the accumulation",
+            advice=f"move `{scaler}.update()` right after `{file.segment(step.event.node)}`", safe=True,
+            edits=() if early else self._moved(file, one, update, step),
+            related=[self.also(file, "stepped", step.event, file.segment(step.event.node))],
+        )  # fmt: skip
+
+    @staticmethod
+    def _moved(file: SourceFile, one: scaling.Pass, update: Effect, step: Effect) -> list[Edit]:
+        alone = len(one.steps) == 1 and step.event.unit is update.event.unit
+        taken = scaling.without(file, update.event) if alone and not update.event.call.args else []
+        put = edits.after(file, step.event.statement, file.segment(update.event.node)) if taken else []
+        return [*put, *taken] if put else []

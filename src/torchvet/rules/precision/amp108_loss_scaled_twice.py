@@ -1,0 +1,128 @@
+"""AMP108: a loss is multiplied by the loss scale twice."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.precision import _scaling as scaling
+from torchvet.source.model import edits
+from torchvet.source.model.units import value_for
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding
+    from torchvet.source.model import Event, SourceFile
+
+
+class LossScaledTwice(Rule):
+    """A loss is multiplied by the loss scale twice."""
+
+    code = "AMP108"
+    name = "loss-scaled-twice"
+    summary = "A loss that is scaled already is scaled again"
+    severity = "error"
+
+    what = (
+        "`scaler.scale(scaler.scale(loss))` multiplies by the scale twice, by 4.3e9 at first, and `scaler.step` "
+        "divides once. The gradients that are applied are as many times too large as the scale says."
+    )
+    why = (
+        "At first everything overflows and every step is left out. The scale is halved until something is finite, and "
+        "then an update is applied that is still multiplied by what is left of it."
+    )
+    when_not = (
+        "Scaling two different losses is right, and so is scaling a name that has been bound to a new loss in between."
+    )
+    proof = (
+        "torch 2.13.0, CPU, `GradScaler('cpu')`, SGD: scaled twice, the loss was still 18.95 at step 10, every step "
+        "being left out until then, and infinite at step 20; scaled once it was 3.77 and 0.24."
+    )
+    remedy = "Scale each loss once, where backward is called; keep the unscaled loss for logging."
+
+    mend_changes_results = True
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+scaler = torch.amp.GradScaler("cpu")
+for step in range(40):
+    x = torch.randn(64, 16)
+    with torch.autocast("cpu", torch.float16):
+        loss = nn.functional.mse_loss(model(x).float(), x.sum(1, keepdim=True))
+    optimizer.zero_grad()
+    scaled = scaler.scale(loss)
+    scaler.scale(scaled).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+scaler = torch.amp.GradScaler("cpu")
+for step in range(40):
+    x = torch.randn(64, 16)
+    with torch.autocast("cpu", torch.float16):
+        loss = nn.functional.mse_loss(model(x).float(), x.sum(1, keepdim=True))
+    optimizer.zero_grad()
+    scaled = scaler.scale(loss)
+    scaled.backward()
+    scaler.step(optimizer)
+    scaler.update()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """`scale` of what is, or stands for, a scaled loss."""
+        if not file.mentions("caler"):
+            return
+        for event in file.calls("scale"):
+            if scaling.is_scale_call(event.node, event.unit) and len(event.call.args) == 1:
+                first = self._scaled_before(event.call.args[0], event)
+                if first is not None:
+                    yield self._finding(file, event, first)
+
+    def _scaled_before(self, node: ast.expr, event: Event) -> ast.AST | None:
+        """The call that scaled an expression before."""
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Mult, ast.Div, ast.Add)):
+            return self._scaled_before(node.left, event) or self._scaled_before(node.right, event)
+        if isinstance(node, ast.Call):
+            return node if scaling.is_scale_call(node, event.unit) else None
+        if not isinstance(node, ast.Name):
+            return None
+        before = [b for b in event.unit.bindings.get(node.id, ()) if b.index < event.index and not b.excludes(event)]
+        if not before or not event.sure_after(before[-1]) or not isinstance(before[-1].node, ast.Assign):
+            return None
+        target = before[-1].node.targets[0]
+        value = value_for(before[-1].node, target) if isinstance(target, ast.Name) else None
+        if value is None or not scaling.is_scale_call(value, event.unit):
+            return None
+        return None if scaling.deeper(before[-1].loop, event.loop) else value
+
+    def _finding(self, file: SourceFile, event: Event, first: ast.AST) -> Finding:
+        given = event.call.args[0]
+        text = file.segment(given)
+        return self.suspect(
+            file, event, f"{text} is scaled already: {file.segment(event.node)} multiplies it by the scale again",
+            cause=f"{file.segment(first)} has multiplied it once, and step() divides the gradients by the scale once",
+            advice=f"use `{text}` as it is", safe=True, edits=self._edits(file, event, given),
+        )  # fmt: skip
+
+    @staticmethod
+    def _edits(file: SourceFile, event: Event, given: ast.expr) -> list[Edit]:
+        if not isinstance(given, (ast.Name, ast.Call)):
+            return []
+        return [edits.replace(file, event.call, file.segment(given))]

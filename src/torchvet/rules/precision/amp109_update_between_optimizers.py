@@ -1,0 +1,146 @@
+"""AMP109: the scale is updated between the steps of two optimizers that share a backward."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.precision import _scaling as scaling
+from torchvet.source.model.units import targets_of
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import SourceFile
+    from torchvet.source.model.steps import Effect
+
+
+class UpdateBetweenOptimizers(Rule):
+    """The scale is updated between the steps of two optimizers that share a backward."""
+
+    code = "AMP109"
+    name = "update-between-optimizers"
+    summary = "`scaler.update()` runs between the steps of two optimizers whose gradients exist already"
+    severity = "warning"
+
+    what = (
+        "`scaler.update()` may change the scale and forgets which optimizers have been unscaled. An optimizer that is "
+        "stepped after it has gradients of the old scale, and they are divided by the new one."
+    )
+    why = (
+        "When the scale has just doubled or been halved the second optimizer takes a step of half or double size. "
+        "Where it had been unscaled before the update its gradients are divided twice, at every step, and it stops "
+        "learning."
+    )
+    when_not = (
+        "An update between two passes of their own, each with its own scaled backward (discriminator, then generator), "
+        "divides by the scale that was multiplied with."
+    )
+    proof = (
+        "torch 2.13.0, CPU, `GradScaler('cpu', growth_interval=4)`: with an update between them the second optimizer's "
+        "steps were half as large in 1 pass of 4 (loss 3.38 after 10 steps, 2.33 without). With `unscale_` before the "
+        "update an update of norm 9.01 came out as 0.0088 at scale 1024."
+    )
+    remedy = "Step all optimizers that share a backward, then call `scaler.update()` once."
+
+    mend_changes_results = True
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+encoder = nn.Sequential(nn.Linear(16, 64), nn.ReLU())
+decoder = nn.Linear(64, 1)
+encoder_optimizer = torch.optim.SGD(encoder.parameters(), lr=0.05)
+decoder_optimizer = torch.optim.SGD(decoder.parameters(), lr=0.05)
+scaler = torch.amp.GradScaler("cpu", growth_interval=4)
+for step in range(40):
+    x = torch.randn(64, 16)
+    with torch.autocast("cpu", torch.float16):
+        loss = nn.functional.mse_loss(decoder(encoder(x)).float(), x.sum(1, keepdim=True))
+    encoder_optimizer.zero_grad()
+    decoder_optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.step(encoder_optimizer)
+    scaler.update()
+    scaler.step(decoder_optimizer)
+    scaler.update()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+encoder = nn.Sequential(nn.Linear(16, 64), nn.ReLU())
+decoder = nn.Linear(64, 1)
+encoder_optimizer = torch.optim.SGD(encoder.parameters(), lr=0.05)
+decoder_optimizer = torch.optim.SGD(decoder.parameters(), lr=0.05)
+scaler = torch.amp.GradScaler("cpu", growth_interval=4)
+for step in range(40):
+    x = torch.randn(64, 16)
+    with torch.autocast("cpu", torch.float16):
+        loss = nn.functional.mse_loss(decoder(encoder(x)).float(), x.sum(1, keepdim=True))
+    encoder_optimizer.zero_grad()
+    decoder_optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.step(encoder_optimizer)
+    scaler.step(decoder_optimizer)
+    scaler.update()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """An update after one step and before another, with no scaled backward between it and the other."""
+        seen: set[int] = set()
+        for one in scaling.passes(file):
+            for update in one.step.of("update"):
+                later = self._step_after(one, update) or self._same_in_loop(one, update)
+                if later is not None and id(update.event) not in seen:
+                    seen.add(id(update.event))
+                    yield self._finding(file, one, update, later)
+
+    @staticmethod
+    def _step_after(one: scaling.Pass, update: Effect) -> Effect | None:
+        steps = [s for s in one.steps if s.through == update.through and s.subject and not one.excludes(s, update)]
+        before = [s for s in steps if s.order < update.order]
+        for later in steps:
+            known = [b for b in one.backwards if b.order < update.order and one.sure(b, later)]
+            if later.order < update.order or not known or not one.sure(update, later):
+                continue
+            other = any(s.subject != later.subject and one.sure(s, later) for s in before)
+            if other and not one.between(update, later, "backward"):
+                return later
+        return None
+
+    @staticmethod
+    def _same_in_loop(one: scaling.Pass, update: Effect) -> Effect | None:
+        """`for opt in optimizers: scaler.step(opt); scaler.update()` after the backward."""
+        loop = update.event.loop
+        if loop is None or not isinstance(loop.node, ast.For):
+            return None
+        targets = {t.id for t in targets_of(loop.node) if isinstance(t, ast.Name)}
+        if any(b.event.unit is update.event.unit and b.event.loop is loop for b in one.backwards):
+            return None
+        if any(b.at.loop is not None and b.at.loop.within(loop) for b in one.backwards):
+            return None
+        mine = [s for s in one.steps if s.event.loop is loop and s.order < update.order]
+        return next((s for s in mine if s.subject in targets and one.scaled), None)
+
+    def _finding(self, file: SourceFile, one: scaling.Pass, update: Effect, later: Effect) -> Finding:
+        again = [u for u in one.step.of("unscale") if u.subject == later.subject and u.order < update.order]
+        spare = any(u.order > later.order and one.sure(u, later) for u in one.step.of("update") if u is not update)
+        text = "its gradients are divided twice" if again and later.order > update.order else "with the new scale"
+        return self.suspect(
+            file, update.event, f"{update.through}.update() runs before {later.subject} is stepped, {text}",
+            severity="error" if again and later.order > update.order else "warning",
+            cause=f"the gradients of {later.subject} were multiplied by the scale that held before this update",
+            advice=f"call `{update.through}.update()` once, after the last `{update.through}.step`", safe=True,
+            edits=scaling.without(file, update.event) if spare else (),
+            related=[self.also(file, "stepped", later.event, file.segment(later.event.node))],
+        )  # fmt: skip

@@ -1,0 +1,154 @@
+"""AMP110: a scaler is made anew every epoch, or every step, for an optimizer that goes on."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.precision import _scaling as scaling
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import Event, Loop, SourceFile, Unit
+
+
+class ScalerRecreated(Rule):
+    """A scaler is made anew every epoch, or every step, for an optimizer that goes on."""
+
+    code = "AMP110"
+    name = "scaler-recreated"
+    summary = "A new gradient scaler is made every epoch, or every step, of one training run"
+    severity = "warning"
+
+    what = (
+        "A scaler learns the loss scale: it halves it where gradients overflow and doubles it after 2000 clean steps. "
+        "A new one begins at 65,536 again."
+    )
+    why = (
+        "The steps that it takes to find a scale that does not overflow are left out anew every epoch, and a scale "
+        "that has grown is lost. Made at every step it never learns: a model that overflows at 65,536 is never "
+        "trained."
+    )
+    when_not = (
+        "A loop over folds, seeds or configurations that makes its optimizer anew needs a new scaler too. A function "
+        "that makes model, optimizer and scaler is a run of its own."
+    )
+    proof = (
+        "torch 2.13.0, CPU, `GradScaler('cpu')`, 5 epochs of 10 steps, summed loss: 8, 7, 7, 7 and 7 steps were left "
+        "out in the epochs with a new scaler each, 8, 0, 0, 0 and 0 with one; the loss ended at 781 and at 467."
+    )
+    remedy = "Make the scaler once, next to the optimizer, and hand it to the function that trains an epoch."
+
+    mend_changes_results = True
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+for epoch in range(5):
+    scaler = torch.amp.GradScaler("cpu")
+    for step in range(10):
+        x = torch.randn(64, 16)
+        with torch.autocast("cpu", torch.float16):
+            loss = (model(x).float() - x.sum(1, keepdim=True)).pow(2).sum()
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    print(f"epoch {epoch} scale {scaler.get_scale():.0f} loss {loss.item():.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+scaler = torch.amp.GradScaler("cpu")
+for epoch in range(5):
+    for step in range(10):
+        x = torch.randn(64, 16)
+        with torch.autocast("cpu", torch.float16):
+            loss = (model(x).float() - x.sum(1, keepdim=True)).pow(2).sum()
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    print(f"epoch {epoch} scale {scaler.get_scale():.0f} loss {loss.item():.4f}")
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A scaler made in a loop, or in a function that a loop calls, whose optimizer comes from outside of it."""
+        for made in scaling.made_by(file):
+            name = scaling.bound_to(made)
+            direct = isinstance(made.statement, (ast.Assign, ast.AnnAssign)) and made.statement.value is made.node
+            if not name or not direct or scaling.is_constant(scaling.option(made.call, "enabled"), False):
+                continue
+            loop = made.loop
+            where = self._by_loop(file, made, name, loop) if loop is not None else self._by_call(file, made, name)
+            if where:
+                yield self._finding(file, made, name, where)
+
+    @staticmethod
+    def _by_loop(file: SourceFile, made: Event, name: str, loop: Loop) -> str:
+        """How often: the loop that makes it trains with it, and does not make the optimizer."""
+        for one in scaling.passes(file):
+            for step in one.steps:
+                inside = step.at.unit is made.unit and step.at.loop is not None and step.at.loop.within(loop)
+                if step.through == name and inside and not _bound_within(made.unit, step.subject, loop):
+                    return "step" if one.step.loop is loop else "epoch"
+        return ""
+
+    @staticmethod
+    def _by_call(file: SourceFile, made: Event, name: str) -> str:
+        """How often a function that makes it, and is given the optimizer, is called."""
+        unit = made.unit
+        trained = [s for one in scaling.passes(file) for s in one.steps if s.at.unit is unit and s.through == name]
+        heads = {s.subject.partition(".")[0] for s in trained}
+        if unit.is_module or not heads or not heads <= {*unit.parameters}:
+            return ""
+        callers = [c for c in file.callers(unit) if c.loop is not None and not c.loop.comprehension]
+        if not file.callers(unit):
+            return "call" if "epoch" in unit.name.lower() else ""
+        for caller in callers:
+            given = {n for a in (*caller.call.args, *(k.value for k in caller.call.keywords)) for n in _names(file, a)}
+            if not any(
+                _bound_within(caller.unit, n, loop) for n in given for loop in [caller.loop] if loop is not None
+            ):
+                return "call"
+        return ""
+
+    def _finding(self, file: SourceFile, made: Event, name: str, where: str) -> Finding:
+        text = {
+            "step": "at every step",
+            "epoch": "every time around this loop",
+            "call": f"each time {made.unit.name} is called",
+        }
+        return self.suspect(
+            file, made, f"{name} is made anew {text[where]}: the loss scale that it has learned is lost",
+            cause="a new scaler begins at 65,536 and leaves steps out until its scale no longer overflows",
+            advice=f"make {name} once, where the optimizer is made"
+            + (f", and hand it to {made.unit.name}" if where == "call" else ""),
+        )  # fmt: skip
+
+
+def _names(file: SourceFile, node: object) -> list[str]:
+    text = file.segment(node)  # type: ignore[arg-type]
+    return [text.partition(".")[0]] if text.replace(".", "").isidentifier() else []
+
+
+def _bound_within(unit: Unit, text: str, loop: Loop) -> bool:
+    """Whether a name, or an attribute of it, is bound inside a loop."""
+    head = text.partition(".")[0].partition("[")[0]
+    bound = [b for b in unit.bindings.get(head, ()) if b.loop is not None and b.loop.within(loop)]
+    if bound or "." not in text:
+        return bool(bound)
+    owner = unit.method_class()
+    made = owner.attributes.get(text.partition(".")[2], []) if owner is not None else []
+    return any(event.unit is unit and event.loop is not None and event.loop.within(loop) for event, _ in made)

@@ -1,0 +1,178 @@
+"""AMP111: a checkpoint holds the optimizer's state and not the scaler's."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.precision import _scaling as scaling
+from torchvet.source.model.units import receiver, terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import Event, SourceFile
+
+_SAVING = re.compile(r"save|checkpoint|ckpt|snapshot|state|resume|load", re.IGNORECASE)
+_KEY = re.compile(r"""["'](grad_|loss_|amp_)?scaler(_state)?(_dict)?["']""")
+
+
+class ScalerNotSaved(Rule):
+    """A checkpoint holds the optimizer's state and not the scaler's."""
+
+    code = "AMP111"
+    name = "scaler-not-saved"
+    summary = "A checkpoint saves the optimizer's state and not the gradient scaler's"
+    severity = "warning"
+
+    what = (
+        "A run that is resumed from a checkpoint without `scaler.state_dict()` begins with a loss scale of 65,536 and "
+        "a growth counter of 0, whatever the scaler had learned."
+    )
+    why = (
+        "Steps are left out after each resume until the scale fits again, and a scale that had grown takes thousands "
+        "of steps to come back. The resumed run is not the one that was stopped."
+    )
+    when_not = (
+        "A checkpoint that is only evaluated needs neither state. Accelerate and Lightning save the scaler themselves. "
+        "A scaler that is disabled has an empty state."
+    )
+    proof = (
+        "torch 2.13.0, CPU, `GradScaler('cpu')`, summed loss: 7 of the first 10 steps after the checkpoint were left "
+        "out without the scaler's state, 0 with it; 10 steps later the loss was 878 and 820."
+    )
+    remedy = "Save `scaler.state_dict()` with the optimizer's and load it where that is loaded."
+
+    mend_changes_results = True
+
+    BAD = """\
+import io
+
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+
+def train(checkpoint, steps):
+    model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    scaler = torch.amp.GradScaler("cpu")
+    if checkpoint is not None:
+        state = torch.load(checkpoint)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+    for step in range(steps):
+        x = torch.randn(64, 16)
+        with torch.autocast("cpu", torch.float16):
+            loss = (model(x).float() - x.sum(1, keepdim=True)).pow(2).sum()
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        if step % 5 == 4:
+            print(f"step {step + 1} loss {loss.item():.4f}")
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return file
+
+
+train(train(None, 10), 10)
+"""
+
+    GOOD = """\
+import io
+
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+
+def train(checkpoint, steps):
+    model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    scaler = torch.amp.GradScaler("cpu")
+    if checkpoint is not None:
+        state = torch.load(checkpoint)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        scaler.load_state_dict(state["scaler"])
+    for step in range(steps):
+        x = torch.randn(64, 16)
+        with torch.autocast("cpu", torch.float16):
+            loss = (model(x).float() - x.sum(1, keepdim=True)).pow(2).sum()
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        if step % 5 == 4:
+            print(f"step {step + 1} loss {loss.item():.4f}")
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "scaler": scaler.state_dict()}
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return file
+
+
+train(train(None, 10), 10)
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A file that makes and uses a scaler, saves the optimizer's state and never asks for the scaler's."""
+        if not file.mentions("state_dict") or not file.mentions("GradScaler") or _KEY.search(file.text):
+            return
+        made = [m for m in scaling.made_by(file) if scaling.bound_to(m) and not self._off(m)]
+        saved = [e for e in file.calls("state_dict") if self._of("optimizer", e) and not e.call.args]
+        if not made or not saved or not self._trains(file) or not file.mentions("save"):
+            return
+        if self._reaches(file, scaling.bound_to(made[0])):
+            return
+        loaded = [e for e in file.calls("load_state_dict") if self._of("optimizer", e)]
+        yield self._finding(file, saved[0], made[0], loaded)
+
+    @staticmethod
+    def _off(made: Event) -> bool:
+        return scaling.is_constant(scaling.option(made.call, "enabled"), False)
+
+    @staticmethod
+    def _of(role: str, event: Event) -> bool:
+        return event.unit.file.roles.is_a(role, receiver(event.call), event.unit)
+
+    @staticmethod
+    def _trains(file: SourceFile) -> bool:
+        return any(scaling.is_scale_call(e.node, e.unit) for e in file.calls("scale"))
+
+    def _reaches(self, file: SourceFile, name: str) -> bool:
+        """Whether the scaler's state is asked for, or the scaler is handed to what may save it."""
+        if any(self._of("scaler", e) for e in file.calls("state_dict", "load_state_dict")):
+            return True
+        last = name.rpartition(".")[2]
+        for unit in file.units_with(last):
+            for event in unit.events:
+                if isinstance(event.node, ast.Call) and _SAVING.search(terminal(event.node)):
+                    given = [*event.node.args, *(k.value for k in event.node.keywords)]
+                    if any(
+                        terminal(n) == last
+                        for g in given
+                        for n in ast.walk(g)
+                        if isinstance(n, (ast.Name, ast.Attribute))
+                    ):
+                        return True
+        return False
+
+    def _finding(self, file: SourceFile, saved: Event, made: Event, loaded: list[Event]) -> Finding:
+        name, optimizer = scaling.bound_to(made), file.segment(receiver(saved.call) or saved.node)
+        related = [self.also(file, "made", made, file.segment(made.node))]
+        related += [self.also(file, "loaded", e, file.segment(e.node)) for e in loaded[:1]]
+        return self.suspect(
+            file, saved, f"the checkpoint has the state of {optimizer} and not that of {name}",
+            severity="warning" if loaded else "info",
+            cause=f"a run that is resumed from it begins with a new loss scale, whatever {name} had learned",
+            advice=f"save `{name}.state_dict()` too, and load it where {optimizer} is loaded",
+            related=related,
+        )  # fmt: skip

@@ -1,0 +1,186 @@
+"""AMP113: a scaler steps parameters that are half themselves."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Edit
+from torchvet.rules.base import Rule
+from torchvet.rules.precision import _scaling as scaling
+from torchvet.source.model import edits
+from torchvet.source.model.units import receiver, targets_of, terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import Event, SourceFile
+    from torchvet.source.model.steps import Effect
+
+_CHAIN = {"to", "cuda", "cpu", "train", "eval", "half", "requires_grad_"}
+_LOADERS = {"from_pretrained", "from_config", "from_single_file"}
+
+
+class HalfParametersWithScaler(Rule):
+    """A scaler steps parameters that are half themselves."""
+
+    code = "AMP113"
+    name = "half-parameters-with-scaler"
+    summary = "A model is turned to half precision and trained through a gradient scaler"
+    severity = "error"
+
+    what = (
+        "`model.half()` makes the parameters themselves fp16, and so their gradients. A gradient scaler refuses to "
+        "unscale fp16 gradients: autocast and scaler are made for fp32 parameters."
+    )
+    why = (
+        "The first `scaler.step` or `scaler.unscale_` raises a ValueError. Without the scaler Adam's eps is 0 in fp16 "
+        "and the first step gives NaN."
+    )
+    when_not = (
+        "A frozen teacher, a VAE or a text encoder in half that no optimizer is given is no fault, nor is a copy made "
+        "for inference, nor a model that is turned back with `.float()`. bf16 parameters are not refused."
+    )
+    proof = (
+        "torch 2.13.0, CPU, `GradScaler('cpu')`: a model of 2 layers after `.half()` raised 'Attempting to unscale "
+        "FP16 gradients.' at the first of 40 steps; with fp32 parameters under autocast the loss fell from 3.8 to "
+        "0.11."
+    )
+    remedy = "Leave the trained parameters in fp32 and run the forward pass under `torch.autocast`."
+
+    bad_raises = "Attempting to unscale FP16 gradients"
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1)).half()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+scaler = torch.amp.GradScaler("cpu")
+for step in range(40):
+    x = torch.randn(64, 16)
+    with torch.autocast("cpu", torch.float16):
+        loss = nn.functional.mse_loss(model(x).float(), x.sum(1, keepdim=True))
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+scaler = torch.amp.GradScaler("cpu")
+for step in range(40):
+    x = torch.randn(64, 16)
+    with torch.autocast("cpu", torch.float16):
+        loss = nn.functional.mse_loss(model(x).float(), x.sum(1, keepdim=True))
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A model that is turned to half for good, and whose parameters an optimizer of the scaler is given."""
+        if not file.mentions("half", "float16") or not file.mentions("caler"):
+            return
+        stepped = [s for one in scaling.passes(file) for s in one.steps]
+        if not stepped:
+            return
+        for event in file.calls("half", "to", *_LOADERS):
+            model = self._halved(event)
+            made = self._optimizer_of(file, event, model) if model else None
+            if made is not None and any(self._trains(made, event, step) for step in stepped):
+                yield self._finding(file, event, model, made)
+
+    @staticmethod
+    def _halved(event: Event) -> str:
+        """The name of what an event turns to half in every run; empty where it does not."""
+        call, unit, name = event.call, event.unit, terminal(event.node)
+        given = [*call.args, *(k.value for k in call.keywords if k.arg in ("dtype", "torch_dtype"))]
+        if name in _LOADERS:
+            given = given[len(call.args) :]
+        if event.context.arms or (
+            call.args if name == "half" else not any(scaling.dtype_of(g, unit) == "float16" for g in given)
+        ):
+            return ""
+        node: ast.expr = call
+        for outer in unit.calls.get("cuda", []) + unit.calls.get("to", []) + unit.calls.get("train", []):
+            node = outer.call if receiver(outer.call) is node else node
+        statement, on = event.statement, receiver(call)
+        if isinstance(statement, ast.Assign) and statement.value is node:
+            target = targets_of(statement)
+            return ast.unparse(target[0]) if len(target) == 1 else ""
+        if isinstance(statement, ast.Expr) and statement.value is node and on is not None:
+            while isinstance(on, ast.Call) and terminal(on) in _CHAIN and receiver(on) is not None:
+                on = receiver(on)
+            return ast.unparse(on) if on is not None and unit.file.roles.is_a("module", on, unit) else ""
+        return ""
+
+    @staticmethod
+    def _optimizer_of(file: SourceFile, event: Event, model: str) -> Event | None:
+        """The optimizer that is given the model's parameters, where nothing turns the model back or makes it anew."""
+        unit = event.unit
+        back = [e for e in unit.calls.get("float", []) if ast.unparse(receiver(e.call) or e.node) == model]
+        anew = [b for b in unit.events if b.index > event.index and b.statement is not event.statement
+                and any(ast.unparse(t) == model for t in targets_of(b.node)
+                        if not isinstance(t, (ast.Subscript, ast.Starred)))]  # fmt: skip
+        keeps = [b for b in anew if not model_goes_on(b.node, model)]
+        if back or keeps:
+            return None
+        for made in unit.events:
+            given = made.node.args if isinstance(made.node, ast.Call) else []
+            text = ast.unparse(given[0]) if given else ""
+            own = text in (f"{model}.parameters()", f"list({model}.parameters())")
+            if own and "optimizer" in file.roles.of(made.node, unit):
+                return made
+        return None
+
+    @staticmethod
+    def _trains(made: Event, event: Event, step: Effect) -> bool:
+        """Whether a step is one of that optimizer, and comes after the model was turned to half."""
+        name = scaling.bound_to(made)
+        if not name or name.rpartition(".")[2] != step.subject.rpartition(".")[2]:
+            return False
+        return event.index < made.index or (step.at.unit is event.unit and event.index < step.at.index)
+
+    def _finding(self, file: SourceFile, event: Event, model: str, made: Event) -> Finding:
+        optimizer = scaling.bound_to(made)
+        return self.suspect(
+            file, event, f"{model} has fp16 parameters here, and the scaler refuses to unscale their gradients",
+            cause=f"{optimizer} is given {model}.parameters() and is stepped through the scaler, which is made for "
+            "fp32 parameters under autocast",
+            advice=f"leave {model} in fp32; autocast does the forward pass in half", safe=True,
+            edits=self._edits(file, event),
+            related=[self.also(file, "optimizer", made, file.segment(made.node))],
+        )  # fmt: skip
+
+    @staticmethod
+    def _edits(file: SourceFile, event: Event) -> list[Edit]:
+        call, on = event.call, receiver(event.call)
+        name = next((k.arg for k in call.keywords if k.arg in ("dtype", "torch_dtype")), None)
+        if terminal(call) in _LOADERS and name is not None:
+            return edits.without_argument(file, call, name)
+        if terminal(call) != "half" or on is None:
+            return []
+        if isinstance(event.parent, ast.Expr):
+            return scaling.without(file, event)
+        return [Edit(path=file.path, start=edits.end_of(file, on), end=edits.end_of(file, call), text="")]
+
+
+def model_goes_on(node: ast.AST, model: str) -> bool:
+    """Whether a binding gives a model's name to a wrapper of the same model: `model = DDP(model)`."""
+    value = getattr(node, "value", None)
+    return value is not None and any(
+        ast.unparse(n) == model for n in ast.walk(value) if isinstance(n, (ast.Name, ast.Attribute))
+    )

@@ -1,0 +1,136 @@
+"""AMP115: a model is trained under fp16 autocast with no loss scaling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.precision import _autocast as autocast
+
+if TYPE_CHECKING:
+    import ast
+
+    from torchvet.finding import Finding
+    from torchvet.source.model import Event, SourceFile
+    from torchvet.source.model.steps import Effect, Step
+
+_SCALED_ELSEWHERE = ("caler", "scale_loss", "loss_scale", "ccelerat", "deepspeed", "lightning", "abric", "apex",
+                     "amp.initialize", "fastai", "get_scale", "set_autocast")  # fmt: skip
+"""Words of what scales the loss for the user, or by hand."""
+
+
+class Fp16WithoutScaler(Rule):
+    """A model is trained under fp16 autocast with no loss scaling."""
+
+    code = "AMP115"
+    name = "fp16-without-scaler"
+    summary = "Training under fp16 autocast without a gradient scaler: small gradients become zero"
+    severity = "warning"
+
+    what = (
+        "Under fp16 autocast the gradients of activations are fp16 too: what is below 6e-8 becomes 0. A scaler "
+        "multiplies the loss so that they stay above, and divides before the step."
+    )
+    why = (
+        "Layers with small gradients stop learning, and the more the better the model gets. Nothing is raised; an "
+        "overflow goes straight into the weights, since nothing leaves that step out."
+    )
+    when_not = (
+        "bf16 autocast needs no scaler. Evaluation under fp16 has no gradients. Accelerate, Lightning, DeepSpeed and "
+        "apex scale the loss themselves."
+    )
+    proof = (
+        "torch 2.13.0, CPU, fp16 autocast, mean over 64 x 1024 outputs: with the loss weighted by 1e-4 66 % of the "
+        "gradients were exactly 0 at step 1 and 96 % at step 40; with 1e-5 all of them. 0.0 % with a scaler."
+    )
+    remedy = "Use `torch.amp.GradScaler`, or bf16 autocast where the device has it."
+
+    mend_changes_results = True
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1024))
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+for step in range(40):
+    x = torch.randn(64, 16)
+    with torch.autocast("cpu", torch.float16):
+        loss = 1e-5 * nn.functional.mse_loss(model(x).float(), x.sum(1, keepdim=True).expand(64, 1024))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {1e5 * loss.item():.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1024))
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+scaler = torch.amp.GradScaler("cpu")
+for step in range(40):
+    x = torch.randn(64, 16)
+    with torch.autocast("cpu", torch.float16):
+        loss = 1e-5 * nn.functional.mse_loss(model(x).float(), x.sum(1, keepdim=True).expand(64, 1024))
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {1e5 * loss.item():.4f}")
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """An fp16 region in a training step whose backward and optimizer step nobody scales."""
+        if not file.mentions("autocast") or file.mentions(*_SCALED_ELSEWHERE):
+            return
+        seen: set[int] = set()
+        for step in file.steps:
+            backward = self._trained(step)
+            for region, event, node in autocast.opened(file) if backward is not None else ():
+                fits = region.dtype == "fp16" and region.enabled != "no" and not region.framework
+                if fits and id(node) not in seen and self._belongs(file, step, event, node):
+                    seen.add(id(node))
+                    yield self._finding(file, event, backward)
+
+    @staticmethod
+    def _trained(step: Step) -> Effect | None:
+        """The backward of a step, where an optimizer is stepped after it and no framework is in between."""
+        for backward in step.of("backward"):
+            after = any(
+                s.order > backward.order and not s.excludes(backward) and not s.through for s in step.of("step")
+            )
+            if not backward.through and not backward.scaled and after:
+                return backward
+        return None
+
+    @staticmethod
+    def _belongs(file: SourceFile, step: Step, event: Event, node: ast.With | ast.AsyncWith) -> bool:
+        """Whether a region lies in the step and computes, with gradients, the loss of one of its backwards."""
+        units = {id(b.event.unit): b for b in step.of("backward")}
+        backward = units.get(id(event.unit))
+        if backward is None or file.gradients.enabled(event) != "yes":
+            return False
+        if event.unit is step.unit and step.loop is not None and not (event.loop and event.loop.within(step.loop)):
+            return False
+        if event.index > backward.event.index or event.excludes(backward.event):
+            return False
+        names = set(backward.subject.replace("(", " ").replace(")", " ").replace(".", " ").split())
+        inside = [b for name in names for b in event.unit.bindings.get(name, ())]
+        last = node.end_lineno or node.lineno
+        return any(node.lineno <= b.line <= last for b in inside)
+
+    def _finding(self, file: SourceFile, event: Event, backward: Effect | None) -> Finding:
+        assert backward is not None
+        return self.suspect(
+            file, event, "fp16 autocast in training with no gradient scaler: gradients below 6e-8 become zero",
+            cause=f"{backward.subject or 'the loss'} goes backward as it is, and no step is left out if it overflows",
+            advice="scale the loss with `torch.amp.GradScaler`, or use `dtype=torch.bfloat16` where the device has it",
+            related=[self.also(file, "backward", backward.event, file.segment(backward.event.node))],
+        )  # fmt: skip

@@ -1,0 +1,121 @@
+"""AMP116: the learning rate schedule goes on where the scaler leaves the step out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.precision import _scaling as scaling
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import SourceFile
+    from torchvet.source.model.steps import Effect
+
+
+class SchedulerOnSkippedStep(Rule):
+    """The learning rate schedule goes on where the scaler leaves the step out."""
+
+    code = "AMP116"
+    name = "scheduler-on-skipped-step"
+    summary = "The scheduler steps at every pass, also where the scaler has left the optimizer's step out"
+    severity = "info"
+
+    what = (
+        "`scaler.step(optimizer)` leaves the step out where a gradient is not finite, as a rule in the first passes. "
+        "`scheduler.step()` after it advances the schedule all the same."
+    )
+    why = (
+        "The schedule is ahead of the training by the steps that were left out: a few for most models, which matters "
+        "only for a short warm-up or a fast decay. torch warns once if the very first step is left out."
+    )
+    when_not = (
+        "A scheduler that steps once an epoch loses nothing. One that asks whether the scale has fallen is right, and "
+        "Accelerate does that by itself."
+    )
+    proof = (
+        "torch 2.13.0, CPU, `GradScaler('cpu', init_scale=2**24)`, decay 0.9 a step: 10 of 40 steps were left out and "
+        "the schedule took 40 instead of 30 steps; the loss ended at 10.4 instead of 1.4."
+    )
+    remedy = (
+        "Note `scaler.get_scale()` before the step and call `scheduler.step()` only if `update` has not lowered it."
+    )
+
+    mend_changes_results = True
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24)
+for step in range(40):
+    x = torch.randn(64, 16)
+    with torch.autocast("cpu", torch.float16):
+        loss = nn.functional.mse_loss(model(x).float(), x.sum(1, keepdim=True))
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    scheduler.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24)
+for step in range(40):
+    x = torch.randn(64, 16)
+    with torch.autocast("cpu", torch.float16):
+        loss = nn.functional.mse_loss(model(x).float(), x.sum(1, keepdim=True))
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    scale = scaler.get_scale()
+    scaler.step(optimizer)
+    scaler.update()
+    if scaler.get_scale() >= scale:
+        scheduler.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A scheduler that steps wherever the scaler does, in the same loop, and does not ask for the scale."""
+        if not file.mentions("sched") or file.mentions("get_scale", "skip_lr", "skipped"):
+            return
+        seen: set[int] = set()
+        for one in scaling.passes(file):
+            for step in one.steps:
+                for scheduler in one.step.of("scheduler"):
+                    if id(scheduler.event) not in seen and self._follows(one, step, scheduler):
+                        seen.add(id(scheduler.event))
+                        yield self._finding(file, step, scheduler)
+
+    @staticmethod
+    def _follows(one: scaling.Pass, step: Effect, scheduler: Effect) -> bool:
+        if one.step.loop is None or scheduler.order < step.order or not one.sure(step, scheduler):
+            return False
+        return not any(
+            scaling.accumulates(b, scheduler) for b, _ in scheduler.arms if b not in {a for a, _ in step.arms}
+        )
+
+    def _finding(self, file: SourceFile, step: Effect, scheduler: Effect) -> Finding:
+        return self.suspect(
+            file, scheduler.event, f"{scheduler.subject}.step() goes on where {step.through} leaves a step out",
+            cause=f"{step.through}.step({step.subject}) steps only if all gradients are finite, which early ones often "
+            "are not",
+            advice=f"call `{scheduler.subject}.step()` only if `{step.through}.get_scale()` has not fallen since "
+            "before the step",
+            related=[self.also(file, "stepped", step.event, file.segment(step.event.node))],
+        )  # fmt: skip

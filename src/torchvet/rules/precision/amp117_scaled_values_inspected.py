@@ -1,0 +1,240 @@
+"""AMP117: a loss or gradients are looked at while they are multiplied by the loss scale."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.precision import _scaling as scaling
+from torchvet.source.model.units import receiver, terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import Event, SourceFile
+    from torchvet.source.model.steps import Effect
+
+_READS = {"item", "tolist", "float", "print", "append", "add_scalar"}
+_MEASURES = {"norm", "vector_norm", "abs", "mean", "max", "std", "get_total_norm", "_foreach_norm"}
+
+
+class ScaledValuesInspected(Rule):
+    """A loss or gradients are looked at while they are multiplied by the loss scale."""
+
+    code = "AMP117"
+    name = "scaled-values-inspected"
+    summary = "A norm, a penalty or a log is taken of values that are multiplied by the loss scale"
+    severity = "warning"
+
+    what = (
+        "What `scaler.scale` returns, and every gradient between that backward and `scaler.unscale_` or `scaler.step`, "
+        "is multiplied by the scale, which changes over the run."
+    )
+    why = (
+        "Curves, thresholds and penalties made of them are wrong by a factor of 65,536 at first, and jump whenever the "
+        "scale changes. A penalty on scaled gradients is part of the loss, so the model is trained on it."
+    )
+    when_not = (
+        "After `scaler.unscale_(optimizer)`, or divided by `scaler.get_scale()`, the values are true. Asking whether "
+        "they are finite works either way."
+    )
+    proof = (
+        "torch 2.13.0, CPU, `GradScaler('cpu')`: a loss of 3.77 was logged as 61,763 at step 10. At scale 1024 a "
+        "gradient of norm 9.57 read 9799.9, and a gradient penalty of 0.245 came out as 266,829."
+    )
+    remedy = "Log the unscaled loss; call `scaler.unscale_(optimizer)` first, or divide by `scaler.get_scale()`."
+
+    mend_changes_results = True
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+scaler = torch.amp.GradScaler("cpu")
+for step in range(40):
+    x = torch.randn(64, 16)
+    with torch.autocast("cpu", torch.float16):
+        loss = nn.functional.mse_loss(model(x).float(), x.sum(1, keepdim=True))
+    optimizer.zero_grad()
+    scaled = scaler.scale(loss)
+    scaled.backward()
+    scaler.step(optimizer)
+    scaler.update()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {scaled.item():.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+scaler = torch.amp.GradScaler("cpu")
+for step in range(40):
+    x = torch.randn(64, 16)
+    with torch.autocast("cpu", torch.float16):
+        loss = nn.functional.mse_loss(model(x).float(), x.sum(1, keepdim=True))
+    optimizer.zero_grad()
+    scaled = scaler.scale(loss)
+    scaled.backward()
+    scaler.step(optimizer)
+    scaler.update()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Reads of a scaled loss, norms of scaled gradients, penalties on them."""
+        if not file.mentions("caler") or file.mentions("get_scale", "inv_scale", "_scale)"):
+            return
+        yield from self._losses(file)
+        yield from self._gradients(file)
+
+    def _losses(self, file: SourceFile) -> Iterator[Finding]:
+        for event in file.calls("scale"):
+            if not scaling.is_scale_call(event.node, event.unit):
+                continue
+            by = event.parent
+            if isinstance(by, ast.Call) and terminal(by) == "grad" and _keeps_graph(by):
+                yield self._penalty(file, event)
+            name = scaling.bound_to(event)
+            statement = event.statement
+            if name.isidentifier() and isinstance(statement, ast.Assign) and statement.value is event.node:
+                yield from (self._read(file, event, name, r) for r in self._reads(event, name))
+
+    @staticmethod
+    def _reads(event: Event, name: str) -> Iterator[Event]:
+        """Where a scaled loss is read as a number, until its name is bound anew."""
+        unit = event.unit
+        bound = next((b for b in unit.events if b.statement is event.statement and b.node is event.statement), event)
+        later = [b.index for b in unit.bindings.get(name, ()) if b.index > bound.index]
+        stop = min(later, default=len(unit.events))
+        for other in unit.events[bound.index + 1 : stop]:
+            if other.excludes(event) or not isinstance(other.node, ast.Call) or "scale" in _division(other):
+                continue
+            if _says_so(other):
+                continue
+            kind, on = terminal(other.node), receiver(other.node)
+            given = [on] if kind in ("item", "tolist") else other.node.args if kind in _READS else []
+            if any(_is_value(g, name) for g in given):
+                yield other
+
+    def _gradients(self, file: SourceFile) -> Iterator[Finding]:
+        if not file.mentions(".grad"):
+            return
+        seen: set[int] = set()
+        for one in scaling.passes(file):
+            for backward in one.scaled:
+                end = self._unscaled_after(one, backward)
+                if end is None:
+                    continue
+                for event in self._window(backward, end):
+                    if id(event) not in seen and self._measures(event) and not event.excludes(backward.event):
+                        seen.add(id(event))
+                        yield self._norm(file, event, backward, end)
+
+    @staticmethod
+    def _window(backward: Effect, end: Effect) -> list[Event]:
+        """The events between two effects, in the unit where both stand, or that calls both."""
+        first, last = backward.event, end.event
+        if first.unit is not last.unit:
+            first, last = backward.at, end.at
+        return first.unit.events[first.index + 1 : last.index] if first.unit is last.unit else []
+
+    @staticmethod
+    def _unscaled_after(one: scaling.Pass, backward: Effect) -> Effect | None:
+        """What divides the gradients of a backward, where nothing before it does."""
+        for effect in one.effects:
+            ends = effect.kind in ("unscale", "scaler_step", "zero_grad", "step", "update")
+            if effect.order > backward.order and ends and not one.excludes(effect, backward):
+                right = effect.kind in ("unscale", "scaler_step")
+                divided = any(u.order < backward.order for u in one.step.of("unscale"))
+                return effect if right and not divided else None
+        return None
+
+    def _measures(self, event: Event) -> bool:
+        """Whether a call measures the size of a gradient, itself or in a function of the file."""
+        node = event.node
+        if not isinstance(node, ast.Call):
+            return False
+        if terminal(node) in _MEASURES:
+            on = receiver(node)
+            looked = [on, *node.args[:1]] if on is not None else node.args[:1]
+            return any(_is_gradient(one) for one in looked if one is not None)
+        callee = event.unit.file.callee(event)
+        words = ("norm", "grad")
+        if callee is None or not any(w in callee.name for w in words) or event.unit.file.effects(callee):
+            return False
+        return any(self._measures(e) for e in callee.events if e.node is not node and isinstance(e.node, ast.Call))
+
+    def _read(self, file: SourceFile, event: Event, name: str, read: Event) -> Finding:
+        given = file.segment(event.call.args[0]) if event.call.args else "the loss"
+        return self.suspect(
+            file, read, f"{name} is multiplied by the loss scale: what is read here is not the loss",
+            cause=f"{name} is {file.segment(event.node)}, and the scale is 65,536 at first and changes over the run",
+            advice=f"read `{given}` instead" if given != name else "keep the unscaled loss under a name of its own",
+            related=[self.also(file, "scaled", event, file.segment(event.node))],
+        )  # fmt: skip
+
+    def _penalty(self, file: SourceFile, event: Event) -> Finding:
+        scaler = file.segment(receiver(event.call) or event.node)
+        return self.suspect(
+            file, event, "these gradients are multiplied by the loss scale, and a penalty on them with it",
+            cause=f"autograd.grad differentiates {file.segment(event.node)}, and nothing divides what it gives",
+            advice=f"divide the gradients by `{scaler}.get_scale()` before the penalty is made of them",
+        )  # fmt: skip
+
+    def _norm(self, file: SourceFile, event: Event, backward: Effect, end: Effect) -> Finding:
+        scaler = backward.through or end.through
+        return self.suspect(
+            file, event, f"{file.segment(event.node)} measures gradients that are multiplied by the loss scale",
+            cause=f"the loss is scaled at line {backward.line}, and the gradients are divided only at line {end.line}",
+            advice=f"call `{scaler}.unscale_({end.subject})` before, once",
+            related=[self.also(file, "scaled", backward.event, file.segment(backward.event.node))],
+        )  # fmt: skip
+
+
+def _keeps_graph(call: ast.Call) -> bool:
+    """Whether the gradients that `autograd.grad` gives are differentiated again."""
+    return scaling.is_constant(scaling.option(call, "create_graph"), True)
+
+
+def _says_so(event: Event) -> bool:
+    """Whether a text of the statement says that the value is scaled."""
+    texts = (n.value for n in ast.walk(event.statement) if isinstance(n, ast.Constant) and isinstance(n.value, str))
+    return any("scale" in text.lower() for text in texts)
+
+
+def _division(event: Event) -> str:
+    """The text of the right side, where what is read is divided by something."""
+    parent = event.parent
+    if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Div):
+        return ast.unparse(parent.right)
+    return ""
+
+
+def _is_value(node: ast.expr | None, name: str) -> bool:
+    """Whether an expression is the value that a name stands for, detached or not."""
+    while isinstance(node, ast.Call) and terminal(node) in ("detach", "cpu", "float", "mean", "clone"):
+        node = receiver(node)
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _is_gradient(node: ast.expr) -> bool:
+    """Whether an expression is some tensor's `.grad`, or a list of them."""
+    if isinstance(node, (ast.ListComp, ast.GeneratorExp)):
+        return _is_gradient(node.elt)
+    while isinstance(node, (ast.Call, ast.Attribute)):
+        if isinstance(node, ast.Attribute) and node.attr == "grad":
+            return True
+        on = receiver(node) if isinstance(node, ast.Call) else node.value
+        if on is None:
+            return False
+        node = on
+    return False

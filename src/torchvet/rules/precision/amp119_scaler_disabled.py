@@ -1,0 +1,133 @@
+"""AMP119: a scaler that is off, where fp16 training needs one."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.precision import _autocast as autocast
+from torchvet.rules.precision import _scaling as scaling
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import Event, SourceFile
+
+
+class ScalerDisabled(Rule):
+    """A scaler that is off, where fp16 training needs one."""
+
+    code = "AMP119"
+    name = "scaler-disabled"
+    summary = "A gradient scaler is off, or made for a device that is not used, and scales nothing"
+    severity = "warning"
+
+    what = (
+        "`GradScaler()` is made for CUDA and switches itself off, with a warning, on a machine without it; "
+        "`enabled=False` does so everywhere. `scale` then returns the loss as it is, `step` steps and `update` does "
+        "nothing."
+    )
+    why = (
+        "The program looks as if it scaled its loss and trains fp16 without: small gradients become zero, and "
+        "overflows go into the weights."
+    )
+    when_not = (
+        "A scaler that is off because autocast is off, or bf16, is what is wanted: `enabled=use_amp` for both. So is a "
+        "scaler for CUDA in a program that runs fp16 on CUDA only."
+    )
+    proof = (
+        "torch 2.13.0, CPU: `GradScaler()` reported `is_enabled()` False and `scale(1.0)` gave 1.0. With a scaler that "
+        "is off a loss weighted by 1e-5 stood at 14.7 after 40 steps, all gradients being 0; with `GradScaler('cpu')` "
+        "it fell to 0.71."
+    )
+    remedy = "Make the scaler for the device that is trained on, `torch.amp.GradScaler(device)`, and leave it enabled."
+
+    mend_changes_results = True
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1024))
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+scaler = torch.amp.GradScaler("cpu", enabled=False)
+for step in range(40):
+    x = torch.randn(64, 16)
+    with torch.autocast("cpu", torch.float16):
+        loss = 1e-5 * nn.functional.mse_loss(model(x).float(), x.sum(1, keepdim=True).expand(64, 1024))
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {1e5 * loss.item():.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1024))
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+scaler = torch.amp.GradScaler("cpu")
+for step in range(40):
+    x = torch.randn(64, 16)
+    with torch.autocast("cpu", torch.float16):
+        loss = 1e-5 * nn.functional.mse_loss(model(x).float(), x.sum(1, keepdim=True).expand(64, 1024))
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {1e5 * loss.item():.4f}")
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A scaler that is off by a constant, or by its device, in a file that trains under fp16 autocast."""
+        for made in scaling.made_by(file):
+            name = scaling.bound_to(made)
+            if not name or not any(scaling.is_scale_call(e.node, e.unit) for e in file.calls("scale")):
+                continue
+            half = [
+                r for r, _, _ in autocast.opened(file) if r.dtype == "fp16" and r.enabled != "no" and not r.framework
+            ]
+            if scaling.is_constant(scaling.option(made.call, "enabled"), False):
+                if len(file.roles.values(self._target(made), made.unit)) == 1:
+                    yield self._off(file, made, name, bool(half))
+            elif half and self._device(file, made) == "cuda" and all(r.device in ("cpu", "mps") for r in half):
+                yield self._elsewhere(file, made, name, half[0].device)
+
+    @staticmethod
+    def _target(made: Event) -> ast.expr | None:
+        statement = made.statement
+        return statement.targets[0] if isinstance(statement, ast.Assign) else None
+
+    @staticmethod
+    def _device(file: SourceFile, made: Event) -> str:
+        """The device that a scaler is made for; empty where the text does not say."""
+        dotted = file.dotted(made.call.func)
+        if dotted.startswith("torch.cuda."):
+            return "cuda"
+        given = scaling.option(made.call, "device") or (made.call.args[0] if made.call.args else None)
+        if given is None:
+            return "cuda" if dotted in ("torch.amp.GradScaler", "torch.GradScaler") else ""
+        known = autocast.devices(file, given, made.unit)
+        return known.pop() if len(known) == 1 else ""
+
+    def _off(self, file: SourceFile, made: Event, name: str, half: bool) -> Finding:
+        return self.suspect(
+            file, made, f"{name} is off: every call of it is a no-op" + (", under fp16 autocast" if half else ""),
+            severity="warning" if half else "info",
+            cause="with enabled=False scale() returns the loss as it is, and step() looks for no overflow",
+            advice=f"enable {name}, or drop it" if half else f"drop {name}, or enable it together with autocast",
+        )  # fmt: skip
+
+    def _elsewhere(self, file: SourceFile, made: Event, name: str, device: str) -> Finding:
+        return self.suspect(
+            file, made, f"{name} is made for CUDA, and autocast runs on {device}: without CUDA it is off",
+            cause="a scaler for CUDA switches itself off on a machine without it and scales nothing",
+            advice=f'make it for the device: `torch.amp.GradScaler("{device}")`',
+        )  # fmt: skip

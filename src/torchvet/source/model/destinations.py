@@ -1,0 +1,332 @@
+"""Where values end up within a file: followed from bindings through expressions, containers, calls and returns."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.source.model import torch_names as names
+from torchvet.source.model.events import Event
+from torchvet.source.model.units import Unit, receiver, targets_of, terminal
+
+if TYPE_CHECKING:
+    from torchvet.source.model.file import SourceFile
+
+_ROUNDS = 12
+_TO_NUMBERS = {"print", "len", "float", "int", "str", "repr", "round", "isinstance", "type", "id", "hash", "format",
+               "bool", "hasattr", "range", "warnings.warn"}  # fmt: skip
+_PASS_ON = {"sum", "max", "min", "list", "tuple", "zip", "enumerate", "reversed", "sorted", "dict", "set",
+            "map", "next", "iter", "filter", "abs", "copy.copy", "copy.deepcopy", "collections.deque",
+            "collections.OrderedDict", "getattr", "slice", "tqdm.tqdm", "any", "all"}  # fmt: skip
+_LIBRARIES = ("numpy.", "math.", "matplotlib.", "wandb.", "logging.", "json.", "tqdm.", "time.", "statistics.",
+              "pandas.", "seaborn.", "sklearn.", "scipy.", "mlflow.", "PIL.", "pprint.", "torchvision.utils.",
+              "torch.save", "plt.", "np.")  # fmt: skip
+"""What these are given is read, not kept: no gradient comes back from there."""
+_READERS = {"add_scalar", "add_scalars", "add_histogram", "add_image", "add_images", "add_figure", "set_postfix",
+            "set_description", "set_postfix_str", "info", "debug", "warning", "error", "write", "format", "log_metric",
+            "log_metrics", "plot", "imshow", "scatter", "savefig", "join", "report", "isEnabledFor", "log_dict",
+            "writerow", "add_text", "print", "imwrite", "echo"}  # fmt: skip
+_LOGGING = {"log"}
+ADDING = {"append", "appendleft", "extend", "extendleft", "add", "insert", "put", "put_nowait", "setdefault"}
+"""Methods that put their arguments into what they are called on."""
+_HANDLING = {"clear", "remove", "pop", "popleft", "reset"}
+_NO_GRAPH = {"shape", "dtype", "device", "ndim", "grad_fn", "requires_grad", "is_cuda", "data", "grad", "size"}
+
+
+def reaching(name: str, event: Event, before: bool = True) -> list[Event]:
+    """The bindings of a name in the event's unit whose value may be read at the event; empty for what a parameter or an
+    outer unit gives it."""
+    found: list[Event] = []
+    stop: Event | None = None
+    bindings = event.unit.bindings.get(name, [])
+    for binding in reversed(bindings):
+        if binding.index >= event.index or binding.excludes(event):
+            continue
+        found.append(binding)
+        if event.sure_after(binding) and _encloses(binding, event):
+            stop = binding
+            break
+    around = event.loop
+    while around is not None:
+        if stop is not None and stop.loop is not None and stop.loop.within(around):
+            break
+        for binding in bindings:
+            if binding.index >= event.index and binding.loop is not None and binding.loop.within(around):
+                found += [] if binding in found else [binding]
+        around = around.parent
+    return found
+
+
+def _encloses(binding: Event, event: Event) -> bool:
+    return binding.loop is None or (event.loop is not None and event.loop.within(binding.loop))
+
+
+class Destinations:
+    """Follows values from where they are bound. `backward`: some backward may go through them. `escaped`: they go
+    somewhere that is not seen here. `loose`: a function returns them, and nobody here calls it."""
+
+    def __init__(self, file: SourceFile) -> None:
+        self._file = file
+        self.backward = False
+        self.escaped = False
+        self.loose = False
+        self.tensor_use = False
+        """Whether something is done with them that a number cannot do."""
+        self.nodes: set[int] = set()
+        self.bindings: set[int] = set()
+        self.parameters: set[tuple[int, str]] = set()
+        self.attributes: set[str] = set()
+        self.read: set[str] = set()
+        self._returning: set[int] = set()
+        self._units: dict[int, Unit] = {}
+        self._seeds: set[int] = set()
+
+    @property
+    def harmless(self) -> bool:
+        """Whether every use is seen and none of them is a backward."""
+        return not (self.backward or self.escaped or self.loose)
+
+    # Seeds -----------------------------------------------------------------------------------------------------------
+
+    def bound_by(self, binding: Event) -> None:
+        """Follow what a binding binds."""
+        self.bindings.add(id(binding))
+        self._involve(binding.unit)
+        for target in targets_of(binding.node):
+            self._taint(target, binding)
+
+    def made_by(self, event: Event) -> None:
+        """Follow what a call gives."""
+        self.nodes.add(id(event.node))
+        self._involve(event.unit)
+
+    def held_by(self, node: ast.expr, event: Event) -> None:
+        """Follow what is put into a name, an attribute or a subscript of one."""
+        while isinstance(node, (ast.Subscript, ast.Call)):
+            node = node.value if isinstance(node, ast.Subscript) else (receiver(node) or node.func)
+        if isinstance(node, ast.Attribute):
+            self._attribute(node.attr)
+        elif isinstance(node, ast.Name):
+            self._name(node.id, event)
+        else:
+            self.escaped = True
+
+    def _name(self, name: str, event: Event) -> None:
+        home = event.unit.home(name)
+        if home is None:
+            self.escaped = True
+            return
+        found = reaching(name, event) if home is event.unit else home.bindings.get(name, [])
+        self.bindings.update(map(id, found))
+        if not found:
+            self._parameter(home, name)
+        self._involve(home)
+        for unit in self._file.units_with(name) if home is not event.unit or home.is_module else ():
+            self._involve(unit)
+
+    def _parameter(self, unit: Unit, name: str) -> None:
+        """A container that a caller passed: it is the caller's."""
+        if (id(unit), name) not in self.parameters:
+            self.parameters.add((id(unit), name))
+            self.escaped = True
+
+    def _attribute(self, name: str) -> None:
+        if name not in self.attributes:
+            self.attributes.add(name)
+            for unit in self._file.units_with(name):
+                self._involve(unit)
+
+    def _involve(self, unit: Unit) -> None:
+        self._units.setdefault(id(unit), unit)
+
+    def _taint(self, target: ast.expr, event: Event) -> None:
+        if isinstance(target, ast.Name):
+            self.bindings.add(id(event))
+            home = event.unit.home(target.id)
+            if home is not None:
+                for unit in self._file.units_with(target.id) if home.is_module or home is not event.unit else ():
+                    self._involve(unit)
+            for nested in self._file.units_with(target.id):
+                if nested.parent is event.unit:
+                    self._involve(nested)
+        else:
+            self.held_by(target, event)
+
+    # Following -------------------------------------------------------------------------------------------------------
+
+    def follow(self) -> Destinations:
+        """Go on until nothing new is reached."""
+        for _ in range(_ROUNDS):
+            before = self._state()
+            for unit in list(self._units.values()):
+                for event in unit.events:
+                    self._look(event)
+                if self.backward or self.escaped:
+                    return self
+            if self._state() == before:
+                return self
+        self.escaped = True
+        return self
+
+    def _state(self) -> tuple[int, ...]:
+        return (len(self.bindings), len(self.parameters), len(self.attributes), len(self._returning), len(self._units))
+
+    def _look(self, event: Event) -> None:
+        node = event.node
+        if isinstance(node, ast.Call):
+            self._call(node, event)
+        elif isinstance(node, ast.Return):
+            if self.flows(node.value, event):
+                self._return(event.unit)
+        elif isinstance(node, (ast.Yield, ast.YieldFrom)):
+            self.escaped |= self.flows(node.value, event)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
+            for target, value in _pairs(node):
+                added_to = isinstance(node, ast.AugAssign) and self.flows(target, event)
+                if added_to or self.flows(value, event):
+                    self._taint(target, event)
+        elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)) and self.flows(node.iter, event):
+            for target in targets_of(node):
+                self._taint(target, event)
+
+    def _return(self, unit: Unit) -> None:
+        if id(unit) in self._returning:
+            return
+        self._returning.add(id(unit))
+        callers = self._file.callers(unit)
+        self.loose |= not callers
+        for event in callers:
+            self._involve(event.unit)
+
+    def _call(self, call: ast.Call, event: Event) -> None:
+        given = [*call.args, *(k.value for k in call.keywords)]
+        on, name = receiver(call), terminal(call)
+        tainted = any(self.flows(one, event) for one in given)
+        receives = on is not None and self.flows(on, event)
+        if not tainted and not receives:
+            return
+        dotted = self._file.dotted(call.func)
+        if name in ("backward", "manual_backward") or dotted == "torch.autograd.grad":
+            self.backward = True
+        if receives and name not in (*ADDING, *_HANDLING):
+            self.tensor_use |= name in names.TENSOR_METHODS or name in names.DETACHING
+        if not tainted:
+            return
+        self.tensor_use |= dotted.startswith("torch.")
+        if on is not None and name in ADDING:
+            self.held_by(on, event)
+        elif (callee := self._file.callee(event)) is not None:
+            self._enter(callee, call, event)
+        elif not self._is_known(call, dotted, event):
+            self.escaped = True
+
+    def _is_known(self, call: ast.Call, dotted: str, event: Event) -> bool:
+        """Whether a call does nothing with its arguments but read them, or give them on as its result."""
+        name, on = terminal(call), receiver(call)
+        if dotted in _TO_NUMBERS or dotted in _PASS_ON or dotted.startswith((*_LIBRARIES, "torch.")):
+            return True
+        if name in _READERS or (name in _LOGGING and on is not None) or name in names.TENSOR_METHODS:
+            return True
+        if name == "step" and on is not None:
+            return self._file.roles.is_a("scheduler", on, event.unit)
+        if name == "scale" and on is not None:
+            return True
+        if name in ("update", "items", "get") and on is not None and self.flows(on, event):
+            return True
+        roles = self._file.roles
+        return bool(roles.of(call.func, event.unit) & {"module", "criterion"}) or roles.hinted("criterion", call.func)
+
+    def _enter(self, callee: Unit, call: ast.Call, event: Event) -> None:
+        """Tainted arguments become tainted parameters."""
+        parameters = list(callee.parameters)
+        if callee.owner is not None and "staticmethod" not in callee.decorators:
+            parameters = parameters[1:]
+        for number, value in enumerate(call.args):
+            if self.flows(value, event):
+                if isinstance(value, ast.Starred) or number >= len(parameters):
+                    self.escaped = True
+                else:
+                    self.parameters.add((id(callee), parameters[number]))
+        for keyword in call.keywords:
+            if self.flows(keyword.value, event):
+                if keyword.arg in parameters:
+                    self.parameters.add((id(callee), keyword.arg))
+                else:
+                    self.escaped = True
+        self._involve(callee)
+
+    # Expressions -----------------------------------------------------------------------------------------------------
+
+    def flows(self, node: ast.AST | None, event: Event) -> bool:
+        """Whether the value of an expression, read at an event, may hold on to what is followed."""
+        if node is None or isinstance(node, (ast.Constant, ast.Compare, ast.JoinedStr)):
+            return False
+        if isinstance(node, ast.Name):
+            return self._name_flows(node.id, event)
+        if isinstance(node, ast.Attribute):
+            if node.attr in self.attributes:
+                return True
+            return node.attr not in _NO_GRAPH and self.flows(node.value, event)
+        if isinstance(node, ast.Call):
+            return self._call_flows(node, event)
+        if isinstance(node, (ast.Subscript, ast.Starred, ast.Await, ast.NamedExpr)):
+            return self.flows(node.value, event)
+        if isinstance(node, ast.Lambda):
+            return any(self.flows(n, event) for n in ast.walk(node.body) if isinstance(n, ast.Name))
+        if isinstance(node, ast.IfExp):
+            return self.flows(node.body, event) or self.flows(node.orelse, event)
+        return any(self.flows(part, event) for part in _parts(node))
+
+    def _name_flows(self, name: str, event: Event) -> bool:
+        home = event.unit.home(name)
+        if home is None:
+            return False
+        if home is not event.unit:
+            return (
+                any(id(b) in self.bindings for b in home.bindings.get(name, ())) or (id(home), name) in self.parameters
+            )
+        found = reaching(name, event)
+        if any(id(b) in self.bindings for b in found):
+            return True
+        sure = any(event.sure_after(b) and b.index < event.index for b in found)
+        return not sure and (id(home), name) in self.parameters
+
+    def _call_flows(self, node: ast.Call, event: Event) -> bool:
+        if id(node) in self.nodes:
+            return True
+        name, on = terminal(node), receiver(node)
+        dotted = self._file.dotted(node.func)
+        if name in names.DETACHING or dotted in _TO_NUMBERS or dotted.startswith(("numpy.", "math.", "statistics.")):
+            return False
+        own = next((e for e in event.unit.calls.get(name, ()) if e.node is node), None)
+        callee = self._file.callee(own) if own is not None else None
+        if callee is not None:
+            return id(callee) in self._returning
+        if on is not None and self.flows(on, event):
+            return True
+        return any(self.flows(one, event) for one in (*node.args, *(k.value for k in node.keywords)))
+
+
+def _pairs(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+    """Each target of an assignment with the expression that reaches it."""
+    value: ast.expr | None = node.value  # type: ignore[attr-defined]
+    if not isinstance(node, ast.Assign):
+        yield node.target, value  # type: ignore[attr-defined]
+        return
+    for target in node.targets:
+        if isinstance(target, (ast.Tuple, ast.List)):
+            same = isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts)
+            for number, one in enumerate(target.elts):
+                yield one, value.elts[number] if same else value  # type: ignore[union-attr]
+        else:
+            yield target, value
+
+
+def _parts(node: ast.AST) -> Iterable[ast.AST]:
+    """The expressions within an expression whose values may be part of its value."""
+    if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
+        return [node.elt]
+    if isinstance(node, ast.DictComp):
+        return [node.key, node.value]
+    return ast.iter_child_nodes(node)

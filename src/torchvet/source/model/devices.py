@@ -1,0 +1,346 @@
+"""Where tensors and modules live, as far as source shows: made on the host, moved to a device, or not known."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
+
+from torchvet.source.model import torch_names as names
+from torchvet.source.model.events import Event
+from torchvet.source.model.units import ClassModel, Unit, receiver, targets_of, terminal, value_for
+
+if TYPE_CHECKING:
+    from torchvet.source.model.file import SourceFile
+
+Place = Literal["cpu", "device", ""]
+"""`device` is whatever the program moves its work to; empty where nothing is known."""
+
+_ACCELERATORS = ("cuda", "mps", "xpu", "hpu", "npu", "xla", "mtia")
+_DEVICE_NAME = re.compile(r"(^|_)dev(ice)?s?(_|\d|$)|device$|(^|_)rank$|(^|_)gpu(_?id)?$|^cuda$|^DEVICE$")
+_WRAPPERS = {"DataParallel", "DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP", "prepare", "setup",
+             "prepare_model", "initialize"}  # fmt: skip
+"""They see to it themselves that inputs arrive on the right device."""
+_HOST_DATASETS = ("torchvision.datasets.", "torchvision.datasets.folder.", "torchaudio.datasets.", "datasets.load_")
+_CALLS_THAT_MOVE = (".to(", ".cuda(", "device=", "type_as(", "to_device", "move_to", ".pin_memory(")
+_SIZED = frozenset(("zeros", "ones", "empty", "full", "rand", "randn", "randint", "randperm", "arange", "linspace",
+                    "eye", "logspace"))  # fmt: skip
+_SHAPING = frozenset((*names.TENSOR_METHODS, "long", "int", "bool", "short", "requires_grad_", "unsqueeze",
+                      "squeeze", "new_zeros", "new_ones", "new_full", "new_empty", "argmax", "argmin", "eq", "ne",
+                      "view_as", "expand_as", "triu", "tril", "pin_memory")) - {"to", "cuda", "cpu", "type_as"}  # fmt: skip
+_DEEPEST = 7
+
+
+class Devices:
+    """Answers for one file."""
+
+    def __init__(self, file: SourceFile) -> None:
+        self._file = file
+        self._default: bool | None = None
+
+    @property
+    def default_changed(self) -> bool:
+        """Whether factories may make tensors elsewhere than on the host without being told."""
+        if self._default is None:
+            self._default = self._file.mentions(
+                "set_default_device", "set_default_tensor_type", "with torch.device", "with device"
+            )
+        return self._default
+
+    # Devices ---------------------------------------------------------------------------------------------------------
+
+    def named(self, node: ast.AST | None, unit: Unit, depth: int = 0) -> Place:
+        """What an expression names: the host, a device, or nothing of the kind. `"cuda" if … else "cpu"` is a device."""
+        if node is None or depth > _DEEPEST:
+            return ""
+        if isinstance(node, ast.Constant):
+            return _place_named(node.value)
+        if isinstance(node, ast.JoinedStr):
+            return self.named(node.values[0], unit, depth + 1) if node.values else ""
+        if isinstance(node, ast.IfExp):
+            both = {self.named(node.body, unit, depth + 1), self.named(node.orelse, unit, depth + 1)}
+            return "device" if "device" in both else "cpu" if both == {"cpu"} else ""
+        if isinstance(node, ast.Call):
+            if terminal(node) == "device" and node.args:
+                return self.named(node.args[0], unit, depth + 1) or "device"
+            return "device" if _DEVICE_NAME.search(terminal(node)) else ""
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            return self._of_device_variable(node, unit, depth)
+        return ""
+
+    def _of_device_variable(self, node: ast.Name | ast.Attribute, unit: Unit, depth: int) -> Place:
+        found = {self.named(v, where, depth + 1) for v, where in self._file.roles.values(node, unit)}
+        if found == {"cpu"}:
+            return "cpu"
+        if "device" in found or _DEVICE_NAME.search(terminal(node)):
+            return "device"
+        return ""
+
+    def may_be_host(self, node: ast.AST | None, unit: Unit) -> bool:
+        """Whether a device is chosen at run time and can turn out to be the CPU."""
+        for value, where in self._file.roles.values(node, unit):
+            while isinstance(value, ast.Call) and terminal(value) == "device" and value.args:
+                value = value.args[0]
+            if isinstance(value, ast.IfExp) and {
+                self.named(value.body, where),
+                self.named(value.orelse, where),
+            } == {"cpu", "device"}:
+                return True
+        return False
+
+    def move(self, call: ast.Call, unit: Unit) -> tuple[Place, ast.expr | None] | None:
+        """Where `.to(…)`, `.cuda()` or `.cpu()` moves its receiver and the expression that says so; else None."""
+        name = terminal(call)
+        if name not in ("to", "cuda", "cpu") or not isinstance(call.func, ast.Attribute):
+            return None
+        if name == "cuda":
+            return "device", call.args[0] if call.args else None
+        if name == "cpu":
+            return "cpu", None
+        given = next((k.value for k in call.keywords if k.arg == "device"), call.args[0] if call.args else None)
+        place = self.named(given, unit)
+        return (place, given) if place else None
+
+    # Tensors and modules ---------------------------------------------------------------------------------------------
+
+    def of(self, node: ast.AST | None, event: Event) -> Place:
+        """Where the value of an expression lives as it stands at an event."""
+        return self._of(node, event, 0)
+
+    def _of(self, node: ast.AST | None, event: Event, depth: int) -> Place:
+        if node is None or depth > _DEEPEST:
+            return ""
+        if isinstance(node, ast.Call):
+            return self._of_call(node, event, depth)
+        if isinstance(node, ast.Name):
+            return self._of_name(node, event, depth)
+        if isinstance(node, ast.Attribute):
+            return self._of_attribute(node, event, depth)
+        if isinstance(node, ast.Subscript):
+            return self._of(node.value, event, depth + 1)
+        if isinstance(node, ast.UnaryOp):
+            return self._of(node.operand, event, depth + 1)
+        if isinstance(node, ast.BinOp):
+            return self._joined([node.left, node.right], event, depth)
+        if isinstance(node, ast.Compare):
+            return self._joined([node.left, *node.comparators], event, depth)
+        return ""
+
+    def _of_call(self, node: ast.Call, event: Event, depth: int) -> Place:
+        moved = self.move(node, event.unit)
+        if moved is not None:
+            return moved[0]
+        made = self.made(node, event, depth)
+        if made is not None:
+            return made
+        name, on = terminal(node), receiver(node)
+        dotted = self._file.dotted(node.func)
+        roles = self._file.roles
+        if on is not None and (name in _SHAPING or name == "to") and not dotted.startswith("torch."):
+            return self._of(on, event, depth + 1)
+        if dotted.startswith("torch.") and node.args:
+            return self._joined(operands(node), event, depth)
+        if "module" in roles.of(node.func, event.unit) and "criterion" not in roles.of(node.func, event.unit):
+            return "device" if self.module_moved(node.func, event, depth + 1) else ""
+        return ""
+
+    def _joined(self, parts: list[ast.expr], event: Event, depth: int) -> Place:
+        """Where the result of an operation lives: on the device where any operand does, on the host where all do."""
+        places = {self._of(p, event, depth + 1) for p in parts if not isinstance(p, ast.Constant)}
+        return "device" if "device" in places else "cpu" if places == {"cpu"} else ""
+
+    def made(self, node: ast.Call, event: Event, depth: int = 0) -> Place | None:
+        """Where a factory of torch makes its tensor; None for other calls. A scalar goes with every device: empty."""
+        dotted = self._file.dotted(node.func)
+        last = dotted.rpartition(".")[2]
+        if not dotted.startswith("torch.") or dotted.count(".") != 1 or last not in names.FACTORIES:
+            return None
+        device = next((k.value for k in node.keywords if k.arg == "device"), None)
+        if device is not None:
+            return self.named(device, event.unit)
+        if any(k.arg is None for k in node.keywords) or self.default_changed:
+            return ""
+        if last.endswith("_like") or last in ("tril", "triu", "bernoulli", "multinomial"):
+            return self._of(node.args[0], event, depth + 1) if node.args else ""
+        if last in _SIZED:
+            return "cpu" if node.args else ""
+        listed = bool(node.args) and isinstance(node.args[0], (ast.List, ast.ListComp))
+        return "cpu" if listed or last == "from_numpy" else ""
+
+    def _of_attribute(self, node: ast.Attribute, event: Event, depth: int) -> Place:
+        if node.attr in ("T", "mT", "data", "grad", "logits"):
+            return self._of(node.value, event, depth + 1)
+        return ""
+
+    def reaching(self, name: str, event: Event) -> list[Event]:
+        """Bindings of a name in the event's unit that may be what it holds there; empty where others may be too."""
+        before = [e for e in event.unit.bindings.get(name, ()) if e.index < event.index and not e.excludes(event)]
+        found: list[Event] = []
+        for binding in reversed(before):
+            if isinstance(binding.node, ast.AugAssign):
+                continue
+            found.append(binding)
+            if event.sure_after(binding) and _still_in(binding, event):
+                return found
+        return []
+
+    def _of_name(self, node: ast.Name, event: Event, depth: int) -> Place:
+        if event.unit.home(node.id) is not event.unit:
+            return ""
+        reaching = self.reaching(node.id, event)
+        found = {self._of_binding(b, node.id, depth) for b in reaching}
+        return found.pop() if len(found) == 1 else ""
+
+    def _of_binding(self, binding: Event, name: str, depth: int) -> Place:
+        node = binding.node
+        if isinstance(node, (ast.For, ast.AsyncFor)):
+            return "cpu" if self.yields_host(node.iter, binding.unit) else ""
+        target = next((t for t in targets_of(node) if isinstance(t, ast.Name) and t.id == name), None)
+        value = value_for(node, target) if target is not None else None
+        if value is not None:
+            return self._of(value, binding, depth + 1)
+        # `x, y = batch`, `x, y = x.to(device), y` is told apart above.
+        if isinstance(node, ast.Assign) and isinstance(node.value, (ast.Name, ast.Subscript)):
+            return self._of(node.value, binding, depth + 1)
+        return ""
+
+    def module_moved(self, node: ast.AST, event: Event, depth: int = 0) -> bool:
+        """Whether a module has surely been moved to a device, by the program itself, before an event."""
+        if depth > _DEEPEST or not isinstance(node, (ast.Name, ast.Attribute)):
+            return False
+        values = self._file.roles.values(node, event.unit)
+        if any(isinstance(v, ast.Call) and self._wrapped(v) for v, _ in values):
+            return False
+        if any(isinstance(v, ast.Call) and self._moved_by(v, where) for v, where in values):
+            return True
+        if isinstance(node, ast.Name) and node.id in event.unit.parameters:
+            return self._passed_moved(node.id, event.unit, depth)
+        return any(self._moves(node, e, event) for e in self._file.calls("to", "cuda"))
+
+    def _wrapped(self, value: ast.Call) -> bool:
+        inner: ast.AST | None = value
+        while isinstance(inner, ast.Call):
+            if terminal(inner) in _WRAPPERS:
+                return True
+            inner = receiver(inner)
+        return False
+
+    def _moved_by(self, value: ast.Call, unit: Unit) -> bool:
+        moved = self.move(value, unit)
+        on = receiver(value)
+        if moved is None and isinstance(on, ast.Call) and terminal(value) in ("train", "eval", "to", "float", "half"):
+            return self._moved_by(on, unit)
+        return moved is not None and moved[0] == "device"
+
+    def _moves(self, node: ast.AST, call: Event, event: Event) -> bool:
+        """Whether an unconditional `model.to(device)` stands before an event, or in another method of the class."""
+        on = receiver(call.call)
+        if on is None or ast.dump(on) != ast.dump(node):
+            return False
+        if call.unit is event.unit and not (call.index < event.index and event.sure_after(call)):
+            return False
+        if isinstance(node, ast.Name) and call.unit is not event.unit.home(node.id):
+            return False
+        moved = self.move(call.call, call.unit)
+        return moved is not None and moved[0] == "device" and not call.context.arms
+
+    def _passed_moved(self, name: str, unit: Unit, depth: int) -> bool:
+        callers = self._file.callers(unit)
+        given = [(passed(unit, name, e.call), e) for e in callers]
+        return bool(given) and all(g is not None and self.module_moved(g, e, depth + 1) for g, e in given)
+
+    # What loaders yield ----------------------------------------------------------------------------------------------
+
+    def loader_calls(self, node: ast.AST, unit: Unit, depth: int = 0) -> Iterator[tuple[ast.Call, Unit]]:
+        """The `DataLoader(…)` calls that what is iterated over may come from: names, parameters, enumerate, tqdm."""
+        if depth > 4:
+            return
+        if isinstance(node, ast.Call):
+            if "loader" in names.role_of_call(self._file.dotted(node.func)):
+                yield node, unit
+            elif terminal(node) in ("enumerate", "tqdm", "trange", "track", "iter") and node.args:
+                yield from self.loader_calls(node.args[0], unit, depth + 1)
+            return
+        for value, where in self._file.roles.values(node, unit):
+            yield from self.loader_calls(value, where, depth + 1)
+        if isinstance(node, ast.Name) and node.id in unit.parameters:
+            for value, where in self._file.arguments(unit, node.id):
+                yield from self.loader_calls(value, where, depth + 1)
+
+    def yields_host(self, node: ast.AST, unit: Unit) -> bool:
+        """Whether what is iterated over surely yields tensors on the host."""
+        found = list(self.loader_calls(node, unit))
+        return bool(found) and all(self._on_host(call, where) for call, where in found)
+
+    def _on_host(self, loader: ast.Call, unit: Unit) -> bool:
+        given = {k.arg: k.value for k in loader.keywords}
+        collate = given.get("collate_fn")
+        if None in given or (collate is not None and not self._moves_nothing(collate)):
+            return False
+        dataset = loader.args[0] if loader.args else given.get("dataset")
+        if dataset is None:
+            return False
+        values = [(dataset, unit)] if isinstance(dataset, ast.Call) else self._file.roles.values(dataset, unit)
+        return bool(values) and all(isinstance(v, ast.Call) and self._host_dataset(v, w, 0) for v, w in values)
+
+    def _host_dataset(self, value: ast.Call, unit: Unit, depth: int) -> bool:
+        dotted = self._file.dotted(value.func)
+        if dotted.startswith(_HOST_DATASETS):
+            return True
+        if dotted == "torch.utils.data.TensorDataset":
+            # At the end of the unit: what a name holds there is what it held at the call, if it is bound once.
+            at = next((e for e in unit.calls.get("TensorDataset", ()) if e.node is value), None)
+            return at is not None and all(self.of(a, at) == "cpu" for a in value.args)
+        known = self._file.classes.get(value.func.id) if isinstance(value.func, ast.Name) else None
+        if known is not None:
+            return not self._class_moves(known)
+        return depth < 2 and self._returns_host_dataset(value, unit, depth)
+
+    def _returns_host_dataset(self, value: ast.Call, unit: Unit, depth: int) -> bool:
+        """Whether a function of the file that makes the dataset returns nothing but one on the host."""
+        at = next((e for e in unit.calls.get(terminal(value), ()) if e.node is value), None)
+        made = self._file.callee(at) if at is not None else None
+        if made is None:
+            return False
+        given = [e.node.value for e in made.events if isinstance(e.node, ast.Return)]
+        return bool(given) and all(isinstance(g, ast.Call) and self._host_dataset(g, made, depth + 1) for g in given)
+
+    def _class_moves(self, known: ClassModel) -> bool:
+        lines = self._file.lines[known.node.lineno - 1 : known.node.end_lineno]
+        bases = {b.rpartition(".")[2] for b in known.ancestors}
+        return any(w in line for line in lines for w in _CALLS_THAT_MOVE) or not bases & {"Dataset", "IterableDataset"}
+
+    def _moves_nothing(self, function: ast.expr) -> bool:
+        known = self._file.functions(terminal(function))
+        texts = ["\n".join(self._file.lines[u.first - 1 : u.last]) for u in known]
+        return bool(texts) and not any(w in text for text in texts for w in _CALLS_THAT_MOVE)
+
+
+def passed(unit: Unit, name: str, call: ast.Call) -> ast.expr | None:
+    """What one call gives for a parameter of a function of the file."""
+    positional = [p for p in unit.parameters if not (unit.owner is not None and p == unit.self_name())]
+    given = next((k.value for k in call.keywords if k.arg == name), None)
+    if given is None and name in positional and positional.index(name) < len(call.args):
+        given = call.args[positional.index(name)]
+    return None if isinstance(given, ast.Starred) else given
+
+
+def _still_in(binding: Event, event: Event) -> bool:
+    """Whether what a loop's variable holds is asked for within that loop."""
+    return binding.loop is None or (event.loop is not None and event.loop.within(binding.loop))
+
+
+def _place_named(value: object) -> Place:
+    if isinstance(value, str):
+        head = value.partition(":")[0]
+        return "cpu" if head == "cpu" else "device" if head in _ACCELERATORS else ""
+    return "device" if isinstance(value, int) and not isinstance(value, bool) else ""
+
+
+def operands(node: ast.Call) -> list[ast.expr]:
+    """Positional arguments of a call, lists and tuples among them taken apart."""
+    found: list[ast.expr] = []
+    for argument in node.args:
+        found.extend(argument.elts if isinstance(argument, (ast.List, ast.Tuple)) else [argument])
+    return found

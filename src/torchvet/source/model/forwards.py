@@ -1,0 +1,163 @@
+"""What running a module gives: whether its result carries a graph, part by part."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, Literal
+
+from torchvet.source.model.events import Event
+from torchvet.source.model.units import ClassModel, Unit, receiver, terminal
+
+if TYPE_CHECKING:
+    from torchvet.source.model.file import SourceFile
+
+Answer = Literal["yes", "no", "unknown"]
+
+_WITHOUT_PARAMETERS = re.compile(
+    r"^torch\.nn\.(ReLU\d?|LeakyReLU|ELU|SELU|CELU|GELU|SiLU|Mish|Softplus|Softsign|Tanh\w*|Sigmoid|LogSigmoid|Hard\w+|"
+    r"Log[sS]oftmax|LogSoftmax|Soft(max|min|max2d|shrink)|Threshold|GLU|(Lp|Max|Avg|AdaptiveMax|AdaptiveAvg|FractionalMax)"
+    r"(Un)?[pP]ool\dd|\w*Pad\dd|\w*Dropout\d?d?|Flatten|Unflatten|Identity|Upsample\w*|Upsampling\w*|Pixel(Uns|S)huffle|"
+    r"(Unf|F)old|CosineSimilarity|PairwiseDistance|ChannelShuffle)$"
+)
+_LAYERS = re.compile(
+    r"\b(Linear|LazyLinear|Conv\w*|Embedding\w*|LSTM\w*|GRU\w*|RNN\w*|\w*Norm\w*|Parameter|ParameterList|Transformer\w*|"
+    r"Sequential|ModuleList|ModuleDict|MultiheadAttention|Bilinear|PReLU|from_pretrained|add_module|create_model|models)\b"
+)
+_FREEZING = re.compile(r"requires_grad(_\(\s*(requires_grad\s*=\s*)?|\s*=\s*)False")
+_USED_AS_MODULE = ("eval", "train", "parameters", "state_dict", "load_state_dict", "zero_grad", "named_parameters")
+_VALUES = re.compile(
+    r"loss|logit|out|hidden|state|pred|feat|emb|mem|^h\d?$|^h[_c]|^c[_n]|^y|recon|score|mu$|logvar|rec$"
+)
+"""Names of results that are computed, rather than indices or sizes."""
+RECURRENT = {
+    "torch.nn.LSTM",
+    "torch.nn.GRU",
+    "torch.nn.RNN",
+    "torch.nn.LSTMCell",
+    "torch.nn.GRUCell",
+    "torch.nn.RNNCell",
+}
+_INDICES = {"max", "min", "topk", "sort", "median", "mode", "kthvalue", "cummax", "cummin", "nanmedian"}
+
+
+class Forwards:
+    """Answers for one file."""
+
+    def __init__(self, file: SourceFile) -> None:
+        self._file = file
+        self._by_use: dict[str, bool] = {}
+        self._freezes: bool | None = None
+
+    def runs_module(self, call: ast.Call, unit: Unit) -> bool:
+        """Whether a call runs a module: one by its making, else one by name that is used as only modules are."""
+        found = self._file.roles.of(call.func, unit)
+        if found:
+            return "module" in found and "criterion" not in found
+        return self._file.roles.hinted("module", call.func) and self.used_as_module(call.func)
+
+    def used_as_module(self, node: ast.expr) -> bool:
+        """Whether something of that last identifier is trained, evaluated, saved or loaded in the file."""
+        name = terminal(node)
+        if name not in self._by_use:
+            self._by_use[name] = bool(name) and any(
+                terminal(receiver(event.call)) == name for event in self._file.calls(*_USED_AS_MODULE)
+            )
+        return self._by_use[name]
+
+    @property
+    def freezes(self) -> bool:
+        """Whether anything of the file switches parameters' gradients off."""
+        if self._freezes is None:
+            self._freezes = self._file.mentions("requires_grad") and bool(_FREEZING.search(self._file.text))
+        return self._freezes
+
+    def kind(self, node: ast.expr, unit: Unit) -> str:
+        """The dotted name of what made a module, where that is seen; empty otherwise."""
+        for value, _ in self._file.roles.values(node, unit):
+            while isinstance(value, ast.Call):
+                dotted = self._file.dotted(value.func)
+                if dotted.startswith("torch.nn."):
+                    return dotted
+                value = receiver(value)  # type: ignore[assignment]
+        return ""
+
+    def answer(self, call: ast.Call, event: Event, depth: int) -> Answer:
+        """Whether a module's whole result carries a graph."""
+        gradients = self._file.gradients
+        on = gradients.enabled(event)
+        made = call.func if isinstance(call.func, ast.Call) else None
+        dotted = self._file.dotted(made.func) if made is not None else self.kind(call.func, event.unit)
+        if on == "no":
+            return "no"
+        if _WITHOUT_PARAMETERS.match(dotted):
+            given = [*call.args, *(k.value for k in call.keywords)]
+            return gradients.any_of(given, event, depth)
+        known = self.class_run(call, event.unit)
+        if known is not None:
+            return self._of_class(known, call, event, on, depth)
+        return "unknown" if self.freezes else on
+
+    def class_run(self, call: ast.Call, unit: Unit) -> ClassModel | None:
+        """The class of this file whose forward a call runs."""
+        if isinstance(call.func, ast.Call):
+            return self._file.roles.class_named(call.func.func, unit)
+        return self._file.roles.class_of(call.func, unit)
+
+    def _of_class(self, model: ClassModel, call: ast.Call, event: Event, on: Answer, depth: int) -> Answer:
+        if not self._has_parameters(model):
+            return self._file.gradients.any_of([*call.args, *(k.value for k in call.keywords)], event, depth)
+        forward = model.method("forward")
+        if forward is not None and depth < 4 and self._file.gradients.of_function(forward, depth + 2) == "no":
+            return "no"
+        return "unknown" if self.freezes else on
+
+    def _has_parameters(self, model: ClassModel) -> bool:
+        """Whether a class makes layers; assumed where it inherits from what is not seen here."""
+        if any(base not in self._file.classes and base.rpartition(".")[2] != "Module" for base in model.ancestors):
+            return True
+        lines = self._file.lines
+        for one in model.lineage:
+            if _LAYERS.search("\n".join(lines[one.node.lineno - 1 : one.node.end_lineno])):
+                return True
+            if any(self._file.mentions(f"{other}(") and self._makes(one, other) for other in self._file.classes):
+                return True
+        return False
+
+    def _makes(self, model: ClassModel, other: str) -> bool:
+        node = model.node
+        return any(node.lineno < line <= (node.end_lineno or 0) for line in self._file.lines_with(other))
+
+    def part(self, call: ast.Call, target: ast.expr, number: int, of: int, event: Event, depth: int) -> Answer:
+        """Whether one element of a call's result, taken apart into targets, carries a graph."""
+        gradients = self._file.gradients
+        if terminal(call) in _INDICES and number == 1:
+            return "no"
+        whole = gradients.of_call(call, event, depth)
+        if whole == "no" or number == 0 or not self.runs_module(call, event.unit):
+            return whole
+        if self.kind(call.func, event.unit) in RECURRENT:
+            return whole
+        known = self.class_run(call, event.unit)
+        forward = known.method("forward") if known is not None else None
+        if forward is not None and whole == "yes":
+            return self._returned_part(forward, number, of, depth)
+        return whole if _VALUES.search(terminal(target).lower()) else "unknown"
+
+    def _returned_part(self, forward: Unit, number: int, of: int, depth: int) -> Answer:
+        answers: set[Answer] = set()
+        for event in forward.events:
+            if isinstance(event.node, ast.Return) and event.node.value is not None:
+                value = event.node.value
+                if not isinstance(value, ast.Tuple) or len(value.elts) != of or depth > 4:
+                    return "unknown"
+                answers.add(self._file.gradients.carries_at(value.elts[number], event, depth + 2))
+        return answers.pop() if len(answers) == 1 else "unknown"
+
+
+def takes_indices(node: ast.Subscript) -> bool:
+    """`x.max(1)[1]`: the indices of a maximum, which carry no graph."""
+    index = node.slice
+    if not (isinstance(node.value, ast.Call) and terminal(node.value) in _INDICES):
+        return False
+    return isinstance(index, ast.Constant) and index.value == 1

@@ -1,0 +1,281 @@
+"""Rules about gradient scalers: what they tell apart beyond their own examples."""
+
+from __future__ import annotations
+
+import pytest
+
+from torchvet.rules import all_rules
+from torchvet.source.model import SourceFile
+
+RULES = [r for r in all_rules() if r.code.startswith("AMP1")]
+HEAD = """\
+import torch
+from torch import nn, optim
+from torch.cuda.amp import GradScaler, autocast
+"""
+
+HEALTHY = {
+    "the same question asked again": """
+def train(model, loader, optimizer, crit, scaler=None):
+    for x, y in loader:
+        loss = crit(model(x), y)
+        if scaler is not None:
+            scaler.scale(loss).backward()
+        else:
+            loss.backward()
+        if scaler is not None:
+            scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if not scaler:
+            optimizer.step()
+        else:
+            scaler.step(optimizer)
+            scaler.update()
+        optimizer.zero_grad()
+""",
+    "two flags that mean one thing": """
+class Trainer:
+    def step(self, loss):
+        if self.use_amp:
+            self.scaler.scale(loss).backward()
+        else:
+            loss.backward()
+        if self.args.fp16:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        else:
+            self.optimizer.step()
+""",
+    "an early return": """
+def step(loss, optimizer, scaler):
+    if scaler:
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        return
+    loss.backward()
+    optimizer.step()
+""",
+    "a helper that chooses": """
+def backward(total, scaler):
+    if scaler is not None:
+        scaler.scale(total).backward()
+    else:
+        total.backward()
+
+def train(model, loader, optimizer, scaler):
+    for x in loader:
+        backward(model(x).sum(), scaler)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+""",
+    "a pass for each optimizer": """
+scaler = GradScaler()
+
+def train(loader, opt_d, opt_g, D, G):
+    for x in loader:
+        loss_d = D(G(x).detach()).mean()
+        scaler.scale(loss_d).backward()
+        scaler.step(opt_d)
+        scaler.update()
+        loss_g = D(G(x)).mean()
+        scaler.scale(loss_g).backward()
+        scaler.step(opt_g)
+        scaler.update()
+""",
+    "a critic in single precision": """
+scaler = GradScaler()
+
+def train(loader, opt_d, opt_g, D, G):
+    for x in loader:
+        loss_d = D(x).mean()
+        loss_d.backward()
+        opt_d.step()
+        opt_g.zero_grad()
+        loss_g = G(x).mean()
+        scaler.scale(loss_g).backward()
+        scaler.step(opt_g)
+        scaler.update()
+""",
+    "a step left out by hand": """
+scaler = GradScaler()
+
+def train(model, loader, optimizer):
+    for x in loader:
+        scaler.scale(model(x).sum()).backward()
+        scaler.unscale_(optimizer)
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if torch.isfinite(norm):
+            scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+""",
+    "two conditions, one accumulation": """
+scaler = GradScaler()
+
+def train(model, loader, optimizer, accum, clip):
+    for i, x in enumerate(loader):
+        ready = (i + 1) % accum == 0
+        scaler.scale(model(x).sum() / accum).backward()
+        if ready and clip:
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+        if ready:
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+""",
+    "a plain backward after unscale_": """
+scaler = GradScaler()
+
+def train(model, loader, optimizer):
+    for x in loader:
+        scaler.scale(model(x).sum()).backward()
+        scaler.unscale_(optimizer)
+        (model.weight.norm() * 1e-3).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+""",
+    "scaled under another name": """
+scaler = GradScaler()
+
+def train(model, loader, optimizer):
+    for x in loader:
+        a, b = model(x).sum(), model(x).mean()
+        scaled = scaler.scale(a + b)
+        total = scaled * 0.5
+        total.backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+""",
+    "a scaler for each fold": """
+def train(model, optimizer, loader):
+    scaler = GradScaler()
+    for epoch in range(3):
+        for x in loader:
+            scaler.scale(model(x).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+
+for seed in range(5):
+    net = nn.Linear(4, 4)
+    optimizer = optim.Adam(net.parameters())
+    train(net, optimizer, [])
+""",
+    "halved after training": """
+scaler = GradScaler()
+model = nn.Linear(4, 4)
+teacher = nn.Linear(4, 4).half()
+opt = optim.Adam(model.parameters())
+for x in []:
+    scaler.scale(model(x).sum()).backward()
+    scaler.step(opt)
+    scaler.update()
+    opt.zero_grad()
+model.eval().half()
+""",
+    "a frozen teacher under fp16": """
+def distil(loader, student, teacher, optimizer):
+    for x in loader:
+        with torch.no_grad(), autocast():
+            target = teacher(x)
+        loss = (student(x) - target).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+""",
+}
+
+FAULTY = {
+    "AMP102": """
+def train(cfg, model, loader, optimizer, scaler):
+    for i, x in enumerate(loader):
+        loss = model(x).sum()
+        if cfg.accumulation_steps > 1:
+            scaler.scale(loss / cfg.accumulation_steps).backward()
+            if cfg.clip:
+                scaler.unscale_(optimizer)
+                nn.utils.clip_grad_norm_(model.parameters(), cfg.clip)
+            if (i + 1) % cfg.accumulation_steps == 0:
+                scaler.step(optimizer)
+                scaler.update()
+        else:
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+""",
+    "AMP105": """
+class Trainer:
+    def optimize(self, loss):
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+""",
+    "AMP106": """
+def step(loss, optimizer, scaler):
+    if scaler is not None:
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    else:
+        loss.backward()
+    optimizer.step()
+""",
+    "AMP107": """
+def step(loss, optimizer, scaler):
+    torch.autograd.backward(loss)
+    scaler.step(optimizer)
+    scaler.update()
+""",
+    "AMP109": """
+def step(loss, optimizers, scaler):
+    scaler.scale(loss).backward()
+    for optimizer in optimizers:
+        scaler.step(optimizer)
+        scaler.update()
+""",
+    "AMP117": """
+def step(model, loss, optimizer, scaler):
+    scaler.scale(loss).backward()
+    norm = torch.norm(torch.stack([p.grad.norm() for p in model.parameters()]))
+    scaler.step(optimizer)
+    scaler.update()
+    return norm
+""",
+}
+
+
+def alarms(text: str) -> set[str]:
+    file = SourceFile("train.py", HEAD + text)
+    return {f.code for r in RULES for f in r.in_source(file) if f.severity != "info"}
+
+
+@pytest.mark.parametrize("text", HEALTHY.values(), ids=HEALTHY.keys())
+def test_healthy_programs_give_no_alarm(text: str) -> None:
+    assert alarms(text) == set()
+
+
+@pytest.mark.parametrize("code", FAULTY)
+def test_faults_in_other_shapes_are_found(code: str) -> None:
+    assert alarms(FAULTY[code]) == {code}
+
+
+def test_a_mend_is_written_in_the_names_of_its_own_function() -> None:
+    text = """
+def update(sc, opt, value):
+    sc.scale(value).backward()
+    opt.step()
+
+def train(model, loader, optimizer, scaler):
+    for x in loader:
+        update(scaler, optimizer, model(x).sum())
+        optimizer.zero_grad()
+"""
+    file = SourceFile("train.py", HEAD + text)
+    edits = [e for r in RULES for f in r.in_source(file) if f.code == "AMP106" for e in f.remedy.edits]
+    assert all("scaler" not in e.text and "optimizer" not in e.text for e in edits)
