@@ -24,7 +24,10 @@ except SystemExit as end:
 assert "torchvet.commands" in sys.modules
 print("LOADED", "torch" in sys.modules)
 """
-LIBRARY = "torchvet torchvet.finding torchvet.docs torchvet.recording torchvet.renderers torchvet.rules torchvet.source"
+LIBRARY = (
+    "torchvet torchvet.finding torchvet.docs torchvet.recording torchvet.renderers torchvet.rules torchvet.source "
+)
+LIBRARY += "torchvet.configuration torchvet.checking.project torchvet.fixing.files"
 
 
 def loads_torch(code: str, *arguments: str, path: Path | None = None) -> bool:
@@ -47,13 +50,26 @@ def recording(tmp_path: Path) -> Path:
     return tmp_path / "run.vet"
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["report", "--help"], ["explain", "MEM101"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["run", "--help"], ["report", "--help"], ["explain", "MEM101"], ["check", "--help"]],
+)
 def test_commands_that_read_do_not_import_torch(arguments: list[str]) -> None:
     assert not loads_torch(SPY, *arguments)
 
 
 def test_report_does_not_import_torch(recording: Path) -> None:
     assert not loads_torch(SPY, "report", str(recording))
+
+
+@pytest.mark.parametrize("options", [[], ["--format", "sarif"], ["--fix"], ["--diff"], ["--jobs", "2"], ["--no-cache"]])
+def test_check_does_not_import_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]) -> None:
+    """A program that uses torch in every way is read, not run, also by the processes that share the work."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.py", "b.py", "c.py"):
+        (tmp_path / name).write_text("import torch\nx = 1  # torchvet: ignore[MEM101]\n")
+    (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')\n")
+    assert not loads_torch(SPY, "check", "--exit-zero", *options, ".", path=tmp_path)
 
 
 def test_the_library_does_not_import_torch() -> None:

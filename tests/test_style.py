@@ -23,6 +23,9 @@ UPWARD = {
     "diagnosis": {"finding", "errors", "source", "recording", "readers", "rules"},
     "probes": {"finding", "errors", "source", "recording"},
     "renderers": {"finding", "errors", "source", "amounts"},
+    "configuration": {"finding", "errors", "rules"},
+    "checking": {"finding", "errors", "amounts", "source", "rules", "configuration"},
+    "fixing": {"finding", "errors", "source", "checking"},
 }
 """What each part may know, below itself: imports run one way."""
 

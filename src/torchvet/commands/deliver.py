@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,9 +44,11 @@ class Delivery:
 
     def codes(self, given: tuple[str, ...]) -> tuple[str, ...]:
         """The code prefixes of an option, taken apart at commas. Raises `BadInput` for one that no rule has."""
+        prefixes = tuple(p.strip().upper() for text in given for p in text.split(",") if p.strip())
+        if not prefixes:
+            return ()
         from torchvet.rules import all_rules
 
-        prefixes = tuple(p.strip().upper() for text in given for p in text.split(",") if p.strip())
         known = [r.code for r in all_rules()]
         for prefix in prefixes:
             if not any(code.startswith(prefix) for code in known):
@@ -67,15 +68,21 @@ class Delivery:
 
     def deliver(self, report: Report) -> None:
         """Write the files, then stdout. Raises `BadInput` where a file cannot be written."""
-        from torchvet.renderers import renderer_for, renderer_for_path
+        self.write(report)
+        if self.format is not None or not self.quiet:
+            from torchvet.renderers import renderer_for
+
+            print_text(renderer_for(self.format or "text").render(report, color=color(), width=_width()))
+
+    def write(self, report: Report) -> None:
+        """Write the files. Raises `BadInput` where one cannot be written."""
+        from torchvet.renderers import renderer_for_path
 
         for name in self.outputs:
             try:
                 Path(name).write_text(renderer_for_path(Path(name)).render(report), encoding="utf-8")
             except OSError as error:
                 raise BadInput(f"{name}: the report could not be written: {error.strerror}") from error
-        if self.format is not None or not self.quiet:
-            _print(renderer_for(self.format or "text").render(report, color=_color(), width=_width()))
 
     def status(self, report: Report) -> int:
         """0 clean, 1 findings at or above `fail_on`, 3 could not judge."""
@@ -102,7 +109,8 @@ def _check_writable(path: Path) -> None:
         raise BadInput(f"{path}: no permission to write there")
 
 
-def _print(text: str) -> None:
+def print_text(text: str) -> None:
+    """Print on stdout what any terminal can take; a reader that has gone away is no error."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
@@ -112,9 +120,14 @@ def _print(text: str) -> None:
         drop_stdout()
 
 
-def _color() -> bool:
+def color() -> bool:
+    """Whether stdout is a terminal that wants colours."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def _width() -> int:
-    return shutil.get_terminal_size((100, 40)).columns if sys.stdout.isatty() else 100
+    if not sys.stdout.isatty():
+        return 100
+    import shutil
+
+    return shutil.get_terminal_size((100, 40)).columns

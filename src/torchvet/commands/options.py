@@ -34,24 +34,34 @@ def _size(context: click.Context, parameter: click.Parameter, text: str | None) 
         raise click.BadParameter(str(error)) from error
 
 
-_SHARED = [
+_REPORTING = [
     click.option("-o", "--output", "outputs", metavar="FILE", multiple=True, type=click.Path(),
                  help="Write the report to FILE too; the extension picks the format. Repeatable."),
-    click.option("--format", "format", metavar="text|json", help="What to print on stdout.  [default: text]"),
+    click.option("--format", "format", metavar="FORMAT",
+                 help="What to print on stdout: text, json, sarif, github or markdown.  [default: text]"),
     click.option("--select", metavar="CODES", multiple=True,
                  help="Only rules whose code starts so, comma-separated: MEM,TRN101."),
     click.option("--ignore", metavar="CODES", multiple=True, help="All rules but those."),
+    click.option("--exit-zero", is_flag=True, help="Findings do not change the exit status."),
+    click.option("-q", "--quiet", is_flag=True, help="No progress; nothing on stdout unless --format is given."),
+]  # fmt: skip
+_RUNS = [
     click.option("--memory-limit", metavar="SIZE", callback=_size,
                  help="Forecast against this much memory: 24GiB, 512MB.  [default: the device's]"),
     click.option("--fail-on", type=click.Choice(["error", "warning", "info", "never"]), default="warning",
                  show_default=True, help="The mildest finding that makes the exit status 1."),
-    click.option("--exit-zero", is_flag=True, help="Findings do not change the exit status."),
-    click.option("-q", "--quiet", is_flag=True, help="No progress; nothing on stdout unless --format is given."),
 ]  # fmt: skip
 
 
-def shared(command: F) -> F:
-    """Add the options that say what to report, to whom, and what the exit status goes by."""
-    for option in reversed(_SHARED):
+def reporting(command: F) -> F:
+    """Add the options that every verb with a report has."""
+    for option in reversed(_REPORTING):
         command = option(command)
     return command
+
+
+def shared(command: F) -> F:
+    """Add the options that say what to report of a run, to whom, and what the exit status goes by."""
+    for option in reversed(_RUNS):
+        command = option(command)
+    return reporting(command)

@@ -6,12 +6,17 @@ from pathlib import PurePath
 
 from torchvet.errors import BadInput
 from torchvet.renderers.base import Renderer
+from torchvet.renderers.github import GithubRenderer
 from torchvet.renderers.json import JsonRenderer
-from torchvet.renderers.text import TextRenderer
+from torchvet.renderers.markdown import MarkdownRenderer
+from torchvet.renderers.plain import TextRenderer
+from torchvet.renderers.sarif import SarifRenderer
 
 __all__ = ["RENDERERS", "Renderer", "renderer_for", "renderer_for_path"]
 
-RENDERERS: tuple[Renderer, ...] = (TextRenderer(), JsonRenderer())
+RENDERERS: tuple[Renderer, ...] = (
+    TextRenderer(), JsonRenderer(), SarifRenderer(), GithubRenderer(), MarkdownRenderer(),
+)  # fmt: skip
 
 
 def renderer_for(format: str) -> Renderer:

@@ -20,13 +20,13 @@ class JsonRenderer:
         """The report as JSON text, two spaces an indent. `color` and `width` change nothing."""
         tree = msgspec.to_builtins(report)
         ordered = {"schema": tree.pop("schema"), "version": tree.pop("version"), **tree}
-        return msgspec.json.format(msgspec.json.encode(_clean(ordered)), indent=2).decode() + "\n"
+        return msgspec.json.format(msgspec.json.encode(clean(ordered)), indent=2).decode() + "\n"
 
 
-def _clean(value: Any) -> Any:
+def clean(value: Any) -> Any:
     """The same tree with every string encodable: a file name of undecodable bytes must not cost the report."""
     if isinstance(value, str):
         return encodable(value)
     if isinstance(value, dict):
-        return {_clean(k): _clean(v) for k, v in value.items()}
-    return [_clean(v) for v in value] if isinstance(value, (list, tuple)) else value
+        return {clean(k): clean(v) for k, v in value.items()}
+    return [clean(v) for v in value] if isinstance(value, (list, tuple)) else value

@@ -1,0 +1,1 @@
+"""`torchvet check`: source text in, findings out. Which files, which rules, what is suppressed, what is remembered."""

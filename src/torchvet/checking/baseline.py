@@ -1,0 +1,106 @@
+"""Findings that are known already: written down once, left out from then on.
+
+A finding is recognised by its file, code, function and the text of its line, not by the line's number, and as often as
+it was counted: one more of the same is new.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from torchvet.checking.engine import FileResult
+from torchvet.errors import BadInput
+from torchvet.finding import Finding
+
+SCHEMA = "torchvet.baseline/1"
+
+
+class Known(msgspec.Struct, frozen=True, order=True):
+    """What a finding is recognised by. `path` is relative to the baseline's folder and separated by `/`."""
+
+    path: str
+    code: str
+    function: str
+    text: str
+
+
+class Entry(msgspec.Struct):
+    """One kind of known finding, and how often it was found."""
+
+    path: str
+    code: str
+    function: str
+    text: str
+    count: int
+
+
+class Baseline(msgspec.Struct):
+    """The file's content."""
+
+    schema: str
+    findings: list[Entry]
+
+
+def write_baseline(file: Path, results: Iterable[FileResult]) -> int:
+    """Write down everything found; gives the number of findings. Raises `BadInput`."""
+    counted = Counter(_known(f, r, file.parent) for r in results for f in r.findings)
+    entries = [Entry(k.path, k.code, k.function, k.text, n) for k, n in sorted(counted.items())]
+    content = msgspec.json.format(msgspec.json.encode(Baseline(SCHEMA, entries)), indent=1) + b"\n"
+    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        beside.write_bytes(content)
+        os.replace(beside, file)
+    except OSError as error:
+        raise BadInput(f"{file}: the baseline could not be written: {error.strerror}") from error
+    return sum(counted.values())
+
+
+def read_baseline(file: Path) -> Counter[Known]:
+    """What is known. Raises `BadInput` for a file that is no baseline."""
+    try:
+        known = msgspec.json.decode(file.read_bytes(), type=Baseline)
+    except OSError as error:
+        raise BadInput(f"{file}: the baseline cannot be read: {error.strerror}; --write-baseline makes one") from error
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise BadInput(f"{file}: is no baseline: {error}; --write-baseline makes one") from error
+    if known.schema != SCHEMA:
+        raise BadInput(
+            f"{file}: is a baseline of {known.schema!r}, expected {SCHEMA!r}; --write-baseline makes it anew"
+        )
+    return Counter({Known(e.path, e.code, e.function, e.text): e.count for e in known.findings})
+
+
+def without_known(results: Sequence[FileResult], known: Counter[Known], folder: Path) -> tuple[list[FileResult], int]:
+    """The results with what is known left out, and how many findings that were."""
+    left = known.copy()
+    kept_results, matched = [], 0
+    for result in results:
+        kept = []
+        for finding in result.findings:
+            key = _known(finding, result, folder)
+            if left[key] > 0:
+                left[key] -= 1
+                matched += 1
+            else:
+                kept.append(finding)
+        kept_results.append(
+            result if len(kept) == len(result.findings) else msgspec.structs.replace(result, findings=kept)
+        )
+    return kept_results, matched
+
+
+def _known(finding: Finding, result: FileResult, folder: Path) -> Known:
+    at = finding.location
+    if at is None:
+        return Known(_relative(result.path, folder), finding.code, "", "")
+    text = result.lines.get(at.path, {}).get(str(at.line), "").strip()
+    return Known(_relative(at.path, folder), finding.code, at.function or "", text)
+
+
+def _relative(path: str, folder: Path) -> str:
+    return os.path.relpath(path, folder or ".").replace(os.sep, "/")

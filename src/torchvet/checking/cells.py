@@ -1,0 +1,90 @@
+"""The code cells of a notebook's JSON, and their text without what only IPython understands."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any, NamedTuple
+
+import msgspec
+
+from torchvet.checking.engine import collector_off
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_MAGIC = re.compile(r"^[ \t]*(?:[%!?]|\S.*\?[ \t]*$|[^#'\"]*?=[ \t]*[%!])", re.MULTILINE)
+_ASSIGNED = re.compile(r"([^#'\"=]*=[ \t]*)[%!]")
+_PYTHON_CELLS = ("%%time", "%%timeit", "%%capture", "%%prun", "%%memit", "%%mprun")
+
+
+class Cell(NamedTuple):
+    """A code cell: its number among all cells from 1, and its source as it stands."""
+
+    number: int
+    source: str
+
+
+def read_cells(data: bytes) -> list[Cell]:
+    """The Python cells of a notebook of format 3 or 4. Raises ValueError where it is none."""
+    try:
+        tree = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise ValueError(str(error)) from error
+    cells = tree.get("cells") if isinstance(tree, dict) else None
+    if cells is None and isinstance(tree, dict):
+        sheets = tree.get("worksheets") or [{}]
+        cells = sheets[0].get("cells") if isinstance(sheets, list) and isinstance(sheets[0], dict) else None
+    if not isinstance(cells, list):
+        raise ValueError("it has no list of cells")
+    if not _is_python(tree.get("metadata")):
+        return []
+    found = []
+    for number, cell in enumerate(cells, 1):
+        if isinstance(cell, dict) and cell.get("cell_type") == "code":
+            source = cell.get("source", cell.get("input", ""))
+            if isinstance(source, list) and all(isinstance(s, str) for s in source):
+                source = "".join(source)
+            if not isinstance(source, str):
+                raise ValueError(f"the source of cell {number} is no text")
+            found.append(Cell(number, source))
+    return found
+
+
+def _is_python(metadata: Any) -> bool:
+    metadata = metadata if isinstance(metadata, dict) else {}
+    info, kernel = metadata.get("language_info"), metadata.get("kernelspec")
+    name = info.get("name") if isinstance(info, dict) else None
+    name = name or (kernel.get("language") if isinstance(kernel, dict) else None)
+    return not isinstance(name, str) or name.lower() in ("python", "python3", "ipython")
+
+
+def without_magics(source: str) -> str:
+    """A cell's source with `pass` where IPython's own lines stand; columns and lines of all else stay."""
+    if not _MAGIC.search(source) or parses(source):
+        return source  # a line may begin with % in the middle of an expression or a string
+    lines = _LINE_END.split(source)
+    first = next((line.strip() for line in lines if line.strip()), "")
+    if first.startswith("%%") and first.split()[0] not in _PYTHON_CELLS:
+        return "\n" * (len(lines) - 1)
+    out, continued = [], False
+    for line in lines:
+        magic = _MAGIC.match(line) is not None
+        out.append("" if continued else _blanked(line) if magic else line)
+        continued = (continued or magic) and line.rstrip().endswith("\\")
+    return "\n".join(out)
+
+
+def _blanked(line: str) -> str:
+    assigned = _ASSIGNED.match(line)
+    if assigned is not None:
+        return assigned[1] + "None"
+    return line[: len(line) - len(line.lstrip())] + "pass"
+
+
+def parses(text: str) -> bool:
+    """Whether Python takes a text."""
+    try:
+        with collector_off():
+            ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True

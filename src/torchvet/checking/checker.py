@@ -1,0 +1,121 @@
+"""Checks one file's bytes with the rules that its configuration selects; also in another process."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from torchvet.amounts import size
+from torchvet.checking.engine import (
+    FileResult,
+    Scope,
+    SourceRule,
+    check_text,
+    mentions_torch,
+    not_checked,
+    source_rules,
+)
+from torchvet.checking.own import OWN_CODES, SYNTAX
+from torchvet.configuration import Configuration, require_known
+
+LARGEST = 5_000_000
+"""Bytes of source. Its tree takes fifty times as much memory; nobody wrote such a file by hand."""
+LARGEST_NOTEBOOK = 100_000_000
+
+
+class Checker:
+    """A configuration with its rules, which are loaded when the first file asks for them.
+
+    `rules` replaces all the rules there are, for tests.
+    """
+
+    def __init__(self, configuration: Configuration, rules: tuple[Any, ...] | None = None) -> None:
+        self.configuration = configuration
+        self._given = rules
+
+    @cached_property
+    def rules(self) -> tuple[Any, ...]:
+        """All rules, those that source cannot show included."""
+        if self._given is not None:
+            return self._given
+        from torchvet.rules import all_rules
+
+        return all_rules()
+
+    @cached_property
+    def scope(self) -> Scope:
+        """What there is, and what is wanted. Raises `BadInput` for a prefix that no code has."""
+        known = [*(rule.code for rule in self.rules), *(own.code for own in OWN_CODES)]
+        wanted = self.configuration.selected(known)
+        for pattern, prefixes in self.configuration.per_file_ignores.items():
+            require_known(prefixes, known, f"per-file-ignores: {pattern}")
+        # A file that no rule could look at is told of whatever was selected; only `ignore` silences that.
+        removed: list[str] = [p for layer in self.configuration.layers for p in (*layer.ignore, *layer.extend_ignore)]
+        if not any(SYNTAX.code.startswith(p) for p in removed):
+            wanted |= {SYNTAX.code}
+        source = frozenset(rule.code for rule in source_rules(self.rules))
+        return Scope(frozenset(known), source, wanted)
+
+    def check(self, path: str, shown: str) -> FileResult:
+        """Read a file and check it."""
+        try:
+            data = Path(path).read_bytes()
+        except OSError as error:
+            return not_checked(shown, f"it cannot be read: {error.strerror}")
+        return self.check_bytes(shown, data)
+
+    def check_bytes(self, shown: str, data: bytes) -> FileResult:
+        """Check what a file holds; its name says whether it is a notebook."""
+        if not mentions_torch(data):
+            return FileResult(shown)
+        notebook = shown.lower().endswith(".ipynb")
+        if len(data) > (LARGEST_NOTEBOOK if notebook else LARGEST):
+            return not_checked(shown, f"it is larger than {size(LARGEST_NOTEBOOK if notebook else LARGEST)}")
+        rules, scope = self.for_file(shown)
+        if notebook:
+            from torchvet.checking.notebooks import check_notebook
+
+            return check_notebook(shown, data, rules, scope)
+        from torchvet.checking.decoding import decode
+
+        try:
+            text = decode(data).text
+        except (SyntaxError, ValueError, LookupError) as error:
+            return not_checked(shown, f"it cannot be decoded: {error}")
+        return check_text(shown, text, rules, scope)
+
+    def for_file(self, shown: str) -> tuple[list[SourceRule], Scope]:
+        """The rules wanted for a file, after its per-file ignores."""
+        ignored = self._ignored_in(shown)
+        if ignored not in self._by_ignored:
+            wanted = frozenset(c for c in self.scope.wanted if not c.startswith(ignored or ("\0",)))
+            rules = [rule for rule in source_rules(self.rules) if rule.code in wanted]
+            self._by_ignored[ignored] = rules, self.scope._replace(wanted=wanted)
+        return self._by_ignored[ignored]
+
+    @cached_property
+    def _by_ignored(self) -> dict[tuple[str, ...], tuple[list[SourceRule], Scope]]:
+        return {}
+
+    @cached_property
+    def _patterns(self) -> list[tuple[Any, tuple[str, ...]]]:
+        from torchvet.checking.gitignore import parse
+
+        return [(parse(glob), codes) for glob, codes in self.configuration.per_file_ignores.items()]
+
+    def _ignored_in(self, shown: str) -> tuple[str, ...]:
+        if not self._patterns:
+            return ()
+        from torchvet.checking.gitignore import matches
+
+        relative = os.path.relpath(shown, self.configuration.root).replace(os.sep, "/")
+        # A pattern for a folder speaks of what is in it.
+        parts = relative.split("/")
+        above = ["/".join(parts[:n]) for n in range(1, len(parts))]
+        found: list[str] = []
+        for patterns, codes in self._patterns:
+            if matches(patterns, relative, False) or any(matches(patterns, folder, True) for folder in above):
+                found += codes
+        return tuple(dict.fromkeys(found))

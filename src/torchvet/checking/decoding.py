@@ -1,0 +1,30 @@
+"""Bytes of a source file to text, by PEP 263's cookie or a byte order mark, and back."""
+
+from __future__ import annotations
+
+import codecs
+import io
+from typing import NamedTuple
+
+
+class Decoded(NamedTuple):
+    """A file's text without its byte order mark; line ends are as they stand in the file."""
+
+    text: str
+    encoding: str
+    bom: bool
+
+    def encode(self, text: str) -> bytes:
+        """Another text in the same encoding, with the mark if there was one. Raises UnicodeEncodeError."""
+        return (codecs.BOM_UTF8 if self.bom else b"") + text.encode(self.encoding)
+
+
+def decode(data: bytes) -> Decoded:
+    """The text of a Python file. Raises SyntaxError for an unknown or contradicted encoding, UnicodeDecodeError."""
+    bom = data.startswith(codecs.BOM_UTF8)
+    encoding = "utf-8"
+    if b"coding" in data[:400]:
+        import tokenize
+
+        encoding = tokenize.detect_encoding(io.BytesIO(data).readline)[0].replace("utf-8-sig", "utf-8")
+    return Decoded(data[3 * bom :].decode(encoding), encoding, bom)

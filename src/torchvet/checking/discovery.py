@@ -1,0 +1,129 @@
+"""Which files a check reads: those named, and the Python files and notebooks below the folders named."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from torchvet.errors import BadInput
+
+if TYPE_CHECKING:
+    from torchvet.checking.gitignore import Pattern
+
+EXTENSIONS = (".py", ".ipynb")
+LEFT_OUT = frozenset({
+    "venv", "node_modules", "__pycache__", "__pypackages__", "build", "dist", "site-packages", "_build", "buck-out",
+})  # fmt: skip
+"""Folders that hold nobody's own source; those whose name begins with a dot are left out as well."""
+
+
+class Target(NamedTuple):
+    """A file to be read: the path to open, and the one to be shown, relative to the working directory below it."""
+
+    path: str
+    shown: str
+
+
+class _Ignore(NamedTuple):
+    """A folder's patterns, and how far from it the path is that they are asked about."""
+
+    base: str
+    patterns: list[Pattern]
+
+
+def discover(paths: Sequence[str], exclude: Sequence[str] = (), root: Path | None = None) -> list[Target]:
+    """The files, each once, sorted within a folder. A file that is named is read whatever its name or .gitignore.
+
+    `exclude` holds patterns as in a .gitignore at `root`. Raises `BadInput` for a path that is not there.
+    """
+    seen: dict[str, Target] = {}
+    here = os.path.join(os.getcwd(), "")
+    for given in paths:
+        if not os.path.exists(given):
+            raise BadInput(f"{given}: no such file or folder")
+        if os.path.isdir(given):
+            found = _below(os.path.abspath(given), exclude, os.path.abspath(root or "."))
+        else:
+            found = iter((os.path.abspath(given),))
+        for path in found:
+            if path not in seen:
+                seen[path] = Target(path, _shown(path[len(here) :] if path.startswith(here) else path))
+    return list(seen.values())
+
+
+def _shown(path: str) -> str:
+    """A path that can be written down, whatever bytes it is made of."""
+    return path if path.isascii() else path.encode("utf-8", "backslashreplace").decode()
+
+
+def _below(folder: str, exclude: Sequence[str], root: str) -> Iterator[str]:
+    from torchvet.checking.gitignore import parse
+
+    own = _Ignore(os.path.join(root, ""), parse("\n".join(exclude)))
+    return _walk(folder, [own, *_above(folder)])
+
+
+def _walk(folder: str, ignores: list[_Ignore]) -> Iterator[str]:
+    """Files below a folder, depth first. Links to folders are not followed: they may lead round in a ring."""
+    waiting = [(folder, ignores)]
+    while waiting:
+        folder, ignores = waiting.pop()
+        try:
+            with os.scandir(folder) as entries:
+                ordered = sorted(entries, key=lambda e: e.name)
+        except OSError:
+            continue
+        if any(entry.name == ".gitignore" for entry in ordered):
+            ignores = [*ignores, *_read(folder, ".gitignore")]
+        below = []
+        for entry in ordered:
+            name = entry.name
+            if entry.is_dir(follow_symlinks=False):
+                if not name.startswith(".") and name not in LEFT_OUT and not _ignored(entry.path, ignores, True):
+                    below.append((entry.path, ignores))
+            elif name.endswith(EXTENSIONS) and entry.is_file() and not _ignored(entry.path, ignores, False):
+                yield entry.path
+        waiting += reversed(below)
+
+
+def _ignored(path: str, ignores: list[_Ignore], folder: bool) -> bool:
+    """The nearest file that speaks of the path decides; but what a user excludes stays out."""
+    from torchvet.checking.gitignore import matches
+
+    own = ignores[0]
+    if own.patterns and path.startswith(own.base) and matches(own.patterns, path[len(own.base) :], folder):
+        return True
+    for ignore in reversed(ignores[1:]):
+        verdict = matches(ignore.patterns, path[len(ignore.base) :], folder)
+        if verdict is not None:
+            return verdict
+    return False
+
+
+def _above(folder: str) -> list[_Ignore]:
+    """The .gitignore files of the repository that a folder lies in, from its root down; the folder's own not yet."""
+    chain = []
+    current = folder
+    while not os.path.exists(os.path.join(current, ".git")):
+        parent = os.path.dirname(current)
+        if parent == current:
+            return []
+        chain.append(current)
+        current = parent
+    found = _read(current, os.path.join(".git", "info", "exclude"))
+    for between in [*([current] if current != folder else []), *reversed(chain[1:])]:
+        found += _read(between, ".gitignore")
+    return found
+
+
+def _read(folder: str, name: str) -> list[_Ignore]:
+    from torchvet.checking.gitignore import parse
+
+    try:
+        text = Path(folder, name).read_bytes().decode("utf-8", "surrogateescape")
+    except OSError:
+        return []
+    patterns = parse(text)
+    return [_Ignore(os.path.join(folder, ""), patterns)] if patterns else []

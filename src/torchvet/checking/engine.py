@@ -1,0 +1,166 @@
+"""Checks one text with the rules. What goes wrong is said of the file that it went wrong with; the others go on."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
+
+from torchvet.finding import Finding, Location, NotChecked, Severity
+
+if TYPE_CHECKING:
+    from torchvet.source.model import SourceFile
+
+MENTIONED = ("torch", "lightning", "transformers", "accelerate", "fabric", "deepspeed", "ignite", "fastai")
+"""A file that has none of these words has nothing that a rule could speak of."""
+_MENTIONED = tuple(word.encode() for word in MENTIONED)
+_LINE_END = re.compile(r"\r\n|\r|\n")
+FAULT = "this is a fault in torchvet, please report it"
+
+
+class SourceRule(Protocol):
+    """What the engine asks of a rule."""
+
+    code: str
+    name: str
+    severity: Severity
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Yield what one file shows."""
+        ...
+
+
+class FileResult(msgspec.Struct, omit_defaults=True):
+    """What one file showed. `lines` has the text of the lines that findings stand on, by path and number."""
+
+    path: str
+    findings: list[Finding] = []
+    not_checked: list[NotChecked] = []
+    lines: dict[str, dict[str, str]] = {}
+
+
+class Scope(NamedTuple):
+    """Codes: all there are, those that source can show, and those that are wanted."""
+
+    known: frozenset[str]
+    source: frozenset[str]
+    wanted: frozenset[str]
+
+    @classmethod
+    def of(cls, codes: Sequence[str]) -> Scope:
+        """The scope where these rules, and torchvet's own findings, are all there is."""
+        return cls(frozenset(codes), frozenset(codes), frozenset(codes) | {"SUP001", "SYN001"})
+
+
+def mentions_torch(data: bytes) -> bool:
+    """Whether a file speaks of torch or a framework on it, be it in a comment."""
+    return any(word in data for word in _MENTIONED)
+
+
+def source_rules(rules: Sequence[object]) -> list[SourceRule]:
+    """Those of the rules that look at source: the others' matcher is the empty one of their base."""
+    from torchvet.rules import Rule
+
+    empty = getattr(Rule, "in_source", None)
+    return [r for r in rules if getattr(type(r), "in_source", empty) is not empty]  # type: ignore[misc]
+
+
+def check_text(path: str, text: str, rules: Sequence[SourceRule], scope: Scope | None = None) -> FileResult:
+    """What the rules find in a text. `scope` says what else there is; left out, the rules are all."""
+    if not any(word in text for word in MENTIONED):
+        return FileResult(path)
+    with collector_off(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # invalid escapes and the like are not ours to say
+        return _check(path, text, rules, scope or Scope.of([r.code for r in rules]))
+
+
+@contextmanager
+def collector_off() -> Iterator[None]:
+    """No collection meanwhile: a tree of syntax nodes has no cycles, and parsing is up to five times faster."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def not_checked(path: str, reason: str) -> FileResult:
+    """The result of a file that could not be looked at."""
+    return FileResult(path, not_checked=[NotChecked(check=path, reason=reason)])
+
+
+def _check(path: str, text: str, rules: Sequence[SourceRule], scope: Scope) -> FileResult:
+    from torchvet.source.model import SourceFile
+
+    if "\0" in text:
+        return not_checked(path, "it has null bytes: no Python source")
+    try:
+        file = SourceFile(path, text)
+    except SyntaxError as error:
+        from torchvet.checking.own import syntax_error
+
+        found = [syntax_error(path, error)] if "SYN001" in scope.wanted else []
+        return _with_lines(FileResult(path, found), text)
+    except (RecursionError, MemoryError):
+        return not_checked(path, "its expressions are nested too deeply to be parsed")
+    except ValueError as error:
+        return not_checked(path, f"Python cannot parse it: {error}")
+    try:
+        result = _ask(file, rules)
+        if "torchvet:" in text:
+            from torchvet.checking.suppression import suppress
+
+            result.findings = suppress(file, result.findings, scope)
+        result.findings.sort(key=_order)
+        return _with_lines(result, text)
+    finally:
+        _let_go(file)
+
+
+def _ask(file: SourceFile, rules: Sequence[SourceRule]) -> FileResult:
+    result = FileResult(file.path, [], [])
+    seen: set[tuple[str, Location | None, str]] = set()
+    for rule in rules:
+        try:
+            for finding in rule.in_source(file):
+                key = finding.code, finding.location, finding.message
+                if key not in seen:
+                    seen.add(key)
+                    result.findings.append(finding)
+        except RecursionError:
+            result.not_checked.append(NotChecked(check=f"{rule.code} in {file.path}", reason="nested too deeply"))
+        except Exception as error:
+            if os.environ.get("TORCHVET_DEBUG"):
+                raise
+            reason = f"{type(error).__name__}: {error}; {FAULT}"
+            result.not_checked.append(NotChecked(check=f"{rule.code} in {file.path}", reason=reason))
+    return result
+
+
+def _order(finding: Finding) -> tuple[int, int, str]:
+    at = finding.location
+    return (at.line, at.column or 0, finding.code) if at is not None else (0, 0, finding.code)
+
+
+def _with_lines(result: FileResult, text: str) -> FileResult:
+    """Add the text of the lines that findings stand on."""
+    numbers = {f.location.line for f in result.findings if f.location is not None}
+    if numbers:
+        lines = _LINE_END.split(text)
+        result.lines = {result.path: {str(n): lines[n - 1] for n in sorted(numbers) if 0 < n <= len(lines)}}
+    return result
+
+
+def _let_go(file: SourceFile) -> None:
+    """Take the model apart: its parts know each other, and such a ring would wait for the collector."""
+    for part in (*getattr(file, "units", ()), *getattr(file, "classes", {}).values()):
+        vars(part).clear()
+    vars(file).clear()

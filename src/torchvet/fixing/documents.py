@@ -1,0 +1,112 @@
+"""What can be mended: a module or a notebook, as texts by the path that findings give them."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from torchvet.checking.cells import Cell, read_cells
+from torchvet.checking.decoding import Decoded, decode
+from torchvet.checking.engine import FileResult, Scope, SourceRule, check_text, collector_off
+from torchvet.checking.notebooks import Notebook
+from torchvet.fixing.rewriting import rewritten
+
+
+class Document(Protocol):
+    """A file's texts, and what can be asked of them. Never changed: mending makes another one."""
+
+    texts: dict[str, str]
+
+    def with_texts(self, texts: Mapping[str, str]) -> Document:
+        """The document with other texts."""
+        ...
+
+    def check(self) -> FileResult:
+        """What the rules find."""
+        ...
+
+    def module(self) -> str:
+        """What Python would be given."""
+        ...
+
+    def encode(self) -> bytes:
+        """The file's new content. Raises UnicodeEncodeError where its encoding lacks a character."""
+        ...
+
+
+class Module:
+    """A Python file."""
+
+    def __init__(self, shown: str, decoded: Decoded, rules: Sequence[SourceRule], scope: Scope) -> None:
+        self.shown, self.decoded, self.rules, self.scope = shown, decoded, rules, scope
+        self.texts = {shown: decoded.text}
+
+    def with_texts(self, texts: Mapping[str, str]) -> Module:
+        """The file with another text."""
+        return Module(self.shown, self.decoded._replace(text=texts[self.shown]), self.rules, self.scope)
+
+    def check(self) -> FileResult:
+        """What the rules find."""
+        return check_text(self.shown, self.module(), self.rules, self.scope)
+
+    def module(self) -> str:
+        """The text."""
+        return self.decoded.text
+
+    def encode(self) -> bytes:
+        """The text in the file's encoding."""
+        return self.decoded.encode(self.decoded.text)
+
+
+class NotebookFile:
+    """A notebook: each code cell is a text."""
+
+    def __init__(
+        self, shown: str, data: bytes, cells: Sequence[Cell], rules: Sequence[SourceRule], scope: Scope
+    ) -> None:
+        self.shown, self.data, self.cells, self.rules, self.scope = shown, data, list(cells), rules, scope
+        self.notebook = Notebook(shown, cells)
+        self.texts = {self.notebook.path(i): cell.source for i, cell in enumerate(cells)}
+
+    def with_texts(self, texts: Mapping[str, str]) -> NotebookFile:
+        """The notebook with other sources in its cells."""
+        cells = [Cell(cell.number, texts[self.notebook.path(i)]) for i, cell in enumerate(self.cells)]
+        return NotebookFile(self.shown, self.data, cells, self.rules, self.scope)
+
+    def check(self) -> FileResult:
+        """What the rules find in the cells together."""
+        return Notebook(self.shown, self.cells).check(self.rules, self.scope)
+
+    def module(self) -> str:
+        """The cells as one module, without magics."""
+        return self.notebook.text()
+
+    def encode(self) -> bytes:
+        """The notebook, changed in the sources that changed and nowhere else."""
+        before = {cell.number: cell.source for cell in read_cells(self.data)}
+        changed = {cell.number - 1: cell.source for cell in self.cells if before[cell.number] != cell.source}
+        return rewritten(self.data, changed)
+
+
+def open_document(shown: str, data: bytes, rules: Sequence[SourceRule], scope: Scope) -> Document:
+    """The document that a file's content is. Raises SyntaxError, ValueError or LookupError where it is none."""
+    if shown.lower().endswith(".ipynb"):
+        return NotebookFile(shown, data, read_cells(data), rules, scope)
+    return Module(shown, decode(data), rules, scope)
+
+
+def soundness(text: str) -> int:
+    """2 for what compiles, 1 for what only parses (a notebook may await at its top), 0 for what does not."""
+    with collector_off(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            tree = ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return 0
+        try:
+            compile(tree, "<mended>", "exec", dont_inherit=True)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return 1
+        return 2

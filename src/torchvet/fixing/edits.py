@@ -1,0 +1,85 @@
+"""Edits applied to texts: those of one finding together or not at all, no two that touch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from torchvet.finding import Edit, Finding
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+
+
+class _Span:
+    """An edit as offsets into a text."""
+
+    def __init__(self, start: int, end: int, text: str) -> None:
+        self.start, self.end, self.text = start, end, text
+
+    def touches(self, other: _Span) -> bool:
+        """Whether both change the same characters, or insert at the same place."""
+        return (self.start < other.end and other.start < self.end) or self.start == other.start
+
+
+def apply(texts: Mapping[str, str], findings: Sequence[Finding]) -> tuple[dict[str, str], list[Finding]]:
+    """The texts, by path, with the findings' edits made, and the findings whose edits were. Of two that touch the first
+    wins; an edit of a place that is not there is not made."""
+    offsets = {path: _starts(text) for path, text in texts.items()}
+    spans: dict[str, list[_Span]] = {path: [] for path in texts}
+    applied = []
+    for finding in findings:
+        made = _located(finding.remedy.edits, texts, offsets)
+        if made and not any(a.touches(b) for path, a in made for b in spans[path]):
+            for path, span in made:
+                spans[path].append(span)
+            applied.append(finding)
+    return {path: _replaced(text, spans[path]) for path, text in texts.items()}, applied
+
+
+def newline_of(text: str) -> str:
+    """The line end that a text uses first."""
+    found = _LINE_END.search(text)
+    return found.group() if found else "\n"
+
+
+def _located(
+    edits: Sequence[Edit], texts: Mapping[str, str], offsets: Mapping[str, list[int]]
+) -> list[tuple[str, _Span]]:
+    """The edits of one finding as offsets; empty where one of them cannot be made or two of them touch."""
+    found: list[tuple[str, _Span]] = []
+    for edit in edits:
+        if edit.path not in texts:
+            return []
+        text = texts[edit.path]
+        start, end = (_offset(text, offsets[edit.path], place) for place in (edit.start, edit.end))
+        if start is None or end is None or start > end:
+            return []
+        span = _Span(start, end, _LINE_END.sub(newline_of(text), edit.text))
+        same = next((s for path, s in found if path == edit.path and s.touches(span)), None)
+        if same is None:
+            found.append((edit.path, span))
+        elif same.start == same.end == span.start == span.end:
+            same.text += span.text  # two lines put in at one place, in their order
+        else:
+            return []
+    return found
+
+
+def _starts(text: str) -> list[int]:
+    return [0, *(match.end() for match in _LINE_END.finditer(text))]
+
+
+def _offset(text: str, starts: list[int], place: tuple[int, int]) -> int | None:
+    """Where a line and column from 1 are; None where the text has no such place."""
+    line, column = place
+    if not 0 < line <= len(starts) or column < 1:
+        return None
+    limit = starts[line] if line < len(starts) else len(text)
+    length = len(text[starts[line - 1] : limit].rstrip("\r\n"))
+    return starts[line - 1] + column - 1 if column <= length + 1 else None
+
+
+def _replaced(text: str, spans: list[_Span]) -> str:
+    for span in sorted(spans, key=lambda s: s.start, reverse=True):
+        text = text[: span.start] + span.text + text[span.end :]
+    return text

@@ -1,0 +1,77 @@
+"""Mends files on disk, or says what would change."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from torchvet.checking.checker import Checker
+from torchvet.checking.discovery import Target
+from torchvet.checking.engine import FileResult
+from torchvet.errors import BadInput
+from torchvet.fixing.documents import Document, open_document
+from torchvet.fixing.mending import Mended, mend
+
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+
+
+def is_mendable(result: FileResult, unsafe: bool) -> bool:
+    """Whether a file has a finding with an edit that may be made."""
+    return any(f.remedy.edits and (f.remedy.safe or unsafe) for f in result.findings)
+
+
+def mend_bytes(shown: str, data: bytes, checker: Checker, unsafe: bool) -> tuple[Document, Mended, bytes]:
+    """A file's content mended: the document before, what came of it, and the new content."""
+    document = open_document(shown, data, *checker.for_file(shown))
+    mended = mend(document, unsafe)
+    if not mended.fixed:
+        return document, mended, data
+    try:
+        return document, mended, mended.document.encode()
+    except UnicodeEncodeError as error:
+        reason = f"{shown}: an edit has a character that {error.encoding} lacks: nothing was changed"
+        return document, Mended(document, document.check(), refused=[reason]), data
+
+
+def mend_file(target: Target, checker: Checker, unsafe: bool, write: bool) -> tuple[Mended, str]:
+    """Mend a file in place, or with `write` off only say how. The text is the difference."""
+    data = Path(target.path).read_bytes()
+    document, mended, content = mend_bytes(target.shown, data, checker, unsafe)
+    if write and content != data:
+        replace_file(target.path, content)
+    return mended, difference(document, mended.document)
+
+
+def replace_file(path: str, content: bytes) -> None:
+    """Put a new content in a file's place at once, its permissions kept. Raises `BadInput`."""
+    path = os.path.realpath(path)  # a link stays a link
+    beside = ""
+    try:
+        with tempfile.NamedTemporaryFile(dir=os.path.dirname(path), prefix=".torchvet-", delete=False) as stream:
+            beside = stream.name
+            stream.write(content)
+        os.chmod(beside, os.stat(path).st_mode & 0o7777)
+        os.replace(beside, path)
+    except OSError as error:
+        if beside and os.path.exists(beside):
+            os.unlink(beside)
+        raise BadInput(f"{path}: the mended file could not be written: {error.strerror}") from error
+
+
+def difference(before: Document, after: Document) -> str:
+    """A unified diff, a part for each text that differs. `patch -p0` takes that of a module."""
+    parts = [
+        "".join(_unified(path, text, after.texts[path]))
+        for path, text in before.texts.items()
+        if text != after.texts[path]
+    ]
+    return "".join(parts)
+
+
+def _unified(path: str, old: str, new: str) -> Iterator[str]:
+    for line in difflib.unified_diff(_LINE.findall(old), _LINE.findall(new), path, path):
+        yield line if line.endswith("\n") else line + "\n\\ No newline at end of file\n"

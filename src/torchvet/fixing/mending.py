@@ -1,0 +1,71 @@
+"""Mends a document in rounds: edits are made, the result is parsed and checked again, until nothing changes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from torchvet.checking.engine import FileResult
+from torchvet.finding import Finding
+from torchvet.fixing.documents import Document, soundness
+from torchvet.fixing.edits import apply
+
+ROUNDS = 10
+
+
+class Mended:
+    """A document after its edits: what it shows now, how many findings of each code were mended, what was refused."""
+
+    def __init__(self, document: Document, result: FileResult, refused: list[str] | None = None) -> None:
+        self.document = document
+        self.result = result
+        self.fixed: Counter[str] = Counter()
+        self.refused = refused or []
+
+
+def mend(document: Document, unsafe: bool = False) -> Mended:
+    """Make the safe edits, and the unsafe ones where asked. An edit after which the text does not parse is left out."""
+    mended = Mended(document, document.check())
+    broken: set[str] = set()
+    seen = {tuple(document.texts.values())}
+    for _ in range(ROUNDS):
+        wanted = [f for f in mended.result.findings if _is_wanted(f, unsafe) and _key(f) not in broken]
+        texts, applied = apply(mended.document.texts, wanted)
+        following = mended.document.with_texts(texts)
+        if not applied or tuple(texts.values()) == tuple(mended.document.texts.values()):
+            return mended
+        if soundness(following.module()) < soundness(mended.document.module()):
+            _single_out(mended, applied, broken)
+            continue
+        if tuple(texts.values()) in seen:
+            mended.refused.append(f"{mended.result.path}: edits undo one another: stopped")
+            return mended
+        seen.add(tuple(texts.values()))
+        mended.document, mended.result = following, following.check()
+        mended.fixed.update(f.code for f in applied)
+    if any(_is_wanted(f, unsafe) and _key(f) not in broken for f in mended.result.findings):
+        mended.refused.append(f"{mended.result.path}: not stable after {ROUNDS} rounds of edits: stopped")
+    return mended
+
+
+def _is_wanted(finding: Finding, unsafe: bool) -> bool:
+    return bool(finding.remedy.edits) and (finding.remedy.safe or unsafe)
+
+
+def _key(finding: Finding) -> str:
+    return f"{finding.code} {finding.location} {finding.message}"
+
+
+def _single_out(mended: Mended, applied: list[Finding], broken: set[str]) -> None:
+    """Find the edits that break the text by themselves; where none does, the last one made is left out."""
+    before = soundness(mended.document.module())
+    alone = [f for f in applied if _breaks(mended.document, f, before)] or applied[-1:]
+    for finding in alone:
+        broken.add(_key(finding))
+        at = finding.location
+        place = f"{at.path}:{at.line}: " if at is not None else ""
+        mended.refused.append(f"{place}{finding.code}: its edit would break the file: not made")
+
+
+def _breaks(document: Document, finding: Finding, before: int) -> bool:
+    texts, _ = apply(document.texts, [finding])
+    return soundness(document.with_texts(texts).module()) < before

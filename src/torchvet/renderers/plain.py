@@ -1,0 +1,24 @@
+"""Text for people: a run as a page, a check as a list. What is not needed is not loaded."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torchvet.finding import Report
+
+
+class TextRenderer:
+    """The text that fits what the report is about."""
+
+    format: ClassVar[str] = "text"
+    extensions: ClassVar[tuple[str, ...]] = (".txt",)
+
+    def render(self, report: Report, color: bool = False, width: int = 100) -> str:
+        """The report as text, coloured on request, `width` columns wide where it is wrapped."""
+        if report.subject.get("kind") == "check":
+            from torchvet.renderers.listing import listing
+
+            return listing(report, color, width)
+        from torchvet.renderers.text import TextRenderer as PageRenderer
+
+        return PageRenderer().render(report, color, width)
