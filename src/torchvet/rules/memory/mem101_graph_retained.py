@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules import words
 from torchvet.rules.growth_rule import GrowthRule
+from torchvet.rules.memory import _stores
+from torchvet.rules.memory._graphs import own_graph
+from torchvet.source.model import edits
+from torchvet.source.model import torch_names as names
+from torchvet.source.model.destinations import Destinations
+from torchvet.source.model.units import targets_of, terminal, value_for
 
 if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
+    from torchvet.source.model import Event, SourceFile
     from torchvet.source.stores import Store
 
 
@@ -130,6 +141,113 @@ print(f"mean squared error {sum(pixel_errors) / len(pixel_errors):.3f}")
             f"store a number or a detached tensor: `{value}.item()` for a scalar, `{value}.detach()` for a tensor; or "
             "compute it under `torch.no_grad()` if it is only logged"
         )
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A value with a graph of its own goes into what outlives the pass, and into no backward."""
+        if not file.mentions(".backward(", ".eval()", "manual_backward"):
+            return
+        for store in _stores.stores(file):
+            if file.gradients.carries(store.value, store.event) != "yes":
+                continue
+            graph = own_graph(file, store.value, store.event)
+            if graph is None or not _grows_with(graph, store) or not _stores.surely_recording(file, store.event):
+                continue
+            flow = _kept(file, store)
+            if not (flow.backward or flow.escaped) and (not flow.loose or _evaluates(file, store.event)):
+                yield self._suspected(file, store, graph, not flow.loose and _read_here(file, store))
+
+    def _suspected(self, file: SourceFile, store: _stores.Store, graph: Event, sure: bool) -> Finding:
+        value, holder = file.segment(store.value), file.segment(_stores.holder_root(store.holder))
+        until = "as long as the program runs" if store.lasting else f"until {holder} is let go of"
+        return self.suspect(
+            file, store.event, f"{holder} keeps the autograd graph of every {value}: no backward goes through it",
+            severity="warning" if _once_an_epoch(store) else "error",
+            cause=f"{value} is computed with gradients on and refers to its graph; the graph keeps its saved tensors "
+            f"{until}, one more graph each pass",
+            advice=f"keep `{_closed(value, store.value)}.item()` if it is a scalar, `.detach()` if a tensor is wanted, "
+            "or compute it under `torch.no_grad()`",
+            edits=_detached(file, store), safe=sure,
+            related=[self.also(file, "computed", graph, file.segment(graph.node))][: graph.line != store.event.line],
+        )  # fmt: skip
+
+
+def _grows_with(graph: Event, store: _stores.Store) -> bool:
+    """Whether each round of the loop in which the holder grows makes a graph anew."""
+    if store.loop is None or graph.unit is not store.event.unit:
+        return True
+    return graph.loop is not None and graph.loop.within(store.loop)
+
+
+def _kept(file: SourceFile, store: _stores.Store) -> Destinations:
+    """Where the holder, and a value that has a name, end up."""
+    flow = Destinations(file)
+    if store.adds:
+        flow.bound_by(store.event)
+    flow.held_by(store.holder, store.event)
+    for node in [store.value] if isinstance(store.value, ast.Name) else []:
+        for binding in _stores.bindings_at(node.id, store.event):
+            flow.bound_by(binding)
+    return flow.follow()
+
+
+def _once_an_epoch(store: _stores.Store) -> bool:
+    """Whether the loop right around the store goes over epochs: it grows, and slowly."""
+    loop = store.event.loop.node if store.event.loop is not None else None
+    target = loop.target if isinstance(loop, (ast.For, ast.AsyncFor)) else None
+    return isinstance(target, ast.Name) and re.match(r"ep($|och)|e$", target.id) is not None
+
+
+def _evaluates(file: SourceFile, event: Event) -> bool:
+    """Whether the function itself puts a model into evaluation mode: what it returns is a figure."""
+    return any(e.unit is event.unit for e in file.calls("eval"))
+
+
+def _closed(text: str, node: ast.expr) -> str:
+    return text if isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)) else f"({text})"
+
+
+def _read_here(file: SourceFile, store: _stores.Store) -> bool:
+    """Whether a holder that other files can reach is used in this one, so that its use is seen."""
+    root = _stores.holder_root(store.holder)
+    unit = store.event.unit
+    if isinstance(root, ast.Name) and unit.home(root.id) is unit and not unit.is_module:
+        return True
+    lines = file.lines_with(terminal(root))
+    return any(line != store.event.line and not _FRESH.search(file.lines[line - 1]) for line in lines)
+
+
+_FRESH = re.compile(r"=\s*(\[\]|\{\}|\[\], |0(\.0)?\s*$|None\s*$|[\w.]*(list|dict|deque)\()")
+"""A line that starts something empty."""
+
+
+def _detached(file: SourceFile, store: _stores.Store) -> list[Edit]:
+    """Detaching keeps it a tensor, so that whatever is done with it later still works; only where it surely is one."""
+    value = store.value
+    if terminal(store.event.node) == "extend" or value.lineno != value.end_lineno:
+        return []
+    if not _is_tensor(file, value, store.event):
+        return []
+    return [edits.replace(file, value, f"{_closed(file.segment(value), value)}.detach()")]
+
+
+def _is_tensor(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) -> bool:
+    """Whether an expression is one tensor, rather than a number, a list, or whatever a module returns."""
+    if isinstance(node, ast.BinOp):
+        return _is_tensor(file, node.left, event, depth) or _is_tensor(file, node.right, event, depth)
+    if isinstance(node, ast.Name):
+        found = [(value_for(b.node, t), b) for b in _stores.bindings_at(node.id, event) for t in targets_of(b.node)
+                 if isinstance(t, ast.Name) and t.id == node.id]  # fmt: skip
+        return depth < 4 and bool(found) and all(v is not None and _is_tensor(file, v, b, depth + 1) for v, b in found)
+    if not isinstance(node, ast.Call) or file.gradients.forwards.runs_module(node, event.unit):
+        return False
+    dotted = file.dotted(node.func)
+    made = "loss" in names.role_of_call(dotted) or dotted.startswith("torch.nn.functional.")
+    known = made or "criterion" in file.roles.of(node.func, event.unit) or file.roles.hinted("criterion", node.func)
+    several = terminal(node) in _SEVERAL or (terminal(node) in ("max", "min") and bool(node.args))
+    return known or (isinstance(node.func, ast.Attribute) and terminal(node) in names.TENSOR_METHODS and not several)
+
+
+_SEVERAL = ("chunk", "split", "unbind")
 
 
 _WORTH_CUTTING = 0.25

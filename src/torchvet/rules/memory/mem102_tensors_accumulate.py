@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules import words
 from torchvet.rules.growth_rule import GrowthRule
+from torchvet.rules.memory import _stores
+from torchvet.rules.memory._storages import of_a_batch
 
 if TYPE_CHECKING:
+    from torchvet.finding import Finding
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
+    from torchvet.source.model import Event, SourceFile
     from torchvet.source.stores import Store
 
 
@@ -134,3 +139,33 @@ for step in range(40):
             "`collections.deque(maxlen=…)`, "
             "or write it to disk and clear it every epoch"
         )
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A training step adds whole batches or outputs to what nothing ever empties."""
+        if not file.mentions("append(", "extend(") or not file.mentions("backward"):
+            return
+        for stored in _stores.appended(file):
+            if not of_a_batch(file, stored.value, stored.event) or not _in_training(file, stored.event):
+                continue
+            store = _stores.kept_on(file, stored)
+            if store is not None and store.lasting:
+                yield self._suspected(file, store)
+
+    def _suspected(self, file: SourceFile, store: _stores.Store) -> Finding:
+        holder, value = file.segment(_stores.holder_root(store.holder)), file.segment(store.value)
+        return self.suspect(
+            file, store.event, f"{holder} takes in {value} at every training step and nothing takes it out",
+            severity="warning",
+            cause=f"{value} has the size of a batch; {holder} outlives the step and is emptied nowhere in this file",
+            advice=f"keep in {holder} only what is needed: a number (`.item()`), a running sum, a "
+            "`collections.deque(maxlen=…)`, or clear it every epoch",
+        )  # fmt: skip
+
+
+def _in_training(file: SourceFile, event: Event, depth: int = 0) -> bool:
+    """Whether an event runs in each step of a training loop that updates weights."""
+    for step in file.steps:
+        inside = step.loop is None or (event.loop is not None and event.loop.within(step.loop))
+        if inside and step.unit is event.unit and step.optimizers:
+            return True
+    return depth < 3 and any(_in_training(file, caller, depth + 1) for caller in file.callers(event.unit))

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules import words
 from torchvet.rules.growth_rule import GrowthRule
+from torchvet.rules.memory import _stores
+from torchvet.source.model.destinations import Destinations
+from torchvet.source.model.forwards import RECURRENT
+from torchvet.source.model.units import targets_of, terminal
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Finding, Severity
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
+    from torchvet.source.model import Event, SourceFile
     from torchvet.source.stores import Store
 
 
@@ -113,6 +120,76 @@ for step in range(40):
     specificity = 2
     bounded_matters = True
 
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A state that a module returns goes into its next run, and nothing cuts its graph in between."""
+        if not file.mentions(".backward(", ".eval()") or not file.mentions(
+            "LSTM", "GRU", "RNN", "hidden", "state,", "state)"
+        ):
+            return
+        lines = set(_carrying_lines(file))
+        for unit in {id(u): u for u in map(file.unit_at, sorted(lines))}.values():
+            for event in unit.events:
+                if event.line not in lines or not isinstance(event.node, ast.Assign):
+                    continue
+                name = _carried_name(file, event)
+                if name is not None:
+                    yield from self._judged(file, event, name)
+                elif (attribute := _carried_attribute(file, event)) is not None:
+                    yield from self._judged_attribute(file, event, attribute)
+
+    def _judged(self, file: SourceFile, event: Event, name: str) -> Iterator[Finding]:
+        called = getattr(event.node, "value", None)
+        run = next((e for e in event.unit.calls.get(terminal(called), ()) if e.node is called), None)
+        if run is None or not _stores.surely_recording(file, run):
+            return
+        flow = Destinations(file)
+        flow.made_by(run)
+        flow.follow()
+        if flow.backward:
+            backward = _backward_in(file, run)
+            if backward is not None:
+                known = _gives_graph_on(file, run.call, event)
+                yield self._suspected(file, event, name, "error" if known else "warning", _RAISES, backward)
+        elif (
+            not flow.escaped
+            and not _trains(file, run)
+            and (not flow.loose or any(e.unit is run.unit for e in file.calls("eval")))
+        ):
+            yield self._suspected(
+                file, event, name, "warning", "no backward uses the graph, and it gets one step longer each pass", None
+            )
+
+    def _judged_attribute(self, file: SourceFile, event: Event, name: str) -> Iterator[Finding]:
+        """A module's own attribute: told only where a loop of this file trains the module."""
+        owner = event.unit.method_class()
+        for step in file.steps:
+            backward = next((e for e in step.effects if e.kind == "backward" and e.at.loop is step.loop), None)
+            if step.loop is None or backward is None:
+                continue
+            for run in step.unit.events:
+                inside = run.loop is not None and run.loop.within(step.loop) and isinstance(run.node, ast.Call)
+                if (
+                    inside
+                    and not backward.event.context.arms
+                    and owner is file.gradients.forwards.class_run(run.call, step.unit)
+                ):
+                    yield self._suspected(file, event, name, "error", _RAISES, backward.event)
+                    return
+
+    def _suspected(
+        self, file: SourceFile, event: Event, name: str, severity: Severity, effect: str, backward: Event | None
+    ) -> Finding:
+        called = file.segment(event.node.value.func)  # type: ignore[attr-defined]
+        cut = f"`{name} = {name}.detach()`, or `tuple(t.detach() for t in {name})` where it is a tuple"
+        return self.suspect(
+            file, event, f"{name} goes from one pass of {called} into the next with its autograd graph: {effect}",
+            severity=severity,
+            cause=f"{name} is bound before the loop and then only by {called} itself, with gradients on",
+            advice=f"cut the graph between steps: {cut}" if backward is not None
+            else f"run the loop under `torch.no_grad()`, or cut the graph between steps: {cut}",
+            related=[self.also(file, "backward", e, file.segment(e.node)) for e in (backward,) if e is not None],
+        )  # fmt: skip
+
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """State that grows to the end, and state that was carried on for long before it was let go of."""
         yield from super().in_recording(recording)
@@ -159,3 +236,101 @@ _ACCUMULATING = frozenset(
 def _plain(op: str) -> str:
     """`AddmmBackward0` → `Addmm`."""
     return op.split("::")[-1].rstrip("0123456789").removesuffix("Backward")
+
+
+_CALLED = re.compile(r" = [\w.\[\]]+\(")
+_WORDS = re.compile(r"[\w.]+")
+
+
+def _trains(file: SourceFile, run: Event) -> bool:
+    """Whether the function around a run goes backward somewhere: what is not seen to go there may well do."""
+    return not run.unit.is_module and any(e.kind == "backward" for e in file.effects(run.unit))
+
+
+def _carrying_lines(file: SourceFile) -> Iterator[int]:
+    """Lines that bind a name to a call that is given it: a look at the text before anything is walked."""
+    text = file.text
+    for match in _CALLED.finditer(text):
+        given = text[match.end() : text.find("\n", match.end())]
+        if "," in given:
+            bound = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
+            if not set(_WORDS.findall(given)).isdisjoint(_WORDS.findall(bound)):
+                yield file.line_of(match.start())
+
+
+_RAISES = "the next step's backward goes through this step's graph too: it raises, or with retain_graph=True it grows"
+
+
+def _carried_attribute(file: SourceFile, event: Event) -> str | None:
+    """`self.state` of `output, self.state = self.rnn(x, self.state)` in a module that never detaches or resets it."""
+    node, owner = event.node, event.unit.method_class()
+    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call) or owner is None:
+        return None
+    given = {ast.dump(one) for one in node.value.args[1:]}
+    targets = (t for t in targets_of(node) if isinstance(t, ast.Attribute))
+    target = next((t for t in targets if ast.dump(t).replace("Store", "Load") in given), None)
+    if target is None or file.gradients.forwards.kind(node.value.func, event.unit) not in RECURRENT:
+        return None
+    others = [e for e, _ in owner.attributes[target.attr] if e is not event]
+    text = "\n".join(file.lines[owner.node.lineno - 1 : owner.node.end_lineno])
+    if not others or any(e.unit.name != "__init__" for e in others) or "detach" in text or ".data" in text:
+        return None
+    outside = re.search(
+        rf"(?<!self)\.{target.attr}\b(\s*=(?!=)|\[[^\]\n]*\]\s*=(?!=)|\.(detach_|zero_|fill_))", file.text
+    )
+    return None if outside else ast.unparse(target)
+
+
+def _carried_name(file: SourceFile, event: Event) -> str | None:
+    """`hidden` of `output, hidden = model(x, hidden)` in a loop, where the model's code is known to give its graph on
+    and nothing else in the loop binds, detaches or resets it."""
+    node = event.node
+    if event.loop is None or not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+        return None
+    call, unit = node.value, event.unit
+    given = {one.id for one in (*call.args[1:], *(k.value for k in call.keywords)) if isinstance(one, ast.Name)}
+    name = next((t.id for t in targets_of(node) if isinstance(t, ast.Name) and t.id in given), None)
+    if name is None or unit.home(name) is not unit:
+        return None
+    if not _gives_graph_on(file, call, event) and not _retained_in(file, event):
+        return None
+    inside = [b for b in unit.bindings[name] if b.loop is not None and b.loop.within(event.loop)]
+    before = [b for b in unit.bindings[name] if b not in inside and b.index < event.index]
+    if len(inside) != 1 or not (before or name in unit.parameters):
+        return None
+    loop = event.loop.node
+    lines = file.lines[loop.lineno - 1 : loop.end_lineno]  # type: ignore[attr-defined]
+    text = "\n".join(line.partition("#")[0] for line in lines)
+    return None if "detach" in text or "repackage" in text or "no_grad" in text else name
+
+
+def _retained_in(file: SourceFile, event: Event) -> bool:
+    """Whether a module runs in a loop with `backward(retain_graph=True)`: the answer to the error of carried state."""
+    if not file.gradients.forwards.runs_module(event.node.value, event.unit):  # type: ignore[attr-defined]
+        return False
+    for backward in event.unit.calls.get("backward", ()):
+        retain = next((k.value for k in backward.call.keywords if k.arg == "retain_graph"), None)
+        if backward.loop is event.loop and isinstance(retain, ast.Constant) and retain.value is True:
+            return True
+    return False
+
+
+def _gives_graph_on(file: SourceFile, call: ast.Call, event: Event) -> bool:
+    """Whether a call runs a recurrent layer, or a module of this file that does not detach."""
+    forwards = file.gradients.forwards
+    if forwards.kind(call.func, event.unit) in RECURRENT:
+        return True
+    known = forwards.class_run(call, event.unit) if forwards.runs_module(call, event.unit) else None
+    if known is None or known.method("forward") is None:
+        return False
+    text = "\n".join(file.lines[known.node.lineno - 1 : known.node.end_lineno])
+    return "detach" not in text and "no_grad" not in text and ".data" not in text
+
+
+def _backward_in(file: SourceFile, run: Event) -> Event | None:
+    """A backward that every pass of the loop around the run makes, right in that loop."""
+    for effect in file.effects(run.unit):
+        each_time = all(arm in run.context.arms for arm in effect.arms)
+        if each_time and effect.kind == "backward" and effect.at.loop is run.loop:
+            return effect.at
+    return None

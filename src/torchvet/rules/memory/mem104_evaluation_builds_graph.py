@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -12,11 +14,18 @@ from torchvet.rules import grading, words
 from torchvet.rules.base import Rule
 from torchvet.rules.bounds import where
 from torchvet.rules.growth_rule import allocated, holder_of
+from torchvet.rules.memory import _stores
 from torchvet.rules.share_rule import observed, peak_of
+from torchvet.source.model import edits
+from torchvet.source.model.destinations import Destinations
+from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
+    from torchvet.finding import Edit
     from torchvet.recording import RankRecording, Recording
     from torchvet.recording.growth import Growth
+    from torchvet.source.model import Event, SourceFile
+    from torchvet.source.model.units import Unit
 
 
 class EvaluationBuildsGraph(Rule):
@@ -112,6 +121,31 @@ for step in range(40):
         print(f"step {step + 1} loss {loss.item():.4f} validation {evaluate(model, validation):.4f}")
 """
 
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A model that runs in an evaluation loop with gradients on, and whose result goes into no backward."""
+        if not file.mentions(".eval()", "val", "test"):
+            return
+        seen: set[int] = set()
+        for run in _evaluating_runs(file):
+            if id(run.unit) in seen or file.gradients.carries(run.node, run) != "yes":
+                continue
+            flow = _followed(file, run)
+            if flow is not None and _stores.surely_recording(file, run):
+                seen.add(id(run.unit))
+                yield self._suspected(file, run, not flow.loose)
+
+    def _suspected(self, file: SourceFile, run: Event, sure: bool) -> Finding:
+        model, unit = file.segment(run.call.func), run.unit
+        where_to = f"decorate {unit.name}() with `@torch.no_grad()`" if not unit.is_module else "put the loop under it"
+        return self.suspect(
+            file, run,
+            f"{model} evaluates with gradients on: every pass builds an autograd graph that no backward uses",
+            cause=f"neither {unit.name or 'the loop'} nor what calls it switches gradients off; `.eval()` switches "
+            "layers, not autograd",
+            advice=f"run it under `torch.no_grad()`: {where_to}", safe=sure,
+            edits=_decorated(file, unit) if sure else (),
+        )  # fmt: skip
+
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Passes outside training whose graph nobody went back through."""
         for rank in recording.ranks:
@@ -167,3 +201,84 @@ def _cause(use: EvaluationForward) -> str:
 
 def _advice(use: EvaluationForward) -> str:
     return f"run it under `torch.no_grad()` (decorate {use.place.function}() with `@torch.no_grad()`)"
+
+
+_HELD_OUT = re.compile(r"(^|_)(val|valid|validation|test|eval|dev|holdout)(_|\d|$|loader|dl$|data|set|iter|batches)")
+
+
+def _evaluating_runs(file: SourceFile) -> Iterator[Event]:
+    """Runs of a model in a loop after its `.eval()`, or in a loop over a loader that is named for evaluation."""
+    for event in file.calls("eval"):
+        on = receiver(event.call)
+        if on is None or event.call.args or not isinstance(on, (ast.Name, ast.Attribute)):
+            continue
+        for run in event.unit.calls.get(terminal(on), ()):
+            after = run.index > event.index and not run.excludes(event)
+            in_loop = run.loop is not None and not run.loop.comprehension
+            same = ast.dump(run.call.func) == ast.dump(on)
+            if after and in_loop and same and not _trains_again(event, run):
+                yield run
+    if not file.steps:
+        return
+    lines = (file.line_of(match.start()) for match in _LOOP.finditer(file.text))
+    for unit in {id(u): u for u in map(file.unit_at, lines)}.values():
+        yield from _runs_on_held_out(file, unit)
+
+
+_LOOP = re.compile(r"for [^\n]*?(?:val|test|dev|holdout)")
+
+
+def _runs_on_held_out(file: SourceFile, unit: Unit) -> Iterator[Event]:
+    for event in unit.events:
+        inside = event.loop is not None and _is_held_out(event.loop.node)
+        if inside and event.node.__class__ is ast.Call and file.gradients.forwards.runs_module(event.call, unit):
+            yield event
+
+
+def _is_held_out(loop: ast.AST) -> bool:
+    if not isinstance(loop, (ast.For, ast.AsyncFor)):
+        return False
+    read = [n.id if isinstance(n, ast.Name) else n.attr for n in ast.walk(loop.iter)
+            if isinstance(n, (ast.Name, ast.Attribute))]  # fmt: skip
+    return any(_HELD_OUT.search(name) for name in read) and not any("train" in name for name in read)
+
+
+def _trains_again(event: Event, run: Event) -> bool:
+    """Whether the model is put back into training mode before it runs."""
+    back = event.unit.calls.get("train", ())
+    return any(event.index < e.index < run.index and not e.call.args for e in back)
+
+
+def _followed(file: SourceFile, run: Event) -> Destinations | None:
+    """Where the result goes; None where a backward may follow, or gradients of the input are wanted."""
+    unit = run.unit
+    inner = [e for e in file.effects(unit) if e.kind == "backward" and not e.at.excludes(run)]
+    if any(run.loop is not None and e.at.loop is not None and e.at.loop.within(run.loop) for e in inner):
+        return None
+    own = "\n".join(file.lines[unit.first - 1 : min(unit.last, len(file.lines))])
+    if any(word in own for word in ("requires_grad", "autograd.grad", "enable_grad", "attack", "jacobian", "hessian")):
+        return None
+    flow = Destinations(file)
+    flow.made_by(run)
+    flow.follow()
+    return None if flow.backward or flow.escaped else flow
+
+
+def _hands_on(file: SourceFile, unit: Unit) -> bool:
+    """Whether a function gives a module or an optimizer to code that is not seen here, which may train it."""
+    for event in unit.events:
+        if not isinstance(event.node, ast.Call) or file.callee(event) is not None:
+            continue
+        given = (*event.node.args, *(k.value for k in event.node.keywords))
+        if any(file.roles.is_a(role, one, unit) for one in given for role in ("module", "optimizer")):
+            return True
+    return False
+
+
+def _decorated(file: SourceFile, unit: Unit) -> list[Edit]:
+    """The decorator, where the function does nothing that needs gradients."""
+    if isinstance(unit.node, ast.Module) or file.imports.names.get("torch") != "torch" or unit.decorators:
+        return []
+    if file.effects(unit) or any(u.parent is unit for u in file.units) or _hands_on(file, unit):
+        return []
+    return edits.before(file, unit.node, "@torch.no_grad()")

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.recording.training_records import HookFunction
 from torchvet.rules.growth_rule import GrowthRule
+from torchvet.rules.memory import _hooks, _stores
+from torchvet.rules.memory._storages import of_parameters
+from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
+    from torchvet.finding import Finding
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
+    from torchvet.source.model import Event, SourceFile, Unit
     from torchvet.source.stores import Store
 
 
@@ -131,6 +138,82 @@ for step in range(40):
             f"{growth.holding.name} every step, or "
             "remove the hook's handle after use"
         )
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Hooks that collect what they are given, and hooks that each step registers anew; none where handles are
+        removed."""
+        if not file.mentions("_hook(") or file.mentions(".remove()"):
+            return
+        told: set[int] = set()
+        for event in file.calls(*_hooks.ON_MODULES, *_hooks.ON_TENSORS):
+            if _registered_each_step(file, event):
+                yield self._registered(file, event)
+            for call, names in _hooks.lambda_stores(event):
+                if terminal(call.node) == "append" and _runs_again(file):
+                    yield from self._collected(file, event, call, names, "lambda")
+            for unit in _hooks.hook_functions(file, event):
+                if id(unit) not in told and _runs_again(file):
+                    told.add(id(unit))
+                    yield from self._collecting(file, event, unit)
+
+    def _collecting(self, file: SourceFile, event: Event, hook: Unit) -> Iterator[Finding]:
+        names = _hooks.hooked_values(hook, event)
+        for stored in hook.calls.get("append", ()):
+            yield from self._collected(file, event, stored, names, hook.name)
+
+    def _collected(
+        self, file: SourceFile, event: Event, stored: Event, names: list[str], hook: str
+    ) -> Iterator[Finding]:
+        on, given = receiver(stored.call), stored.call.args
+        if on is None or len(given) != 1 or not of_parameters(given[0], stored, names):
+            return
+        store = _stores.kept_on(file, _stores.Store(stored, on, given[0]), repeated=True)
+        if store is not None and store.lasting:
+            holder, value = file.segment(_stores.holder_root(store.holder)), file.segment(store.value)
+            yield self.suspect(
+                file, store.event,
+                f"the hook {hook} adds {value} to {holder} at every pass, and nothing takes it out",
+                severity="warning", cause=f"{hook} is registered once and runs in each forward or backward pass",
+                advice=f"store what is needed of it as a number (`.mean().item()`), replace the last value under a "
+                f"fixed key, clear {holder} every step, or remove the hook's handle after use",
+                related=[self.also(file, "registered", event, file.segment(event.node))],
+            )  # fmt: skip
+
+    def _registered(self, file: SourceFile, event: Event) -> Finding:
+        on = file.segment(event.call.func)
+        return self.suspect(
+            file, event, f"{on} runs at every step and its handle is never removed: hooks add up", severity="warning",
+            cause="each registration adds one more hook; all of them run in each pass and keep what their closures "
+            "refer to",
+            advice="register the hook once, before the loop, or keep its handle and call `handle.remove()` after use",
+        )  # fmt: skip
+
+
+def _registered_each_step(file: SourceFile, event: Event) -> bool:
+    """Whether a registration on a lasting module runs in each training step, there or in a function called there."""
+    on = receiver(event.call)
+    for step in file.steps:
+        if step.loop is None:
+            continue
+        if step.unit is event.unit and event.loop is not None and event.loop.within(step.loop):
+            return _hooks.on_lasting_module(file, event, step.loop)
+        for caller in file.callers(event.unit) if isinstance(on, ast.Name) else ():
+            if caller.unit is step.unit and caller.loop is not None and caller.loop.within(step.loop):
+                given = file.passed(caller, event.unit, on.id)  # type: ignore[union-attr]
+                whole = terminal(event.node) in _hooks.ON_MODULES
+                return any(_hooks.is_lasting(file, one, caller.unit, step.loop, whole) for one in given)
+    return False
+
+
+def _runs_again(file: SourceFile) -> bool:
+    """Whether the file runs modules again and again: it trains, or calls one in a loop."""
+    if file.steps:
+        return True
+    runs = file.gradients.forwards.runs_module
+    return any(
+        e.loop is not None and not e.loop.comprehension and isinstance(e.node, ast.Call) and runs(e.node, e.unit)
+        for unit in file.units if unit.is_module or file.callers(unit) for e in unit.events
+    )  # fmt: skip
 
 
 def _inside(store: Store, hook: HookFunction) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -9,10 +10,13 @@ from torchvet.finding import Finding, Location
 from torchvet.rules.growth_rule import GrowthRule
 from torchvet.rules.strangers import stranger_findings
 from torchvet.source.context import context_stores
+from torchvet.source.model import torch_names as names
+from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
+    from torchvet.source.model import ClassModel, Event, SourceFile, Unit
     from torchvet.source.stores import Store
 
 
@@ -142,6 +146,40 @@ for step in range(40):
         found = next(iter(ctx_stores(recording)), None)
         return found or super().location(growth, store, recording)
 
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Outputs, and tensors that came in, that `forward` sets as attributes of its `ctx`."""
+        if not file.mentions("Function"):
+            return
+        for model in file.classes.values():
+            if "function" in file.roles.of_class(model):
+                for unit in filter(None, (model.methods.get("forward"), model.methods.get("setup_context"))):
+                    yield from self._of_method(file, model, unit)
+
+    def _of_method(self, file: SourceFile, model: ClassModel, unit: Unit) -> Iterator[Finding]:
+        context = unit.parameters[0] if unit.parameters else ""
+        for event in unit.events:
+            target = event.node.targets[0] if isinstance(event.node, ast.Assign) else None
+            if not (isinstance(target, ast.Attribute) and terminal(target.value) == context):
+                continue
+            attribute, value = target.attr, event.node.value  # type: ignore[attr-defined]
+            if _let_go_of(model, attribute):
+                continue
+            if _is_output(unit, context, attribute, value):
+                yield self._suspected(file, event, f"{context}.{attribute}", "output")
+            elif isinstance(value, ast.Name) and _is_tensor_input(file, unit, value.id):
+                yield self._suspected(file, event, f"{context}.{attribute}", "input")
+
+    def _suspected(self, file: SourceFile, event: Event, place: str, kind: str) -> Finding:
+        output = kind == "output"
+        effect = ("output and graph node keep each other alive, and only the cyclic collector frees them" if output
+                  else "backward does not free it: it lives as long as the node does")  # fmt: skip
+        context = place.partition(".")[0]
+        return self.suspect(
+            file, event, f"{place} keeps the Function's {kind}: {effect}", severity="warning" if output else "info",
+            cause=f"an attribute of `{context}` belongs to the graph's node, not to autograd's saved tensors",
+            advice=f"pass it to `{context}.save_for_backward(...)` and read `{context}.saved_tensors` in backward",
+        )  # fmt: skip
+
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Growing names that keep such nodes, and nodes that keep themselves by a cycle through their output."""
         yield from super().in_recording(recording)
@@ -161,3 +199,44 @@ def ctx_stores(recording: Recording) -> Iterator[Location]:
     for path, text in recording.sources.items():
         for store in context_stores(text):
             yield Location(path=path, line=store.line, column=store.column, function=store.function)
+
+
+def _let_go_of(model: ClassModel, attribute: str) -> bool:
+    """Whether `backward` deletes the attribute, or sets it to None."""
+    backward = model.methods.get("backward")
+    for event in backward.events if backward is not None else ():
+        node = event.node
+        targets = node.targets if isinstance(node, (ast.Delete, ast.Assign)) else []
+        if any(isinstance(t, ast.Attribute) and t.attr == attribute for t in targets):
+            return True
+    return False
+
+
+def _is_output(unit: Unit, context: str, attribute: str, value: ast.expr) -> bool:
+    """Whether what is stored is what the Function returns, alone or first of several."""
+    if unit.name == "setup_context":
+        return isinstance(value, ast.Name) and len(unit.parameters) > 2 and value.id == unit.parameters[2]
+    for event in unit.events:
+        if not isinstance(event.node, ast.Return):
+            continue
+        given = event.node.value
+        given = given.elts[0] if isinstance(given, ast.Tuple) and given.elts else given
+        if isinstance(given, ast.Attribute) and terminal(given.value) == context and given.attr == attribute:
+            return not isinstance(value, ast.Constant)
+        if isinstance(given, ast.Name) and isinstance(value, ast.Name) and given.id == value.id:
+            return value.id not in unit.parameters and len(unit.bindings.get(value.id, ())) == 1
+    return False
+
+
+def _is_tensor_input(file: SourceFile, unit: Unit, name: str) -> bool:
+    """Whether a parameter is used as a tensor: a tensor's method, or an argument of torch's functions."""
+    if name not in unit.parameters[1:] or unit.bindings.get(name):
+        return False
+    for event in unit.events:
+        if not isinstance(event.node, ast.Call):
+            continue
+        if terminal(receiver(event.node)) == name and terminal(event.node) in names.TENSOR_METHODS:
+            return True
+        if terminal(event.node) == "save_for_backward" and any(terminal(a) == name for a in event.node.args):
+            return True
+    return False

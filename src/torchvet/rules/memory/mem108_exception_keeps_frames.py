@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.recording.records import Census
 from torchvet.rules.growth_rule import GrowthRule
+from torchvet.rules.memory import _stores
+from torchvet.source.model import edits
+from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
+    from torchvet.finding import Finding
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
+    from torchvet.source.model import Event, SourceFile
     from torchvet.source.stores import Store
 
 
@@ -125,6 +133,77 @@ for step in range(40):
     def advice(self, growth: Growth, store: Store | None) -> str:
         """Keep the text."""
         return "store the text (`str(error)` or `traceback.format_exc()`), or `error.with_traceback(None)`"
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """An `except` block of a loop that collects its exceptions, around code that works on tensors."""
+        if not file.mentions("append(", ".put(") or not _NAMED.search(file.text):
+            return
+        for event in file.calls("append", "appendleft", "put"):
+            on = receiver(event.call)
+            handler, attempt = _handler_of(event)
+            if handler is None or attempt is None or on is None or len(event.call.args) != 1:
+                continue
+            given = _exception_in(event.call.args[0], handler.name or "")
+            if given is None or not _works_on_tensors(file, event, attempt):
+                continue
+            store = _stores.kept_on(file, _stores.Store(event, on, given))
+            if store is not None:
+                yield self._suspected(file, store)
+
+    def _suspected(self, file: SourceFile, store: _stores.Store) -> Finding:
+        holder, error = file.segment(_stores.holder_root(store.holder)), file.segment(store.value)
+        return self.suspect(
+            file, store.event,
+            f"{holder} keeps {error} with its traceback: the frames it went through, and their tensors",
+            severity="warning",
+            cause=f"{error} refers to its traceback, that to each frame between raise and except, and those to their "
+            "local tensors",
+            advice=f"store `str({error})` or `traceback.format_exc()`; where the object is needed, "
+            f"`{error}.with_traceback(None)`",
+            edits=[edits.replace(file, store.value, f"{error}.with_traceback(None)")],
+        )  # fmt: skip
+
+
+_NAMED = re.compile(r"^\s*except\b[^\n]*\bas\s+\w+\s*:", re.MULTILINE)
+
+
+def _handler_of(event: Event) -> tuple[ast.ExceptHandler | None, ast.Try | None]:
+    """The innermost `except ... as name` block that an event stands in."""
+    for branch, arm in reversed(event.context.arms):
+        if isinstance(branch, ast.Try) and 0 < arm <= len(branch.handlers) and branch.handlers[arm - 1].name:
+            return branch.handlers[arm - 1], branch
+    return None, None
+
+
+def _exception_in(node: ast.expr, name: str) -> ast.expr | None:
+    """The exception itself in what is stored: alone, or an element of a tuple, list or dict."""
+    if isinstance(node, ast.Name):
+        return node if node.id == name else None
+    parts = node.elts if isinstance(node, (ast.Tuple, ast.List)) else node.values if isinstance(node, ast.Dict) else []
+    return next((found for found in (_exception_in(one, name) for one in parts) if found is not None), None)
+
+
+def _works_on_tensors(file: SourceFile, event: Event, attempt: ast.Try) -> bool:
+    """Whether the `try` body runs a module, torch's functions or a backward, itself or in a function of this file."""
+    first, last = attempt.body[0].lineno, attempt.body[-1].end_lineno or attempt.body[-1].lineno
+    for inner in event.unit.events:
+        if not isinstance(inner.node, ast.Call) or not first <= inner.line <= last:
+            continue
+        if _on_tensors(file, inner):
+            return True
+        callee = file.callee(inner)
+        if callee is not None and any(isinstance(e.node, ast.Call) and _on_tensors(file, e) for e in callee.events):
+            return True
+    return False
+
+
+def _on_tensors(file: SourceFile, event: Event) -> bool:
+    dotted = file.dotted(event.call.func)
+    if terminal(event.node) == "backward" or file.gradients.forwards.runs_module(event.call, event.unit):
+        return True
+    return dotted.startswith(("torch.nn.functional.", "torch.")) and dotted.count(".") < 4 and not dotted.startswith(
+        ("torch.utils", "torch.distributed", "torch.save", "torch.load", "torch.device", "torch.cuda", "torch.backends")
+    )  # fmt: skip
 
 
 def _below_is_exception(growth: Growth, recording: Recording) -> bool:

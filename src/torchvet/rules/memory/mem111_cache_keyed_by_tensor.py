@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Location
 from torchvet.rules.growth_rule import GrowthRule, location_of
+from torchvet.rules.memory import _stores
+from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
+    from torchvet.finding import Finding
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
+    from torchvet.source.model import Event, SourceFile, Unit
     from torchvet.source.stores import Store
 
 
@@ -128,3 +135,132 @@ for step in range(40):
         if "cache" in growth.holding.via:
             return location_of(growth.holding.place)
         return super().location(growth, store, recording)
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Cached functions with a parameter that is a tensor, and dicts that tensors are looked up in."""
+        if file.mentions("lru_cache", "functools.cache", "import cache"):
+            for unit in file.units:
+                if any(d in _CACHES for d in unit.decorators):
+                    yield from self._of_function(file, unit)
+        yield from self._of_dicts(file)
+
+    def _of_function(self, file: SourceFile, unit: Unit) -> Iterator[Finding]:
+        own = unit.self_name() if unit.owner is not None else ""
+        tensor = next((p for p in unit.parameters if p != own and _is_tensor(file, unit, p)), None)
+        start = unit.events[0] if unit.events else None
+        if tensor is None or start is None:
+            return
+        endless = _is_endless(file, unit)
+        kept = "every one of them is kept, with its result" if endless else "the last ones are kept, with their results"
+        yield self.suspect(
+            file, start,
+            f"the cache of {unit.name} is keyed by {tensor}, a tensor: no new tensor ever hits, and {kept}",
+            severity="error" if endless and _stores.is_repeated(file, unit) else "warning", node=_decorator(file, unit),
+            cause="tensors hash by identity, so that two batches with equal numbers are two keys",
+            advice=f"give {unit.name} the plain values that its result depends on (sizes, dtype, device) instead of "
+            f"{tensor}, or drop the cache",
+        )  # fmt: skip
+
+    def _of_dicts(self, file: SourceFile) -> Iterator[Finding]:
+        """`cache[x] = value` for a tensor `x`, in a dict that outlives the pass."""
+        lines = set(_lines_that_cache(file))
+        for unit in {id(u): u for u in map(file.unit_at, lines)}.values():
+            for event in unit.events:
+                if event.line in lines and isinstance(event.node, ast.Assign):
+                    yield from self._of_dict(file, event)
+
+    def _of_dict(self, file: SourceFile, event: Event) -> Iterator[Finding]:
+        target = event.node.targets[0]  # type: ignore[attr-defined]
+        if not isinstance(target, ast.Subscript) or not isinstance(target.slice, ast.Name):
+            return
+        key = target.slice
+        known = file.roles.of(key, event.unit)
+        is_tensor = known & {"tensor", "output", "loss"} and "parameter" not in known
+        if not is_tensor and not _is_tensor(file, event.unit, key.id):
+            return
+        store = _stores.kept_on(file, _stores.Store(event, target, key), repeated=not event.unit.is_module)
+        if store is None or not _is_dict(file, store):
+            return
+        holder = file.segment(_stores.holder_root(target))
+        yield self.suspect(
+            file, event, f"{holder} is keyed by {key.id}, a tensor: no new tensor ever hits, and every one is kept",
+            severity="warning", cause="tensors hash by identity, so that two batches with equal numbers are two keys",
+            advice=f"key {holder} by plain values: indices, sizes, `tuple({key.id}.tolist())` where the numbers matter",
+        )  # fmt: skip
+
+
+_CACHES = {"functools.lru_cache", "functools.cache"}
+_CACHED = re.compile(r"(cache|memo|lookup)\w*\[\w+\] = ")
+_ASKED = {"size", "dim", "view", "reshape", "unsqueeze", "squeeze", "permute", "transpose", "detach", "backward",
+          "numel", "flatten", "softmax", "cuda", "requires_grad_"}  # fmt: skip
+"""Methods that, of what can be hashed, tensors have."""
+
+
+def _lines_that_cache(file: SourceFile) -> Iterator[int]:
+    """Lines that store in something that is called a cache: a look at the text before anything is walked."""
+    position = file.text.find("] = ") if file.mentions("cache", "memo", "lookup") else -1
+    while position >= 0:
+        line = file.line_of(position)
+        if _CACHED.search(file.lines[line - 1]):
+            yield line
+        position = file.text.find("] = ", position + 4)
+
+
+def _is_tensor(file: SourceFile, unit: Unit, name: str) -> bool:
+    """Whether a parameter is a tensor: by annotation or by what all callers pass, else by its use."""
+    if isinstance(unit.node, ast.Module) or name not in unit.parameters:
+        return False
+    a = unit.node.args
+    given = next((p.annotation for p in (*a.posonlyargs, *a.args, *a.kwonlyargs) if p.arg == name), None)
+    if given is not None:
+        return file.dotted(given) in ("torch.Tensor", "torch.FloatTensor", "torch.LongTensor")
+    passed = [file.roles.of(value, caller) for value, caller in file.arguments(unit, name)]
+    if passed and all(passed):
+        return all(p & {"tensor", "output", "loss"} for p in passed)
+    if any(terminal(receiver(e.call)) == name for method in _ASKED for e in unit.calls.get(method, ())):
+        return not unit.bindings.get(name)
+    return _reads_shape(file, unit, name) or (not unit.bindings.get(name) and _goes_into_modules(file, unit, name))
+
+
+def _goes_into_modules(file: SourceFile, unit: Unit, name: str) -> bool:
+    """Whether a parameter is what a module or one of torch's functions on tensors is run on."""
+    for event in unit.events:
+        node = event.node
+        if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Name) and node.args[0].id == name:
+            functional = file.dotted(node.func).startswith("torch.nn.functional.")
+            if functional or file.gradients.forwards.runs_module(node, unit):
+                return True
+    return False
+
+
+def _reads_shape(file: SourceFile, unit: Unit, name: str) -> bool:
+    """`x.shape[1]`: arrays have one too, but cannot be hashed."""
+    text = "\n".join(file.lines[unit.first - 1 : unit.last])
+    return bool(re.search(rf"(?<![\w.]){name}\.(shape|ndim)\b", text)) and not unit.bindings.get(name)
+
+
+def _is_endless(file: SourceFile, unit: Unit) -> bool:
+    """`cache` and `maxsize=None` keep everything; `lru_cache` keeps 128 results unless told otherwise."""
+    node = _decorator(file, unit)
+    if not isinstance(node, ast.Call):
+        return file.dotted(node) == "functools.cache"
+    sizes = [*node.args[:1], *(k.value for k in node.keywords if k.arg == "maxsize")]
+    return bool(sizes) and isinstance(sizes[0], ast.Constant) and sizes[0].value is None
+
+
+def _decorator(file: SourceFile, unit: Unit) -> ast.expr | None:
+    """The decorator that caches."""
+    if isinstance(unit.node, ast.Module):
+        return None
+    return next(
+        (d for d in unit.node.decorator_list if file.dotted(d.func if isinstance(d, ast.Call) else d) in _CACHES), None
+    )
+
+
+def _is_dict(file: SourceFile, store: _stores.Store) -> bool:
+    """Whether the holder starts as a dict."""
+    root = _stores.holder_root(store.holder)
+    values = [value for value, _ in file.roles.values(root, store.event.unit)]
+    return bool(values) and all(
+        isinstance(v, ast.Dict) or terminal(v) in ("dict", "OrderedDict", "defaultdict") for v in values
+    )

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules import words
 from torchvet.rules.growth_rule import GrowthRule
+from torchvet.rules.memory._lineage import lineage
+from torchvet.rules.memory._stored import Kept, kept_in_steps
+from torchvet.rules.memory.mem109_graph_kept_needlessly import root_of
+from torchvet.source.model import edits
 
 if TYPE_CHECKING:
+    from torchvet.finding import Finding
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
+    from torchvet.source.model import Event, SourceFile
     from torchvet.source.stores import Store
 
 
@@ -112,6 +120,80 @@ for step in range(40):
         value = store.value if store is not None and store.value else "loss"
         return f"store the number: `{value}.item()`"
 
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A loss that went through backward in this step is stored as it is, in something that outlives the step."""
+        if not file.mentions("backward"):
+            return
+        backwards = [e for e in file.calls("backward", "manual_backward") if not e.call.keywords]
+        for kept in kept_in_steps(file):
+            if (
+                isinstance(kept.value, ast.Name)
+                and not _is_bounded(file, kept)
+                and _went_backward(file, kept, backwards)
+            ):
+                yield self._suspected(file, kept)
+
+    def _suspected(self, file: SourceFile, kept: Kept) -> Finding:
+        value = file.segment(kept.value)
+        needed = _is_needed_later(file, kept)
+        return self.suspect(
+            file, kept.event, f"{kept.name} keeps the graph nodes of every {value}, in host memory",
+            node=kept.event.statement,
+            cause=f"backward freed what the graph of {value} saved, not its nodes: they stay as long as {value} does, "
+            "and the parameters with them",
+            advice=f"keep `{value}.item()`, or `{value}.detach()` where waiting for the device would cost time",
+            edits=() if needed else [edits.replace(file, kept.value, f"{value}.detach()")], safe=not needed,
+        )  # fmt: skip
+
 
 _BYTES_PER_NODE = 400
 """Host bytes of a node, roughly: about 1,550 B per Linear layer, which makes three (torch 2.13.0, measured)."""
+
+
+def _is_bounded(file: SourceFile, kept: Kept) -> bool:
+    """Whether something takes out of the list again, or it holds only so many."""
+    name = kept.name
+    return "maxlen" in file.text or file.mentions(f"del {name}[", f"{name}.pop", f"{name} = {name}[", f"{name}[:] =")
+
+
+def _went_backward(file: SourceFile, kept: Kept, backwards: list[Event]) -> bool:
+    """Whether a backward without arguments that keep the graph went through the value in the same pass."""
+    assert isinstance(kept.value, ast.Name)
+    same = [e for e in backwards if e.unit is kept.event.unit and e.loop is kept.event.loop]
+    for event in same:
+        if event.excludes(kept.event) or not kept.event.sure_after(event):
+            continue
+        root = root_of(event)
+        bound = _binding(kept.value.id, kept.event)
+        if bound is None or (event.index > kept.event.index and _binding(kept.value.id, event) is not bound):
+            continue
+        if isinstance(root, ast.Name) and root.id == kept.value.id and _binding(root.id, event) is bound:
+            return True
+        if _is_a_loss(file, kept, bound) and bound in lineage(file, root, event).graph:
+            return True
+    return False
+
+
+def _is_a_loss(file: SourceFile, kept: Kept, bound: Event) -> bool:
+    """Whether a part of the loss that went backward is one itself, and not a count that came with it."""
+    alone = isinstance(bound.node, ast.Assign) and all(isinstance(t, ast.Name) for t in bound.node.targets)
+    roles = file.roles.of(kept.value, kept.event.unit)
+    return alone and ("loss" in roles or (not roles and file.roles.hinted("loss", kept.value)))
+
+
+def _binding(name: str, event: Event) -> Event | None:
+    before = [b for b in event.unit.bindings.get(name, ()) if b.index < event.index and not b.excludes(event)]
+    return before[-1] if before else None
+
+
+def _is_needed_later(file: SourceFile, kept: Kept) -> bool:
+    """Whether what keeps the losses may reach a backward, or is handed on to where nothing is seen."""
+    root = kept.name.split(".")[-1].split("[")[0]
+    for event in file.calls("backward", "manual_backward", "grad"):
+        if "." not in kept.name and event.unit is not kept.event.unit and not kept.event.unit.is_module:
+            continue
+        found = lineage(file, root_of(event), event)
+        bound = {b for b in found.graph for t in [b] if root in t.unit.bindings and t in t.unit.bindings[root]}
+        if bound or kept.name in found.loose | found.carried or root in found.loose | found.carried:
+            return True
+    return False

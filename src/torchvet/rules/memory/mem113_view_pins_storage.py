@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Iterator
+from math import prod
 from typing import TYPE_CHECKING
 
 from torchvet.rules import words
 from torchvet.rules.growth_rule import GrowthRule
+from torchvet.rules.memory._shapes import Shapes
+from torchvet.rules.memory._sizes import Shape, indexed, number
+from torchvet.rules.memory._stored import Kept, kept_in_loops
+from torchvet.source.model import edits
+from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
+    from torchvet.finding import Finding
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
+    from torchvet.source.model import Event, SourceFile
     from torchvet.source.stores import Store
 
 
@@ -104,3 +115,79 @@ for step in range(40):
         """Clone."""
         value = store.value if store is not None and store.value else "view"
         return f"copy the part that is kept: `{value}.clone()` (after `.detach()`), so that the large storage can go"
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A part of a tensor is put into a container in a loop without a copy."""
+        lines = [file.line_of(m.start()) for m in _STORED_PART.finditer(file.text)]
+        shapes = Shapes(file)
+        for kept in kept_in_loops(file, lines):
+            view = None if kept.added else _view(file, kept.value, kept.event, shapes)
+            if view is not None and file.gradients.carries(kept.value, kept.event) == "no":
+                yield from self._judged(file, kept, view, shapes)
+
+    def _judged(self, file: SourceFile, kept: Kept, view: ast.Subscript, shapes: Shapes) -> Iterator[Finding]:
+        whole = shapes.of(view.value, kept.event)
+        ratio = _ratio(whole, view)
+        if ratio is not None and ratio < _WORTH_A_LINE:
+            return
+        seen, value = file.segment(view), file.segment(kept.value)
+        much = f", {ratio:,} times as much" if ratio is not None else ""
+        base = file.segment(view.value)
+        yield self.suspect(
+            file, kept.event, f"{kept.name} keeps the whole storage of {base}{much}, for {seen}", node=kept.value,
+            severity="warning" if ratio is not None else "info",
+            cause=f"{seen} is a view: it shares the storage of {base}",
+            advice=f"copy what is kept: `{value}.clone()`",
+            edits=[edits.replace(file, kept.value, f"{value}.clone()")], safe=True,
+        )  # fmt: skip
+
+
+_STORED_PART = re.compile(r"\.(?:append|appendleft|add)\([^\n]*\[[^\]\n]*\d")
+"""`list.append(x[0, :4])`: only where a line looks so is anything walked."""
+_WORTH_A_LINE = 8
+"""Times that the storage has to be larger than the view for a finding."""
+_SAME_STORAGE = {"detach", "squeeze", "unsqueeze", "view", "t", "transpose", "permute", "flatten", "data"}
+
+
+def _view(file: SourceFile, node: ast.AST | None, event: Event, shapes: Shapes) -> ast.Subscript | None:
+    """The slice `x[0, :4]` behind `x[0, :4].detach()`, where `x` is a tensor; None where something copies."""
+    for _ in range(6):
+        if isinstance(node, ast.Subscript):
+            if not _cuts(node.slice):
+                return None
+            tensor = file.roles.of(node.value, event.unit) & {"tensor", "output"}
+            return node if tensor or shapes.of(node.value, event) is not None else None
+        if isinstance(node, ast.Call) and terminal(node) in _SAME_STORAGE:
+            node = receiver(node)
+        elif isinstance(node, ast.Attribute) and node.attr in _SAME_STORAGE:
+            node = node.value
+        else:
+            return None
+    return None
+
+
+def _cuts(index: ast.expr) -> bool:
+    """Whether an index makes a view that leaves something out: numbers and slices; lists, masks and names may copy."""
+    parts = index.elts if isinstance(index, ast.Tuple) else [index]
+    plain = all(isinstance(p, ast.Slice) or number(p) is not None or _is_marker(p) for p in parts)
+    return plain and any(number(p) is not None or (isinstance(p, ast.Slice) and (p.lower or p.upper)) for p in parts)
+
+
+def _is_marker(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value in (None, ...)
+
+
+def _ratio(whole: Shape | None, view: ast.Subscript) -> int | None:
+    """How many times larger the storage is than the view; None where a size that matters is not known."""
+    part = indexed(whole, view.slice) if whole is not None else None
+    if whole is None or part is None:
+        return None
+    sizes, kept = list(whole), list(part)
+    for size in part:
+        if not isinstance(size, int) and size in sizes:
+            sizes.remove(size)
+            kept.remove(size)
+    large, small = ([d for d in ds if isinstance(d, int)] for ds in (sizes, kept))
+    if len(large) < len(sizes) or len(small) < len(kept) or not prod(small):
+        return None
+    return prod(large) // prod(small)

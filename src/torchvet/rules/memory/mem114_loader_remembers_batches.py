@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -139,9 +140,8 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """`itertools.cycle` or `tee` of a loader, and `len(list(loader))`; a list that is kept may be meant."""
-        if not file.mentions("cycle(", "tee(", "list("):
-            return
-        for event in file.calls("cycle", "tee", "list"):
+        remembering = file.calls("cycle", "tee") if file.mentions("itertools") else iter(())
+        for event in (*remembering, *_lists(file)):
             dotted = file.dotted(event.call.func)
             loader = loader_in(file, event.call.args[0], event.unit) if event.call.args else None
             if loader is None:
@@ -195,6 +195,16 @@ def _epoch(growth: Growth, recording: Recording) -> int | None:
     loaders = [m for r in recording.ranks for m in r.all(LoaderMemory) if m.length is not None]
     sizes = [m.batch_bytes * m.length for m in loaders if m.length is not None and m.alive > m.capacity]
     return max(sizes, default=None)
+
+
+_LISTED = re.compile(r"list\((?:iter\(|enumerate\()?[\w.]*(?:loader|Loader|_dl|_iter)\b")
+
+
+def _lists(file: SourceFile) -> Iterator[Event]:
+    """Calls of `list` on lines that name a loader."""
+    lines = [file.line_of(m.start()) for m in _LISTED.finditer(file.text)]
+    units = {id(u): u for u in map(file.unit_at, lines)}.values()
+    return (e for unit in units for e in unit.calls.get("list", ()) if e.line in lines)
 
 
 def loader_in(file: SourceFile, node: ast.expr, unit: Unit) -> ast.expr | None:

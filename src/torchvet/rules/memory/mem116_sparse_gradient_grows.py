@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,13 @@ from torchvet.recording.training_records import OptimizerUse, SparseGradient
 from torchvet.rules import grading, words
 from torchvet.rules.base import Rule
 from torchvet.rules.share_rule import observed, peak_of
+from torchvet.source.model import edits
+from torchvet.source.model.units import receiver, targets_of, terminal
 
 if TYPE_CHECKING:
     from torchvet.recording import RankRecording, Recording
+    from torchvet.source.model import Event, SourceFile
+    from torchvet.source.model.steps import Effect, Step
 
 
 class SparseGradientGrows(Rule):
@@ -114,6 +119,31 @@ for step in range(40):
                               exhausted_at_step=exhausted),
         )  # fmt: skip
 
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Steps of an optimizer, in a file that makes sparse embeddings, whose gradients nothing clears."""
+        if not file.mentions("sparse"):
+            return
+        tables = [e for e in file.calls("Embedding", "EmbeddingBag", "from_pretrained") if _is_sparse(file, e)]
+        if not tables or _others_clear(file):
+            return
+        seen: set[int] = set()
+        for step in file.steps:
+            stepped = _never_cleared(file, step, tables)
+            if stepped is not None and id(stepped.event) not in seen:
+                seen.add(id(stepped.event))
+                yield self._suspected(file, tables[0], stepped)
+
+    def _suspected(self, file: SourceFile, table: Event, stepped: Effect) -> Finding:
+        optimizer = file.segment(stepped.event.call.func.value)  # type: ignore[attr-defined]
+        return self.suspect(
+            file, stepped.event, f"the gradient of {file.segment(table.node)} grows with every backward: "
+            f"nothing clears what {optimizer} steps on",
+            cause="a sparse gradient is added to by appending entries; dense ones are added in place",
+            advice=f"call `{optimizer}.zero_grad()` in every step",
+            edits=edits.after(file, stepped.event.statement, f"{optimizer}.zero_grad()"),
+            related=[self.also(file, "made", table, file.segment(table.node))],
+        )  # fmt: skip
+
 
 def _sparse_line(recording: Recording) -> Location | None:
     """The line that makes a sparse embedding, where there is just one."""
@@ -124,3 +154,58 @@ def _sparse_line(recording: Recording) -> Location | None:
         if "sparse=True" in line and "Embedding" in line
     ]
     return found[0] if len(found) == 1 else None
+
+
+def _is_sparse(file: SourceFile, event: Event) -> bool:
+    """`nn.Embedding(..., sparse=True)`."""
+    given = any(k.arg == "sparse" and isinstance(k.value, ast.Constant) and k.value.value is True
+                for k in event.call.keywords)  # fmt: skip
+    return given and "Embedding" in file.dotted(event.call.func)
+
+
+def _others_clear(file: SourceFile) -> bool:
+    """Whether a framework, or a hand that sets `.grad`, may clear gradients unseen."""
+    unseen = ("lightning", "pytorch_lightning", "deepspeed", "ignite", "fastai", "transformers")
+    return any(map(file.imports.uses, unseen)) or file.mentions(".grad = None", ".grad.zero_", ".grad.data.zero_")
+
+
+def _never_cleared(file: SourceFile, step: Step, tables: list[Event]) -> Effect | None:
+    """The step of an optimizer in a loop with a backward, where no call of `zero_grad` is anywhere near."""
+    steps = step.of("step")
+    if step.loop is None or not step.of("backward") or not steps:
+        return None
+    if step.of("zero_grad"):
+        return _left_out(file, step, tables)
+    optimizer = steps[-1].event
+    if any(file.callee(e) is None and e.node is not optimizer.node for e in step.opaque):
+        return None
+    # One that clears before the loop, and never within, clears nothing of what the loop adds.
+    clears = [e for e in file.calls("zero_grad") if e.unit is not step.unit or _within(e, step)]
+    return None if clears else steps[-1]
+
+
+def _left_out(file: SourceFile, step: Step, tables: list[Event]) -> Effect | None:
+    """The step of the optimizer that owns a sparse table, where only others beside it are cleared."""
+    clearing = step.of("zero_grad")
+    cleared = {e.subject for e in clearing}
+    seen = {id(e.event) for e in clearing}
+    if not cleared <= step.optimizers or any(id(e) not in seen for e in file.calls("zero_grad")):
+        return None
+    names = {terminal(t) for table in tables for t in targets_of(table.parent)}
+    for effect in step.of("step"):
+        made = file.roles.values(receiver(effect.event.call), effect.event.unit)
+        if effect.subject not in cleared and any(_owns(value, names) for value, _ in made):
+            return effect
+    return None
+
+
+def _owns(optimizer: ast.expr, tables: set[str]) -> bool:
+    """Whether an optimizer is made for sparse gradients, or for the parameters of one of the tables."""
+    if terminal(optimizer) == "SparseAdam":
+        return True
+    asked = [n for n in ast.walk(optimizer) if isinstance(n, ast.Attribute) and n.attr == "parameters"]
+    return any(terminal(one.value) in tables for one in asked)
+
+
+def _within(event: Event, step: Step) -> bool:
+    return event.loop is not None and step.loop is not None and event.loop.within(step.loop)

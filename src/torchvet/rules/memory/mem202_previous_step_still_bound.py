@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -12,9 +13,14 @@ from torchvet.rules import grading, words
 from torchvet.rules.base import Rule
 from torchvet.rules.growth_rule import allocated
 from torchvet.rules.share_rule import observed
+from torchvet.source.model import edits
+from torchvet.source.model.units import receiver, targets_of, terminal
 
 if TYPE_CHECKING:
+    from torchvet.finding import Edit
     from torchvet.recording import RankRecording, Recording
+    from torchvet.source.model import Event, SourceFile
+    from torchvet.source.model.steps import Step
 
 
 class PreviousStepStillBound(Rule):
@@ -129,9 +135,82 @@ for step in range(40):
         stores = recording.index.stores(record.names[0], f"__main__.{place.function}", place.path)
         return Location(path=stores[0].path, line=stores[0].line, function=stores[0].function) if stores else place
 
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A copy of a model's output, bound after the backward of a step and still bound in the forward of the next."""
+        if not file.mentions(*_LARGE):
+            return
+        seen: set[int] = set()
+        for step in file.steps:
+            for event, name in _bound_after_backward(step):
+                if id(event) not in seen and _is_as_large(file, event) and not _dies_or_is_read(step, event, name):
+                    seen.add(id(event))
+                    yield self._suspected(file, step, event, name)
+
+    def _suspected(self, file: SourceFile, step: Step, event: Event, name: str) -> Finding:
+        return self.suspect(
+            file, event, f"{name} of one step is still bound while the next one runs forward and backward",
+            severity="info",
+            cause=f"{name} keeps its value until it is assigned again, which is after the next forward pass has peaked",
+            advice=f"`del {name}` at the end of the step, or put the step into a function",
+            edits=_deleted(file, step, event, name),
+        )  # fmt: skip
+
 
 _WORTH_A_LINE = 0.01
 """Share of the peak below which nobody would change a line for it."""
 _WORTH_A_WARNING = 512 * 1024
 """Bytes off the peak below which a large share of a tiny peak is only information: a quarter of the smallest segment
 (2 MiB) that the caching allocator reserves. Chosen, not measured."""
+_LARGE = ("softmax", "sigmoid", "log_softmax", "detach")
+_SAME_SIZE = {"softmax", "sigmoid", "log_softmax", "detach", "float", "exp", "clone", "tanh", "cpu", "contiguous"}
+
+
+def _bound_after_backward(step: Step) -> Iterator[tuple[Event, str]]:
+    """Names that each pass of the step's loop binds after its last backward."""
+    backwards = step.of("backward")
+    if step.loop is None or not backwards:
+        return
+    last = max(e.at.index for e in backwards)
+    for event in step.unit.events:
+        node = event.node
+        if event.index < last or event.loop is not step.loop or not isinstance(node, ast.Assign):
+            continue
+        if len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            yield event, node.targets[0].id
+
+
+def _is_as_large(file: SourceFile, event: Event) -> bool:
+    """Whether a value has the size of a model's output, through functions that keep the size."""
+    node: ast.AST | None = getattr(event.node, "value", None)
+    large = False
+    while isinstance(node, ast.Call) and terminal(node) in _SAME_SIZE:
+        large |= terminal(node) in _LARGE
+        on = receiver(node)
+        node = node.args[0] if on is None or file.dotted(on).startswith("torch") else on
+    return large and isinstance(node, ast.Name) and "output" in file.roles.of(node, event.unit)
+
+
+def _dies_or_is_read(step: Step, event: Event, name: str) -> bool:
+    """Whether the loop deletes the name, binds it twice, or reads the last pass's value before it is bound anew."""
+    assert step.loop is not None
+    inside = [e for e in step.unit.bindings.get(name, ()) if e.loop is not None and e.loop.within(step.loop)]
+    if any(isinstance(e.node, ast.Delete) for e in step.unit.events if name in map(terminal, targets_of(e.node))):
+        return True
+    return len(inside) > 1 or any(line < event.line for line in _lines(step, name))
+
+
+def _lines(step: Step, name: str) -> list[int]:
+    """Lines of the step's loop that read or bind a name."""
+    assert step.loop is not None
+    return sorted(n.lineno for n in ast.walk(step.loop.node) if isinstance(n, ast.Name) and n.id == name)
+
+
+def _deleted(file: SourceFile, step: Step, event: Event, name: str) -> list[Edit]:
+    """`del name` after the last statement of the loop that reads it, where nothing outside the loop does."""
+    assert step.loop is not None
+    lines = _lines(step, name)
+    body: list[ast.stmt] = step.loop.node.body  # type: ignore[attr-defined]
+    if event.statement not in body or set(file.lines_with(name)) - set(lines):
+        return []
+    last = next((s for s in body if s.lineno <= lines[-1] <= (s.end_lineno or s.lineno)), None)
+    return edits.after(file, last, f"del {name}") if last is not None else []

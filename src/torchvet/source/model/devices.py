@@ -26,9 +26,11 @@ _HOST_DATASETS = ("torchvision.datasets.", "torchvision.datasets.folder.", "torc
 _CALLS_THAT_MOVE = (".to(", ".cuda(", "device=", "type_as(", "to_device", "move_to", ".pin_memory(")
 _SIZED = frozenset(("zeros", "ones", "empty", "full", "rand", "randn", "randint", "randperm", "arange", "linspace",
                     "eye", "logspace"))  # fmt: skip
-_SHAPING = frozenset((*names.TENSOR_METHODS, "long", "int", "bool", "short", "requires_grad_", "unsqueeze",
-                      "squeeze", "new_zeros", "new_ones", "new_full", "new_empty", "argmax", "argmin", "eq", "ne",
-                      "view_as", "expand_as", "triu", "tril", "pin_memory")) - {"to", "cuda", "cpu", "type_as"}  # fmt: skip
+_SHAPING = frozenset(
+    (*names.TENSOR_METHODS, "long", "int", "bool", "short", "requires_grad_", "unsqueeze", "squeeze", "new_zeros",
+     "new_ones", "new_full", "new_empty", "argmax", "argmin", "eq", "ne", "view_as", "expand_as", "triu", "tril",
+     "pin_memory")
+) - {"to", "cuda", "cpu", "type_as"}  # fmt: skip
 _DEEPEST = 7
 
 
@@ -51,7 +53,7 @@ class Devices:
     # Devices ---------------------------------------------------------------------------------------------------------
 
     def named(self, node: ast.AST | None, unit: Unit, depth: int = 0) -> Place:
-        """What an expression names: the host, a device, or nothing of the kind. `"cuda" if … else "cpu"` is a device."""
+        """What an expression names: the host, a device, or neither. `"cuda" if … else "cpu"` is a device."""
         if node is None or depth > _DEEPEST:
             return ""
         if isinstance(node, ast.Constant):
@@ -210,13 +212,25 @@ class Devices:
         if depth > _DEEPEST or not isinstance(node, (ast.Name, ast.Attribute)):
             return False
         values = self._file.roles.values(node, event.unit)
-        if any(isinstance(v, ast.Call) and self._wrapped(v) for v, _ in values):
+        if self._bound_otherwise(node, event.unit) or any(
+            isinstance(v, ast.Call) and self._wrapped(v) for v, _ in values
+        ):
             return False
         if any(isinstance(v, ast.Call) and self._moved_by(v, where) for v, where in values):
             return True
         if isinstance(node, ast.Name) and node.id in event.unit.parameters:
             return self._passed_moved(node.id, event.unit, depth)
         return any(self._moves(node, e, event) for e in self._file.calls("to", "cuda"))
+
+    def _bound_otherwise(self, node: ast.AST, unit: Unit) -> bool:
+        """Whether a name also gets a part of something: `model, loader = accelerator.prepare(model, loader)`."""
+        if isinstance(node, ast.Attribute):
+            owner = unit.method_class() if terminal(node.value) == unit.self_name() else None
+            return owner is not None and any(value is None for _, value in owner.attributes.get(node.attr, ()))
+        home = unit.home(node.id) if isinstance(node, ast.Name) else None
+        if home is None or not isinstance(node, ast.Name):
+            return False
+        return len(self._file.roles.values(node, unit)) < len(home.bindings.get(node.id, ()))
 
     def _wrapped(self, value: ast.Call) -> bool:
         inner: ast.AST | None = value
@@ -261,6 +275,8 @@ class Devices:
                 yield node, unit
             elif terminal(node) in ("enumerate", "tqdm", "trange", "track", "iter") and node.args:
                 yield from self.loader_calls(node.args[0], unit, depth + 1)
+            return
+        if self._bound_otherwise(node, unit):
             return
         for value, where in self._file.roles.values(node, unit):
             yield from self.loader_calls(value, where, depth + 1)

@@ -6,6 +6,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from torchvet.source.model.walking import CHILDREN
+
 if TYPE_CHECKING:
     from torchvet.source.model.units import Unit
 
@@ -247,13 +249,13 @@ class Walker:
         self._context = outer
 
     def _fields(self, node: ast.AST) -> None:
-        for name in node._fields:
-            value = getattr(node, name, None)
+        for name in CHILDREN[node.__class__]:
+            value = getattr(node, name)
             if value.__class__ is list:
                 for one in value:
-                    if isinstance(one, ast.AST):
+                    if one is not None and one.__class__ not in _LEAVES:
                         self._expr(one, node)
-            elif isinstance(value, ast.AST):
+            elif value is not None and value.__class__ not in _LEAVES:
                 self._expr(value, node)
 
 

@@ -153,7 +153,7 @@ class SourceFile:
         return self._cache[name]
 
     def _lines_calling(self, name: str) -> list[int]:
-        """Lines on which an identifier is followed by a bracket and is not being defined: words of comments are many."""
+        """Lines on which an identifier is followed by a bracket and is not being defined: comments have many words."""
         found: list[int] = []
         text, start = self.text, self.text.find(name)
         while start >= 0:

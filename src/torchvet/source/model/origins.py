@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import ast
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from torchvet.source.model.roles import _KEEPS_ROLE, _WRAPPERS
 from torchvet.source.model.units import Unit, receiver, terminal
 
+if TYPE_CHECKING:
+    from torchvet.source.model.file import SourceFile
+
 Identity = frozenset[tuple[object, ...]]
 _DEEPEST = 8
+_KNOWN: WeakKeyDictionary[SourceFile, dict[tuple[int, int], Identity]] = WeakKeyDictionary()
+"""What was found for a node in a unit, by file: rules ask for the same few again and again."""
 
 
 def made_by(node: ast.AST | None, unit: Unit) -> list[tuple[ast.expr, Unit]]:
@@ -25,6 +32,14 @@ def made_by(node: ast.AST | None, unit: Unit) -> list[tuple[ast.expr, Unit]]:
 
 def identity(node: ast.AST | None, unit: Unit) -> Identity:
     """What an expression is, comparable across units of a file: two that share an element may be the same object."""
+    known = _KNOWN.setdefault(unit.file, {})
+    key = (id(node), id(unit))
+    if key not in known:
+        known[key] = _identity(node, unit)
+    return known[key]
+
+
+def _identity(node: ast.AST | None, unit: Unit) -> Identity:
     keys: set[tuple[object, ...]] = set()
     for value, where in made_by(node, unit):
         if isinstance(value, ast.Name):

@@ -1,0 +1,122 @@
+"""Whether a value owns a graph that no backward of the file frees."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from torchvet.rules.memory._stores import bindings_at
+from torchvet.source.model import torch_names as names
+from torchvet.source.model.destinations import Destinations
+from torchvet.source.model.units import receiver, targets_of, terminal, value_for
+
+if TYPE_CHECKING:
+    from torchvet.source.model import Event, SourceFile
+
+_DEEPEST = 10
+_LINEAR = {"mean", "sum", "view", "reshape", "squeeze", "unsqueeze", "transpose", "permute", "t", "contiguous",
+           "clone", "to", "float", "half", "double", "cuda", "cpu", "flatten", "expand", "repeat", "add", "sub", "neg",
+           "type_as", "chunk", "split", "unbind", "stack", "cat", "requires_grad_", "mm", "type"}  # fmt: skip
+"""Operations that save nothing of the size of their operand."""
+
+
+def own_graph(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) -> Event | None:
+    """The event that builds a graph with saved tensors of its own, which no backward goes through; None where one may,
+    or that is not sure."""
+    if depth > _DEEPEST:
+        return None
+    if isinstance(node, ast.Name):
+        return _of_name(file, node.id, event, depth)
+    if isinstance(node, ast.BinOp):
+        return _of_operation(file, node, event, depth)
+    if isinstance(node, ast.Call):
+        return _of_call(file, node, event, depth)
+    if isinstance(node, (ast.Attribute, ast.Subscript, ast.NamedExpr)):
+        return own_graph(file, node.value, event, depth + 1)
+    if isinstance(node, ast.UnaryOp):
+        return own_graph(file, node.operand, event, depth + 1)
+    if isinstance(node, (ast.Tuple, ast.List)):
+        return next(filter(None, (own_graph(file, one, event, depth + 1) for one in node.elts)), None)
+    return None
+
+
+def _of_name(file: SourceFile, name: str, event: Event, depth: int) -> Event | None:
+    found = bindings_at(name, event)
+    if not found:
+        return _of_parameter(file, name, event, depth)
+    flow = Destinations(file)
+    for binding in found:
+        flow.bound_by(binding)
+    if not flow.follow().harmless:
+        return None
+    for binding in found:
+        value = _value(binding, name)
+        graph = own_graph(file, value, binding, depth + 1) if value is not None else None
+        if graph is None:
+            return None
+    return graph
+
+
+def _of_parameter(file: SourceFile, name: str, event: Event, depth: int) -> Event | None:
+    unit, graph = event.unit, None
+    if name not in unit.parameters:
+        return None
+    for caller in file.callers(unit):
+        for value in file.passed(caller, unit, name):
+            graph = own_graph(file, value, caller, depth + 2)
+            if graph is None:
+                return None
+    return graph
+
+
+def _value(binding: Event, name: str) -> ast.expr | None:
+    node = binding.node
+    if isinstance(node, ast.AugAssign):
+        return node.value
+    target = next((t for t in targets_of(node) if isinstance(t, ast.Name) and t.id == name), None)
+    found = value_for(node, target) if target is not None else None
+    if found is None and isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+        return node.value
+    return found
+
+
+def _of_operation(file: SourceFile, node: ast.BinOp, event: Event, depth: int) -> Event | None:
+    with_graph = [s for s in (node.left, node.right) if file.gradients.carries(s, event) == "yes"]
+    if isinstance(node.op, (ast.Mult, ast.Div, ast.Pow, ast.MatMult)):
+        both = len(with_graph) == 2 or isinstance(node.op, (ast.Pow, ast.MatMult))
+        if both and not any(_is_scalar(file, s, event) for s in with_graph):
+            return event
+    graphs = [own_graph(file, side, event, depth + 1) for side in with_graph]
+    return next(filter(None, graphs), None)
+
+
+def _of_call(file: SourceFile, node: ast.Call, event: Event, depth: int) -> Event | None:
+    name, on, unit = terminal(node), receiver(node), event.unit
+    own = next((e for e in unit.calls.get(name, ()) if e.node is node), event)
+    if file.gradients.carries(node, own) != "yes":
+        return None
+    dotted = file.dotted(node.func)
+    functional = dotted.startswith("torch.") or names.role_of_call(dotted) & {"loss"}
+    if file.gradients.forwards.runs_module(node, unit):
+        return own
+    callee = file.callee(own)
+    if callee is not None:
+        ends = [e for e in callee.events if isinstance(e.node, ast.Return) and e.node.value is not None]
+        inside = [own_graph(file, e.node.value, e, depth + 2) for e in ends]  # type: ignore[attr-defined]
+        return own if inside and all(inside) else None
+    operands = [*node.args] if functional or on is None else [on]
+    with_graph = [s for s in operands if file.gradients.carries(s, own) == "yes"]
+    roles = file.roles
+    computes = functional or "criterion" in roles.of(node.func, unit) or roles.hinted("criterion", node.func)
+    saves = name not in _LINEAR and (computes or name in names.TENSOR_METHODS or name in ("square", "var"))
+    if saves and with_graph and not all(_is_scalar(file, s, own) for s in with_graph):
+        return own
+    graphs = [own_graph(file, one, own, depth + 1) for one in with_graph]
+    return next(filter(None, graphs), None)
+
+
+def _is_scalar(file: SourceFile, node: ast.expr, event: Event) -> bool:
+    """A loss, a mean: what an operation saves of it is a few bytes."""
+    if file.roles.is_a("loss", node, event.unit):
+        return True
+    return isinstance(node, ast.Call) and terminal(node) in ("mean", "sum") and not node.args

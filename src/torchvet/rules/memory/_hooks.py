@@ -1,0 +1,82 @@
+"""Where hooks are registered, and which functions they are."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from torchvet.source.model.units import Unit, receiver, terminal
+
+if TYPE_CHECKING:
+    from torchvet.source.model import Event, Loop, SourceFile
+
+ON_MODULES = ("register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook",
+              "register_backward_hook", "register_full_backward_pre_hook")  # fmt: skip
+ON_TENSORS = ("register_hook", "register_post_accumulate_grad_hook")
+_MEMBERS = {"modules", "named_modules", "children", "named_children", "parameters", "named_parameters"}
+
+
+def hook_functions(file: SourceFile, event: Event) -> list[Unit]:
+    """The functions of this file that a registration may install: by name, a method, what a factory returns."""
+    given = event.call.args[0] if event.call.args else None
+    while isinstance(given, ast.Call) and terminal(given) == "partial" and given.args:
+        given = given.args[0]
+    if isinstance(given, ast.Call):
+        made = next((e for e in event.unit.calls.get(terminal(given), ()) if e.node is given), None)
+        factory = file.callee(made) if made is not None else None
+        return [u for u in file.units if factory is not None and u.parent is factory]
+    if isinstance(given, ast.Name):
+        return [u for u in file.functions(given.id) if u.owner is None]
+    if isinstance(given, ast.Attribute) and terminal(given.value) == event.unit.self_name():
+        owner = event.unit.method_class()
+        method = owner.method(given.attr) if owner is not None else None
+        return [method] if method is not None else []
+    return []
+
+
+def hooked_values(unit: Unit, event: Event) -> list[str]:
+    """The parameters of a hook that tensors come in through."""
+    parameters = [p for p in unit.parameters if p != unit.self_name() or unit.owner is None]
+    if event.call.func.__class__ is ast.Attribute and terminal(event.node) in ON_TENSORS:
+        return parameters[-1:]
+    return parameters[-2:] if len(parameters) > 2 else parameters[1:]
+
+
+def lambda_stores(event: Event) -> list[tuple[Event, list[str]]]:
+    """Calls within a hook that is a lambda, each with the lambda's parameters that tensors come in through."""
+    hook = event.call.args[0] if event.call.args else None
+    if not isinstance(hook, ast.Lambda):
+        return []
+    parameters = [p.arg for p in hook.args.args]
+    names = parameters[-1:] if terminal(event.node) in ON_TENSORS else parameters[1:]
+    inside = (e for e in event.unit.events if any(branch is hook for branch, _ in e.context.arms))
+    return [(e, names) for e in inside if isinstance(e.node, ast.Call)]
+
+
+def on_lasting_module(file: SourceFile, event: Event, loop: Loop) -> bool:
+    """Whether a hook's object is there before a loop around the registration: a module, or a parameter of one."""
+    on = receiver(event.call)
+    return on is not None and is_lasting(file, on, event.unit, loop, terminal(event.node) in ON_MODULES)
+
+
+def is_lasting(file: SourceFile, on: ast.expr, unit: Unit, loop: Loop, whole: bool) -> bool:
+    """Whether an expression is a module, or with `whole` False a part of one, that a loop does not make anew."""
+    root: ast.expr = on
+    while isinstance(root, (ast.Attribute, ast.Subscript)):
+        root = root.value
+    if not isinstance(root, ast.Name):
+        return False
+    for binding in unit.bindings.get(root.id, ()):
+        if binding.loop is not None and binding.loop.within(loop):
+            return _walks_members(file, binding, loop)
+    is_module = file.roles.is_a("module", root, unit) or file.roles.is_a("module", on, unit)
+    return is_module and (whole or on is not root)
+
+
+def _walks_members(file: SourceFile, binding: Event, loop: Loop) -> bool:
+    """`for layer in model.modules()` within the loop: the same modules in each round."""
+    node = binding.node
+    if not isinstance(node, ast.For) or binding.loop is loop or not isinstance(node.iter, ast.Call):
+        return False
+    whose = receiver(node.iter)
+    return terminal(node.iter) in _MEMBERS and whose is not None and file.roles.is_a("module", whose, binding.unit)

@@ -1,0 +1,282 @@
+"""What a value was computed from: the bindings behind an expression that hold an autograd graph, in one function."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from torchvet.source.model import torch_names as names
+from torchvet.source.model.units import receiver, targets_of, terminal, value_for
+
+if TYPE_CHECKING:
+    from torchvet.source.model import Event, Loop, SourceFile, Unit
+
+_NO_GRAPH = frozenset(("data", "shape", "dtype", "device", "grad", "ndim", "is_cuda", "requires_grad", "training"))
+_PLAIN = frozenset(("float", "int", "len", "str", "bool", "range", "repr", "round", "next", "iter", "isinstance"))
+_PLAIN_ARGUMENTS = frozenset(
+    ("to", "cuda", "view", "reshape", "flatten", "size", "sum", "mean", "unsqueeze", "squeeze")
+)
+"""Methods whose arguments are sizes or devices, never tensors with a graph."""
+_NOT_VALUES = frozenset(
+    ("module", "criterion", "optimizer", "scheduler", "scaler", "loader", "number", "constant", "fresh", "accelerator",
+     "engine", "parameter")
+)  # fmt: skip
+_DEEPEST = 12
+_MOST = 250
+"""Expressions that are looked at for one answer; what needs more counts as not followed."""
+
+
+@dataclass
+class Lineage:
+    """`graph` are the bindings whose values hold a graph that the expression was computed from; `loose` what could not
+    be followed (parameters, attributes, names of an outer scope), `carried` names bound in the pass before."""
+
+    graph: set[Event] = field(default_factory=set)
+    loose: set[str] = field(default_factory=set)
+    carried: set[str] = field(default_factory=set)
+    stateful: bool = False
+    """Whether a module of this file on the way keeps something of a pass in its attributes."""
+    foreign: bool = False
+    """Whether a module or function on the way is not defined in this file."""
+
+    def shares(self, other: Lineage) -> bool:
+        """Whether the two may have a part of a graph in common."""
+        return bool(self.graph & other.graph or self.carried & other.carried or self.loose & other.loose)
+
+
+def lineage(file: SourceFile, node: ast.AST | None, event: Event) -> Lineage:
+    """What an expression, as it stands at an event, was computed from. Bounded by the event's innermost loop."""
+    tracer = _Tracer(file, event.loop)
+    tracer.visit(node, event, 0)
+    return tracer.found
+
+
+class _Tracer:
+    def __init__(self, file: SourceFile, loop: Loop | None, follows_callers: bool = False) -> None:
+        self._file = file
+        self._follows_callers = follows_callers
+        while loop is not None and loop.comprehension:
+            loop = loop.parent
+        self._loop = loop
+        self.found = Lineage()
+        self._seen: dict[tuple[int, str], bool] = {}
+        self._left = _MOST
+
+    def visit(self, node: ast.AST | None, event: Event, depth: int) -> bool:
+        """Follow an expression; whether its value may hold a graph made within the bounds."""
+        if node is None or isinstance(node, (ast.Constant, ast.Compare, ast.JoinedStr, ast.Lambda)):
+            return False
+        self._left -= 1
+        if depth > _DEEPEST or self._left < 0:
+            self.found.loose.add("…")
+            return True
+        if isinstance(node, ast.Name):
+            return self._name(node, event, depth)
+        if isinstance(node, ast.Attribute):
+            return self._attribute(node, event, depth)
+        if isinstance(node, ast.Call):
+            return self._call(node, event, depth)
+        if isinstance(node, ast.Subscript):
+            return self.visit(node.value, event, depth + 1)
+        if isinstance(node, ast.IfExp):
+            return self._any([node.body, node.orelse], event, depth)
+        return self._any(list(ast.iter_child_nodes(node)), event, depth)
+
+    def _any(self, nodes: list[ast.AST], event: Event, depth: int) -> bool:
+        answers = [self.visit(one, event, depth + 1) for one in nodes if not isinstance(one, ast.expr_context)]
+        return any(answers)
+
+    # Calls -----------------------------------------------------------------------------------------------------------
+
+    def _call(self, node: ast.Call, event: Event, depth: int) -> bool:
+        dotted, name, on = self._file.dotted(node.func), terminal(node), receiver(node)
+        if dotted == "sum":
+            return self._any([*node.args], event, depth)
+        if dotted in _PLAIN or name in names.DETACHING or dotted.startswith(("numpy.", "np.", "math.", "random.")):
+            return False
+        if dotted.startswith("torch.") and dotted.count(".") == 1 and name in names.FACTORIES:
+            return False
+        given = (dotted.startswith("torch.") or name not in _PLAIN_ARGUMENTS) and self._any(
+            [*node.args, *(k.value for k in node.keywords)], event, depth
+        )
+        if dotted.startswith("torch.") or dotted in ("min", "max", "list", "tuple", "zip", "enumerate"):
+            return given
+        if on is not None and self._is_value(on, name, event):
+            return self.visit(on, event, depth + 1) or given
+        roles = self._file.roles.of(node.func, event.unit)
+        if "criterion" in roles and "module" not in roles - {"criterion"}:
+            return given
+        self._made_by(node, event, depth)
+        return True
+
+    def _is_value(self, on: ast.expr, name: str, event: Event) -> bool:
+        """Whether a method is called on a value of the pass, not on a module or other object that outlives it."""
+        if not isinstance(on, (ast.Name, ast.Attribute)):
+            return not (isinstance(on, ast.Call) and terminal(on) == "super")
+        roles = self._file.roles.of(on, event.unit)
+        if roles & {"module", "criterion", "optimizer", "loader", "scaler"}:
+            return False
+        return bool(roles & {"tensor", "loss", "output"}) or name in names.TENSOR_METHODS
+
+    def _made_by(self, node: ast.Call, event: Event, depth: int) -> None:
+        """Note what a module or function that is called may add of its own."""
+        target = self._file.roles.class_of(node.func, event.unit)
+        if target is not None:
+            self.found.stateful |= keeps_state(target.methods)
+            return
+        callee = self._file.callee(event) if event.node is node else self._callee(node, event.unit)
+        if callee is None:
+            roles = self._file.roles.of(node.func, event.unit)
+            self.found.foreign |= not _made_of_torch(self._file, node.func, event.unit)
+            if not roles and _is_foreign_method(node.func, event.unit):
+                self.found.loose.add(ast.unparse(node.func))
+            return
+        if callee.parent is not None and not callee.parent.is_module:
+            self.found.loose.add(callee.name)  # what it closes over is not seen
+        if callee.owner is not None:
+            self.found.stateful |= keeps_state({callee.name: callee})
+
+    def _callee(self, node: ast.Call, unit: Unit) -> Unit | None:
+        event = next((e for e in unit.calls.get(terminal(node), ()) if e.node is node), None)
+        return self._file.callee(event) if event is not None else None
+
+    # Names -----------------------------------------------------------------------------------------------------------
+
+    def _attribute(self, node: ast.Attribute, event: Event, depth: int) -> bool:
+        if node.attr in _NO_GRAPH or self._file.dotted(node).startswith(("torch.", "numpy.", "math.")):
+            return False
+        roles = self._file.roles.of(node, event.unit)
+        if roles & _NOT_VALUES:
+            return False
+        root: ast.expr = node
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        if isinstance(root, ast.Name):
+            home = event.unit.home(root.id)
+            if root.id != event.unit.self_name() and home is event.unit and self._inside(root.id, event):
+                return self.visit(root, event, depth + 1)
+            if root.id != event.unit.self_name():
+                return False  # a setting: `args.weight`
+            self.found.loose.add(ast.unparse(node))
+            return True
+        return self.visit(root, event, depth + 1)
+
+    def _inside(self, name: str, event: Event) -> bool:
+        """Whether a name of this unit is bound within the bounds."""
+        bound = event.unit.bindings.get(name, ())
+        return any(self._loop is None or (b.loop is not None and b.loop.within(self._loop)) for b in bound)
+
+    def _name(self, node: ast.Name, event: Event, depth: int) -> bool:
+        unit, name = event.unit, node.id
+        home = unit.home(name)
+        if home is None or name == unit.self_name() or name.isupper():
+            return False
+        if home is not unit:
+            return self._outer(node, event)
+        before = [b for b in unit.bindings.get(name, ()) if b.index < event.index and not b.excludes(event)]
+        reaching: list[Event] = []
+        for binding in reversed(before):
+            reaching.append(binding)
+            if event.sure_after(binding) and not isinstance(binding.node, ast.AugAssign):
+                break
+        inside = [b for b in reaching if self._loop is None or (b.loop is not None and b.loop.within(self._loop))]
+        if len(inside) < len(reaching) or not reaching or not event.sure_after(reaching[-1]):
+            if self._loop is not None and self._inside(name, event) and not self._sure(inside, event):
+                self.found.carried.add(name)
+            elif not inside and self._outer(node, event):
+                return True
+        answers = [self._binding(b, name, depth) for b in inside]
+        return any(answers)
+
+    @staticmethod
+    def _sure(inside: list[Event], event: Event) -> bool:
+        """Whether one of the bindings has been passed through, or those that may have been cover all arms."""
+        return any(event.sure_after(b) and not isinstance(b.node, ast.AugAssign) for b in inside)
+
+    def _outer(self, node: ast.Name, event: Event) -> bool:
+        """A name from outside the bounds: models and settings are no values; others cannot be followed."""
+        if self._file.roles.of(node, event.unit) & _NOT_VALUES:
+            return False
+        if self._file.gradients.carries(node, event) == "no" or self._is_class_or_function(node.id):
+            return False
+        if node.id in ("device", "args", "config", "cfg", "opt", "hparams") or self._is_given_data(node.id, event.unit):
+            return False
+        # What comes from before the loop is gone through again in its next pass.
+        (self.found.loose if self._loop is None else self.found.carried).add(node.id)
+        return True
+
+    def _is_given_data(self, name: str, unit: Unit) -> bool:
+        """Whether every caller in this file gives a parameter something without a graph."""
+        if self._follows_callers or name not in unit.parameters or name in unit.bindings:
+            return False
+        calls = self._file.callers(unit)
+        given = {id(value) for value, _ in self._file.arguments(unit, name)}
+        for call in calls:
+            value = next((v for v in (*call.call.args, *(k.value for k in call.call.keywords)) if id(v) in given), None)
+            tracer = _Tracer(self._file, call.loop, follows_callers=True)
+            if value is None or tracer.visit(value, call, 0) or tracer.found.carried or tracer.found.loose:
+                return False
+        return bool(calls)
+
+    def _is_class_or_function(self, name: str) -> bool:
+        return name in self._file.classes or bool(self._file.functions(name))
+
+    def _binding(self, binding: Event, name: str, depth: int) -> bool:
+        key = (id(binding), name)
+        if key in self._seen:
+            return self._seen[key]
+        self._seen[key] = False  # recursion ends here
+        node = binding.node
+        if self._file.gradients.enabled(binding) == "no" or isinstance(node, (ast.With, ast.AsyncWith)):
+            return False
+        target = next((t for t in targets_of(node) if isinstance(t, ast.Name) and t.id == name), None)
+        value = value_for(node, target) if target is not None else None
+        if value is None:
+            value = node.iter if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)) else getattr(
+                node, "value", None)  # fmt: skip
+        if self._is_loader(value, binding):
+            return False
+        holds = self.visit(value, binding, depth + 1)
+        if holds:
+            self.found.graph.add(binding)
+        self._seen[key] = holds
+        return holds
+
+    def _is_loader(self, node: ast.AST | None, event: Event) -> bool:
+        while isinstance(node, ast.Call) and node.args and terminal(node) in ("enumerate", "tqdm", "iter", "next"):
+            node = node.args[0]
+        return isinstance(node, ast.expr) and self._file.roles.is_a("loader", node, event.unit)
+
+
+def keeps_state(methods: dict[str, Unit]) -> bool:
+    """Whether methods other than `__init__` bind an attribute of their object to something computed."""
+    for name, method in methods.items():
+        if name in ("__init__", "reset", "train", "eval") or isinstance(method.node, ast.Module):
+            continue
+        own = method.self_name()
+        for event in method.events:
+            for target in targets_of(event.node):
+                value = value_for(event.node, target)
+                on_self = isinstance(target, ast.Attribute) and terminal(target.value) == own
+                if on_self and not isinstance(value, ast.Constant):
+                    return True
+    return False
+
+
+def _is_foreign_method(node: ast.expr, unit: Unit) -> bool:
+    """Whether `self.name(…)` is a method from elsewhere, which may hand on what it keeps. An attribute that the class
+    binds is a model that somebody gave."""
+    owner = unit.method_class()
+    if owner is None or not isinstance(node, ast.Attribute):
+        return False
+    return terminal(node.value) == unit.self_name() and node.attr not in owner.attributes
+
+
+def _made_of_torch(file: SourceFile, node: ast.AST, unit: Unit) -> bool:
+    """Whether what is called was made by a constructor of `torch.nn` here: such modules keep no state of a pass."""
+    made = file.roles.values(node, unit)
+    return bool(made) and all(
+        isinstance(value, ast.Call) and file.dotted(value.func).startswith(("torch.nn.", "torch.compile"))
+        for value, _ in made
+    )

@@ -1,0 +1,233 @@
+"""How large tensors are, as far as source says: sizes that are written down, followed through calls and layers."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from torchvet.rules.memory._sizes import Shape, after, broadcast, indexed, size_of, written
+from torchvet.source.model.origins import made_by
+from torchvet.source.model.units import receiver, targets_of, terminal, value_for
+
+if TYPE_CHECKING:
+    from torchvet.source.model import Event, SourceFile, Unit
+
+_SIZED = {"randn", "rand", "zeros", "ones", "empty", "randint", "full", "normal"}
+_LIKE = {"zeros_like", "ones_like", "randn_like", "rand_like", "empty_like", "full_like"}
+_KEEPING_LAYERS = {"ReLU", "Tanh", "Sigmoid", "GELU", "SiLU", "LeakyReLU", "ELU", "Softplus", "Dropout", "LayerNorm",
+                   "BatchNorm1d", "Identity", "Softmax", "PReLU", "Hardtanh", "Mish", "SELU", "LogSoftmax"}  # fmt: skip
+_DEEPEST = 14
+_MOST = 150
+"""Expressions that are looked at for one answer: what needs more is not written for readers either."""
+
+
+class Shapes:
+    """Answers for one file."""
+
+    def __init__(self, file: SourceFile) -> None:
+        self._file = file
+        self._given: list[tuple[Unit, dict[str, Shape | None]]] = []
+        self._left = 0
+
+    def of(self, node: ast.AST | None, event: Event, depth: int = 0) -> Shape | None:
+        """The sizes of an expression's value at an event; None where nothing is known."""
+        if depth == 0:
+            self._left = _MOST
+        self._left -= 1
+        if depth > _DEEPEST or node is None or self._left < 0:
+            return None
+        if isinstance(node, ast.Name):
+            return self._of_name(node, event, depth)
+        if isinstance(node, ast.Call):
+            return self._of_call(node, event, depth)
+        if isinstance(node, ast.Subscript):
+            return self._of_subscript(node, event, depth)
+        if isinstance(node, ast.Attribute):
+            return self._of_attribute(node, event, depth)
+        if isinstance(node, ast.BinOp):
+            return self._of_operator(node, event, depth)
+        if isinstance(node, ast.UnaryOp):
+            return self.of(node.operand, event, depth + 1)
+        if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
+            return ()
+        return None
+
+    def _of_operator(self, node: ast.BinOp, event: Event, depth: int) -> Shape | None:
+        left, right = self.of(node.left, event, depth + 1), self.of(node.right, event, depth + 1)
+        if left is None or right is None:
+            return None
+        if isinstance(node.op, ast.MatMult):
+            if ... in left or ... in right or not left or not right:
+                return None
+            return left[:-1] if len(right) == 1 else (*left[:-1], right[-1])
+        return broadcast(left, right)
+
+    # Names -----------------------------------------------------------------------------------------------------------
+
+    def _of_name(self, node: ast.Name, event: Event, depth: int) -> Shape | None:
+        unit = event.unit
+        home = unit.home(node.id)
+        if home is None:
+            return None
+        bound = [b for b in home.bindings.get(node.id, ()) if home is not unit or b.index < event.index]
+        if not bound:
+            given = next((g for where, g in reversed(self._given) if where is home), {})
+            return given[node.id] if node.id in given else self._of_parameter(home, node.id, depth)
+        last = bound[-1]
+        if home is unit and not event.sure_after(last) and last.excludes(event):
+            return None
+        if (home is not unit and len(bound) > 1) or isinstance(last.node, ast.AugAssign):
+            return None
+        return self._of_binding(last, node.id, depth)
+
+    def _of_parameter(self, home: Unit, name: str, depth: int) -> Shape | None:
+        found: list[Shape | None] = []
+        for call in self._file.callers(home):
+            for value, where in self._file.arguments(home, name):
+                if where is call.unit and value in (*call.call.args, *(k.value for k in call.call.keywords)):
+                    found.append(self.of(value, call, depth + 2))
+        return found[0] if found and all(one == found[0] for one in found) else None
+
+    def _of_binding(self, binding: Event, name: str, depth: int) -> Shape | None:
+        node = binding.node
+        target = next((t for t in targets_of(node) if isinstance(t, ast.Name) and t.id == name), None)
+        value = value_for(node, target) if target is not None else None
+        if value is not None:
+            return self.of(value, binding, depth + 1)
+        if isinstance(node, (ast.For, ast.AsyncFor)):
+            return self._of_batch(node, name, binding, depth)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Tuple):
+            return self._of_part(node, name, binding, depth)
+        return None
+
+    def _of_part(self, node: ast.Assign, name: str, binding: Event, depth: int) -> Shape | None:
+        """`a, b = torch.randint(0, 9, (2, n))`: the first dimension is taken apart; `values, indices = x.max(1)`."""
+        call = node.value
+        assert isinstance(call, ast.Call)
+        whole = self.of(call, binding, depth + 1)
+        if terminal(call) in ("max", "min", "sort", "topk"):
+            return whole
+        dotted = self._file.dotted(call.func)
+        if terminal(call) == "next" or whole is None or not dotted.startswith("torch."):
+            return None
+        return whole[1:] if whole and whole[0] is not ... else None
+
+    # Batches of loaders ----------------------------------------------------------------------------------------------
+
+    def _of_batch(self, node: ast.For | ast.AsyncFor, name: str, binding: Event, depth: int) -> Shape | None:
+        source: ast.expr = node.iter
+        target: ast.expr = node.target
+        while isinstance(source, ast.Call) and source.args and terminal(source) in ("enumerate", "tqdm"):
+            if terminal(source) == "enumerate" and isinstance(target, ast.Tuple) and len(target.elts) == 2:
+                target = target.elts[1]
+            source = source.args[0]
+        names = [terminal(e) for e in target.elts] if isinstance(target, (ast.Tuple, ast.List)) else [terminal(target)]
+        if name not in names or not self._file.roles.is_a("loader", source, binding.unit):
+            return None
+        parts = self._parts_of(source, binding.unit, depth)
+        if parts is None or len(parts) != len(names):
+            return ("batch", ...)  # whatever a sample is, batches of them have one dimension more
+        return parts[names.index(name)]
+
+    def _parts_of(self, loader: ast.expr, unit: Unit, depth: int) -> list[Shape | None] | None:
+        """What a loader's batches consist of, where it goes over a `TensorDataset`."""
+        for made, where in made_by(loader, unit):
+            if not isinstance(made, ast.Call) or terminal(made) != "DataLoader" or not made.args:
+                continue
+            if any(k.arg in ("collate_fn", "batch_sampler") for k in made.keywords):
+                return None
+            for dataset, inside in made_by(made.args[0], where):
+                if isinstance(dataset, ast.Call) and terminal(dataset) == "TensorDataset":
+                    whole = [self._seen_from(one, inside, dataset, depth) for one in dataset.args]
+                    return [("batch", *s[1:]) if s and s[0] is not ... else ("batch", ...) for s in whole]
+        return None
+
+    def _seen_from(self, node: ast.expr, unit: Unit, call: ast.Call, depth: int) -> Shape | None:
+        event = next((e for e in unit.calls.get(terminal(call), ()) if e.node is call), None)
+        return self.of(node, event, depth + 2) if event is not None else None
+
+    # Calls -----------------------------------------------------------------------------------------------------------
+
+    def _of_call(self, node: ast.Call, event: Event, depth: int) -> Shape | None:
+        dotted, name, on = self._file.dotted(node.func), terminal(node), receiver(node)
+        if dotted.startswith("torch.") or (on is None and name == "Variable"):
+            if dotted.count(".") == 1 and name in (*_SIZED, "tensor", "arange", "linspace", "as_tensor"):
+                return written(node, name)
+            operand, given = (node.args[0] if node.args else None), node.args[1:]
+            if name in _LIKE:
+                return self.of(operand, event, depth + 1)
+        elif on is not None and (shape := self._through_module(node, event, depth)) is not _NO_MODULE:
+            return shape  # type: ignore[return-value]
+        elif on is None:
+            shape = self._through_module(node, event, depth)
+            return None if shape is _NO_MODULE else shape  # type: ignore[return-value]
+        else:
+            operand, given = on, node.args
+        return after(name, self.of(operand, event, depth + 1), given, node.keywords)
+
+    def _through_module(self, node: ast.Call, event: Event, depth: int) -> Shape | object | None:
+        """What a module of this file, or of `torch.nn`, makes of its argument."""
+        if not node.args:
+            return _NO_MODULE
+        for made, where in made_by(node.func, event.unit):
+            if not isinstance(made, ast.Call):
+                continue
+            model = self._file.roles.class_named(made.func, where)
+            forward = model.method("forward") if model is not None else None
+            if forward is not None:
+                return self._through_forward(forward, node, event, depth)
+            if self._file.dotted(made.func).startswith("torch.nn."):
+                return self._through_layer(made, where, self.of(node.args[0], event, depth + 1), depth)
+        return _NO_MODULE
+
+    def _through_forward(self, forward: Unit, node: ast.Call, event: Event, depth: int) -> Shape | None:
+        if depth > 6 or any(where is forward for where, _ in self._given):
+            return None
+        given = {name: self.of(value, event, depth + 1)
+                 for name, value in zip(forward.parameters[1:], node.args, strict=False)}  # fmt: skip
+        self._given.append((forward, given))
+        returned = [e for e in forward.events if isinstance(e.node, ast.Return)]
+        found = [self.of(e.node.value, e, depth + 2) for e in returned]  # type: ignore[attr-defined]
+        self._given.pop()
+        return found[0] if found and all(one == found[0] for one in found) else None
+
+    def _through_layer(self, made: ast.Call, unit: Unit, shape: Shape | None, depth: int) -> Shape | None:
+        name = terminal(made)
+        if name in ("Linear", "LazyLinear"):
+            width = made.args[-1 if name == "LazyLinear" else 1] if len(made.args) > (name == "Linear") else next(
+                (k.value for k in made.keywords if k.arg == "out_features"), None)  # fmt: skip
+            return (*(shape[:-1] if shape and shape[-1] is not ... else shape or (...,)), size_of(width))
+        if name in _KEEPING_LAYERS:
+            return shape
+        if name == "Flatten" and not made.args:
+            return (shape[0] if shape and shape[0] is not ... else None, None)
+        if name == "Sequential" and depth < 8:
+            for layer in made.args:
+                call = layer if isinstance(layer, ast.Call) else None
+                if isinstance(layer, (ast.Name, ast.Attribute)):
+                    call = next((m for m, _ in made_by(layer, unit) if isinstance(m, ast.Call)), None)
+                shape = self._through_layer(call, unit, shape, depth + 1) if call is not None else None
+            return shape
+        return None
+
+    # Parts -----------------------------------------------------------------------------------------------------------
+
+    def _of_attribute(self, node: ast.Attribute, event: Event, depth: int) -> Shape | None:
+        if node.attr in ("data", "values"):
+            return self.of(node.value, event, depth + 1)
+        own = isinstance(node.value, ast.Name) and node.value.id == event.unit.self_name()
+        owner = event.unit.method_class() if own else None
+        bound = owner.attributes.get(node.attr, []) if owner is not None else []
+        if len(bound) == 1 and bound[0][1] is not None:
+            return self.of(bound[0][1], bound[0][0], depth + 2)
+        return None
+
+    def _of_subscript(self, node: ast.Subscript, event: Event, depth: int) -> Shape | None:
+        shape = self.of(node.value, event, depth + 1)
+        taken = terminal(node.value) in ("max", "min", "sort", "topk") and isinstance(node.value, ast.Call)
+        if taken and node.value.args and isinstance(node.slice, ast.Constant):  # type: ignore[attr-defined]
+            return shape  # `x.max(1)[0]`: one of two results of the same size
+        return None if shape is None else indexed(shape, node.slice)
+
+
+_NO_MODULE = object()

@@ -1,0 +1,99 @@
+"""Which tensors share their storage, and how large they are likely to be."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from torchvet.rules.memory._stores import bindings_at
+from torchvet.source.model.units import receiver, targets_of, terminal, value_for
+
+if TYPE_CHECKING:
+    from torchvet.source.model import Event, SourceFile
+
+_SAME_SIZE = {"detach", "cpu", "clone", "contiguous", "to", "float", "half", "double", "view", "reshape", "squeeze",
+              "flatten", "permute", "transpose", "cuda", "requires_grad_", "unsqueeze", "bfloat16", "numpy", "sigmoid",
+              "softmax", "exp", "relu", "tanh", "log_softmax", "type"}  # fmt: skip
+"""Methods whose result has as many elements as what they are called on."""
+_DEEPEST = 5
+
+
+def origins(node: ast.expr | None, event: Event, depth: int = 0) -> list[tuple[ast.expr, Event]]:
+    """The names and calls that an expression's tensors come from, sizes kept: methods that keep the number of elements
+    are seen through, local names followed to what binds them. What reduces or indexes is left out."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and terminal(node) in _SAME_SIZE:
+        node = receiver(node)
+    if isinstance(node, ast.Attribute) and node.attr == "data":
+        return origins(node.value, event, depth)
+    if isinstance(node, (ast.Tuple, ast.List)):
+        return [pair for one in node.elts for pair in origins(one, event, depth)]
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        return origins(node.value, event, depth)
+    if isinstance(node, ast.Name):
+        return _of_name(node, event, depth)
+    return [(node, event)] if isinstance(node, ast.Call) else []
+
+
+def _of_name(node: ast.Name, event: Event, depth: int) -> list[tuple[ast.expr, Event]]:
+    bindings = bindings_at(node.id, event)
+    if len(bindings) != 1 or depth > _DEEPEST:
+        return [(node, event)]
+    binding = bindings[0]
+    value = getattr(binding.node, "value", None)
+    if isinstance(binding.node, ast.Assign) and isinstance(value, ast.Call):
+        own = next((e for e in binding.unit.calls.get(terminal(value), ()) if e.node is value), binding)
+        return origins(value, own, depth + 1)
+    target = next((t for t in targets_of(binding.node) if isinstance(t, ast.Name) and t.id == node.id), None)
+    found = value_for(binding.node, target) if target is not None else None
+    return origins(found, binding, depth + 1) if found is not None else [(node, event)]
+
+
+def of_parameters(node: ast.expr, event: Event, names: list[str]) -> bool:
+    """Whether an expression is one of the unit's parameters, whole."""
+    return any(
+        isinstance(value, ast.Name) and value.id in names and not bindings_at(value.id, at)
+        for value, at in origins(node, event)
+    )
+
+
+def of_a_batch(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) -> bool:
+    """Whether an expression is as large as a batch for sure: a module's output, what a loop over a loader gives, a
+    copy of a module's weights."""
+    if isinstance(node, (ast.Tuple, ast.List)):
+        return any(of_a_batch(file, one, event, depth) for one in node.elts)
+    if file.roles.hinted("loss", node):
+        return False
+    return any(_is_large(file, value, at, depth) for value, at in origins(node, event))
+
+
+def _iterated(node: ast.expr) -> ast.expr:
+    """`loader` of `enumerate(tqdm(loader))`."""
+    while isinstance(node, ast.Call) and terminal(node) in ("enumerate", "tqdm", "track") and node.args:
+        node = node.args[0]
+    return node
+
+
+def _counts(binding: Event, name: str) -> bool:
+    """Whether a name is the number that `enumerate` gives."""
+    node = binding.node
+    first = targets_of(node)[0]
+    counted = isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and terminal(node.iter) == "enumerate"
+    return counted and isinstance(first, ast.Name) and first.id == name
+
+
+def _is_large(file: SourceFile, value: ast.expr, at: Event, depth: int) -> bool:
+    if isinstance(value, ast.Call):
+        if file.dotted(value.func) == "copy.deepcopy" and value.args:
+            copied = value.args[0]
+            return terminal(copied) == "state_dict" or file.roles.is_a("module", copied, at.unit)
+        known = file.roles.of(value.func, at.unit)
+        return "criterion" not in known and file.gradients.forwards.runs_module(value, at.unit)
+    if not isinstance(value, ast.Name):
+        return False
+    for binding in bindings_at(value.id, at):
+        if isinstance(binding.node, (ast.For, ast.AsyncFor)):
+            return file.roles.is_a("loader", _iterated(binding.node.iter), at.unit) and not _counts(binding, value.id)
+    if value.id in at.unit.parameters and depth < 3:
+        given = [(one, call) for call in file.callers(at.unit) for one in file.passed(call, at.unit, value.id)]
+        return bool(given) and all(of_a_batch(file, one, call, depth + 1) for one, call in given)
+    return False

@@ -1,0 +1,87 @@
+"""What a training step stores into something that outlives it: a list, a total, an attribute."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torchvet.source.model.units import receiver, terminal
+
+if TYPE_CHECKING:
+    from torchvet.source.model import Event, Loop, SourceFile
+
+_ADDING = ("append", "extend", "appendleft", "add")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """`value` is stored in `name` by `event`; `added` where it is added to a total."""
+
+    name: str
+    value: ast.expr
+    event: Event
+    added: bool = False
+
+
+def kept_in_steps(file: SourceFile) -> Iterator[Kept]:
+    """Stores within a training loop into names that are bound outside of it, in the order of the file."""
+    seen: set[int] = set()
+    for step in file.steps:
+        if step.loop is None:
+            continue
+        for event in step.unit.events:
+            if event.loop is None or not event.loop.within(step.loop) or id(event) in seen:
+                continue
+            kept = store(event)
+            if kept is not None and outlives(kept, step.loop):
+                seen.add(id(event))
+                yield kept
+
+
+def kept_in_loops(file: SourceFile, lines: list[int]) -> Iterator[Kept]:
+    """Calls on given lines, in a loop, that put a value into a container from outside of all loops of the function."""
+    units = {id(u): u for u in map(file.unit_at, lines)}.values()
+    for event in (e for unit in units for name in _ADDING for e in unit.calls.get(name, ()) if e.line in lines):
+        loop = event.loop
+        while loop is not None and loop.parent is not None:
+            loop = loop.parent
+        kept = store(event) if loop is not None and not loop.comprehension else None
+        if kept is not None and loop is not None and outlives(kept, loop):
+            yield kept
+
+
+def store(event: Event) -> Kept | None:
+    """What an event stores, where it is `x.append(value)`, `x += value` or `x[key] = value`."""
+    node = event.node
+    if isinstance(node, ast.Call) and isinstance(event.parent, ast.Expr) and terminal(node) in _ADDING:
+        on = receiver(node)
+        places = (ast.Name, ast.Attribute, ast.Subscript)
+        if len(node.args) == 1 and not node.keywords and isinstance(on, places):
+            return Kept(event.unit.file.segment(on), node.args[0], event)
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
+        return Kept(event.unit.file.segment(node.target), node.value, event, added=True)
+    if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+        value, name = node.value, node.targets[0].id
+        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and terminal(value.left) == name:
+            return Kept(name, value.right, event, added=True)
+    return None
+
+
+def outlives(kept: Kept, loop: Loop) -> bool:
+    """Whether what keeps the value is not made anew in each pass of a loop."""
+    root = kept.name.split(".")[0].split("[")[0]
+    unit = kept.event.unit
+    if root == unit.self_name():
+        return True
+    home = unit.home(root)
+    if home is not unit:
+        return home is not None
+    return not any(
+        b.loop is not None
+        and b.loop.within(loop)
+        and b.node is not kept.event.node
+        and not isinstance(b.node, ast.AugAssign)
+        for b in unit.bindings.get(root, ())
+    )

@@ -1,0 +1,252 @@
+"""What is put into things that outlive a pass: the store, its holder, the loop in which the holder grows."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torchvet.source.model.destinations import reaching
+from torchvet.source.model.units import Unit, receiver, targets_of, terminal
+
+if TYPE_CHECKING:
+    from torchvet.source.model import Event, Loop, SourceFile
+
+_ADDABLE = re.compile(r"\s*[^\s\d\"'\[{]")
+EMPTYING = ("clear", "pop", "popleft", "popitem", "reset")
+_REPEATED = {"training_step", "validation_step", "test_step", "compute_loss", "on_train_batch_end", "train_step",
+             "step", "on_validation_batch_end", "on_step_end", "forward", "__call__"}  # fmt: skip
+_DEEPEST = 4
+
+
+@dataclass(eq=False, frozen=True)
+class Store:
+    """One store. `loop` is the widest loop of its unit in which the holder goes on growing; None where it only grows
+    from call to call. `lasting` is whether nothing ever empties the holder as long as the program runs."""
+
+    event: Event
+    holder: ast.expr
+    value: ast.expr
+    loop: Loop | None = None
+    lasting: bool = False
+
+    @property
+    def adds(self) -> bool:
+        """Whether it adds up values instead of collecting them."""
+        return not isinstance(self.event.node, ast.Call)
+
+
+def stores(file: SourceFile) -> Iterator[Store]:
+    """Stores into what outlives the pass: appended, or added up."""
+    for store in (*appended(file), *added_up(file)):
+        found = kept_on(file, store)
+        if found is not None:
+            yield found
+
+
+def appended(file: SourceFile) -> Iterator[Store]:
+    """`holder.append(value)` and its kin, wherever they stand."""
+    for event in file.calls("append", "appendleft", "extend"):
+        on, given = receiver(event.call), event.call.args
+        if on is not None and len(given) == 1:
+            yield Store(event, on, given[0])
+
+
+def added_up(file: SourceFile) -> Iterator[Store]:
+    """`total += value`, `mean = 0.9 * mean + 0.1 * value`."""
+    lines = list(_lines_that_add(file))
+    units = {id(u): u for u in map(file.unit_at, lines)}
+    wanted = set(lines)
+    for unit in units.values():
+        for event in unit.events:
+            if event.line in wanted:
+                yield from _sum(event)
+
+
+def _lines_that_add(file: SourceFile) -> Iterator[int]:
+    """Lines that may add something to a name: a look at the text before anything is walked."""
+    for operator in ("+=", " + "):
+        position = file.text.find(operator)
+        while position >= 0:
+            line = file.line_of(position)
+            text = file.lines[line - 1].strip()
+            name, _, rest = text.partition("+=" if operator == "+=" else " = ")
+            if operator == "+=":
+                wanted = not rest.endswith(".item()") and _ADDABLE.match(rest) is not None
+            else:
+                wanted = name.replace(".", "").isidentifier() and name in rest
+            if wanted:
+                yield line
+            position = file.text.find(operator, position + 2)
+
+
+def _sum(event: Event) -> Iterator[Store]:
+    node = event.node
+    if isinstance(node, ast.AugAssign):
+        if isinstance(node.op, ast.Add):
+            yield Store(event, node.target, node.value)
+    elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.value, ast.BinOp):
+        target = node.targets[0]
+        if isinstance(target, (ast.Name, ast.Attribute)):
+            for value in _without(node.value, ast.unparse(target)):
+                yield Store(event, target, value)
+
+
+def _without(node: ast.BinOp, name: str) -> Iterator[ast.expr]:
+    """The other side of a sum of which one side is the name, or a multiple of it."""
+    if not isinstance(node.op, (ast.Add, ast.Sub)):
+        return
+    for own, other in ((node.left, node.right), (node.right, node.left)):
+        parts = [own.left, own.right] if isinstance(own, ast.BinOp) and isinstance(own.op, ast.Mult) else [own]
+        if any(ast.unparse(part) == name for part in parts):
+            yield other
+            return
+
+
+def holder_root(node: ast.expr) -> ast.expr:
+    """`history` of `history["loss"]` and of `history.setdefault(k, [])`."""
+    while isinstance(node, (ast.Subscript, ast.Call)):
+        node = node.value if isinstance(node, ast.Subscript) else (receiver(node) or node.func)
+    return node
+
+
+def kept_on(file: SourceFile, store: Store, repeated: bool = False) -> Store | None:
+    """The store with the loop in which its holder grows; None where it does not, or that is not sure. `repeated` says
+    that its function is known to run again and again."""
+    root = holder_root(store.holder)
+    if isinstance(root, ast.Name):
+        return _on_name(file, store, root.id, repeated)
+    unit = store.event.unit
+    if isinstance(root, ast.Attribute) and isinstance(root.value, ast.Name) and root.value.id == unit.self_name():
+        return _on_attribute(file, store, root.attr, repeated)
+    return None
+
+
+def _on_name(file: SourceFile, store: Store, name: str, repeated: bool) -> Store | None:
+    event = store.event
+    home = event.unit.home(name)
+    if home is None or name in home.parameters:
+        return None
+    fresh = [b for b in home.bindings.get(name, []) if not _from_itself(b, name)]
+    if not fresh or not all(_can_grow(b, name, store) for b in fresh):
+        return None
+    emptied = [e for e in file.calls(*EMPTYING) if terminal(receiver(e.call)) == name]
+    emptied += [e for e in home.events if isinstance(e.node, ast.Delete) and name in ast.unparse(e.node)]
+    if home is not event.unit:
+        if emptied or _bound_elsewhere(file, name) or not (repeated or is_repeated(file, event.unit, event)):
+            return None
+        return Store(event, store.holder, store.value, None, True)
+    loop = _widest(event, [*fresh, *emptied])
+    if loop is None:
+        once = repeated and not emptied and all(b.loop is None for b in fresh)
+        return Store(event, store.holder, store.value, None, True) if once else None
+    lasting = home.is_module and not emptied and all(b.loop is None for b in fresh)
+    return Store(event, store.holder, store.value, loop, lasting)
+
+
+def _bound_elsewhere(file: SourceFile, name: str) -> bool:
+    """Whether a function that declares a name `global` or `nonlocal` starts it afresh."""
+    others = [u for u in file.units_with(name) if name in u.outer_names]
+    return any(not _from_itself(b, name) for u in others for b in u.bindings.get(name, ()))
+
+
+def _on_attribute(file: SourceFile, store: Store, name: str, repeated: bool) -> Store | None:
+    owner = store.event.unit.method_class()
+    bound = owner.attributes.get(name, []) if owner is not None else []
+    fresh = [event for event, _ in bound if not _from_itself(event, name)]
+    if not fresh or not all(_can_grow(b, name, store) for b in fresh):
+        return None
+    if any(b.unit.name != "__init__" or b.loop is not None for b in fresh):
+        return None
+    if any(terminal(holder_root(receiver(e.call) or e.call)) == name for e in file.calls(*EMPTYING)):
+        return None
+    if _attribute_cut(name, file.text) or not (repeated or is_repeated(file, store.event.unit, store.event)):
+        return None
+    return Store(store.event, store.holder, store.value, None, True)
+
+
+def _attribute_cut(name: str, text: str) -> bool:
+    """Whether an attribute is bound from outside, deleted or shortened by slices somewhere."""
+    return bool(re.search(
+        rf"(?<!self)\.{name}\s*=(?!=)|del\s+[\w.]+\.{name}\b|\.{name}\[[^\]\n]*:[^\]\n]*\]\s*=(?!=)"
+        rf"|\.{name}\s*=[^=\n]*\.{name}\[[^\]\n]*:", text,
+    ))  # fmt: skip
+
+
+def _widest(event: Event, fresh: list[Event]) -> Loop | None:
+    """The outermost loop around an event in which nothing starts the holder afresh."""
+    loop, found = event.loop, None
+    while loop is not None:
+        if any(b.unit is event.unit and b.loop is not None and b.loop.within(loop) for b in fresh):
+            break
+        found = found if loop.comprehension else loop
+        loop = loop.parent
+    return found
+
+
+def _from_itself(binding: Event, name: str) -> bool:
+    """`total += x`, `total = total + x`."""
+    node = binding.node
+    if isinstance(node, ast.AugAssign):
+        return True
+    value = getattr(node, "value", None)
+    return isinstance(value, (ast.BinOp, ast.Call)) and any(
+        terminal(n) == name for n in ast.walk(value) if isinstance(n, (ast.Name, ast.Attribute))
+    )
+
+
+def _can_grow(binding: Event, name: str, store: Store) -> bool:
+    """Whether what a holder starts as is a container without a limit, or something to add to."""
+    node = binding.node
+    if not isinstance(node, (ast.Assign, ast.AnnAssign)):
+        return False
+    values: list[ast.expr | None] = [node.value]
+    target = next((t for t in targets_of(node) if terminal(t) == name), None)
+    if isinstance(node, ast.Assign) and target not in node.targets and isinstance(node.value, (ast.Tuple, ast.List)):
+        values = list(node.value.elts)
+    return all(growable(one, store.adds) for one in values)
+
+
+def growable(value: ast.expr | None, adds: bool) -> bool:
+    """Whether an expression makes a container without a limit; with `adds` a number to add to."""
+    if isinstance(value, ast.Constant):
+        return adds and (value.value is None or isinstance(value.value, (int, float)))
+    if isinstance(value, (ast.List, ast.ListComp, ast.Dict, ast.DictComp)):
+        return True
+    if isinstance(value, ast.Call):
+        name = terminal(value)
+        if name == "deque":
+            limit = value.args[1:2] + [k.value for k in value.keywords if k.arg == "maxlen"]
+            return not limit or (isinstance(limit[0], ast.Constant) and limit[0].value is None)
+        return name in ("list", "dict", "defaultdict", "OrderedDict") or (adds and name in ("zeros", "tensor", "float"))
+    return False
+
+
+def is_repeated(file: SourceFile, unit: Unit, event: Event | None = None, depth: int = 0) -> bool:
+    """Whether a unit, or an event in it, runs again and again: in a loop here, or called in one."""
+    if event is not None and event.loop is not None:
+        return True
+    if depth > _DEEPEST or unit.is_module:
+        return False
+    if unit.owner is not None and unit.name in _REPEATED:
+        return True
+    return any(is_repeated(file, caller.unit, caller, depth + 1) for caller in file.callers(unit))
+
+
+def surely_recording(file: SourceFile, event: Event, depth: int = 0) -> bool:
+    """Whether gradients are on at an event as far as every way there is seen: from the file's own level, from what runs
+    a backward itself, from `main`."""
+    unit = event.unit
+    if file.gradients.enabled(event) != "yes":
+        return False
+    if unit.is_module or unit.name == "main" or any(e.kind == "backward" for e in file.effects(unit)):
+        return True
+    callers = file.callers(unit)
+    return depth < _DEEPEST and bool(callers) and all(surely_recording(file, c, depth + 1) for c in callers)
+
+
+def bindings_at(name: str, event: Event) -> list[Event]:
+    """The bindings of a local name that an event may read."""
+    return reaching(name, event) if event.unit.home(name) is event.unit else []

@@ -1,0 +1,192 @@
+"""MEM204: a column meets a row, and every prediction is compared with every target."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.memory._shapes import Shapes
+from torchvet.rules.memory._sizes import Shape, blows_up
+from torchvet.source.model import edits
+from torchvet.source.model.origins import made_by
+from torchvet.source.model.units import receiver, terminal, value_for
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding
+    from torchvet.source.model import Event, SourceFile
+
+_TO_ONE = re.compile(r"Linear\([^\n]*,\s*1\s*[,)]|out_features\s*=\s*1\b")
+_FUNCTIONS = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
+_CLASSES = {"MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss"}
+_MEANS = ("mean", "sum")
+
+
+class BroadcastBlowUp(Rule):
+    """A column meets a row, and every prediction is compared with every target."""
+
+    code = "MEM204"
+    name = "broadcast-blow-up"
+    summary = "A column of predictions meets a row of targets: every one is compared with every other"
+    severity = "error"
+
+    what = (
+        "A model that ends in `nn.Linear(..., 1)` gives predictions of shape (N, 1); targets are often (N,). In "
+        "`mse_loss`, `l1_loss`, `smooth_l1_loss`, `huber_loss` and in `prediction - target` these broadcast to (N, "
+        "N): each prediction against each target."
+    )
+    why = (
+        "The loss is least where every prediction is the mean of the targets, so the model learns a constant. It "
+        "takes N times the memory too. `mse_loss` and its kin warn once per line, the subtraction says nothing."
+    )
+    when_not = (
+        "Where both have the same number of dimensions nothing is stretched. A table of pairs is asked for on "
+        "purpose with `x[:, None] - y[None, :]` or `unsqueeze`. `BCELoss` and `BCEWithLogitsLoss` raise on different "
+        "shapes."
+    )
+    proof = (
+        "torch 2.13.0, CPU. The example's loss after 200 steps is 2.9503, with `squeeze(-1)` 0.0024: its predictions "
+        "end with a standard deviation of 0.015 where that of the targets is 1.72. Of 5,000 rows `mse_loss` "
+        "allocates 100,000,000 bytes for (N, 1) against (N,), and 20,000 for equal shapes."
+    )
+    remedy = (
+        "Give both the same shape: `prediction.squeeze(-1)`, or `target.unsqueeze(1)`. `squeeze()` without a "
+        "dimension also drops a batch of one."
+    )
+
+    mend_changes_results = True
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 1))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+weights = torch.randn(8)
+for step in range(200):
+    features = torch.randn(256, 8)
+    target = features @ weights
+    loss = nn.functional.mse_loss(model(features), target)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 40 == 39:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 1))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+weights = torch.randn(8)
+for step in range(200):
+    features = torch.randn(256, 8)
+    target = features @ weights
+    loss = nn.functional.mse_loss(model(features).squeeze(-1), target)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 40 == 39:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A loss, or the mean of a difference, whose two sides stretch each other."""
+        # Without a layer of width one there are no columns to be found.
+        if not file.mentions("backward") or not _TO_ONE.search(file.text):
+            return
+        shapes = Shapes(file)
+        if file.mentions(*_FUNCTIONS, *_CLASSES):
+            for event in _losses(file):
+                left, right = event.call.args[:2]
+                yield from self._judged(file, event, shapes, left, right)
+        for event in file.calls(*_MEANS):
+            pair = _difference(event)
+            if pair is not None:
+                yield from self._judged(file, event, shapes, *pair)
+
+    def _judged(self, file: SourceFile, event: Event, shapes: Shapes, left: ast.expr, right: ast.expr
+                ) -> Iterator[Finding]:  # fmt: skip
+        one, other = shapes.of(left, event), shapes.of(right, event)
+        if one is None or other is None or not blows_up(one, other) or not _learned(file, event, left, right):
+            return
+        columns = (left, one) if one[-1] == 1 and len(one) > len(other) else (right, other)
+        name, rest = file.segment(columns[0]), file.segment(right if columns[0] is left else left)
+        yield self.suspect(
+            file, event, f"{file.segment(left)} is {_written(one)} and {file.segment(right)} {_written(other)}: "
+            "each is compared with every other",
+            cause="a column and a row broadcast to a table: the loss averages over all pairs",
+            advice=f"`{name}.squeeze(-1)`, so that it has the shape of {rest}",
+            edits=_squeezed(file, columns[0]),
+        )  # fmt: skip
+
+
+def _losses(file: SourceFile) -> Iterator[Event]:
+    """Calls of the losses that broadcast, as functions and as modules."""
+    yield from (e for e in file.calls(*_FUNCTIONS) if len(e.call.args) > 1
+                and file.dotted(e.call.func).startswith("torch."))  # fmt: skip
+    if not file.mentions(*_CLASSES):
+        return
+    for step in file.steps:
+        for event in step.unit.events:
+            if isinstance(event.node, ast.Call) and len(event.node.args) == 2 and _is_criterion(file, event):
+                yield event
+
+
+def _is_criterion(file: SourceFile, event: Event) -> bool:
+    if "criterion" not in file.roles.of(event.call.func, event.unit):
+        return False
+    made = [value for value, _ in made_by(event.call.func, event.unit)]
+    calls = [one for one in made if isinstance(one, ast.Call)]
+    return bool(calls) and all(terminal(one) in _CLASSES for one in calls)
+
+
+def _difference(event: Event) -> tuple[ast.expr, ast.expr] | None:
+    """`a` and `b` of `((a - b) ** 2).mean()`, also where the difference has a name."""
+    on = receiver(event.call)
+    node: ast.AST | None = on
+    if on is None or event.unit.file.dotted(on) == "torch":
+        node = event.call.args[0] if event.call.args else None
+    for _ in range(6):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
+            explicit = any(isinstance(s, ast.Subscript) or terminal(s) in ("unsqueeze", "view", "expand")
+                           for s in (node.left, node.right))  # fmt: skip
+            return None if explicit else (node.left, node.right)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+            node = node.left
+        elif isinstance(node, ast.Call) and terminal(node) in ("abs", "square", "pow"):
+            inner = receiver(node)
+            node = node.args[0] if inner is None or event.unit.file.dotted(inner) == "torch" else inner
+        elif isinstance(node, ast.Name):
+            node = _value_of(node.id, event)
+        else:
+            return None
+    return None
+
+
+def _value_of(name: str, event: Event) -> ast.expr | None:
+    bound = [b for b in event.unit.bindings.get(name, ()) if b.index < event.index]
+    target = next((t for t in getattr(bound[-1].node, "targets", []) if terminal(t) == name), None) if bound else None
+    return value_for(bound[-1].node, target) if target is not None else None
+
+
+def _learned(file: SourceFile, event: Event, left: ast.expr, right: ast.expr) -> bool:
+    """Whether one side is what a model gave, so that the result is a loss and not a table that somebody wants."""
+    return any("output" in file.roles.of(one, event.unit) or file.gradients.carries(one, event) == "yes"
+               for one in (left, right))  # fmt: skip
+
+
+def _written(shape: Shape) -> str:
+    sizes = ["…" if d is ... else "N" if d is None or d == "batch" else str(d) for d in shape]
+    return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+
+
+def _squeezed(file: SourceFile, node: ast.expr) -> list[Edit]:
+    plain = isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
+    return [edits.replace(file, node, f"{file.segment(node)}.squeeze(-1)")] if plain else []

@@ -1,0 +1,189 @@
+"""MEM302: empty_cache() in every step."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Edit
+from torchvet.rules.base import Rule
+from torchvet.rules.memory.mem114_loader_remembers_batches import loader_in
+from torchvet.source.model import edits
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import Event, Loop, SourceFile, Unit
+    from torchvet.source.model.steps import Step
+
+_PER_BATCH = {"training_step", "on_train_batch_end", "on_train_batch_start", "on_before_zero_grad",
+              "on_after_backward", "optimizer_step"}  # fmt: skip
+"""Hooks that Lightning calls for each batch of the training."""
+
+
+class EmptyCacheInLoop(Rule):
+    """empty_cache() in every step."""
+
+    code = "MEM302"
+    name = "empty-cache-in-loop"
+    summary = "empty_cache() in every step gives memory back that the next step asks for again"
+    severity = "warning"
+
+    what = (
+        "`torch.cuda.empty_cache()` returns the cached blocks that hold no tensor to the driver. It frees no tensor: "
+        "what a variable or a graph keeps stays where it is. The next step then asks the driver for the same blocks "
+        "again."
+    )
+    why = (
+        "Freeing and getting blocks from the driver makes the host wait for the device and is far slower than taking "
+        "them from the cache. PyTorch itself gains no memory by it, and a leak or a peak that is too high stays as "
+        "it is, only harder to see."
+    )
+    when_not = (
+        "After an out-of-memory error, between phases of different shapes (before an evaluation, after loading a "
+        "checkpoint), once in many steps, or where another process needs the memory: those are rare enough to cost "
+        "nothing."
+    )
+    proof = (
+        "Not measured on a GPU: the claim rests on the source of torch 2.13.0, where `empty_cache` waits for the "
+        "events of blocks in use by other streams and calls `cudaFree` on each segment that is wholly unused. On a "
+        "machine without CUDA the call returns at once, so that the example prints the same losses with and without "
+        "it."
+    )
+    remedy = (
+        "Take the call out of the loop. If the program then runs out of memory, find what is alive at the peak "
+        "(`torchvet run`); against fragmentation set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`."
+    )
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+model = nn.Sequential(nn.Linear(32, 128), nn.ReLU(), nn.Linear(128, 10)).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(40):
+    features, target = torch.randn(256, 32).to(device), torch.randint(0, 10, (256,)).to(device)
+    loss = nn.functional.cross_entropy(model(features), target)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    torch.cuda.empty_cache()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+model = nn.Sequential(nn.Linear(32, 128), nn.ReLU(), nn.Linear(128, 10)).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(40):
+    features, target = torch.randn(256, 32).to(device), torch.randint(0, 10, (256,)).to(device)
+    loss = nn.functional.cross_entropy(model(features), target)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A call that every training step makes, under no condition but that there is a device."""
+        if not file.mentions("empty_cache"):
+            return
+        for event in file.calls("empty_cache"):
+            if not file.dotted(event.call.func).startswith("torch.") or not _unconditional(file, event):
+                continue
+            training = _each_step(file, event)
+            if training or (event.loop is not None and _over_loader(file, event.loop, event)):
+                yield self._suspected(file, event, training)
+
+    def _suspected(self, file: SourceFile, event: Event, training: bool) -> Finding:
+        call = file.segment(event.node)
+        return self.suspect(
+            file, event, f"{call} in every {'step' if training else 'batch'}: the next one asks the driver for the "
+            "same memory again", severity=None if training else "info",
+            cause="it frees no tensor, only cached blocks, and waits for the device",
+            advice=f"take `{call}` out of the loop; keep it, at most, between training and evaluation",
+            edits=_without(file, event),
+        )  # fmt: skip
+
+
+def _unconditional(file: SourceFile, event: Event) -> bool:
+    """Whether nothing but the kind of device decides that it runs; an `except` is a condition, so is a lambda."""
+    if event.context.deferred:
+        return False
+    for branch, arm in event.context.arms:
+        within = event.loop is None or branch.lineno >= event.loop.node.lineno  # type: ignore[attr-defined]
+        if not within:
+            continue
+        if not isinstance(branch, ast.If) or arm != 0 or not _asks_for_device(file.segment(branch.test)):
+            return False
+    return True
+
+
+def _asks_for_device(test: str) -> bool:
+    return (
+        any(word in test for word in ("is_available()", "device", "cuda")) and "%" not in test and " and " not in test
+    )
+
+
+def _each_step(file: SourceFile, event: Event) -> bool:
+    """Whether a training step runs it: in the step's own loop, or in a function that the step consists of."""
+    if event.unit.owner is not None and event.unit.name in _PER_BATCH and event.loop is None:
+        return bool(file.roles.of_class(event.unit.owner) & {"lightning", "hooked"})
+    for step in file.steps:
+        if not step.of("backward"):
+            continue
+        if step.loop is not None and step.unit is event.unit:
+            # Not in a loop around it: an epoch is long.
+            if event.loop is not None and event.loop.within(step.loop):
+                return True
+        elif event.loop is None and step.loop is not None and _goes_through(step, event.unit):
+            return True
+    return False
+
+
+def _goes_through(step: Step, unit: Unit) -> bool:
+    """Whether the step calls a function that goes backward itself."""
+    return any(e.event.unit is unit and e.event.loop is None for e in step.of("backward"))
+
+
+def _over_loader(file: SourceFile, loop: Loop, event: Event) -> bool:
+    """Whether a loop goes over the batches of a loader and holds no loop of a training step."""
+    node = loop.node
+    if not isinstance(node, (ast.For, ast.AsyncFor)) or loop.comprehension:
+        return False
+    inner = any(s.loop is not None and s.loop.within(loop) for s in file.steps)
+    return not inner and loader_in(file, node.iter, event.unit) is not None
+
+
+def _without(file: SourceFile, event: Event) -> list[Edit]:
+    """The call's line taken out, where other statements stay beside it in its block."""
+    statement = event.statement
+    block = _block_of(event)
+    if not isinstance(event.parent, ast.Expr) or len(block) < 2 or not edits.stands_alone(file, statement):
+        return []
+    first, last = statement.lineno, statement.end_lineno or statement.lineno
+    start, end = (first - 1, len(file.lines[first - 2]) + 1), (last, len(file.lines[last - 1]) + 1)
+    return [Edit(path=file.path, start=start, end=end, text="")]
+
+
+def _block_of(event: Event) -> list[ast.stmt]:
+    """The statements beside the event's own, itself included; empty where that is a loop's or function's end."""
+    around: list[ast.AST] = [event.unit.node]
+    if event.loop is not None:
+        around.append(event.loop.node)
+    if event.context.arms:
+        around.append(event.context.arms[-1][0])
+    for node in reversed(around):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if isinstance(block, list) and event.statement in block:
+                return block
+    return []
