@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.source.model.destinations import reaching
 from torchvet.source.model.units import Unit, receiver, targets_of, terminal
+from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.source.model import Event, Loop, SourceFile
@@ -193,7 +194,7 @@ def _from_itself(binding: Event, name: str) -> bool:
         return True
     value = getattr(node, "value", None)
     return isinstance(value, (ast.BinOp, ast.Call)) and any(
-        terminal(n) == name for n in ast.walk(value) if isinstance(n, (ast.Name, ast.Attribute))
+        terminal(n) == name for n in walk(value) if isinstance(n, (ast.Name, ast.Attribute))
     )
 
 

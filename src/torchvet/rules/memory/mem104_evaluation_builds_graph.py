@@ -19,6 +19,7 @@ from torchvet.rules.share_rule import observed, peak_of
 from torchvet.source.model import edits
 from torchvet.source.model.destinations import Destinations
 from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Edit
@@ -238,7 +239,7 @@ def _runs_on_held_out(file: SourceFile, unit: Unit) -> Iterator[Event]:
 def _is_held_out(loop: ast.AST) -> bool:
     if not isinstance(loop, (ast.For, ast.AsyncFor)):
         return False
-    read = [n.id if isinstance(n, ast.Name) else n.attr for n in ast.walk(loop.iter)
+    read = [n.id if isinstance(n, ast.Name) else n.attr for n in walk(loop.iter)
             if isinstance(n, (ast.Name, ast.Attribute))]  # fmt: skip
     return any(_HELD_OUT.search(name) for name in read) and not any("train" in name for name in read)
 

@@ -14,6 +14,7 @@ from torchvet.recording.training_records import BackwardUse
 from torchvet.rules.growth_rule import GrowthRule, location_of
 from torchvet.rules.strangers import stranger_findings
 from torchvet.source.model.units import targets_of, terminal
+from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.recording import Recording
@@ -196,7 +197,7 @@ def _leaf(recording: Recording, where: Location | None) -> str | None:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return None
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Call) and node.lineno <= where.line <= (node.end_lineno or node.lineno):
             given = next((k.value for k in node.keywords if k.arg == "inputs"), None)
             first = given.elts[0] if isinstance(given, (ast.List, ast.Tuple)) and given.elts else given

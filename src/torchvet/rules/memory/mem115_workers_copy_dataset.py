@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
 from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding, Severity
@@ -205,5 +206,5 @@ def _is_read(owner: ClassModel, attribute: str) -> bool:
         return False
     return any(
         isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute) and node.value.attr == attribute
-        for node in ast.walk(method.node)
+        for node in walk(method.node)
     )

@@ -13,6 +13,7 @@ from torchvet.rules.base import Rule
 from torchvet.rules.share_rule import observed, peak_of
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, targets_of, terminal
+from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.recording import RankRecording, Recording
@@ -203,7 +204,7 @@ def _owns(optimizer: ast.expr, tables: set[str]) -> bool:
     """Whether an optimizer is made for sparse gradients, or for the parameters of one of the tables."""
     if terminal(optimizer) == "SparseAdam":
         return True
-    asked = [n for n in ast.walk(optimizer) if isinstance(n, ast.Attribute) and n.attr == "parameters"]
+    asked = [n for n in walk(optimizer) if isinstance(n, ast.Attribute) and n.attr == "parameters"]
     return any(terminal(one.value) in tables for one in asked)
 
 

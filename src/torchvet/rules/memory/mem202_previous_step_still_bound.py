@@ -15,6 +15,7 @@ from torchvet.rules.growth_rule import allocated
 from torchvet.rules.share_rule import observed
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, targets_of, terminal
+from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Edit
@@ -202,7 +203,7 @@ def _dies_or_is_read(step: Step, event: Event, name: str) -> bool:
 def _lines(step: Step, name: str) -> list[int]:
     """Lines of the step's loop that read or bind a name."""
     assert step.loop is not None
-    return sorted(n.lineno for n in ast.walk(step.loop.node) if isinstance(n, ast.Name) and n.id == name)
+    return sorted(n.lineno for n in walk(step.loop.node) if isinstance(n, ast.Name) and n.id == name)
 
 
 def _deleted(file: SourceFile, step: Step, event: Event, name: str) -> list[Edit]:

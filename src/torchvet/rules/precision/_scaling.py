@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.finding import Edit
 from torchvet.source.model import edits
+from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.source.model import Event, Loop, SourceFile, Unit
@@ -108,7 +109,7 @@ def accumulates(branch: ast.AST, effect: Effect) -> bool:
         return False
     if _ACCUMULATION.search(ast.unparse(branch.test).lower()):
         return True
-    named = [n.id for n in ast.walk(branch.test) if isinstance(n, ast.Name)]
+    named = [n.id for n in walk(branch.test) if isinstance(n, ast.Name)]
     bindings = [b for unit in {effect.at.unit, effect.event.unit} for n in named for b in unit.bindings.get(n, ())]
     return any(_counts(getattr(b.node, "value", None)) for b in bindings if b.loop is not None)
 
@@ -121,7 +122,7 @@ def _is_setting(test: ast.expr) -> bool:
 
 
 def _counts(node: ast.AST | None) -> bool:
-    return node is not None and any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(node))
+    return node is not None and any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in walk(node))
 
 
 def outside(effect: Effect, other: Effect) -> bool:
@@ -176,7 +177,7 @@ def _stands_for_scaled(name: str, event: Event, depth: int) -> bool:
     unit = event.unit
     for binding in [b for b in unit.bindings.get(name, ()) if b.index < event.index][-2:]:
         value = getattr(binding.node, "value", None)
-        for node in ast.walk(value) if value is not None else ():
+        for node in walk(value) if value is not None else ():
             if is_scale_call(node, unit):
                 return True
             if isinstance(node, ast.Name) and depth < 3 and _stands_for_scaled(node.id, binding, depth + 1):
@@ -205,7 +206,7 @@ def may_catch(event: Event) -> bool:
     """Whether a `try` with handlers is around an event: what raises there is dealt with."""
     if not event.unit.file.mentions("except"):
         return False
-    tries = (n for n in ast.walk(event.unit.node) if isinstance(n, ast.Try) and n.handlers)
+    tries = (n for n in walk(event.unit.node) if isinstance(n, ast.Try) and n.handlers)
     return any(n.body[0].lineno <= event.line <= (n.body[-1].end_lineno or 0) for n in tries)
 
 
@@ -231,7 +232,7 @@ def without(file: SourceFile, at: Event) -> list[Edit]:
     statement = at.statement
     block = next(
         (
-            body for node in ast.walk(at.unit.node) for name in ("body", "orelse", "finalbody")
+            body for node in walk(at.unit.node) for name in ("body", "orelse", "finalbody")
             if isinstance(body := getattr(node, name, None), list) and statement in body
         ),
         [],

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
@@ -157,10 +158,7 @@ train(train(None, 10), 10)
                 if isinstance(event.node, ast.Call) and _SAVING.search(terminal(event.node)):
                     given = [*event.node.args, *(k.value for k in event.node.keywords)]
                     if any(
-                        terminal(n) == last
-                        for g in given
-                        for n in ast.walk(g)
-                        if isinstance(n, (ast.Name, ast.Attribute))
+                        terminal(n) == last for g in given for n in walk(g) if isinstance(n, (ast.Name, ast.Attribute))
                     ):
                         return True
         return False

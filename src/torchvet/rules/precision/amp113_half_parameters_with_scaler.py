@@ -11,6 +11,7 @@ from torchvet.rules.base import Rule
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, targets_of, terminal
+from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
@@ -182,5 +183,5 @@ def model_goes_on(node: ast.AST, model: str) -> bool:
     """Whether a binding gives a model's name to a wrapper of the same model: `model = DDP(model)`."""
     value = getattr(node, "value", None)
     return value is not None and any(
-        ast.unparse(n) == model for n in ast.walk(value) if isinstance(n, (ast.Name, ast.Attribute))
+        ast.unparse(n) == model for n in walk(value) if isinstance(n, (ast.Name, ast.Attribute))
     )

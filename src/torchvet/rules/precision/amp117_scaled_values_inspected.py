@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
@@ -207,7 +208,7 @@ def _keeps_graph(call: ast.Call) -> bool:
 
 def _says_so(event: Event) -> bool:
     """Whether a text of the statement says that the value is scaled."""
-    texts = (n.value for n in ast.walk(event.statement) if isinstance(n, ast.Constant) and isinstance(n.value, str))
+    texts = (n.value for n in walk(event.statement) if isinstance(n, ast.Constant) and isinstance(n.value, str))
     return any("scale" in text.lower() for text in texts)
 
 

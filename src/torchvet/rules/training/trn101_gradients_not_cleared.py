@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -9,9 +11,16 @@ from torchvet.finding import Finding, Measured
 from torchvet.recording.training_records import OptimizerUse
 from torchvet.rules.base import Rule
 from torchvet.rules.share_rule import observed
+from torchvet.rules.training import _loops as loops
+from torchvet.source.model import edits
+from torchvet.source.model.origins import identity
+from torchvet.source.model.units import receiver
 
 if TYPE_CHECKING:
+    from torchvet.finding import Edit
     from torchvet.recording import Recording
+    from torchvet.source.model import SourceFile
+    from torchvet.source.model.steps import Effect, Step
 
 
 class GradientsNotCleared(Rule):
@@ -96,3 +105,130 @@ for step in range(40):
                         advice="call `optimizer.zero_grad()` once per step, before backward or after `step()`",
                         measured=Measured(steps=use.checked),
                     )  # fmt: skip
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Loops with a backward and a step whose optimizer nothing clears."""
+        if not file.mentions("backward") or file.mentions(
+            "register_post_accumulate_grad_hook", "optimizer_in_backward"
+        ):
+            return
+        seen: set[int] = set()
+        for step in file.steps:
+            for stepped in step.of("step", "scaler_step"):
+                if id(stepped.event) in seen or not self._is_uncleared(file, step, stepped):
+                    continue
+                seen.add(id(stepped.event))
+                yield self._suspected(file, step, stepped)
+
+    def _is_uncleared(self, file: SourceFile, step: Step, stepped: Effect) -> bool:
+        if (
+            not self._repeats(step)
+            or (stepped.kind == "step" and stepped.event.call.args)
+            or stepped.through in (stepped.subject,)
+        ):
+            return False
+        if not any(self._adds(file, e) and not e.excludes(stepped) for e in step.of("backward")):
+            return False
+        clears = step.of("zero_grad")
+        if any(e.subject == stepped.subject for e in clears):
+            return False
+        if clears and not self._are_others(file, clears, stepped):
+            return False
+        return not (
+            self._cleared_out_of_sight(step) or loops.clears_by_hand(loops.units_of(step))
+            or loops.may_do_more(file, step) or self._is_wrapper(file, stepped)
+        )  # fmt: skip
+
+    @staticmethod
+    def _repeats(step: Step) -> bool:
+        """Whether it is a loop that runs more than a few times."""
+        if step.loop is None:
+            return False
+        over = getattr(step.loop.node, "iter", None)
+        return not (isinstance(over, ast.Call) and re.fullmatch(r"range\([0-3]\)", ast.unparse(over)))
+
+    @staticmethod
+    def _adds(file: SourceFile, backward: Effect) -> bool:
+        """A backward that adds to `.grad`, as neither DeepSpeed's nor `torch.distributed.autograd`'s need do."""
+        node = backward.event.node
+        if not isinstance(node, ast.Call):
+            return False
+        if not node.args:
+            return not any(k.arg == "inputs" for k in node.keywords)
+        on = receiver(node)
+        return on is not None and "accelerator" in file.roles.of(on, backward.event.unit)
+
+    @staticmethod
+    def _are_others(file: SourceFile, clears: list[Effect], stepped: Effect) -> bool:
+        """Whether what is cleared is known to be other optimizers' parameters only."""
+        subject = loops.subject_of(stepped)
+        unit = stepped.event.unit
+        own, mine = identity(subject, unit), loops.models_of(subject, unit)
+        if mine is None:
+            return False
+        wholes = loops.wholes_of(subject, unit)
+        for clear in clears:
+            node, where = loops.subject_of(clear), clear.event.unit
+            if node is None or clear.subject in ("", "*") or identity(node, where) & own:
+                return False
+            others, parts = loops.models_of(node, where), loops.wholes_of(node, where)
+            made = loops.constructors(node, where) if others is None else None
+            if made is not None and "module" in file.roles.of(node, where):
+                others, parts = identity(node, where), loops.bases_of(node, where)
+                for call, home in made:
+                    for given in (*call.args, *(k.value for k in call.keywords)):
+                        others |= identity(given, home)
+            if (
+                others is None
+                or others & (mine | wholes)
+                or parts & mine
+                or stepped.subject.startswith(clear.subject + ".")
+            ):
+                return False
+        return True
+
+    @staticmethod
+    def _cleared_out_of_sight(step: Step) -> bool:
+        """A `zero_grad` in the text of these units that is no effect of theirs: in a nested function or a hook."""
+        file = step.unit.file
+        known = {e.line for e in file.effects(step.unit) if e.kind == "zero_grad"}
+        units = loops.units_of(step)
+        spans = [(u.first, u.last) for u in units if not u.is_module]
+        return any(
+            line not in known and any(a <= line <= b for a, b in spans or [(1, 10**9)])
+            for line in file.lines_with("zero_grad")
+        )
+
+    @staticmethod
+    def _is_wrapper(file: SourceFile, stepped: Effect) -> bool:
+        """An optimizer of a class from elsewhere, whose `step` may clear."""
+        made = loops.constructors(loops.subject_of(stepped), stepped.event.unit) or []
+        for call, where in made:
+            known = file.roles.class_named(call.func, where)
+            if known is not None and "zero_grad" in loops.text_between(
+                file, known.node.lineno, known.node.end_lineno or 0
+            ):
+                return True
+            name = file.dotted(call.func).rpartition(".")[2]
+            if known is None and name[:1].isupper() and "optimizer" not in file.roles.of(call, where):
+                return True
+        return False
+
+    def _suspected(self, file: SourceFile, step: Step, stepped: Effect) -> Finding:
+        backward = next(e for e in step.of("backward") if not e.excludes(stepped))
+        name = loops.name_of(stepped)
+        return self.suspect(
+            file, backward.event, f"{name} steps on the sum of all gradients so far: nothing clears them in this loop",
+            cause="backward adds to `.grad`, and nothing sets it to zero or None between the steps",
+            advice=f"call `{name}.zero_grad()` once per step, before backward or after `step()`",
+            severity="info" if loops.is_test(file) else None, edits=self._edits(file, stepped),
+            related=[self.also(file, "stepped", stepped.event, file.segment(stepped.event.node))],
+        )  # fmt: skip
+
+    @staticmethod
+    def _edits(file: SourceFile, stepped: Effect) -> list[Edit]:
+        """Clear right after the step: that is right for accumulation too."""
+        subject = loops.subject_of(stepped)
+        if subject is None or not isinstance(stepped.event.parent, ast.Expr):
+            return []
+        return edits.after(file, stepped.event.statement, f"{file.segment(subject)}.zero_grad()")

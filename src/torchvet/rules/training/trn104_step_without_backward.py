@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ast
+import re
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Finding, Measured
 from torchvet.recording.training_records import OptimizerUse
 from torchvet.rules.base import Rule
 from torchvet.rules.share_rule import observed
+from torchvet.rules.training import _loops as loops
+from torchvet.source.model.origins import Identity, identity, models_in
+from torchvet.source.model.steps import Step
+from torchvet.source.model.units import receiver, targets_of, terminal
 
 if TYPE_CHECKING:
     from torchvet.recording import RankRecording, Recording
+    from torchvet.source.model import Event, Loop, SourceFile, Unit
+    from torchvet.source.model.steps import Effect
+
+_ELSEWHERE = re.compile(r"backward|autograd|\.grad\b|closure|engine|manual_|\.prepare\(|grad_fn|strategy")
+"""Text that says that gradients come from somewhere else."""
+_CUTS = re.compile(r"no_grad|inference_mode|\.detach\(|\.data\b")
+_HARMLESS = re.compile(r"^(print|append|item|format|float|update|add_scalar|log|set_postfix|info|detach|str|write)$")
 
 
 class StepWithoutBackward(Rule):
@@ -128,3 +141,149 @@ for step in range(40):
             advice="leave them out of the optimizer, or check that the loss reaches them",
             measured=Measured(steps=use.steps),
         )  # fmt: skip
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Steps without any backward in their loop, and models that only ever run without gradients."""
+        if not file.mentions("zero_grad"):
+            return
+        seen: set[int] = set()
+        for unit in {id(e.unit): e.unit for e in file.calls("zero_grad")}.values():
+            for stepped in (e for e in file.effects(unit) if e.kind in ("step", "scaler_step")):
+                loss = self._forgotten(file, unit, stepped) if id(stepped.event) not in seen else None
+                if loss is not None:
+                    seen.add(id(stepped.event))
+                    yield self._no_backward(file, stepped, loss)
+        for step in (s for s in file.steps if _CUTS.search(_text(s))):
+            for stepped in (e for e in step.of("step", "scaler_step") if id(e.event) not in seen):
+                call = self._without_gradients(file, stepped)
+                if call is not None:
+                    seen.add(id(stepped.event))
+                    yield self._frozen(file, stepped, call)
+
+    @staticmethod
+    def _forgotten(file: SourceFile, unit: Unit, stepped: Effect) -> Event | None:
+        """A loss that is computed where gradients are cleared and applied, but never made."""
+        loop, call = stepped.at.loop, stepped.event.call
+        if loop is None or (stepped.kind == "step" and (stepped.through or call.args or call.keywords)):
+            return None
+        effects = [e for e in file.effects(unit) if e.at.loop is not None and e.at.loop.within(loop)]
+        clears = [e for e in effects if e.kind == "zero_grad" and loops.who(e) & loops.who(stepped)]
+        if not clears:
+            return None
+        if any(e.kind == "backward" for e in effects):
+            return _between(file, unit, loop, clears, stepped, effects)
+        step = Step(unit, loop, effects)
+        if _ELSEWHERE.search(_text(step)) or loops.may_do_more(file, step):
+            return None
+        return _loss(file, loops.events_in(stepped.event.unit, stepped.event.loop), stepped)
+
+    def _no_backward(self, file: SourceFile, stepped: Effect, loss: Event) -> Finding:
+        name = file.segment(targets_of(loss.node)[0])
+        return self.suspect(
+            file, stepped.event, f"{loops.name_of(stepped)}.step() changes nothing: no backward runs before it",
+            cause=f"gradients are cleared and {name} is computed, but `{name}.backward()` is missing",
+            advice=f"call `{name}.backward()` after the loss and before the step",
+            severity="info" if loops.is_test(file) else None,
+            related=[self.also(file, "loss", loss, file.segment(loss.node))],
+        )  # fmt: skip
+
+    @staticmethod
+    def _without_gradients(file: SourceFile, stepped: Effect) -> Event | None:
+        """The call of the optimizer's only model, where that and every other runs without gradients."""
+        subject, unit = loops.subject_of(stepped), stepped.event.unit
+        mine, made = loops.models_of(subject, unit), loops.constructors(subject, unit)
+        if not mine or not made or len(made) != 1:
+            return None
+        models = models_in(made[0][0])
+        if len(models) != 1 or not terminal(models[0]) or any(key[0] != "made" for key in mine):
+            return None
+        word, calls = terminal(models[0]), []
+        # The step's own unit first: the model is mostly run there, with gradients.
+        for owner in sorted(file.units_with(word), key=lambda u: u is not stepped.at.unit):
+            for event in owner.events:
+                if event.node.__class__ is not ast.Call:
+                    if terminal(getattr(event.node, "value", None)) == word and not _is_call(event):
+                        return None
+                elif terminal(event.node) == word and identity(event.call.func, owner) & mine:
+                    calls.append(event)
+                    if file.gradients.enabled(event) != "no" and not _is_detached(event):
+                        return None
+                elif _is_used(event, owner, mine, word):
+                    return None
+        return calls[0] if calls else None
+
+    def _frozen(self, file: SourceFile, stepped: Effect, call: Event) -> Finding:
+        model = file.segment(call.call.func)
+        return self.suspect(
+            file, stepped.event, f"{loops.name_of(stepped)}.step() does nothing: {model} only runs without gradients",
+            cause=f"every call of {model} is under no_grad or detached at once, so that no backward reaches it",
+            advice=f"run {model} with gradients where it is to learn; if it is meant to be frozen, drop the optimizer",
+            severity="info" if loops.is_test(file) else None,
+            related=[self.also(file, "forward", call, file.segment(call.node))],
+        )  # fmt: skip
+
+
+def _text(step: Step) -> str:
+    """The text that one pass of a step runs through, as far as it is known."""
+    file, own = step.unit.file, step.unit
+    others = {e.event.unit for e in step.effects} - {own}
+    mine = loops.loop_text(file, step.loop) if step.loop is not None else loops.unit_text(own)
+    return mine + "".join(loops.unit_text(u) for u in others)
+
+
+def _between(file: SourceFile, unit: Unit, loop: Loop, clears: list[Effect], stepped: Effect,
+             effects: list[Effect]) -> Event | None:  # fmt: skip
+    """The loss computed between the last clear and the step, where that is all that happens to gradients there."""
+    before = [e for e in clears if e.order < stepped.order and not e.excludes(stepped)]
+    if not before or not before[-1].sure_with(stepped) or before[-1].event.unit is not stepped.event.unit:
+        return None
+    clear, owner = before[-1], stepped.event.unit
+    if any(e.kind == "backward" and clear.order < e.order < stepped.order for e in effects):
+        return None
+    if _ELSEWHERE.search(loops.text_between(file, clear.line + 1, stepped.line - 1)):
+        return None
+    if owner is not unit or loops.hides_between(file, clear, stepped) or loops.clears_by_hand({owner}):
+        return None
+    inside = owner.events[clear.event.index + 1 : stepped.event.index]
+    return _loss(file, (e for e in inside if e.loop is not None and e.loop.within(loop)), stepped)
+
+
+def _loss(file: SourceFile, events: Iterable[Event], stepped: Effect) -> Event | None:
+    """The last loss that some events compute; None where it is handed to something that may run the backward."""
+    unit = stepped.event.unit
+    losses = [e for e in events if isinstance(e.node, ast.Assign)
+              and "loss" in file.roles.of(e.node.value, unit) and file.gradients.enabled(e) != "no"]  # fmt: skip
+    return losses[-1] if losses and not _given_away(file, unit, stepped.event.loop, losses) else None
+
+
+def _given_away(file: SourceFile, unit: Unit, loop: Loop | None, losses: list[Event]) -> bool:
+    """Whether a loss is handed to a function that may run the backward."""
+    names = {t.id for e in losses for t in targets_of(e.node) if isinstance(t, ast.Name)}
+    for event in loops.events_in(unit, loop):
+        if event.node.__class__ is ast.Call and not _HARMLESS.search(terminal(event.node)):
+            given = [*event.call.args, *(k.value for k in event.call.keywords)]
+            if any(isinstance(one, ast.Name) and one.id in names for one in given):
+                return True
+        if isinstance(event.node, (ast.Yield, ast.Return)):
+            return True
+    return False
+
+
+def _is_call(binding: Event) -> bool:
+    return isinstance(getattr(binding.node, "value", None), ast.Call)
+
+
+def _is_used(event: Event, unit: Unit, mine: Identity, word: str) -> bool:
+    """Whether a model is handed on, or asked for more than its mode and parameters."""
+    on = receiver(event.call)
+    if isinstance(on, (ast.Name, ast.Attribute)) and terminal(on) == word and identity(on, unit) & mine:
+        return terminal(event.node) not in ("train", "eval", "parameters", "to", "cuda", "state_dict", "zero_grad")
+    if isinstance(on, ast.Attribute) and terminal(on.value) == word and identity(on.value, unit) & mine:
+        return True
+    given = [*event.call.args, *(k.value for k in event.call.keywords)]
+    named = [one for one in given if isinstance(one, (ast.Name, ast.Attribute)) and terminal(one) == word]
+    return any(identity(one, unit) & mine for one in named)
+
+
+def _is_detached(event: Event) -> bool:
+    return isinstance(event.parent, ast.Attribute) and event.parent.attr in ("detach", "data")

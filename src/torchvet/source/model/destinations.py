@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.events import Event
 from torchvet.source.model.units import Unit, receiver, targets_of, terminal
+from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
@@ -273,7 +274,7 @@ class Destinations:
         if isinstance(node, (ast.Subscript, ast.Starred, ast.Await, ast.NamedExpr)):
             return self.flows(node.value, event)
         if isinstance(node, ast.Lambda):
-            return any(self.flows(n, event) for n in ast.walk(node.body) if isinstance(n, ast.Name))
+            return any(self.flows(n, event) for n in walk(node.body) if isinstance(n, ast.Name))
         if isinstance(node, ast.IfExp):
             return self.flows(node.body, event) or self.flows(node.orelse, event)
         return any(self.flows(part, event) for part in _parts(node))

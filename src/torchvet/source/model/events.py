@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from torchvet.source.model.walking import CHILDREN
 
@@ -76,8 +76,7 @@ class Event:
     @property
     def call(self) -> ast.Call:
         """The node of an event that is known to be a call."""
-        assert isinstance(self.node, ast.Call)
-        return self.node
+        return cast(ast.Call, self.node)
 
     def excludes(self, other: Event) -> bool:
         """Whether the two lie in different arms of one branch, so that one pass never runs both."""

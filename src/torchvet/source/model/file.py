@@ -18,6 +18,8 @@ from torchvet.source.model.steps import Effect, Step, StepFinder
 from torchvet.source.model.units import ClassModel, FunctionNode, Unit, receiver, terminal
 
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+_SIMPLE = {ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Raise, ast.Assert, ast.Pass, ast.Delete,
+           ast.Break, ast.Continue, ast.Global, ast.Nonlocal}  # fmt: skip
 _COMPOUND = {ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match, ast.ExceptHandler,
              ast.match_case, getattr(ast, "TryStar", ast.Try)}  # fmt: skip
 
@@ -52,6 +54,8 @@ class SourceFile:
         waiting: list[ast.AST] = list(reversed(statements))
         while waiting:
             node = waiting.pop()
+            if node.__class__ in _SIMPLE:
+                continue
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 self._function(node, unit, owner, prefix)
             elif isinstance(node, ast.ClassDef):

@@ -223,7 +223,7 @@ class Gradients:
         return "unknown" if found == "no" and self._changes(name, event, depth) else found
 
     def _changes(self, name: str, event: Event, depth: int) -> bool:
-        """Whether a value without a graph may have got one: written to in place, or bound anew later in a loop around."""
+        """Whether a value without a graph may have got one: written to in place, or bound anew in a loop around."""
         unit = event.unit
         if id(unit) not in self._written:
             self._written[id(unit)] = _written_names(unit)

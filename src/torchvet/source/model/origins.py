@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 from torchvet.source.model.roles import _KEEPS_ROLE, _WRAPPERS
 from torchvet.source.model.units import Unit, receiver, terminal
+from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
@@ -111,7 +112,7 @@ def models_in(arguments: ast.AST) -> list[ast.expr]:
     """The expressions whose `.parameters()` stand in what an optimizer is given."""
     return [
         on
-        for one in ast.walk(arguments)
+        for one in walk(arguments)
         if isinstance(one, ast.Call) and terminal(one) in ("parameters", "named_parameters")
         for on in [receiver(one)]
         if on is not None

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from torchvet.source.model.events import Context, Event, Walker
+from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
@@ -17,11 +18,11 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
 def terminal(node: ast.AST | None) -> str:
     """The last identifier of a name, attribute or call of one: `step` of `self.optimizer.step()`."""
-    if isinstance(node, ast.Call):
-        node = node.func
-    if isinstance(node, ast.Attribute):
+    if node.__class__ is ast.Call:
+        node = node.func  # type: ignore[union-attr]
+    if node.__class__ is ast.Attribute:
         return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
+    return node.id if node.__class__ is ast.Name else ""
 
 
 def receiver(call: ast.Call) -> ast.expr | None:
@@ -31,6 +32,8 @@ def receiver(call: ast.Call) -> ast.expr | None:
 
 def targets_of(node: ast.AST) -> list[ast.expr]:
     """What a binding node binds, tuples taken apart, starred names bare."""
+    if node.__class__ is ast.Call or node.__class__ is ast.Return:
+        return []  # most events are these
     found: list[ast.expr]
     if isinstance(node, ast.Assign):
         found = list(node.targets)
@@ -138,7 +141,7 @@ class Unit:
         """Names declared `global` or `nonlocal`."""
         if self.is_module or not any(w in self.file.text for w in ("global ", "nonlocal ")):
             return set()
-        return {n for s in ast.walk(self.node) if isinstance(s, (ast.Global, ast.Nonlocal)) for n in s.names}
+        return {n for s in walk(self.node) if isinstance(s, (ast.Global, ast.Nonlocal)) for n in s.names}
 
     def home(self, name: str) -> Unit | None:
         """The unit that a name used here belongs to; None for builtins and what is only imported."""

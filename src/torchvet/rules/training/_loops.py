@@ -1,0 +1,273 @@
+"""What rules about training loops share: who is cleared and stepped, what calls may do unseen, and when a pass ends."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Edit
+from torchvet.source.model import edits
+from torchvet.source.model.origins import Identity, identity, made_by, models_in
+from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.source.model import Event, Loop, SourceFile, Unit
+    from torchvet.source.model.events import Arm
+    from torchvet.source.model.steps import Effect, Step
+
+_BY_HAND = re.compile(r"\.grad(\.data)?(\s*=[^=]|\.(zero_|fill_|mul_|copy_|detach_|sub_|div_|add_)|\[)|_foreach_")
+_MAY_CLEAR = re.compile(r"zero|clear|reset|grad|hook|callback|optim|step|update|backward|train|handler|call_event")
+_ONLY_READS = re.compile(r"^(print|save|dump|log|info|debug|append|format|len|id|isinstance|get_lr|state_dict"
+                         r"|.*checkpoint|.*meter.*|add_scalar|set_postfix|get_last_lr|item|set_desc\w+)$")  # fmt: skip
+_TEST = re.compile(r"(^|[/\\])(tests?|testing|test_utils)[/\\]|(^|[/\\])(test_[^/\\]*|[^/\\]*_test|conftest)\.py$")
+
+
+def is_test(file: SourceFile) -> bool:
+    """Whether the file is one of a test suite: what stands there was often written on purpose."""
+    return bool(_TEST.search(file.path))
+
+
+def text_between(file: SourceFile, first: int, last: int) -> str:
+    """The text of some lines."""
+    return "\n".join(file.lines[first - 1 : last])
+
+
+def unit_text(unit: Unit) -> str:
+    """The text of a unit, nested functions included."""
+    return text_between(unit.file, unit.first, min(unit.last, len(unit.file.lines)))
+
+
+def loop_text(file: SourceFile, loop: Loop) -> str:
+    """The text of a loop."""
+    return text_between(file, loop.node.lineno, loop.node.end_lineno)  # type: ignore[attr-defined]
+
+
+def events_in(unit: Unit, loop: Loop | None) -> Iterator[Event]:
+    """Events of a unit that lie in a loop, all of them without one."""
+    return (e for e in unit.events if loop is None or (e.loop is not None and e.loop.within(loop)))
+
+
+def subject_of(effect: Effect) -> ast.expr | None:
+    """The expression, in the event's own unit, of what is stepped, cleared or unscaled."""
+    node = effect.event.node
+    if not isinstance(node, ast.Call):
+        return None
+    if effect.kind in ("scaler_step", "unscale"):
+        return node.args[0] if node.args else None
+    return receiver(node)
+
+
+def who(effect: Effect) -> Identity:
+    """Which object an effect is about, comparable within the file."""
+    node = subject_of(effect)
+    return identity(node, effect.event.unit) if node is not None else frozenset()
+
+
+def constructors(node: ast.AST | None, unit: Unit) -> list[tuple[ast.Call, Unit]] | None:
+    """The calls that make what an expression stands for; None where one of them cannot be seen."""
+    values = made_by(node, unit)
+    found = [(value, where) for value, where in values if isinstance(value, ast.Call)]
+    # A parameter stands for itself too: what this file's callers give it is taken for all.
+    rest = [v for v, w in values if not isinstance(v, ast.Call) and not _is_parameter(v, w)]
+    return None if rest or not found else found
+
+
+def _is_parameter(node: ast.expr, unit: Unit) -> bool:
+    return isinstance(node, ast.Name) and node.id in unit.parameters
+
+
+def name_of(effect: Effect) -> str:
+    """What an effect is about, as its own unit writes it."""
+    node = subject_of(effect)
+    return effect.event.unit.file.segment(node) if node is not None else effect.subject or "the optimizer"
+
+
+def models_of(node: ast.AST | None, unit: Unit) -> Identity | None:
+    """The models whose `.parameters()` an optimizer was given; None where that cannot be told."""
+    made = constructors(node, unit)
+    if made is None:
+        return None
+    found: set[tuple[object, ...]] = set()
+    for call, where in made:
+        if "optimizer" not in where.file.roles.of(call, where):
+            return None
+        models = models_in(call)
+        if not models:
+            return None
+        for model in models:
+            found |= identity(model, where)
+    return frozenset(found)
+
+
+def wholes_of(node: ast.AST | None, unit: Unit) -> Identity:
+    """What the models of an optimizer are parts of: `net` for `net.encoder.parameters()`."""
+    found: set[tuple[object, ...]] = set()
+    for call, where in constructors(node, unit) or []:
+        for model in models_in(call):
+            found |= bases_of(model, where)
+    return frozenset(found)
+
+
+def bases_of(node: ast.AST, unit: Unit) -> Identity:
+    """What the objects are that an attribute chain goes through."""
+    found: set[tuple[object, ...]] = set()
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+        found |= identity(node, unit)
+    return frozenset(found)
+
+
+def clears_by_hand(units: set[Unit]) -> bool:
+    """Whether `.grad` is written to in the text of some units."""
+    return any(_BY_HAND.search(unit_text(u)) for u in units)
+
+
+def units_of(step: Step) -> set[Unit]:
+    """The units that a step runs through, as far as its effects tell."""
+    return {step.unit, *(e.event.unit for e in step.effects)}
+
+
+def may_do_more(file: SourceFile, step: Step) -> bool:
+    """Whether the step calls something from elsewhere that could clear gradients, run a backward or step."""
+    return any(
+        _hides_something(file, event)
+        for unit in units_of(step)
+        for event in events_in(unit, step.loop if unit is step.unit else None)
+        if event.node.__class__ is ast.Call
+    )
+
+
+def _hides_something(file: SourceFile, event: Event) -> bool:
+    name, on = terminal(event.node), receiver(event.call)
+    if name in ("step", "backward", "zero_grad", "update", "unscale_", "scale", "train", "eval") or not name:
+        return False
+    if _ONLY_READS.search(name) or file.callee(event) is not None or file.dotted(event.call.func).startswith("torch."):
+        return False
+    if isinstance(on, ast.Name) and on.id == event.unit.self_name() and _MAY_CLEAR.search(name.lower()):
+        return not name.startswith(("clip_grad", "clip_"))
+    if "zero" in name or "clear_grad" in name or "call_event" in name or "callback" in name:
+        return not name.startswith(("zeros", "zero_like"))
+    given = [*event.call.args, *(k.value for k in event.call.keywords)]
+    if any(file.roles.is_a("optimizer", one, event.unit) for one in given):
+        return True
+    trains = _MAY_CLEAR.search(name.lower()) is not None and not name.startswith("clip_grad")
+    return trains and any(file.roles.is_a("module", one, event.unit) for one in given)
+
+
+def hides_between(file: SourceFile, one: Effect, other: Effect) -> bool:
+    """Whether a call between two effects may do more than is seen."""
+    first, last = sorted((one, other), key=lambda e: e.order)
+    if first.at.unit is not last.at.unit:
+        return True
+    between = first.at.unit.events[first.at.index + 1 : last.at.index]
+    return any(e.node.__class__ is ast.Call and _hides_something(file, e) for e in between)
+
+
+def keyword(call: ast.Call, name: str) -> ast.expr | None:
+    """What a call is given for a keyword; None without it."""
+    return next((k.value for k in call.keywords if k.arg == name), None)
+
+
+def loss_in(file: SourceFile, event: Event) -> ast.expr | None:
+    """The loss of a plain or scaled `backward()`, an accelerator's likewise, as its own unit writes it."""
+    call, on = event.call, receiver(event.call)
+    if isinstance(on, ast.Call) and terminal(on) == "scale" and len(on.args) == 1:
+        return on.args[0]
+    if call.args:
+        known = on is not None and file.roles.of(on, event.unit) & {"accelerator"}
+        return call.args[0] if known else None
+    return on if not any(k.arg == "gradient" for k in call.keywords) else None
+
+
+def loss_of(backward: Effect) -> ast.expr | None:
+    """The loss of a backward; None where it is an unknown engine's."""
+    return loss_in(backward.event.unit.file, backward.event)
+
+
+def without_statement(file: SourceFile, statement: ast.stmt) -> list[Edit]:
+    """Take out a statement with its lines; nothing where it shares them."""
+    if not edits.stands_alone(file, statement):
+        return []
+    last = statement.end_lineno or statement.lineno
+    return [Edit(path=file.path, start=(statement.lineno, 1), end=(last + 1, 1), text="")]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Gradient accumulation: backward in every pass, a step in one of `period` passes."""
+
+    step: Step
+    backward: Effect
+    stepped: Effect
+    period: ast.expr
+
+
+def windows(file: SourceFile) -> Iterator[Window]:
+    """Accumulation windows of a file, each optimizer's once."""
+    seen: set[int] = set()
+    for step in file.steps:
+        for stepped in step.of("step", "scaler_step"):
+            for backward in step.of("backward"):
+                if backward.order > stepped.order or backward.excludes(stepped) or id(stepped.event) in seen:
+                    continue
+                period = _period(step, backward, stepped)
+                if period is not None:
+                    seen.add(id(stepped.event))
+                    yield Window(step, backward, stepped, period)
+
+
+def _period(step: Step, backward: Effect, stepped: Effect) -> ast.expr | None:
+    own = [arm for arm in stepped.arms if arm not in backward.arms]
+    clears = [e for e in step.of("zero_grad") if not e.excludes(stepped)]
+    for arm in own:
+        found = _modulus(arm, stepped.event.unit)
+        if found is not None and clears and all(arm in e.arms for e in clears):
+            return found
+    return _inner_loop(step, backward, stepped, clears)
+
+
+def _modulus(arm: Arm, unit: Unit) -> ast.expr | None:
+    """`n` of `if (i + 1) % n == 0:`, also through a name (`is_last = …`)."""
+    branch, number = arm
+    if not isinstance(branch, ast.If) or number != 0:
+        return None
+    tests: list[ast.expr] = [branch.test]
+    for name in (n for n in walk(branch.test) if isinstance(n, ast.Name)):
+        tests += [v for v, _ in unit.file.roles.values(name, unit) if isinstance(v, (ast.Compare, ast.BoolOp))]
+    for test in tests:
+        for one in walk(test):
+            if isinstance(one, ast.Compare) and isinstance(one.ops[0], ast.Eq) and _is_mod(one.left):
+                return one.left.right  # type: ignore[attr-defined,no-any-return]
+            if isinstance(one, ast.UnaryOp) and isinstance(one.op, ast.Not) and _is_mod(one.operand):
+                return one.operand.right  # type: ignore[attr-defined,no-any-return]
+    return None
+
+
+def _is_mod(node: ast.expr) -> bool:
+    return (
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Mod)
+        and not (isinstance(node.right, ast.Constant) and node.right.value == 1)
+    )
+
+
+def _inner_loop(step: Step, backward: Effect, stepped: Effect, clears: list[Effect]) -> ast.expr | None:
+    """`n` of `for micro_step in range(n): … backward()` with the step after that loop."""
+    loop, owner = backward.event.loop, backward.event.unit
+    if loop is None or step.loop is None or loop is step.loop or not isinstance(loop.node, ast.For):
+        return None
+    if stepped.event.unit is not owner or any(_lies_in(e, loop) for e in (stepped, *clears)):
+        return None
+    over = loop.node.iter
+    if not (isinstance(over, ast.Call) and terminal(over) == "range" and over.args):
+        return None
+    words = ast.unparse(loop.node.target) + ast.unparse(over)
+    return over.args[-1] if re.search(r"accum|micro", words.lower()) else None
+
+
+def _lies_in(effect: Effect, loop: Loop) -> bool:
+    return any(e.loop is not None and e.loop.within(loop) for e in (effect.event, effect.at))

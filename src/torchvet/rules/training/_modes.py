@@ -1,0 +1,121 @@
+"""Train and eval mode as source shows it: who is switched when, which calls evaluate, and whether it matters."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from torchvet.source.model.origins import Identity, identity, made_by
+from torchvet.source.model.units import receiver, terminal
+
+if TYPE_CHECKING:
+    from torchvet.source.model import ClassModel, Event, SourceFile, Unit
+
+_MODES = re.compile(r"Drop(out|path)|Batch_?Norm|BatchNorm|dropout|drop_path|\bDropPath\b|nn\.Transformer|rrelu|RReLU")
+_DEEPEST = 3
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A switch of a model's mode, or a call of a model without gradients over a loader."""
+
+    kind: Literal["train", "eval", "either", "evaluates"]
+    who: Identity
+    event: Event
+    at: Event
+
+
+def moments(file: SourceFile, unit: Unit, depth: int = 0) -> Iterator[Moment]:
+    """What one run of a unit does to modes, in order; functions of the file are followed."""
+    for event in unit.events:
+        if event.node.__class__ is not ast.Call:
+            continue
+        on, name = receiver(event.call), terminal(event.node)
+        callee = file.callee(event)
+        if callee is not None and callee.name != "forward":
+            if depth < _DEEPEST:
+                for one in moments(file, callee, depth + 1):
+                    yield Moment(one.kind, one.who, one.event, event)
+        elif name in ("train", "eval") and on is not None:
+            if file.roles.of(on, unit) & {"trainer", "engine"} == frozenset():
+                yield Moment(_kind(event), identity(on, unit), event, event)
+        elif _evaluates(file, event):
+            yield Moment("evaluates", identity(event.call.func, unit), event, event)
+
+
+def _kind(event: Event) -> Literal["train", "eval", "either"]:
+    call = event.call
+    if terminal(call) == "eval":
+        return "eval"
+    given = [*call.args, *(k.value for k in call.keywords)]
+    if not given:
+        return "train"
+    if isinstance(given[0], ast.Constant):
+        return "train" if given[0].value else "eval"
+    return "either"
+
+
+def _evaluates(file: SourceFile, event: Event) -> bool:
+    loop = event.loop
+    if loop is None or not isinstance(loop.node, ast.For) or isinstance(event.parent, ast.Expr):
+        return False
+    if file.gradients.enabled(event) != "no" or not file.roles.is_a("module", event.call.func, event.unit):
+        return False
+    return _is_loader(file, loop.node.iter, event.unit)
+
+
+def _is_loader(file: SourceFile, node: ast.expr, unit: Unit) -> bool:
+    while isinstance(node, ast.Call) and terminal(node) in ("enumerate", "tqdm", "zip", "track", "trange", "iter"):
+        if not node.args:
+            return False
+        node = node.args[0]
+    return file.roles.is_a("loader", node, unit)
+
+
+def stochastic(file: SourceFile, model: ast.expr, unit: Unit) -> Literal["yes", "no", "unknown"]:
+    """Whether a model has layers that behave differently in train mode: dropout, batch norm and their like."""
+    made = [(v, w) for v, w in made_by(model, unit) if isinstance(v, ast.Call)]
+    if not made:
+        return "unknown"
+    answers = {_of_constructor(file, call, where) for call, where in made}
+    return "yes" if "yes" in answers else "unknown" if "unknown" in answers else "no"
+
+
+def _of_constructor(file: SourceFile, call: ast.Call, unit: Unit) -> Literal["yes", "no", "unknown"]:
+    known = file.roles.class_named(call.func, unit)
+    dotted = file.dotted(call.func)
+    if known is not None:
+        return _of_class(file, known)
+    if dotted.startswith("torch.nn."):
+        if _MODES.search(ast.unparse(call)):
+            return "yes"
+        starred = any(isinstance(one, (ast.Starred, ast.Name)) for one in call.args)
+        return "unknown" if starred or ("Sequential" in dotted and not _plain(file, call)) else "no"
+    return "yes" if dotted.startswith("torchvision.models.") else "unknown"
+
+
+def _plain(file: SourceFile, call: ast.Call) -> bool:
+    """A Sequential of torch's own layers only."""
+    return all(isinstance(a, ast.Call) and file.dotted(a.func).startswith("torch.nn.") for a in call.args)
+
+
+def _of_class(file: SourceFile, model: ClassModel) -> Literal["yes", "no", "unknown"]:
+    """By the text of the class and of the file's classes that it names."""
+    waiting, seen = [*model.lineage], set()
+    foreign = any(file.roles.of_class(model) == frozenset({"object"}) for model in model.lineage[-1:])
+    while waiting:
+        one = waiting.pop()
+        if one.qualname in seen:
+            continue
+        seen.add(one.qualname)
+        text = "\n".join(file.lines[one.node.lineno - 1 : one.node.end_lineno])
+        if _MODES.search(text):
+            return "yes"
+        words = set(re.findall(r"\w+", text))
+        waiting += [c for name, c in file.classes.items() if name in words]
+        imported = {w for w in words & set(file.imports.names) if w[:1].isupper()}
+        foreign = foreign or any(not file.imports.names[w].startswith("torch.") for w in imported)
+    return "unknown" if foreign else "no"

@@ -1,0 +1,152 @@
+"""TRN102: gradients are cleared after backward, before the step that was to use them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.training import _loops as loops
+from torchvet.source.model import edits
+from torchvet.source.model.origins import identity
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding
+    from torchvet.source.model import SourceFile
+    from torchvet.source.model.steps import Effect, Step
+
+
+class GradientsClearedTooLate(Rule):
+    """Gradients are cleared after backward, before the step that was to use them."""
+
+    code = "TRN102"
+    name = "gradients-cleared-too-late"
+    summary = "Gradients are cleared after backward, before the step that was to use them"
+    severity = "error"
+
+    what = (
+        "`optimizer.zero_grad()` between `loss.backward()` and `optimizer.step()` sets the new gradients to None, and "
+        "the step skips every parameter. With `set_to_none=False` they are zeros, and the step applies momentum and "
+        "weight decay alone."
+    )
+    why = (
+        "Nothing is learnt and nothing is raised: the loss stays at its starting level, which looks like a bad "
+        "learning rate or bad data."
+    )
+    when_not = (
+        "After `step()` and before `backward()` are both right places. With several optimizers a clear of the other "
+        "one's parameters in between is right. Gradients that are written back by hand (`p.grad = …`) or a closure "
+        "given to `step` are left alone."
+    )
+    proof = (
+        "torch 2.13.0, CPU. Loss of the example after 10, 20, 30 and 40 steps: 12.71, 13.00, 10.60, 16.56; with the "
+        "clear before backward: 0.12, 0.12, 0.07, 0.18. In the faulty one all weights are bitwise unchanged after 40 "
+        "steps."
+    )
+    remedy = "Move `zero_grad()` to right after `step()`, or before `backward()`."
+
+    mend_changes_results = True
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+truth = torch.randn(16, 1)
+model = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(40):
+    features = torch.randn(128, 16)
+    loss = nn.functional.mse_loss(model(features), features @ truth)
+    loss.backward()
+    optimizer.zero_grad()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+truth = torch.randn(16, 1)
+model = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(40):
+    features = torch.randn(128, 16)
+    loss = nn.functional.mse_loss(model(features), features @ truth)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A clear after the last backward and before the step that was to use its gradients."""
+        if not file.mentions("zero_grad"):
+            return
+        seen: set[int] = set()
+        for step in file.steps:
+            for clear in step.of("zero_grad"):
+                stepped = self._starved(file, step, clear) if id(clear.event) not in seen else None
+                if stepped is not None:
+                    seen.add(id(clear.event))
+                    yield self._finding(file, step, clear, stepped)
+
+    def _starved(self, file: SourceFile, step: Step, clear: Effect) -> Effect | None:
+        """The next step of the same optimizer, where nothing makes gradients for it in between."""
+        if not isinstance(clear.event.node, ast.Call):
+            return None
+        stepped = next((e for e in step.of("step", "scaler_step") if self._uses(e, clear)), None)
+        if stepped is None or (stepped.kind == "step" and stepped.event.call.args):
+            return None
+        between = [e for e in step.effects if clear.order < e.order < stepped.order]
+        if any(e.kind == "backward" for e in between) or not clear.sure_with(stepped):
+            return None
+        # Going back from the clear: a backward must come before any step, which would have used its gradients.
+        for effect in reversed([e for e in step.effects if e.order < clear.order and not e.excludes(clear)]):
+            if effect.kind in ("step", "scaler_step"):
+                return None
+            if effect.kind == "backward":
+                break
+        else:
+            return None
+        hidden = loops.clears_by_hand(loops.units_of(step)) or loops.hides_between(file, clear, stepped)
+        return None if hidden else stepped
+
+    @staticmethod
+    def _uses(stepped: Effect, clear: Effect) -> bool:
+        if stepped.order < clear.order or stepped.excludes(clear):
+            return False
+        node, where = loops.subject_of(clear), clear.event.unit
+        cleared = identity(node, where)
+        if cleared & loops.who(stepped):
+            return True
+        models = loops.models_of(loops.subject_of(stepped), stepped.event.unit)
+        return bool(models and cleared & models)
+
+    def _finding(self, file: SourceFile, step: Step, clear: Effect, stepped: Effect) -> Finding:
+        last = [e for e in step.of("backward") if e.order < clear.order][-1]
+        text, name = file.segment(clear.event.node), loops.name_of(stepped)
+        return self.suspect(
+            file, clear.event, f"{text} throws away the gradients that {name}.step() was to use",
+            cause="it stands after backward and before the step, so that the step finds no gradients and does nothing",
+            advice=f"move `{text}` to after the step, or to before backward",
+            severity="info" if loops.is_test(file) else None, edits=self._edits(file, clear, stepped),
+            related=[self.also(file, "stepped", stepped.event, file.segment(stepped.event.node)),
+                     self.also(file, "backward", last.event, file.segment(last.event.node))],
+        )  # fmt: skip
+
+    @staticmethod
+    def _edits(file: SourceFile, clear: Effect, stepped: Effect) -> list[Edit]:
+        """Move the line to right after the step, where both stand in one block: right for accumulation too."""
+        one, other = clear.event, stepped.event
+        same = one.unit is other.unit and one.loop is other.loop and one.context.arms == other.context.arms
+        if not same or not isinstance(one.parent, ast.Expr) or one.context.withs != other.context.withs:
+            return []
+        after = edits.after(file, other.statement, file.segment(one.node))
+        removed = loops.without_statement(file, one.statement)
+        return [*removed, *after] if after and removed else []

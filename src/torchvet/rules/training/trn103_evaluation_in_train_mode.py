@@ -1,0 +1,218 @@
+"""TRN103: a model is evaluated in train mode, or goes on training in eval mode."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.training import _loops as loops
+from torchvet.rules.training import _modes as modes
+from torchvet.source.model.units import receiver, terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.rules.training._modes import Moment
+    from torchvet.source.model import Event, Loop, SourceFile, Unit
+    from torchvet.source.model.origins import Identity
+    from torchvet.source.model.steps import Effect
+
+_EVALUATION = re.compile(r"eval|valid|test|predict|sample|infer|accuracy", re.IGNORECASE)
+
+
+class EvaluationInTrainMode(Rule):
+    """A model is evaluated in train mode, or goes on training in eval mode."""
+
+    code = "TRN103"
+    name = "evaluation-in-train-mode"
+    summary = "A model is evaluated in train mode, or goes on training in eval mode"
+    severity = "warning"
+
+    what = (
+        "`model.eval()` and `model.train()` switch dropout and batch norm, and hold until the other is called; "
+        "`no_grad` switches neither. An evaluation without `eval()` drops activations and moves batch norm's running "
+        "statistics; a loop that never calls `train()` again trains without dropout and with frozen statistics from "
+        "its second pass on."
+    )
+    why = (
+        "Evaluation figures are noisy, too bad and depend on the batch; or the regularisation silently ends after the "
+        "first evaluation. Nothing is raised."
+    )
+    when_not = (
+        "A model without dropout, batch norm and their like is the same in both modes. Frozen batch norm while "
+        "fine-tuning, Monte Carlo dropout and a recomputation of running statistics are meant. Lightning and the "
+        "Hugging Face Trainer switch by themselves."
+    )
+    proof = (
+        "torch 2.13.0, CPU. The example prints evaluation losses of 1.31, 1.20, 0.83 and 0.80 in train mode and 0.47, "
+        "0.31, 0.06 and 0.10 in eval mode, for the same weights and data after 20, 40, 60 and 80 steps."
+    )
+    remedy = "Call `model.eval()` before every evaluation and `model.train()` at the start of every training pass."
+
+    mend_changes_results = True
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+data = torch.randn(256, 16)
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(data, data.sum(1, True)), batch_size=64)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Dropout(0.5), nn.Linear(64, 1))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+for epoch in range(4):
+    model.train()
+    for _ in range(5):
+        for features, target in loader:
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(features), target).backward()
+            optimizer.step()
+    torch.manual_seed(epoch)
+    total = 0.0
+    with torch.no_grad():
+        for features, target in loader:
+            total += nn.functional.mse_loss(model(features), target).item()
+    print(f"epoch {epoch} loss {total / len(loader):.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+data = torch.randn(256, 16)
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(data, data.sum(1, True)), batch_size=64)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Dropout(0.5), nn.Linear(64, 1))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+for epoch in range(4):
+    model.train()
+    for _ in range(5):
+        for features, target in loader:
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(features), target).backward()
+            optimizer.step()
+    torch.manual_seed(epoch)
+    total = 0.0
+    model.eval()
+    with torch.no_grad():
+        for features, target in loader:
+            total += nn.functional.mse_loss(model(features), target).item()
+    print(f"epoch {epoch} loss {total / len(loader):.4f}")
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A model that goes on training in eval mode, or is evaluated in train mode."""
+        if not file.mentions("backward") or not (
+            file.mentions(".eval()") or file.mentions("no_grad", "inference_mode")
+        ):
+            return
+        seen: set[int] = set()
+        for unit in {id(s.unit): s.unit for s in file.steps if s.loop is not None}.values():
+            trained = _trained(file, unit)
+            happenings = list(modes.moments(file, unit)) if trained else []
+            for found in (
+                *self._never_back(file, unit, happenings, trained),
+                *self._evaluated(file, happenings, trained),
+            ):
+                if id(found[0].event) not in seen:
+                    seen.add(id(found[0].event))
+                    yield found[1]
+
+    def _never_back(
+        self, file: SourceFile, unit: Unit, happenings: list[Moment], trained: Identity
+    ) -> Iterator[tuple[Moment, Finding]]:
+        """`model.eval()` in a loop that trains on, with no `train()` in it."""
+        for one in happenings:
+            loop = one.at.loop
+            while loop is not None and loop.parent is not None:
+                loop = loop.parent
+            if one.kind != "eval" or loop is None or not one.who & trained or not _is_evaluation(file, one):
+                continue
+            inside = [h for h in happenings if h.at.loop is not None and h.at.loop.within(loop)]
+            effects = [e for e in file.effects(unit) if e.at.loop is not None and e.at.loop.within(loop)]
+            goes_on = any(e.kind == "backward" and not e.at.excludes(one.at) for e in effects)
+            if not goes_on or any(h.kind in ("train", "either") for h in inside) or _leaves(file, one.at, loop):
+                continue
+            if _unseen(file, unit, loop) or modes.stochastic(file, _model(one), one.event.unit) == "no":
+                continue
+            yield one, self._stuck(file, one, effects)
+
+    def _stuck(self, file: SourceFile, one: Moment, effects: list[Effect]) -> Finding:
+        name = file.segment(_model(one))
+        backward = next(e for e in effects if e.kind == "backward")
+        return self.suspect(
+            file, one.event, f"{name} stays in eval mode: the loop trains on and never calls {name}.train()",
+            cause="eval() lasts until train() is called; from the second pass on dropout is off and batch norm's "
+            "running statistics stand still",
+            advice=f"call `{name}.train()` at the start of each training pass",
+            severity="info" if loops.is_test(file) else None,
+            related=[self.also(file, "backward", backward.event, file.segment(backward.event.node))],
+        )  # fmt: skip
+
+    def _evaluated(
+        self, file: SourceFile, happenings: list[Moment], trained: Identity
+    ) -> Iterator[tuple[Moment, Finding]]:
+        """A pass over a loader without gradients, while the model is in train mode."""
+        for number, one in enumerate(happenings):
+            if one.kind != "evaluates" or not one.who & trained:
+                continue
+            mine = [h for h in happenings[:number] if h.kind != "evaluates" and not h.event.excludes(one.event)]
+            last = mine[-1] if mine else None
+            anywhere = file.mentions(".eval(", "train(False", "train(mode", ".training")
+            if (last is None and (anywhere or file.mentions("from_pretrained"))) or (
+                last is not None and last.kind != "train"
+            ):
+                continue
+            if last is not None and not last.who & one.who:
+                continue
+            varies = modes.stochastic(file, one.event.call.func, one.event.unit)
+            if varies == "no" or (last is None and varies != "yes"):
+                continue
+            name = file.segment(one.event.call.func)
+            mild = varies == "unknown" or loops.is_test(file)
+            yield one, self.suspect(
+                file, one.event, f"{name} is evaluated in train mode: dropout and batch norm are active",
+                cause=f"{name}.train() (or the mode that it was built in) still holds in this pass over a loader",
+                advice=f"call `{name}.eval()` before evaluating, and `{name}.train()` after it",
+                severity="info" if mild else None,
+            )  # fmt: skip
+
+
+def _trained(file: SourceFile, unit: Unit) -> Identity:
+    """The models whose parameters an optimizer steps in a unit."""
+    found: set[tuple[object, ...]] = set()
+    for effect in file.effects(unit):
+        if effect.kind in ("step", "scaler_step"):
+            found |= loops.models_of(loops.subject_of(effect), effect.event.unit) or frozenset()
+    return frozenset(found)
+
+
+def _model(one: Moment) -> ast.expr:
+    on = receiver(one.event.call)
+    assert on is not None
+    return on
+
+
+def _is_evaluation(file: SourceFile, one: Moment) -> bool:
+    """Whether something without gradients follows: eval mode while training may be meant (frozen batch norm)."""
+    unit = one.event.unit
+    if _EVALUATION.search(unit.name) or file.gradients.enabled(one.event) == "no":
+        return True
+    return any(e.context.withs and file.gradients.enabled(e) == "no" for e in unit.events[one.event.index :])
+
+
+def _leaves(file: SourceFile, at: Event, loop: Loop) -> bool:
+    """Whether the loop is left after the evaluation."""
+    inside = [b for b, _ in at.context.arms if isinstance(b, ast.If) and b.lineno > loop.node.lineno]  # type: ignore[attr-defined]
+    return any(
+        re.search(r"\b(break|return|exit)\b", loops.text_between(file, b.lineno, b.end_lineno or b.lineno))
+        for b in inside
+    )
+
+
+def _unseen(file: SourceFile, unit: Unit, loop: Loop) -> bool:
+    """A function from elsewhere that may switch to train mode."""
+    calls = (e for e in loops.events_in(unit, loop) if e.node.__class__ is ast.Call)
+    return any("train" in terminal(e.node).lower() and file.callee(e) is None for e in calls)

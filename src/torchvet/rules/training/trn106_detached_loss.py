@@ -1,0 +1,252 @@
+"""TRN106: the path from the parameters to the loss is cut before backward."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.training import _loops as loops
+from torchvet.source.model import edits
+from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import Event, SourceFile
+
+
+class DetachedLoss(Rule):
+    """The path from the parameters to the loss is cut before backward."""
+
+    code = "TRN106"
+    name = "detached-loss"
+    summary = "The path from the parameters to the loss is cut before backward"
+    severity = "error"
+
+    what = (
+        "`item()`, `.data`, `detach()`, numpy and `torch.tensor(loss)` leave the autograd graph. A loss made of "
+        "nothing else makes `backward()` raise; one that is given `requires_grad=True` afterwards runs, and the "
+        "gradient ends in the loss itself. A term that went through `item()` is a constant and trains nothing."
+    )
+    why = (
+        "With `requires_grad=True` the error is silenced and nothing is learnt: every parameter's `.grad` stays None, "
+        "and `optimizer.step()` skips it."
+    )
+    when_not = (
+        "What is only logged may and should be detached. Targets, weights of terms and teachers are detached on "
+        "purpose. A leaf of one's own that is optimised (an adversarial perturbation, a prompt) is not a loss."
+    )
+    proof = (
+        "torch 2.13.0, CPU. Loss of the example after 10, 20, 30 and 40 steps: 12.71, 13.00, 10.60, 16.56; without "
+        "the detour: 0.12, 0.12, 0.07, 0.18. In the faulty one all four parameters' `.grad` is None after 40 steps."
+    )
+    remedy = (
+        "Call `backward()` on the tensor that the loss function returned. Keep `loss.item()` for logs, in another name."
+    )
+
+    mend_changes_results = True
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+truth = torch.randn(16, 1)
+model = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(40):
+    features = torch.randn(128, 16)
+    error = nn.functional.mse_loss(model(features), features @ truth)
+    loss = torch.tensor(error.item(), requires_grad=True)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+truth = torch.randn(16, 1)
+model = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(40):
+    features = torch.randn(128, 16)
+    error = nn.functional.mse_loss(model(features), features @ truth)
+    loss = error
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Backwards of a loss whose path from the parameters is cut."""
+        if not file.mentions("backward"):
+            return
+        for event in file.calls("backward"):
+            loss = loops.loss_in(file, event)
+            if loss is None or any("raises" in ast.unparse(w) for w in event.context.withs):
+                continue
+            cut = _pretended(file, loss, event)
+            if cut is not None:
+                yield self._pretends(file, event, loss, cut)
+            elif "requires_grad" not in loops.unit_text(event.unit) and _is_cut(file, loss, event):
+                yield self._raises(file, event, loss)
+            else:
+                yield from self._parts(file, event, loss)
+
+    def _pretends(self, file: SourceFile, event: Event, loss: ast.expr, cut: Event) -> Finding:
+        return self.suspect(
+            file, cut, f"{file.segment(loss)} is a new tensor without a graph: its backward trains nothing",
+            cause="requires_grad on a detached loss silences the error, and the gradient ends in the loss itself",
+            advice="call backward on the loss that the model's output went into, without detaching it",
+            severity="info" if loops.is_test(file) else None,
+            related=[self.also(file, "backward", event, file.segment(event.node))],
+        )  # fmt: skip
+
+    def _raises(self, file: SourceFile, event: Event, loss: ast.expr) -> Finding:
+        return self.suspect(
+            file, event, f"{file.segment(loss)} has no graph here: backward raises that it does not require grad",
+            cause="everything that goes into it is detached (`detach`, `data`, `item`, numpy, argmax or no_grad)",
+            advice="let the model's output reach the loss without detaching it; detach what is only logged",
+            severity="info" if loops.is_test(file) else None,
+        )  # fmt: skip
+
+    def _parts(self, file: SourceFile, event: Event, loss: ast.expr) -> Iterator[Finding]:
+        """`loss = a + b.item()`: a term that is a mere number."""
+        if not isinstance(loss, ast.Name):
+            return
+        bound = [e for e in event.unit.bindings.get(loss.id, ()) if e.index < event.index and not e.excludes(event)]
+        for binding in bound[-3:]:
+            value = getattr(binding.node, "value", None)
+            for term in _terms(value):
+                source = receiver(term) if isinstance(term, ast.Call) and terminal(term) == "item" else None
+                lost = source is not None and file.roles.is_a("loss", source, event.unit)
+                if source is None or not lost or file.gradients.carries(source, binding) != "yes":
+                    continue
+                yield self.suspect(
+                    file, binding, f"{file.segment(term)} is a number: it adds no gradient to {loss.id}", node=term,
+                    cause="item() leaves the graph behind, so that no gradient comes from this term",
+                    advice=f"add `{file.segment(source)}` itself; use item() only for what is logged",
+                    severity="warning" if not loops.is_test(file) else "info",
+                    edits=[edits.replace(file, term, file.segment(source))],
+                    related=[self.also(file, "backward", event, file.segment(event.node))],
+                )  # fmt: skip
+
+
+def _is_cut(file: SourceFile, loss: ast.expr, event: Event) -> bool:
+    """Whether the loss surely refers to no graph."""
+    if isinstance(loss, ast.Name):
+        bound = [e for e in event.unit.bindings.get(loss.id, ()) if e.index < event.index and not e.excludes(event)]
+        if any(isinstance(e.node, ast.AugAssign) for e in bound):
+            if event.unit.home(loss.id) is not event.unit:
+                return False
+            return all(file.gradients.carries(getattr(e.node, "value", None), e) == "no" for e in bound)
+        if event.unit.home(loss.id) is event.unit and bound and event.sure_after(bound[-1]):
+            value = getattr(bound[-1].node, "value", None)
+            if isinstance(value, ast.Call) and _cut_criterion(file, value, bound[-1]):
+                return True
+    if isinstance(loss, ast.Call) and _cut_criterion(file, loss, event):
+        return True
+    return file.gradients.carries(loss, event) == "no"
+
+
+def _cut_criterion(file: SourceFile, call: ast.Call, event: Event) -> bool:
+    """A loss function of torch that is given a detached output and a batch's own data."""
+    made = loops.constructors(call.func, event.unit) or []
+    criterion = [one for one, _ in made if file.dotted(one.func).startswith("torch.nn.")]
+    functional = file.dotted(call.func).startswith("torch.nn.functional.")
+    if "loss" not in file.roles.of(call, event.unit) or not (functional or (criterion and len(criterion) == len(made))):
+        return False
+    given = [*call.args, *(k.value for k in call.keywords)]
+    cut = [one for one in given if file.gradients.carries(one, event) == "no" and not isinstance(one, ast.Constant)]
+    return bool(cut) and all(one in cut or isinstance(one, ast.Constant) or _is_data(one, event) for one in given)
+
+
+def _is_data(node: ast.expr, event: Event) -> bool:
+    """A name that a loop over batches binds, moved to a device at most."""
+    if not isinstance(node, ast.Name) or event.unit.home(node.id) is not event.unit:
+        return False
+    bound = event.unit.bindings.get(node.id, [])
+    return any(isinstance(e.node, ast.For) for e in bound) and all(
+        isinstance(e.node, ast.For) or _moves(getattr(e.node, "value", None)) for e in bound
+    )
+
+
+def _moves(value: ast.expr | None) -> bool:
+    parts = value.elts if isinstance(value, ast.Tuple) else [value]
+    return all(isinstance(p, ast.Call) and terminal(p) in ("to", "cuda", "long", "float") for p in parts)
+
+
+def _pretended(file: SourceFile, loss: ast.expr, event: Event) -> Event | None:
+    """Where a detached loss is made to require a gradient: `torch.tensor(loss.item(), requires_grad=True)`."""
+    unit = event.unit
+    if not isinstance(loss, ast.Name) or "requires_grad" not in loops.unit_text(unit):
+        return None
+    bound = [e for e in unit.bindings.get(loss.id, ()) if e.index < event.index and not e.excludes(event)]
+    if unit.home(loss.id) is not unit or not bound or not event.sure_after(bound[-1]):
+        return None
+    last = bound[-1]
+    value = getattr(last.node, "value", None)
+    if isinstance(value, ast.Call) and _makes_leaf(file, value):
+        return last if _of_something(file, value.args[0] if value.args else None, last) else None
+    if isinstance(value, ast.Call) and terminal(value) == "requires_grad_":
+        on = receiver(value)
+        return last if on is not None and _of_something(file, on, last) and _detached(file, on, last) else None
+    for later in unit.events[last.index : event.index]:
+        if _sets_flag(later, loss.id) and value is not None and _detached(file, value, last):
+            return later if _of_something(file, value, last) else None
+    return None
+
+
+def _makes_leaf(file: SourceFile, call: ast.Call) -> bool:
+    wants = loops.keyword(call, "requires_grad")
+    known = file.dotted(call.func) in ("torch.tensor", "torch.autograd.Variable", "torch.as_tensor")
+    return known and isinstance(wants, ast.Constant) and wants.value is True
+
+
+def _sets_flag(event: Event, name: str) -> bool:
+    """`loss.requires_grad = True`, `loss.requires_grad_(True)`."""
+    node = event.node
+    if isinstance(node, ast.Assign):
+        return any(ast.unparse(t) == f"{name}.requires_grad" for t in node.targets)
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == f"{name}.requires_grad_"
+
+
+def _detached(file: SourceFile, node: ast.expr, event: Event) -> bool:
+    return file.gradients.carries(node, event) == "no"
+
+
+def _of_something(file: SourceFile, node: ast.expr | None, event: Event) -> bool:
+    """Whether it is made of a loss or a model's output, not of constants: a leaf of one's own is meant."""
+    if node is None:
+        return False
+    for one in walk(node):
+        if isinstance(one, ast.Name) and one.id in event.unit.bindings:
+            roles = file.roles.of(one, event.unit)
+            if roles & {"loss", "output"} or (not roles and file.roles.hinted("loss", one)):
+                return True
+        if isinstance(one, ast.Call) and file.roles.of(one, event.unit) & {"loss", "output"}:
+            return True
+    return False
+
+
+def _terms(node: ast.AST | None) -> Iterator[ast.expr]:
+    """The summands of a sum."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        yield from _terms(node.left)
+        yield from _terms(node.right)
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        # A weight that is a constant; `loss * other.item()` may well be meant.
+        sides = (node.left, node.right)
+        if any(isinstance(s, (ast.Constant, ast.Name)) for s in sides):
+            yield from (s for s in sides if isinstance(s, ast.Call))
+    elif isinstance(node, ast.Call):
+        yield node

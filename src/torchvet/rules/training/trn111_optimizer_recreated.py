@@ -1,0 +1,196 @@
+"""TRN111: the optimizer is built anew in every pass, so that its state is lost."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.training import _loops as loops
+from torchvet.source.model import torch_names as names
+from torchvet.source.model.origins import identity, models_in
+from torchvet.source.model.units import targets_of, terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import Event, Loop, SourceFile, Unit
+    from torchvet.source.model.origins import Identity
+
+_PASS = re.compile(r"epoch|step|iter|batch|^(i|j|t|_|it|idx)$")
+_AGAIN = re.compile(r"load_state_dict|\.apply\(|init_weights|init_param|reset|requires_grad|freeze|prun|merge|task"
+                    r"|client")  # fmt: skip
+"""Text that says that the weights, too, start again."""
+_OTHER = re.compile(r"fold|seed|trial|run|client|task|stage|round|model|agent|worker|config|lr|phase|episode|attack"
+                    r"|restart|ensemble|member|split|repeat|domain|layer|repet|exp", re.IGNORECASE)  # fmt: skip
+"""What a loop goes over that is no training pass."""
+
+
+class OptimizerRecreated(Rule):
+    """The optimizer is built anew in every pass, so that its state is lost."""
+
+    code = "TRN111"
+    name = "optimizer-recreated"
+    summary = "The optimizer is built anew in every pass, so that its state is lost"
+    severity = "warning"
+
+    what = (
+        "Momentum, Adam's running averages and its step count live in the optimizer object. One that is built inside "
+        "the training loop starts from nothing in every pass, while the model goes on."
+    )
+    why = (
+        "Momentum never builds up, and Adam's first steps after each restart have the size of the learning rate "
+        "whatever the gradients are. A scheduler that refers to the old optimizer changes nothing any more."
+    )
+    when_not = (
+        "A new model, fold, client or stage needs a new optimizer, and so does a parameter that is made in the loop. "
+        "Plain SGD has no state: building it again only costs time (`info`)."
+    )
+    proof = (
+        "torch 2.13.0, CPU, SGD with momentum 0.9. Loss of the example after 10, 20, 30 and 40 steps: 8.55, 3.93, "
+        "0.97, 0.63; with the optimizer built once: 0.65, 0.48, 0.43, 0.52."
+    )
+    remedy = "Build the optimizer once, before the loop; to change its learning rate use a scheduler or `param_groups`."
+
+    mend_changes_results = True
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+truth = torch.randn(16, 1)
+model = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 1))
+for step in range(40):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    features = torch.randn(128, 16)
+    loss = nn.functional.mse_loss(model(features), features @ truth)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+truth = torch.randn(16, 1)
+model = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+for step in range(40):
+    features = torch.randn(128, 16)
+    loss = nn.functional.mse_loss(model(features), features @ truth)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """An optimizer that is built in a loop which trains the same model with it."""
+        if not file.mentions("optim"):
+            return
+        for unit in {id(s.unit): s.unit for s in file.steps}.values():
+            for made in (e for name in names.OPTIMIZERS & unit.calls.keys() for e in unit.calls[name]):
+                if not _is_optimizer(file, made):
+                    continue
+                if self._recreated(file, made) if made.loop is not None else self._in_called(file, made):
+                    yield self._finding(file, made)
+
+    def _recreated(self, file: SourceFile, made: Event) -> bool:
+        loop, unit, call = made.loop, made.unit, made.call
+        if loop is None or not _passes(loop):
+            return False
+        branches = [a for a in made.context.arms if a[0].lineno > loop.node.lineno]  # type: ignore[attr-defined]
+        name = next((t for t in targets_of(made.statement) if isinstance(t, (ast.Name, ast.Attribute))), None)
+        models = models_in(call)
+        if branches or name is None or not models or not _trains(file, unit, loop, identity(name, unit), made):
+            return False
+        return not _depends_on(unit, loop, call) and not _AGAIN.search(loops.loop_text(file, loop))
+
+    @staticmethod
+    def _in_called(file: SourceFile, made: Event) -> bool:
+        """One that a function builds for itself, which is called in every epoch with the same model."""
+        unit, call = made.unit, made.call
+        name = next((t for t in targets_of(made.statement) if isinstance(t, (ast.Name, ast.Attribute))), None)
+        callers = [] if unit.is_module or made.context.arms or name is None else file.callers(unit)
+        steps = [e for e in file.effects(unit) if e.kind in ("step", "scaler_step")] if callers else []
+        mine = [e for e in steps if loops.who(e) & identity(name, unit)]
+        if not mine or any(e.at.loop is not None and e.at.loop.parent is not None for e in mine):
+            return False
+        if not models_in(call) or _depends_on(unit, None, call) or _AGAIN.search(loops.unit_text(unit)):
+            return False
+        return all(_same_model(file, caller) for caller in callers)
+
+    def _finding(self, file: SourceFile, made: Event) -> Finding:
+        name = ast.unparse(targets_of(made.statement)[0])
+        kind = file.dotted(made.call.func).rpartition(".")[2]
+        momentum = loops.keyword(made.call, "momentum")
+        plain = kind == "SGD" and (momentum is None or (isinstance(momentum, ast.Constant) and not momentum.value))
+        return self.suspect(
+            file, made, f"{name} is built anew in every pass of this loop, without what {kind} had learnt",
+            cause="an optimizer's state (momentum, running averages, step count) lives in the object; the new one "
+            "starts from nothing, the model does not",
+            advice=f"build {name} once, before the loop", severity="info" if plain or loops.is_test(file) else None,
+        )  # fmt: skip
+
+
+def _passes(loop: Loop) -> bool:
+    """A loop that goes over epochs, steps or batches: not over models, folds, seeds or settings."""
+    node = loop.node
+    if isinstance(node, ast.While):
+        return True
+    if not isinstance(node, ast.For):
+        return False
+    return not _OTHER.search(ast.unparse(node.target) + " " + ast.unparse(node.iter)) and (
+        bool(_PASS.search(ast.unparse(node.target).lower())) or terminal(node.iter) == "range"
+    )
+
+
+def _trains(file: SourceFile, unit: Unit, loop: Loop, name: Identity, made: Event) -> bool:
+    """Whether this loop steps it, and a whole further loop does not stand between: one pass is one epoch or step."""
+    steps = [e for e in file.effects(unit) if e.kind in ("step", "scaler_step") and e.order >= 0]
+    mine = [e for e in steps if e.at.loop is not None and e.at.loop.within(loop) and e.at.index > made.index
+            and loops.who(e) & name]  # fmt: skip
+    if not mine:
+        return False
+    depth, inner = 0, mine[0].at.loop
+    while inner is not None and inner is not loop:
+        depth, inner = depth + 1, inner.parent
+    epoch = isinstance(loop.node, ast.For) and re.search(r"epoch", ast.unparse(loop.node.target).lower())
+    return depth == 0 or (depth == 1 and bool(epoch))
+
+
+def _is_optimizer(file: SourceFile, made: Event) -> bool:
+    return "optimizer" in names.role_of_call(file.dotted(made.call.func))
+
+
+def _same_model(file: SourceFile, caller: Event) -> bool:
+    """Whether a call stands in a loop over epochs or steps that makes nothing anew of what it passes."""
+    loop = caller.loop
+    if loop is None or not isinstance(loop.node, ast.For) or loop.parent is not None:
+        return False
+    words = ast.unparse(loop.node.target)
+    if not re.search("epoch|step|iter", words.lower()) or _OTHER.search(words + ast.unparse(loop.node.iter)):
+        return False
+    return not _depends_on(caller.unit, loop, caller.call, words) and not _AGAIN.search(loops.loop_text(file, loop))
+
+
+def _depends_on(unit: Unit, loop: Loop | None, call: ast.Call, but: str = "") -> bool:
+    """Whether the optimizer is given something that is made in the loop."""
+    used = {n.id for n in walk(call) if isinstance(n, ast.Name)}
+    attributes = {ast.unparse(n) for n in walk(call) if isinstance(n, ast.Attribute)}
+    for event in loops.events_in(unit, loop):
+        for target in targets_of(event.node):
+            text = ast.unparse(target)
+            if text == but or isinstance(getattr(event.node, "value", None), ast.Constant):
+                continue
+            if text in used or text in attributes or any(a.startswith(text + ".") for a in attributes):
+                return True
+    return False
