@@ -1,0 +1,85 @@
+"""What is surely a tensor: by what made it, by its annotation, or by what else is done to it."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from torchvet.source.model import torch_names as names
+from torchvet.source.model.units import receiver, targets_of, terminal, value_for
+
+if TYPE_CHECKING:
+    from torchvet.source.model import Event, SourceFile
+
+_TENSOR_ONLY = frozenset(("unsqueeze", "view", "size", "numel", "contiguous", "permute", "transpose", "squeeze",
+                          "flatten", "expand", "backward", "argmax", "softmax", "detach", "eq", "view_as", "sum",
+                          "mean", "long", "dim"))  # fmt: skip
+"""Methods that a tensor has, and that modules, batch encodings and graphs of other libraries have not."""
+_ALSO_OF_OTHERS = frozenset(("to", "cuda", "cpu", "float", "half", "double", "bfloat16", "long", "size", "sum", "mean"))
+
+
+def surely_tensor(file: SourceFile, node: ast.expr, event: Event) -> bool:
+    """Whether what an expression holds at an event can be nothing but a tensor."""
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.value, ast.Name) and _made_by_torch(file, node.value, event)
+    if isinstance(node, ast.Attribute):
+        found = file.roles.of(node, event.unit)
+        return "tensor" in found and not found & {"module", "container"} and _all_fresh(file, node, event)
+    if not isinstance(node, ast.Name) or file.roles.of(node, event.unit) & {"module", "container", "object"}:
+        return False
+    return _annotated(node.id, event) or _made_by_torch(file, node, event) or _used_as_tensor(node.id, event)
+
+
+def _annotated(name: str, event: Event) -> bool:
+    function = event.unit.node
+    if isinstance(function, ast.Module) or name in event.unit.bindings:
+        return False
+    arguments = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
+    return any(
+        a.arg == name and event.unit.file.dotted(a.annotation) in ("torch.Tensor", "torch.FloatTensor", "Tensor")
+        for a in arguments
+    )
+
+
+def _all_fresh(file: SourceFile, node: ast.expr, event: Event) -> bool:
+    values = file.roles.values(node, event.unit)
+    return bool(values) and all(_is_tensor_call(file, v) for v, _ in values)
+
+
+def _made_by_torch(file: SourceFile, node: ast.Name, event: Event) -> bool:
+    """Whether every binding that can reach here is a call of torch that gives one tensor."""
+    if event.unit.home(node.id) is not event.unit:
+        return False
+    reaching = file.devices.reaching(node.id, event)
+    found = []
+    for binding in reaching:
+        target = next((t for t in targets_of(binding.node) if isinstance(t, ast.Name) and t.id == node.id), None)
+        found.append(value_for(binding.node, target) if target is not None else None)
+    return bool(found) and all(v is not None and _is_tensor_call(file, v) for v in found)
+
+
+def _is_tensor_call(file: SourceFile, value: ast.expr) -> bool:
+    while isinstance(value, ast.Call):
+        dotted = file.dotted(value.func)
+        if dotted.startswith("torch.") and dotted.count(".") == 1 and dotted[6:] in names.FACTORIES:
+            return True
+        if dotted.startswith("torch.nn.functional.") or dotted in ("torch.cat", "torch.stack"):
+            return True
+        on = receiver(value)
+        if on is None or terminal(value) not in names.TENSOR_METHODS or terminal(value) in ("chunk", "split", "unbind"):
+            return False
+        value = on
+    return False
+
+
+def _used_as_tensor(name: str, event: Event) -> bool:
+    """Whether a method that only tensors have is called on a name that is bound once in its unit."""
+    unit = event.unit
+    if unit.home(name) is not unit or len(unit.bindings.get(name, ())) + (name in unit.parameters) != 1:
+        return False
+    for method in _TENSOR_ONLY - _ALSO_OF_OTHERS:
+        for call in unit.calls.get(method, ()):
+            on = receiver(call.call)
+            if isinstance(on, ast.Name) and on.id == name:
+                return True
+    return False

@@ -1,0 +1,173 @@
+"""DEV101: an operation is given tensors that live on different devices."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.source.model import torch_names as names
+from torchvet.source.model.devices import operands
+from torchvet.source.model.units import targets_of, terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import Event, SourceFile, Unit
+
+_MIXING = frozenset(("cat", "stack", "matmul", "mm", "bmm", "where", "dot", "addmm", "einsum", "mv"))
+_MOVES = (".to(", ".cuda(", "type_as(", "device=", "to_device")
+
+
+class DeviceMismatch(Rule):
+    """An operation is given tensors that live on different devices."""
+
+    code = "DEV101"
+    name = "device-mismatch"
+    summary = "An operation is given tensors that live on different devices"
+    severity = "error"
+
+    what = (
+        "The model was moved to a device, and a batch, a target or a tensor that was just made is still on the CPU. "
+        "Loaders yield CPU tensors, and `torch.zeros(…)` and its kin make them unless they are told `device=`."
+    )
+    why = (
+        "The first such operation raises 'Expected all tensors to be on the same device'. On a machine where the "
+        "device turns out to be the CPU the program works, so that the fault is found where the GPU time is paid for."
+    )
+    when_not = (
+        "Tensors without dimensions (`torch.tensor(0.5)`) and index tensors may stay on the CPU. DataParallel, DDP, "
+        "Accelerate, Lightning and the Trainer move inputs themselves; so does a `forward` that begins with "
+        "`x.to(…)`."
+    )
+    proof = (
+        "Not measured on a GPU: the claim rests on torch's own check, which raises for every operator that is given "
+        "tensors of two devices; torch 2.13.0 on the CPU raises likewise between the devices 'cpu' and 'meta'."
+    )
+    remedy = (
+        "Move the batch at the top of the step, `x, y = x.to(device), y.to(device)`, and make new tensors with "
+        "`device=`."
+    )
+
+    runs_on = "cuda"
+    bad_raises = "Expected all tensors to be on the same device"
+
+    BAD = """\
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+device = torch.device("cuda")
+data = TensorDataset(torch.randn(256, 16), torch.randint(0, 4, (256,)))
+loader = DataLoader(data, batch_size=64)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 4)).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    x = x.to(device)
+    loss = nn.functional.cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    print(f"loss {loss.item():.4f}")
+"""
+
+    GOOD = BAD.replace("    x = x.to(device)\n", "    x, y = x.to(device), y.to(device)\n")
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A module that was moved, a loss or an operation of torch, given something that is surely on the CPU."""
+        if not file.mentions(".to(", ".cuda("):
+            return
+        for unit in self._units(file):
+            hosted = self._hosted(file, unit)
+            for event in unit.events if hosted else ():
+                if event.node.__class__ is not ast.Call or event.context.deferred or not _gives(event.call, hosted):
+                    continue
+                wrong = self._on_host(file, event)
+                if wrong is not None:
+                    yield self._finding(file, event, wrong)
+
+    @staticmethod
+    def _hosted(file: SourceFile, unit: Unit) -> set[str]:
+        """Names in a unit, and factories called there, that can stand for something on the CPU."""
+        found = {
+            name
+            for name in names.FACTORIES & unit.calls.keys()
+            if any(file.devices.made(e.call, e) == "cpu" for e in unit.calls[name])
+        }
+        loaders = file.mentions("DataLoader(")
+        for event in unit.events:
+            node = event.node
+            host = loaders and isinstance(node, ast.For) and file.devices.yields_host(node.iter, unit)
+            if host or (found and isinstance(node, ast.Assign) and _reads(node.value, found)):
+                found |= {t.id for t in targets_of(node) if isinstance(t, ast.Name)}
+        return found
+
+    @staticmethod
+    def _units(file: SourceFile) -> list[Unit]:
+        """Units that train, evaluate or run a loop over a loader."""
+        found = {id(s.unit): s.unit for s in file.steps}
+        found.update((id(e.unit), e.unit) for e in file.calls("eval", "backward"))
+        if file.mentions("no_grad"):
+            found.update((id(u), u) for u in file.units_with("no_grad"))
+        return list(found.values())
+
+    def _on_host(self, file: SourceFile, event: Event) -> ast.expr | None:
+        """The argument that is on the CPU where others are on the device."""
+        call, devices, roles = event.call, file.devices, file.roles
+        if not call.args or any(isinstance(a, ast.Starred) for a in call.args):
+            return None
+        dotted = file.dotted(call.func)
+        if dotted.startswith("torch.") and dotted.count(".") == 1 and dotted[6:] in _MIXING:
+            return self._odd_one(file, operands(call), event)
+        called = roles.of(call.func, event.unit)
+        if "loss" in roles.of(call, event.unit) and len(call.args) >= 2:
+            return self._odd_one(file, call.args[:2], event)
+        if not called and roles.hinted("module", call.func):
+            called = frozenset({"module"})
+        if "module" in called and "criterion" not in called and not self._moves_inputs(file, event):
+            wrong = next((a for a in call.args if devices.of(a, event) == "cpu"), None)
+            return wrong if wrong is not None and devices.module_moved(call.func, event) else None
+        return None
+
+    @staticmethod
+    def _odd_one(file: SourceFile, given: list[ast.expr], event: Event) -> ast.expr | None:
+        places = [file.devices.of(a, event) for a in given]
+        return given[places.index("cpu")] if "cpu" in places and "device" in places else None
+
+    @staticmethod
+    def _moves_inputs(file: SourceFile, event: Event) -> bool:
+        known = file.roles.class_of(event.call.func, event.unit)
+        if known is None:
+            return False
+        lines = file.lines[known.node.lineno - 1 : known.node.end_lineno]
+        return any(word in line for line in lines for word in _MOVES)
+
+    @staticmethod
+    def _known(file: SourceFile, event: Event) -> bool:
+        """Whether it is known what is called: a model of another file could move its inputs itself."""
+        return bool(file.roles.of(event.call.func, event.unit)) or file.dotted(event.call.func).startswith("torch.")
+
+    def _finding(self, file: SourceFile, event: Event, wrong: ast.expr) -> Finding:
+        subject = file.segment(wrong)
+        return self.suspect(
+            file, event, f"{subject} is on the CPU where {terminal(event.call)}(…) has its other tensors on a device",
+            cause=f"nothing moved {subject}: loaders and factories without device= make CPU tensors",
+            advice=f"move it first: `{subject} = {subject}.to(device)`", node=wrong,
+            severity=None if self._known(file, event) else "warning",
+        )  # fmt: skip
+
+
+def _gives(call: ast.Call, hosted: set[str]) -> bool:
+    return any(_reads(a, hosted) for a in call.args)
+
+
+def _reads(node: ast.AST, hosted: set[str]) -> bool:
+    """Whether an expression reads one of the names or calls one of the factories."""
+    if isinstance(node, ast.Name):
+        return node.id in hosted
+    return any(
+        (isinstance(n, ast.Name) and n.id in hosted) or (isinstance(n, ast.Attribute) and n.attr in hosted)
+        for n in walk(node)
+    )

@@ -1,0 +1,180 @@
+"""DEV102: a module keeps a tensor as a plain attribute, which `.to()` never moves."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.device import _uses
+from torchvet.source.model import edits
+from torchvet.source.model import torch_names as names
+from torchvet.source.model.units import receiver, targets_of, terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import ClassModel, Event, SourceFile
+
+_PLACING = ("to", "cuda", "cpu", "type_as", "numpy", "tolist", "item", "pin_memory")
+_MATRIX = frozenset(("zeros", "ones", "empty", "full", "rand", "randn", "arange", "linspace", "eye", "from_numpy",
+                     "tril", "triu", "logspace", "randint", "randperm"))  # fmt: skip
+
+_MADE = re.compile(r"\.(?:" + "|".join((*sorted(_MATRIX), "tensor", "Tensor", "FloatTensor")) + r")\(")
+
+
+class TensorNotRegistered(Rule):
+    """A module keeps a tensor as a plain attribute, which `.to()` never moves."""
+
+    code = "DEV102"
+    name = "tensor-not-registered"
+    summary = "A module keeps a tensor as a plain attribute, which `.to()` never moves"
+    severity = "warning"
+
+    what = (
+        "`nn.Module` moves, converts and saves parameters and registered buffers. A tensor that is assigned as "
+        "`self.mask = torch.ones(…)` is neither: `model.to(device)`, `model.half()` and `state_dict()` pass it over."
+    )
+    why = (
+        "After the move `forward` combines it with tensors on the device and raises; after `.double()` or `.half()` "
+        "it has the wrong type. If it was made with `requires_grad=True`, no optimizer that is given "
+        "`model.parameters()` trains it."
+    )
+    when_not = (
+        "Where every use says `.to(x.device)`, where it only serves as an index, has no dimensions, is replaced in "
+        "`forward` (a state), or was made on a device that was given."
+    )
+    proof = (
+        "torch 2.13.0, CPU. In the example `model.double()` converts both of the 2 parameters and leaves the tensor "
+        "in float32; `forward` then raises 'expected m1 and m2 to have the same dtype'. As a buffer with "
+        "`persistent=False` it follows, and `state_dict()` keeps its 2 keys."
+    )
+    remedy = (
+        "`self.register_buffer('mask', tensor, persistent=False)`: it moves with the module and stays out of the "
+        "checkpoint; without `persistent=False` it is saved too. If it is to be trained, make it an `nn.Parameter`."
+    )
+
+    bad_raises = "to have the same dtype"
+
+    BAD = """\
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rotation = torch.randn(8, 8) / 8**0.5
+        self.head = nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.head(torch.tanh(x @ self.rotation))
+
+
+torch.manual_seed(0)
+model = Net().double()
+optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+for step in range(40):
+    x = torch.randn(64, 8, dtype=torch.float64)
+    loss = nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = BAD.replace(
+        "self.rotation = torch.randn(8, 8) / 8**0.5",
+        'self.register_buffer("rotation", torch.randn(8, 8) / 8**0.5, persistent=False)',
+    )
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """`self.x = torch.factory(…)` in a module's `__init__` that `forward` combines with other tensors as it is."""
+        if not file.mentions("Module") or not file.mentions("self."):
+            return
+        for event in self._factories(file):
+            owner = event.unit.owner
+            target = targets_of(event.statement)[0] if isinstance(event.statement, ast.Assign) else None
+            if (
+                owner is None
+                or not isinstance(target, ast.Attribute)
+                or terminal(target.value) != event.unit.self_name()
+            ):
+                continue
+            if self._is_plain(file, owner, target.attr) and _uses.combined_in_forward(file, owner, target.attr):
+                yield self._finding(file, event, target)
+
+    @staticmethod
+    def _factories(file: SourceFile) -> Iterator[Event]:
+        """Calls that make a tensor on the host and whose value, with nothing that places it, is a statement's."""
+        lines = {file.line_of(m.start()) for m in _MADE.finditer(file.text)}
+        lines = {n for n in lines if file.lines[n - 1].lstrip().startswith("self.")}
+        seen: set[int] = set()
+        for init in {id(u): u for u in map(file.unit_at, sorted(lines))}.values():
+            if init.name != "__init__" or init.owner is None or "module" not in file.roles.of_class(init.owner):
+                continue
+            for event in init.events:
+                statement = event.statement
+                if event.node.__class__ is not ast.Call or event.line not in lines or id(statement) in seen:
+                    continue
+                if isinstance(statement, ast.Assign) and _is_value(file, event, statement.value):
+                    seen.add(id(statement))
+                    yield event
+
+    @staticmethod
+    def _is_plain(file: SourceFile, owner: ClassModel, name: str) -> bool:
+        """Whether the attribute is bound once, in a class that leaves moving to `nn.Module`."""
+        if any(owner.method(m) is not None for m in ("_apply", "to", "cuda")) or len(owner.attributes[name]) != 1:
+            return False
+        lines = file.lines[owner.node.lineno - 1 : owner.node.end_lineno or 0]
+        return not any(name in line and ("setattr" in line or "register_" in line) for line in lines)
+
+    def _finding(self, file: SourceFile, event: Event, target: ast.Attribute) -> Finding:
+        assert isinstance(event.statement, ast.Assign)
+        subject, value = file.segment(target), event.statement.value
+        trained = any(k.arg == "requires_grad" for k in event.call.keywords)
+        code = f'{file.segment(target.value)}.register_buffer("{target.attr}", {file.segment(value)}, persistent=False)'
+        # Before `super().__init__()` a module takes no buffers.
+        ready = any(e.index < event.index for e in event.unit.calls.get("__init__", ()))
+        certain = ready and not trained and value.lineno == value.end_lineno and len(event.statement.targets) == 1
+        use = "make it an nn.Parameter" if trained else f"register it: `{code}`"
+        return self.suspect(
+            file, event, f"{subject} is a plain tensor: moving or converting the module leaves it behind",
+            cause=f"{subject} is neither a parameter nor a registered buffer, and forward combines it as it is",
+            advice=use, node=event.statement, edits=[edits.replace(file, event.statement, code)] if certain else (),
+            safe=certain,
+        )  # fmt: skip
+
+
+def _is_value(file: SourceFile, event: Event, value: ast.expr) -> bool:
+    """Whether an assigned value comes from a factory call by methods and arithmetic alone, and stays on the host."""
+    waiting: list[ast.expr] = [value]
+    while waiting:
+        node = waiting.pop()
+        if node is event.node:
+            return _has_dimensions(file, event)
+        if isinstance(node, ast.BinOp):
+            waiting.extend((node.left, node.right))
+        elif isinstance(node, (ast.Subscript, ast.UnaryOp)):
+            waiting.append(node.value if isinstance(node, ast.Subscript) else node.operand)
+        elif isinstance(node, ast.Call):
+            on = receiver(node)
+            name = terminal(node)
+            if name in ("tril", "triu", "exp", "log", "sqrt", "outer") and file.dotted(node.func).startswith("torch."):
+                waiting.extend(node.args[:1])
+            elif on is not None and name in names.TENSOR_METHODS and name not in _PLACING:
+                waiting.append(on)
+    return False
+
+
+def _has_dimensions(file: SourceFile, event: Event) -> bool:
+    call, dotted = event.call, file.dotted(event.call.func)
+    if not dotted.startswith("torch.") or dotted.count(".") != 1 or not call.args or file.devices.default_changed:
+        return False
+    if any(k.arg in ("device", None) for k in call.keywords):
+        return False
+    if dotted[6:] in ("tensor", "Tensor", "FloatTensor"):
+        return isinstance(call.args[0], (ast.List, ast.ListComp))
+    return dotted[6:] in _MATRIX

@@ -1,0 +1,150 @@
+"""DEV107: a device is written out in code that chooses its device elsewhere."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.source.model import edits
+from torchvet.source.model import torch_names as names
+from torchvet.source.model.units import receiver, terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import Event, SourceFile, Unit
+
+_GUARD = re.compile(r"cuda|gpu|device|distributed|is_available|ngpu|parallel|rank", re.IGNORECASE)
+_WRITTEN = tuple(f"{quote}{name}" for quote in "\"'" for name in ("cuda", "mps", "xpu"))
+
+
+class HardCodedDevice(Rule):
+    """A device is written out in code that chooses its device elsewhere."""
+
+    code = "DEV107"
+    name = "hard-coded-device"
+    summary = "A device is written out in code that chooses its device elsewhere"
+    severity = "warning"
+
+    what = (
+        "The program chooses a device at run time (`device = 'cuda' if torch.cuda.is_available() else 'cpu'`), or a "
+        "function is given one, and this line says `.cuda()` or `'cuda:0'` all the same."
+    )
+    why = (
+        "On a machine without CUDA the line raises although the rest would run on the CPU; with several devices the "
+        "tensor lands on another one than the model."
+    )
+    when_not = (
+        "Lines under a condition about CUDA, GPUs or devices; programs that only ever run on CUDA and have no "
+        "variable for the device; names in `autocast` and `GradScaler`."
+    )
+    proof = (
+        "torch 2.13.0, CPU build: `.cuda()` and `.to('cuda:7')` raise 'Torch not compiled with CUDA enabled' on a "
+        "machine with 0 GPUs, where `.to(device)` with the program's own variable trains the 40 steps of the example."
+    )
+    remedy = (
+        "Use the variable: `tensor.to(device)`, `torch.zeros(…, device=device)`; in a module, the device of its input."
+    )
+
+    bad_raises = "CUDA"
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1)).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for step in range(40):
+    x = torch.randn(64, 16).to("cuda:7")
+    loss = nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = BAD.replace('torch.randn(64, 16).to("cuda:7")', "torch.randn(64, 16, device=device)")
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """`.cuda()`, `.to("cuda…")` or `device="cuda…"` where a variable for the device can be seen."""
+        if not file.mentions(".cuda(", *_WRITTEN) or not file.mentions("is_available()", " device"):
+            return
+        words = ["to", "cuda"] if file.mentions(".cuda(", *(f".to({w}" for w in _WRITTEN)) else []
+        if file.mentions(*(f"device={w}" for w in _WRITTEN)):
+            words += [w for w in (*sorted(names.FACTORIES), "to") if file.mentions(f".{w}(")]
+        for event in file.calls(*words):
+            written = self._written_out(file, event)
+            if written is None or self._guarded(file, event):
+                continue
+            variable = self._variable(file, event)
+            if variable and not self._asserted(file, event):
+                yield self._finding(file, event, written, variable)
+
+    @staticmethod
+    def _written_out(file: SourceFile, event: Event) -> ast.expr | None:
+        """The part of a call that names CUDA; the call itself for `.cuda()`."""
+        call, name = event.call, terminal(event.node)
+        on = receiver(call)
+        if name == "cuda":
+            told = call.args or any(k.arg == "device" for k in call.keywords)
+            return call if not told and on is not None and file.dotted(on) != "torch" else None
+        given = [k.value for k in call.keywords if k.arg == "device"] + (call.args[:1] if name == "to" else [])
+        if name != "to" and not file.dotted(call.func).startswith("torch."):
+            return None
+        constants = [g for g in given if isinstance(g, ast.Constant) and isinstance(g.value, str)]
+        return next((g for g in constants if str(g.value).startswith(("cuda", "mps", "xpu"))), None)
+
+    @staticmethod
+    def _guarded(file: SourceFile, event: Event) -> bool:
+        for branch, _ in event.context.arms:
+            test = getattr(branch, "test", None)
+            if test is None or _GUARD.search(file.segment(test)):
+                return True
+        return False
+
+    @staticmethod
+    def _asserted(file: SourceFile, event: Event) -> bool:
+        """Whether the function has asked for CUDA, and left where there is none, before the line."""
+        lines = file.lines[event.unit.first - 1 : event.line - 1]
+        return any(
+            "is_available" in line and ("assert" in line or line.lstrip().startswith("if ")) for line in lines[-200:]
+        )
+
+    def _variable(self, file: SourceFile, event: Event) -> str:
+        """What holds the device where the event stands, and can be the CPU."""
+        unit: Unit | None = event.unit
+        while unit is not None:
+            if not unit.is_module and "device" in unit.parameters:
+                return "device"
+            for name in unit.bindings if file.mentions("is_available") else ():
+                node = ast.Name(id=name)
+                if "dev" in name.lower() and event.unit.home(name) is unit and file.devices.may_be_host(node, unit):
+                    first = unit.bindings[name][0]
+                    if unit is not event.unit or first.index < event.index:
+                        return name
+            unit = unit.parent
+        own = event.unit.self_name()
+        attribute = ast.Attribute(value=ast.Name(id=own), attr="device")
+        if own and file.mentions("is_available") and file.devices.may_be_host(attribute, event.unit):
+            return f"{own}.device"
+        return ""
+
+    def _finding(self, file: SourceFile, event: Event, written: ast.expr, variable: str) -> Finding:
+        call, on = event.call, receiver(event.call)
+        change = []
+        if written is not call:
+            change = [edits.replace(file, written, variable)]
+        elif on is not None and on.end_lineno == call.end_lineno == call.lineno:
+            rest = "".join(f", {file.segment(k)}" for k in call.keywords)
+            change = [edits.replace(file, call, f"{file.segment(on)}.to({variable}{rest})")]
+        said = ".cuda()" if written is call else file.segment(written)
+        return self.suspect(
+            file, event, f"{said} is written out here where {variable} says which device to use",
+            cause=f"{variable} can be the CPU or another device, and this line always means CUDA",
+            advice=f"use {variable}", edits=change, node=event.node,
+        )  # fmt: skip

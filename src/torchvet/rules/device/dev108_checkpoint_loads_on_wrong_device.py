@@ -1,0 +1,157 @@
+"""DEV108: a checkpoint is loaded onto the device that it was saved from."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Severity
+from torchvet.rules.base import Rule
+from torchvet.source.model import edits
+from torchvet.source.model.units import terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import Event, SourceFile
+
+
+class CheckpointLoadsOnWrongDevice(Rule):
+    """A checkpoint is loaded onto the device that it was saved from."""
+
+    code = "DEV108"
+    name = "checkpoint-loads-on-wrong-device"
+    summary = "A checkpoint is loaded onto the device that it was saved from"
+    severity = "warning"
+
+    what = (
+        "`torch.load(path)` puts every tensor back on the device that it was saved from. Without `map_location` a "
+        "checkpoint of rank 0 lands on `cuda:0` in every process, next to the parameters that it is then copied into."
+    )
+    why = (
+        "On a machine without that device it raises. With several ranks all of them take memory, and a context, on "
+        "the first GPU; on one GPU the state stands there twice until the dict is dropped."
+    )
+    when_not = (
+        "A checkpoint that was saved from the CPU loads to the CPU anyway. Where the program neither chooses between "
+        "CPU and GPU nor runs in several ranks it is `info`. Since 2.6 `weights_only=True` is the default: files of "
+        "others load without running their code, unless `weights_only=False` is given."
+    )
+    proof = (
+        "Not measured on a GPU: the claim rests on torch 2.13.0's documentation of `torch.load` and on its source, "
+        "`torch/serialization.py`, where `_validate_device` raises 'Attempting to deserialize object on a CUDA device' "
+        "if CUDA is not available."
+    )
+    remedy = (
+        "`torch.load(path, map_location='cpu')` and then `model.load_state_dict(…)`, which copies to the right device."
+    )
+
+    BAD = """\
+import os
+import tempfile
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1)).to(device)
+path = os.path.join(tempfile.mkdtemp(), "model.pt")
+torch.save(model.state_dict(), path)
+model.load_state_dict(torch.load(path))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for step in range(40):
+    x = torch.randn(64, 16, device=device)
+    loss = nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = BAD.replace("torch.load(path)", 'torch.load(path, map_location="cpu")')
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """`torch.load` without `map_location`: a warning where ranks or a choice of device make it matter."""
+        if not file.mentions("torch.load(") and "torch.load" not in file.imports.names.values():
+            return
+        for event in file.calls("load"):
+            call = event.call
+            given = {k.arg for k in call.keywords}
+            if file.dotted(call.func) != "torch.load" or len(call.args) > 1 or given & {"map_location", None}:
+                continue
+            severity, reason = self._grade(file, event)
+            yield self._finding(file, event, severity, reason)
+
+    @staticmethod
+    def _grade(file: SourceFile, event: Event) -> tuple[Severity, str]:
+        if _made_here(event):
+            return "info", "its tensors go to the device that they were saved from"
+        own = "\n".join(file.lines[event.unit.first - 1 : event.unit.last])
+        if file.mentions("init_process_group(") and "rank" in own and not _first_rank_only(file, event):
+            return "warning", "every rank loads it onto the GPU that it was saved from"
+        chosen = (
+            file.mentions("is_available()")
+            and not _first_rank_only(file, event)
+            and any(file.devices.may_be_host(binding, event.unit) for binding in _device_variables(event))
+        )
+        if chosen:
+            return "warning", "saved on a GPU it does not load where the program falls back to the CPU"
+        return "info", "its tensors go to the device that they were saved from"
+
+    def _finding(self, file: SourceFile, event: Event, severity: Severity, reason: str) -> Finding:
+        call = event.call
+        change, to_model = [], _copied_into_module(event)
+        if call.args and not call.keywords and call.lineno == call.end_lineno:
+            written = file.segment(call)
+            change = [edits.replace(file, call, f'{written[:-1]}, map_location="cpu")')] if written[-2] != "," else []
+        return self.suspect(
+            file, event, f"{file.segment(call)} without map_location: {reason}",
+            cause="torch.load restores every tensor to the device that it was saved from",
+            advice="add `map_location='cpu'`, and let load_state_dict copy to the right device", severity=severity,
+            edits=change, safe=to_model,
+        )  # fmt: skip
+
+
+def _copied_into_module(event: Event) -> bool:
+    """Whether what is loaded goes straight into `load_state_dict`, which copies from any device."""
+    parent = event.parent
+    return (
+        isinstance(parent, ast.Call)
+        and isinstance(parent.func, ast.Attribute)
+        and parent.func.attr == "load_state_dict"
+    )
+
+
+def _made_here(event: Event) -> bool:
+    """Whether it is a buffer or temporary file of this function: what this process saved itself just before."""
+    given = event.call.args[0] if event.call.args else None
+    if isinstance(given, ast.Attribute):
+        given = given.value
+    if not isinstance(given, ast.Name):
+        return False
+    values = [getattr(b.node, "value", None) for b in event.unit.bindings.get(given.id, ())]
+    return any(isinstance(b.node, ast.With) for b in event.unit.bindings.get(given.id, ())) or any(
+        terminal(v) in ("BytesIO", "NamedTemporaryFile", "TemporaryFile") for v in values
+    )
+
+
+def _device_variables(event: Event) -> Iterator[ast.expr]:
+    unit = event.unit
+    own = unit.self_name()
+    if own:
+        yield ast.Attribute(value=ast.Name(id=own), attr="device")
+    seen = unit
+    while True:
+        for name in seen.bindings:
+            if "dev" in name.lower():
+                yield ast.Name(id=name)
+        if seen.parent is None:
+            return
+        seen = seen.parent
+
+
+def _first_rank_only(file: SourceFile, event: Event) -> bool:
+    """Whether a condition about ranks or devices decides that it is loaded: then one rank, or one device, is meant."""
+    tests = [getattr(branch, "test", None) for branch, _ in event.context.arms]
+    return any(t is not None and any(w in file.segment(t) for w in ("rank", "gpu", "device", "cuda")) for t in tests)

@@ -1,0 +1,125 @@
+"""OPS101: the host waits for the device at every step, or for every parameter of a step."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.operations._steps import guarded, names_in, per_step, uses_a_device
+from torchvet.source.model.units import receiver, targets_of, terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import Event, Loop, SourceFile
+
+_PARAMETERS = frozenset(("parameters", "named_parameters"))
+
+
+class SyncInLoop(Rule):
+    """The host waits for the device at every step, or for every parameter of a step."""
+
+    code = "OPS101"
+    name = "sync-in-loop"
+    summary = "The host waits for the device at every step, or for every parameter of a step"
+    severity = "info"
+
+    what = (
+        "`.item()`, `.cpu()`, `.tolist()` and `float(tensor)` need the value on the host: Python stops until the "
+        "device has finished all that was queued, and only then queues the next operation."
+    )
+    why = (
+        "While Python catches up the device has nothing to do. Once per step that costs little; once per parameter it "
+        "is hundreds of stops in a step, where one for the whole would do."
+    )
+    when_not = (
+        "On the CPU nothing is waited for. Reading the loss once per step is common and cheap (`info`), behind an "
+        "interval (`if step % 100 == 0`) it is free. After an evaluation's last batch it is needed anyway."
+    )
+    proof = (
+        "Not measured on a GPU: the claim rests on CUDA's semantics, by which a copy to the host waits for the stream "
+        "that makes the value. Half of the `.item()` calls in loops of 3,476 files were one per step: hence `info`."
+    )
+    remedy = (
+        "Keep a running sum on the device (`total += loss.detach()`) and read it at the interval at which it is "
+        "printed; for norms use `torch.nn.utils.get_total_norm` or `torch._foreach_norm` and read the result once."
+    )
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+device = "cuda" if torch.cuda.is_available() else "cpu"
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1)).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for step in range(40):
+    x = torch.randn(64, 16, device=device)
+    loss = nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
+    optimizer.zero_grad()
+    loss.backward()
+    norm = 0.0
+    for p in model.parameters():
+        norm += p.grad.norm().item() ** 2
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f} norm {norm**0.5:.2f}")
+"""
+
+    GOOD = BAD.replace("norm += p.grad.norm().item() ** 2", "norm += p.grad.norm() ** 2")
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Reading a value per parameter in a step is a warning; reading one per step is worth knowing."""
+        if not file.mentions(".item()", ".tolist()", ".cpu()") or not file.steps or not uses_a_device(file):
+            return
+        for event in file.calls("item", "tolist", "cpu"):
+            loop = self._parameter_loop(event)
+            if loop is not None and per_step(file, event) and not guarded(event, None):
+                yield self._per_parameter(file, event, loop)
+        for step in file.steps:
+            if step.loop is not None:
+                found = [e for e in step.unit.calls.get("item", ()) if self._each_step(file, e, step.loop)]
+                if found:
+                    yield self._per_step(file, found)
+
+    @staticmethod
+    def _parameter_loop(event: Event) -> Loop | None:
+        """The innermost loop, where it goes over a model's parameters and the value read belongs to its variable."""
+        loop = event.loop
+        if loop is None or not isinstance(loop.node, (ast.For, ast.ListComp, ast.GeneratorExp)):
+            return None
+        head: ast.For | ast.comprehension = loop.node if isinstance(loop.node, ast.For) else loop.node.generators[0]
+        over = head.iter
+        if not (isinstance(over, ast.Call) and terminal(over) in _PARAMETERS):
+            return None
+        variables = {t.id for t in targets_of(head) if isinstance(t, ast.Name)}
+        for binding in event.unit.events:
+            before = binding.index < event.index and binding.loop is loop
+            if before and isinstance(binding.node, ast.Assign) and names_in(binding.node.value) & variables:
+                variables |= {t.id for t in targets_of(binding.node) if isinstance(t, ast.Name)}
+        return loop if names_in(receiver(event.call)) & variables else None
+
+    @staticmethod
+    def _each_step(file: SourceFile, event: Event, loop: Loop) -> bool:
+        on = receiver(event.call)
+        return event.loop is loop and not guarded(event, loop) and file.roles.is_a("loss", on, event.unit)
+
+    def _per_parameter(self, file: SourceFile, event: Event, loop: Loop) -> Finding:
+        written = file.segment(event.node)
+        return self.suspect(
+            file, event, f"{written} makes the host wait for the device once per parameter, at every step",
+            cause="the value has to be on the host before Python goes on, for each parameter anew",
+            advice=f"add up the tensors on the device, without .{terminal(event.node)}(), and read the sum once",
+            severity="warning",
+        )  # fmt: skip
+
+    def _per_step(self, file: SourceFile, found: list[Event]) -> Finding:
+        first = found[0]
+        often = "once" if len(found) == 1 else f"{len(found)} times"
+        return self.suspect(
+            file, first, f"{file.segment(first.node)} makes the host wait for the device; {often} per step",
+            cause="a value that is read on the host has to be computed first",
+            advice="add up detached losses on the device and read them where they are printed",
+            related=[self.also(file, "also", e, file.segment(e.node)) for e in found[1:4]],
+        )  # fmt: skip

@@ -1,0 +1,132 @@
+"""OPS102: values go from the device to the host and back again within a step."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.operations._steps import guarded, per_step
+from torchvet.source.model.units import receiver, targets_of, terminal, value_for
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import Event, SourceFile
+
+_WRAPPING = frozenset(
+    ("torch.from_numpy", "torch.tensor", "torch.as_tensor", "torch.FloatTensor", "torch.LongTensor",
+     "torch.autograd.Variable")
+)  # fmt: skip
+_METHODS = frozenset(
+    ("astype", "reshape", "copy", "transpose", "float", "long", "unsqueeze", "squeeze", "view", "clone", "detach",
+     "numpy", "double", "half", "contiguous", "round", "clip", "sum", "mean")
+)  # fmt: skip
+_NUMPY_DOES_TOO = frozenset(
+    ("array", "asarray", "where", "clip", "abs", "exp", "log", "sqrt", "maximum", "minimum", "sum", "mean", "stack",
+     "concatenate", "sign", "transpose", "expand_dims", "squeeze", "argmax", "round", "power", "square", "sort",
+     "argsort", "cumsum", "max", "min", "tanh")
+)  # fmt: skip
+_DEEPEST = 8
+
+
+class RoundTripTransfer(Rule):
+    """Values go from the device to the host and back again within a step."""
+
+    code = "OPS102"
+    name = "round-trip-transfer"
+    summary = "Values go from the device to the host and back again within a step"
+    severity = "warning"
+
+    what = (
+        "`.cpu()` copies a tensor to the host and waits for it; numpy or plain Python works on it, and `.to(device)` "
+        "copies the result back. What numpy does there torch does on the device."
+    )
+    why = (
+        "Two transfers and a stop of the whole queue in every step, and the autograd graph ends at `.numpy()`: no "
+        "gradient comes back through it."
+    )
+    when_not = (
+        "Work that only a library on the host can do (assignment problems, non-maximum suppression by others, text), "
+        "or once per epoch. On the CPU `.cpu()` and `.to(device)` do nothing."
+    )
+    proof = (
+        "Not measured on a GPU: the claim rests on CUDA's semantics, by which a copy to pageable host memory waits "
+        "for the stream, and a copy from there blocks the caller."
+    )
+    remedy = "Stay on the device: `torch.clamp`, `torch.where`, `torch.sort` and the like take the place of numpy's."
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+device = "cuda" if torch.cuda.is_available() else "cpu"
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1)).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for step in range(40):
+    x = torch.randn(64, 16, device=device)
+    target = x.sum(1, keepdim=True).detach().cpu().clamp(-4, 4).to(device)
+    loss = nn.functional.mse_loss(model(x), target)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = BAD.replace(".detach().cpu().clamp(-4, 4).to(device)", ".detach().clamp(-4, 4)")
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A move to the device of what numpy or torch made of a tensor that was moved to the host."""
+        if not file.mentions(".cpu()") or not file.mentions(".to(", ".cuda(", "device="):
+            return
+        for event in file.calls("to", "cuda", "tensor", "as_tensor"):
+            origin = self._origin(file, event)
+            if origin is not None and per_step(file, event) and not guarded(event, event.loop):
+                yield self._finding(file, event, origin)
+
+    def _origin(self, file: SourceFile, event: Event) -> ast.Call | None:
+        """The `.cpu()` whose value this call brings back to the device."""
+        call = event.call
+        moved = file.devices.move(call, event.unit)
+        if moved is not None and moved[0] == "device":
+            return self._host_copy(file, receiver(call), event, 0)
+        given = next((k.value for k in call.keywords if k.arg == "device"), None)
+        made = file.dotted(call.func) in _WRAPPING and file.devices.named(given, event.unit) == "device"
+        return self._host_copy(file, call.args[0], event, 0) if made and call.args else None
+
+    def _host_copy(self, file: SourceFile, node: ast.expr | None, event: Event, depth: int) -> ast.Call | None:
+        if depth > _DEEPEST or node is None:
+            return None
+        if isinstance(node, (ast.BinOp, ast.UnaryOp)):
+            return self._host_copy(file, node.left if isinstance(node, ast.BinOp) else node.operand, event, depth + 1)
+        if isinstance(node, ast.Name):
+            return self._host_copy_of_name(file, node.id, event, depth)
+        if not isinstance(node, ast.Call):
+            return None
+        on, name, dotted = receiver(node), terminal(node), file.dotted(node.func)
+        if name == "cpu" and on is not None and not node.args:
+            return node if file.devices.of(on, event) != "cpu" else None
+        if dotted in _WRAPPING or (dotted.startswith(("numpy.", "np.")) and name in _NUMPY_DOES_TOO):
+            return self._host_copy(file, node.args[0], event, depth + 1) if node.args else None
+        if on is not None and not dotted.startswith("torch.") and (name in _METHODS or name in ("clamp", "abs", "exp")):
+            return self._host_copy(file, on, event, depth + 1)
+        return None
+
+    def _host_copy_of_name(self, file: SourceFile, name: str, event: Event, depth: int) -> ast.Call | None:
+        reaching = file.devices.reaching(name, event)
+        if len(reaching) != 1 or event.unit.home(name) is not event.unit or reaching[0].loop is not event.loop:
+            return None
+        node = reaching[0].node
+        target = next((t for t in targets_of(node) if isinstance(t, ast.Name) and t.id == name), None)
+        value = value_for(node, target) if target is not None else None
+        return self._host_copy(file, value, reaching[0], depth + 1)
+
+    def _finding(self, file: SourceFile, event: Event, origin: ast.Call) -> Finding:
+        down, up = file.segment(origin), file.segment(event.node)
+        return self.suspect(
+            file, event, f"{down} goes to the host and comes back to the device in every step",
+            cause=f"line {origin.lineno} copies it to the host and waits; line {event.line} copies it back: {up[:60]}",
+            advice="do the work between the two on the device, with torch's own operations",
+        )  # fmt: skip

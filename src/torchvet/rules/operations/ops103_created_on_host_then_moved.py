@@ -1,0 +1,110 @@
+"""OPS103: a tensor is made on the host and copied to the device, where it could be made there."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.operations._steps import per_step
+from torchvet.source.model import edits
+from torchvet.source.model.units import receiver, terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding
+    from torchvet.source.model import Event, SourceFile
+
+_FILLED = frozenset(("zeros", "ones", "full", "empty", "arange", "eye", "linspace", "logspace"))
+_RANDOM = frozenset(("rand", "randn", "randint", "randperm"))
+
+
+class CreatedOnHostThenMoved(Rule):
+    """A tensor is made on the host and copied to the device, where it could be made there."""
+
+    code = "OPS103"
+    name = "created-on-host-then-moved"
+    summary = "A tensor is made on the host and copied to the device, where it could be made there"
+    severity = "warning"
+
+    what = (
+        "`torch.zeros(n).to(device)` allocates and fills host memory, then copies it over; `torch.zeros(n, "
+        "device=device)` only launches a fill on the device."
+    )
+    why = (
+        "The copy comes from pageable memory, so that the host waits for it, in every step; and the host has to write "
+        "what the device could write itself."
+    )
+    when_not = (
+        "Outside the loop it costs nothing worth naming. `torch.tensor(data)` and `from_numpy` hold data that is on "
+        "the host anyway. For random tensors it is `info`: the device's generator gives other numbers."
+    )
+    proof = (
+        "Not measured on a GPU: the claim rests on what is executed, a host allocation, a fill and a copy that blocks, "
+        "in place of one kernel launch. Where the device is the CPU `.to(device)` does nothing."
+    )
+    remedy = "Give the factory the device: `torch.zeros(n, device=device)`, or `torch.zeros_like(x)`."
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+device = "cuda" if torch.cuda.is_available() else "cpu"
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1)).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for step in range(40):
+    x = torch.randn(64, 16, device=device)
+    target = torch.ones(64, 1).to(device)
+    loss = nn.functional.mse_loss(model(x), target)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = BAD.replace("torch.ones(64, 1).to(device)", "torch.ones(64, 1, device=device)")
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """`torch.factory(…).to(device)` in a step or in `forward`."""
+        if not file.mentions(".to(", ".cuda("):
+            return
+        for event in file.calls("to", "cuda"):
+            factory = receiver(event.call)
+            if not isinstance(factory, ast.Call) or terminal(factory) not in _FILLED | _RANDOM:
+                continue
+            moved = file.devices.move(event.call, event.unit)
+            if moved is None or moved[0] != "device":
+                continue
+            made = file.dotted(factory.func)
+            last = made.removeprefix("torch.")
+            if last not in _FILLED | _RANDOM or not made.startswith("torch.") or not factory.args:
+                continue
+            given = {k.arg for k in factory.keywords}
+            if not given & {"device", "pin_memory", "generator", None} and per_step(file, event):
+                yield self._finding(file, event, factory, last in _RANDOM)
+
+    def _finding(self, file: SourceFile, event: Event, factory: ast.Call, random: bool) -> Finding:
+        made = file.segment(factory)
+        return self.suspect(
+            file, event, f"{terminal(factory)}(…) is made on the host and copied to the device in every step",
+            cause=f"{made} has no device=, so that the host allocates and fills it first",
+            advice="give the factory device=" + (": it draws other random numbers there" if random else ""),
+            severity="info" if random else "warning", edits=() if random else self._edits(file, event, factory),
+            safe=not random,
+        )  # fmt: skip
+
+    @staticmethod
+    def _edits(file: SourceFile, event: Event, factory: ast.Call) -> list[Edit]:
+        call, made = event.call, file.segment(factory)
+        device = '"cuda"'
+        if terminal(call) == "to":
+            if len(call.args) + len(call.keywords) != 1 or (call.keywords and call.keywords[0].arg != "device"):
+                return []
+            device = file.segment(call.args[0] if call.args else call.keywords[0].value)
+        elif call.args or call.keywords:
+            return []
+        if call.lineno != call.end_lineno or made[-2] == ",":
+            return []
+        return [edits.replace(file, call, f"{made[:-1]}, device={device})")]

@@ -1,0 +1,124 @@
+"""OPS104: batches are copied to the device while everything waits, where the copy could overlap."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.source.model import edits
+from torchvet.source.model.units import receiver, targets_of
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import Event, SourceFile
+
+
+class BlockingTransfer(Rule):
+    """Batches are copied to the device while everything waits, where the copy could overlap."""
+
+    code = "OPS104"
+    name = "blocking-transfer"
+    summary = "Batches are copied to the device while everything waits, where the copy could overlap"
+    severity = "info"
+
+    what = (
+        "A copy from host to device overlaps with computation only from pinned memory (`pin_memory=True` in the "
+        "DataLoader) and with `non_blocking=True` in `.to()`. Each without the other buys no overlap."
+    )
+    why = (
+        "The host waits for the copy, and the device for the host. How much that is depends on the size of a batch: "
+        "small images cost next to nothing, video a good part of the step."
+    )
+    when_not = (
+        "On the CPU, where batches are small, or where the step is bound by the loader itself. Accelerate, Lightning "
+        "and the Trainer pin and copy by themselves."
+    )
+    proof = (
+        "Not measured on a GPU: the claim rests on CUDA's semantics, by which a copy from pageable memory is staged "
+        "by the host, and on `non_blocking` in torch's documentation, which asks for pinned memory."
+    )
+    remedy = "Give both: `DataLoader(…, pin_memory=True)` and `x.to(device, non_blocking=True)`."
+
+    BAD = """\
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+inputs = torch.randn(256, 16)
+loader = DataLoader(TensorDataset(inputs, inputs.sum(1, keepdim=True)), batch_size=64)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1)).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for x, y in loader:
+    x, y = x.to(device, non_blocking=True), y.to(device, non_blocking=True)
+    loss = nn.functional.mse_loss(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    print(f"loss {loss.item():.4f}")
+"""
+
+    GOOD = BAD.replace("batch_size=64)", "batch_size=64, pin_memory=True)")
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A loop over a loader of this file whose batches are moved: pinned and not blocking, or not."""
+        if not file.mentions("DataLoader(") or not file.mentions(".to(", ".cuda("):
+            return
+        told: set[int] = set()
+        for event in file.calls("to", "cuda"):
+            head = self._loop_of_batch(event)
+            moved = file.devices.move(event.call, event.unit)
+            if head is None or moved is None or moved[0] != "device" or id(head) in told:
+                continue
+            loaders = [call for call, _ in file.devices.loader_calls(head.iter, event.unit)]
+            if len(loaders) == 1 and not any(k.arg is None for k in loaders[0].keywords):
+                told.add(id(head))
+                yield from self._judge(file, event, loaders[0])
+
+    @staticmethod
+    def _loop_of_batch(event: Event) -> ast.For | None:
+        """The loop whose variable is moved."""
+        on, loop = receiver(event.call), event.loop
+        while isinstance(on, ast.Subscript):
+            on = on.value
+        if not isinstance(on, ast.Name):
+            return None
+        while loop is not None:
+            head = loop.node
+            if isinstance(head, ast.For) and any(isinstance(t, ast.Name) and t.id == on.id for t in targets_of(head)):
+                return head
+            loop = loop.parent
+        return None
+
+    def _judge(self, file: SourceFile, event: Event, loader: ast.Call) -> Iterator[Finding]:
+        pinned = next((k.value for k in loader.keywords if k.arg == "pin_memory"), None)
+        overlaps = next((k.value for k in event.call.keywords if k.arg == "non_blocking"), None)
+        not_pinned = pinned is None or (isinstance(pinned, ast.Constant) and not pinned.value)
+        asks = isinstance(overlaps, ast.Constant) and overlaps.value is True
+        moved = file.segment(event.node)
+        if not_pinned and asks:
+            change = []
+            if pinned is None and loader.lineno == loader.end_lineno and loader.args:
+                given: list[ast.expr | ast.keyword] = [*loader.args, *loader.keywords]
+                last = given[-1]
+                change = [edits.replace(file, last, f"{file.segment(last)}, pin_memory=True")]
+            yield self.suspect(
+                file, event, f"{moved} cannot overlap: the loader of line {loader.lineno} does not pin its batches",
+                cause="non_blocking takes effect only for pinned memory", advice="give the DataLoader pin_memory=True",
+                severity="warning", edits=change, safe=True,
+            )  # fmt: skip
+        elif overlaps is None and not not_pinned:
+            yield self.suspect(
+                file, event, f"{moved} waits for the copy although the loader of line {loader.lineno} pins its batches",
+                cause="without non_blocking=True the host waits until the copy is done",
+                advice="add non_blocking=True", safe=True,
+            )  # fmt: skip
+        elif overlaps is None:
+            yield self.suspect(
+                file, event, f"{moved} copies from pageable memory and waits for it",
+                cause=f"the loader of line {loader.lineno} has no pin_memory=True and the move no non_blocking=True",
+                advice="give both, if batches are large",
+            )  # fmt: skip

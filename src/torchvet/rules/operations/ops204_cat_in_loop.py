@@ -1,0 +1,152 @@
+"""OPS204: a tensor grows by `torch.cat` in a loop, and is copied whole each time."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.source.model.devices import operands
+from torchvet.source.model.units import targets_of
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import Event, Loop, SourceFile
+
+_CALL = re.compile(r"= torch\.(cat|concat|concatenate|hstack|vstack)\(")
+_BINDS = re.compile(r"[ \t]+(\w+) = (.*)")
+_FEW = 8
+
+
+class CatInLoop(Rule):
+    """A tensor grows by `torch.cat` in a loop, and is copied whole each time."""
+
+    code = "OPS204"
+    name = "cat-in-loop"
+    summary = "A tensor grows by `torch.cat` in a loop, and is copied whole each time"
+    severity = "warning"
+
+    what = (
+        "`total = torch.cat([total, part])` makes a new tensor and copies all that was gathered so far. Over n turns "
+        "the copied bytes grow with the square of n."
+    )
+    why = (
+        "The loop gets slower from turn to turn, and old and new tensor are alive at once, so that the peak is twice "
+        "what is kept."
+    )
+    when_not = (
+        "Where the loop itself reads the joined tensor (decoding token by token, dense connections) it is needed; a "
+        "handful of turns costs nothing."
+    )
+    proof = (
+        "torch 2.13.0, CPU: parts of (16, 256) float32: 250 turns took 67 ms, 1,000 turns 1,109 ms and copied 8.2 GB; "
+        "a list and one `torch.cat` at the end 0.17 and 2.3 ms. Of 26 such lines in 3,476 files, 3 were faults: the "
+        "others decode."
+    )
+    remedy = "Append the parts to a list and join them once after the loop: `torch.cat(parts)`."
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+truth = torch.randn(16, 1)
+inputs = torch.empty(0, 16)
+for shard in range(20):
+    inputs = torch.cat([inputs, torch.randn(32, 16)])
+targets = inputs @ truth
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for step in range(40):
+    loss = nn.functional.mse_loss(model(inputs), targets)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = (
+        BAD.replace("inputs = torch.empty(0, 16)\n", "shards = []\n")
+        .replace("    inputs = torch.cat([inputs, torch.randn(32, 16)])\n", "    shards.append(torch.randn(32, 16))\n")
+        .replace("targets = inputs @ truth", "inputs = torch.cat(shards)\ntargets = inputs @ truth")
+    )
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """`x = torch.cat([x, …])` in a loop that reads `x` nowhere else."""
+        words = {m[1] for m in _CALL.finditer(file.text) if self._may_grow(file, file.line_of(m.start()))}
+        for event in file.calls(*sorted(words)):
+            loop = event.loop
+            name = self._grows(event) if loop is not None else ""
+            if not name or loop is None or not file.dotted(event.call.func).startswith("torch."):
+                continue
+            if not _few_turns(loop) and self._only_gathered(file, event, name, loop):
+                yield self._finding(file, event, name)
+
+    @staticmethod
+    def _may_grow(file: SourceFile, number: int) -> bool:
+        """Whether a line binds a name to a call that is given that name, here or on the next lines."""
+        bound = _BINDS.match(file.lines[number - 1])
+        return bound is not None and bound[1] in " ".join([bound[2], *file.lines[number : number + 2]])
+
+    @staticmethod
+    def _grows(event: Event) -> str:
+        """The name that a call joins to itself, whole, once."""
+        statement = event.statement
+        if not isinstance(statement, ast.Assign) or statement.value is not event.node:
+            return ""
+        target = targets_of(statement)
+        joined = operands(event.call)
+        if len(target) != 1 or not isinstance(target[0], ast.Name) or len(joined) < 2:
+            return ""
+        name = target[0].id
+        reads = [n for n in walk(event.node) if isinstance(n, ast.Name) and n.id == name]
+        whole = any(isinstance(j, ast.Name) and j.id == name for j in joined)
+        return name if whole and len(reads) == 1 else ""
+
+    @staticmethod
+    def _only_gathered(file: SourceFile, event: Event, name: str, loop: Loop) -> bool:
+        """Whether the loop neither reads the name elsewhere nor starts it afresh, and it begins before the loop."""
+        start = [e for e in event.unit.bindings[name] if e.index < event.index]
+        if not start or any(e.loop is not None and e.loop.within(loop) and not e.excludes(event) for e in start):
+            return False
+        if event.unit.home(name) is not event.unit or not isinstance(loop.node, (ast.For, ast.While)):
+            return False
+        for node in walk(loop.node):
+            read = isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+            if read and not _within(node, event.node) and not _is_start(node, loop.node):
+                return False
+        return True
+
+    def _finding(self, file: SourceFile, event: Event, name: str) -> Finding:
+        return self.suspect(
+            file, event, f"{name} is copied whole in every turn: {file.segment(event.node)[:70]}",
+            cause=f"torch.cat makes a new tensor of all that {name} holds, and the loop reads it nowhere else",
+            advice=f"append to a list and make {name} = torch.cat(list) once after the loop",
+        )  # fmt: skip
+
+
+def _within(node: ast.AST, outer: ast.AST) -> bool:
+    return any(n is node for n in walk(outer))
+
+
+def _is_start(node: ast.AST, loop: ast.AST) -> bool:
+    """`if total is None:`, which begins the gathering."""
+    for branch in walk(loop):
+        if isinstance(branch, (ast.If, ast.IfExp)) and _within(node, branch.test):
+            test = branch.test
+            return isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.Is, ast.IsNot))
+    return False
+
+
+def _few_turns(loop: Loop) -> bool:
+    """Whether the loop is over a short constant range, or something written out."""
+    over = loop.node.iter if isinstance(loop.node, ast.For) else None
+    if isinstance(over, (ast.List, ast.Tuple)):
+        return True
+    if isinstance(over, ast.Call) and over.args and isinstance(over.args[-1], ast.Constant):
+        return isinstance(over.args[-1].value, int) and over.args[-1].value <= _FEW
+    return False

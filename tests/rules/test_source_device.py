@@ -1,0 +1,161 @@
+"""Look-alikes of the device rules: programs in which nothing is wrong, and a few mechanisms worth pinning."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from torchvet.rules import rule
+from torchvet.source.model import SourceFile
+
+HEAD = "import torch\nfrom torch import nn\nfrom torch.utils.data import DataLoader, TensorDataset\n"
+
+
+def found(code: str, text: str) -> list[tuple[int, str]]:
+    return [(f.location.line, f.severity) for f in rule(code).in_source(SourceFile("t.py", HEAD + text)) if f.location]
+
+
+DISCARDED = [
+    ("model = nn.Linear(2, 2)\nmodel.to('cuda')\n", []),
+    ("def f(batch, model):\n    batch.to('cuda')\n    return model(**batch)\n", []),
+    ("def f(loader):\n    for batch in loader:\n        batch.to('cuda')\n", []),
+    ("w = torch.zeros(3)\nw.to('cuda')\n", [(5, "error")]),
+    ("def f(x: torch.Tensor, d):\n    x.to(d.device)\n    return x\n", [(5, "error")]),
+    ("def f(w):\n    w.cuda()\n    return w.view(-1)\n", [(5, "error")]),
+    ("x = torch.zeros(3)\nx = nn.Linear(3, 3)\nx.cuda()\n", []),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), DISCARDED)
+def test_only_what_is_surely_a_tensor_has_its_move_discarded(text: str, expected: list[tuple[int, str]]) -> None:
+    assert found("DEV110", text) == expected
+
+
+def test_a_leaf_is_not_bound_anew() -> None:
+    text = HEAD + "w = torch.zeros(3, requires_grad=True)\nw.to('cuda')\n"
+    (finding,) = rule("DEV110").in_source(SourceFile("t.py", text))
+    assert not finding.remedy.safe and not finding.remedy.edits
+
+
+LOOP = """
+data = TensorDataset(torch.randn(8, 2), torch.randn(8, 1))
+loader = DataLoader(data{collate})
+model = nn.Linear(2, 1)
+{move}
+for x, y in loader:
+    {batch}
+    loss = nn.functional.mse_loss(model(x), y)
+    loss.backward()
+"""
+MISMATCHES = [
+    ({"move": "model.cuda()", "batch": "pass"}, True),
+    ({"move": "model.cuda()", "batch": "x, y = x.cuda(), y.cuda()"}, False),
+    ({"move": "model.cuda()", "batch": "x, y = (t.cuda() for t in (x, y))"}, False),
+    ({"move": "model.to('cpu')", "batch": "pass"}, False),
+    ({"move": "model = nn.DataParallel(model).cuda()", "batch": "y = y.cuda()"}, False),
+    ({"move": "model, loader = accelerator.prepare(model.to('cuda'), loader)", "batch": "pass"}, False),
+    ({"move": "if torch.cuda.is_available():\n    model.cuda()", "batch": "pass"}, False),
+    ({"move": "model.cuda()", "batch": "pass", "collate": ", collate_fn=to_the_device"}, False),
+]
+
+
+@pytest.mark.parametrize(("parts", "wrong"), MISMATCHES)
+def test_a_batch_is_on_the_host_only_if_nothing_may_have_moved_it(parts: dict[str, str], wrong: bool) -> None:
+    assert bool(found("DEV101", LOOP.format(**{"collate": "", **parts}))) is wrong
+
+
+NET = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.k = {value}
+        {more}
+
+    def forward(self, x):
+        return {use}
+"""
+ATTRIBUTES = [
+    ("torch.ones(3, 3)", "x @ self.k", True),
+    ("torch.ones(3, 3)", "x @ self.k.to(x.device)", False),
+    ("torch.ones(3, 3)", "x.masked_fill(self.k[:2] == 0, 0.0)", True),
+    ("torch.arange(3)", "x[self.k]", False),
+    ("torch.tensor(0.5)", "x * self.k", False),
+    ("torch.tensor([0.5, 0.5])", "x * self.k", True),
+    ("torch.ones(3, device='cuda')", "x * self.k", False),
+    ("torch.ones(3).cuda()", "x * self.k", False),
+    ("nn.Parameter(torch.ones(3))", "x * self.k", False),
+    ("torch.ones(3)", "x.view(-1, self.k.size(0))", False),
+]
+
+
+@pytest.mark.parametrize(("value", "use", "wrong"), ATTRIBUTES)
+def test_a_plain_tensor_matters_where_forward_combines_it(value: str, use: str, wrong: bool) -> None:
+    assert bool(found("DEV102", NET.format(value=value, use=use, more="pass"))) is wrong
+
+
+@pytest.mark.parametrize("more", ["self.k = self.k.cuda()", "self.k = None", "self.register_buffer('k', self.k)"])
+def test_a_tensor_that_is_replaced_is_no_plain_attribute(more: str) -> None:
+    assert not found("DEV102", NET.format(value="torch.ones(3)", use="x * self.k", more=more))
+
+
+CONTAINERS = [
+    ("[nn.Linear(2, 2) for _ in range(3)]", "pass", True),
+    ("{'a': nn.Linear(2, 2)}", "pass", True),
+    ("[nn.ReLU(), nn.Tanh()]", "pass", False),
+    ("nn.ModuleList([nn.Linear(2, 2)])", "pass", False),
+    ("[nn.Linear(2, 2)]", "self.net = nn.Sequential(*self.k)", False),
+    ("[nn.Linear(2, 2)]", "self.add_module('first', self.k[0])", False),
+    ("[teacher]", "pass", False),
+]
+
+
+@pytest.mark.parametrize(("value", "more", "wrong"), CONTAINERS)
+def test_modules_in_a_list_are_lost_unless_registered(value: str, more: str, wrong: bool) -> None:
+    assert bool(found("DEV109", NET.format(value=value, use="x", more=more))) is wrong
+
+
+OPTIMIZERS = [
+    ("model.fc = nn.Linear(2, 2)", True),
+    ("model.cuda()", False),
+    ("model = nn.DataParallel(model)", False),
+    ("model.fc = nn.Linear(2, 2)\noptimizer.add_param_group({'params': model.fc.parameters()})", False),
+    ("model.fc = nn.Linear(2, 2)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)", False),
+    ("model.criterion = nn.MSELoss()", False),
+]
+
+
+@pytest.mark.parametrize(("after", "wrong"), OPTIMIZERS)
+def test_parameters_are_replaced_or_kept(after: str, wrong: bool) -> None:
+    text = f"model = Net()\noptimizer = torch.optim.Adam(model.parameters())\n{after}\noptimizer.step()\n"
+    assert bool(found("DEV103", text)) is wrong
+
+
+DEVICE = "device = 'cuda' if torch.cuda.is_available() else 'cpu'\n"
+HARD = [
+    (DEVICE + "x = torch.ones(2).cuda()\n", True),
+    (DEVICE + "if device == 'cuda':\n    x = torch.ones(2).cuda()\n", False),
+    (DEVICE + "with torch.autocast('cuda'):\n    pass\n", False),
+    ("x = torch.ones(2).cuda()\n", False),
+    ("def f(n, device):\n    return torch.ones(n, device='cuda:0')\n", True),
+]
+
+
+@pytest.mark.parametrize(("text", "wrong"), HARD)
+def test_a_device_is_hard_coded_only_beside_a_variable_for_it(text: str, wrong: bool) -> None:
+    assert bool(found("DEV107", text)) is wrong
+
+
+def test_mended_examples_parse_and_are_clean() -> None:
+    for code in ("DEV102", "DEV107", "DEV108", "DEV109", "DEV110"):
+        subject = rule(code)
+        (finding,) = subject.in_source(SourceFile("t.py", subject.BAD))
+        text = subject.BAD
+        for edit in finding.remedy.edits:
+            assert edit.start[0] == edit.end[0]
+            lines = text.splitlines(keepends=True)
+            line = lines[edit.start[0] - 1]
+            lines[edit.start[0] - 1] = line[: edit.start[1] - 1] + edit.text + line[edit.end[1] - 1 :]
+            text = "".join(lines)
+        ast.parse(text)
+        assert text != subject.BAD and not list(subject.in_source(SourceFile("t.py", text)))

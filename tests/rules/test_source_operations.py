@@ -1,0 +1,151 @@
+"""Look-alikes of the operation rules: programs in which nothing is wrong, and a few mechanisms worth pinning."""
+
+from __future__ import annotations
+
+import pytest
+
+from torchvet.rules import rule
+from torchvet.source.model import SourceFile
+
+HEAD = "import torch\nfrom torch import nn\nimport numpy as np\n"
+LOOP = """
+model = nn.Linear(2, 1).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step, (x, y) in enumerate(batches):
+    loss = nn.functional.mse_loss(model(x.to(device)), y.to(device))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    {line}
+"""
+
+
+def found(code: str, text: str) -> list[str]:
+    return [f.severity for f in rule(code).in_source(SourceFile("t.py", HEAD + text))]
+
+
+IN_A_STEP = [
+    ("OPS101", "total = loss.item()", ["info"]),
+    ("OPS101", "if step % 100 == 0: print(loss.item())", []),
+    ("OPS101", "norms = [p.grad.norm().item() for p in model.parameters()]", ["warning"]),
+    ("OPS101", "if step % 9 == 0: norms = [p.grad.norm().item() for p in model.parameters()]", []),
+    ("OPS102", "z = torch.from_numpy(np.sqrt(x.cpu().numpy())).to(device)", ["warning"]),
+    ("OPS102", "z = torch.from_numpy(assign(x.cpu().numpy())).to(device)", []),
+    ("OPS102", "z = x.cpu().numpy()", []),
+    ("OPS103", "z = torch.zeros(x.size(0), 1).cuda()", ["warning"]),
+    ("OPS103", "z = torch.randn(x.size(0), 1).cuda()", ["info"]),
+    ("OPS103", "z = torch.tensor(np.arange(3)).cuda()", []),
+    ("OPS103", "z = torch.zeros(x.size(0), 1).to(torch.float16)", []),
+    ("OPS203", "z = torch.zeros(8, 8)", ["info"]),
+    ("OPS203", "z = torch.zeros(x.size(0), 8)", []),
+    ("OPS203", "z = torch.randn(8, 8)", []),
+    ("OPS203", "z = torch.zeros(8, 8); z[0] = x[0]", []),
+    ("OPS203", "z = torch.zeros(8, 8); kept.append(z)", []),
+]
+
+
+@pytest.mark.parametrize(("code", "line", "expected"), IN_A_STEP)
+def test_what_a_step_does(code: str, line: str, expected: list[str]) -> None:
+    assert found(code, LOOP.format(line=line)) == expected
+
+
+def test_on_the_cpu_alone_nothing_waits() -> None:
+    text = LOOP.replace(".to(device)", "").format(line="norms = [p.grad.norm().item() for p in model.parameters()]")
+    assert found("OPS101", text) == []
+
+
+JOINED = [
+    ("for part in parts:\n        out = torch.cat([out, part])", True),
+    ("for part in parts:\n        out = torch.cat([out, model(out)])", False),
+    ("while out.size(0) < 9:\n        out = torch.cat([out, part])", False),
+    ("for part in parts:\n        out = torch.cat([out[1:], part])", False),
+    ("for part in parts:\n        out = part\n        out = torch.cat([out, part])", False),
+    ("for i in range(3):\n        out = torch.cat([out, parts[i]])", False),
+]
+
+
+@pytest.mark.parametrize(("loop", "wrong"), JOINED)
+def test_a_tensor_that_the_loop_reads_has_to_be_joined(loop: str, wrong: bool) -> None:
+    assert (
+        bool(found("OPS204", f"def f(out, parts, part, model):\n    out = parts[0]\n    {loop}\n    return out\n"))
+        is wrong
+    )
+
+
+LOOPS = [
+    ("for i in range(x.size(0)):\n        s = s + x[i] * w[i]", True),
+    ("for i in range(x.size(0)):\n        h = cell(x[i], h)", False),
+    ("for i in range(1, x.size(0)):\n        y[i] = y[i - 1] + x[i]", False),
+    ("for i in range(4):\n        s = s + x[i] * w[i]", False),
+    ("for i in range(n):\n        s = s + sizes[i] * 2", False),
+]
+
+
+@pytest.mark.parametrize(("loop", "wrong"), LOOPS)
+def test_elements_are_worked_through(loop: str, wrong: bool) -> None:
+    text = (
+        f"def f(x: torch.Tensor, w: torch.Tensor, y: torch.Tensor, s, h, cell, n, sizes):\n    {loop}\n    return s\n"
+    )
+    assert bool(found("OPS205", text)) is wrong
+
+
+FORWARD = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+        self.w = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        h = self.layer(x)
+        {body}
+        return h
+"""
+IN_PLACE = [
+    ("h = torch.sigmoid(h); h *= 2", True),
+    ("h = nn.functional.gelu(h); h += 1", False),
+    ("h = torch.relu(h); h = h + x", False),
+    ("h = torch.tanh(h).clone(); h += 1", False),
+    ("self.w += 1", True),
+    ("self.w.data += 1", False),
+    ("with torch.no_grad(): self.w += 1", False),
+]
+
+
+@pytest.mark.parametrize(("body", "wrong"), IN_PLACE)
+def test_what_autograd_saved_is_changed(body: str, wrong: bool) -> None:
+    # One statement a line: a compound statement cannot follow a semicolon.
+    assert bool(found("OPS208", FORWARD.format(body="\n        ".join(body.split("; "))))) is wrong
+
+
+VIEWS = [
+    ("x.permute(0, 2, 3, 1).view(n, -1)", True),
+    ("x.permute(0, 2, 3, 1).view(n, -1, c)", False),
+    ("x.permute(0, 2, 3, 1).contiguous().view(n, -1)", False),
+    ("x.transpose(1, 2).view(-1)", True),
+    ("x.transpose(0, 1).view(t, b, h, d)", False),
+    ("x.view(b, t, h, d).transpose(1, 2).view(b, h, t * d)", True),
+    ("x.view(b, t, c).transpose(1, 2).view(b, c, t)", False),
+    ("x.transpose(1, 2).transpose(1, 2).view(b, -1)", False),
+    ("x.permute(2, 0, 1).reshape(-1)", False),
+    ("x.view(b, t, h, d).permute(0, 1, 3, 2).view(b * t, d, h)", False),
+]
+
+
+@pytest.mark.parametrize(("expression", "wrong"), VIEWS)
+def test_a_view_merges_what_is_out_of_order(expression: str, wrong: bool) -> None:
+    assert bool(found("OPS209", f"def f(x, n, b, t, h, d, c):\n    return {expression}\n")) is wrong
+
+
+PRODUCTS = [
+    ("q @ k.transpose(-2, -1).contiguous()", True),
+    ("torch.matmul(q, k.t().contiguous())", True),
+    ("k.transpose(1, 2).contiguous().view(2, -1)", False),
+    ("q @ k.permute(2, 0, 1).contiguous()", False),
+    ("dist.all_gather(parts, k.t().contiguous())", False),
+]
+
+
+@pytest.mark.parametrize(("expression", "wrong"), PRODUCTS)
+def test_a_product_needs_no_copy(expression: str, wrong: bool) -> None:
+    assert bool(found("OPS202", f"def f(q, k):\n    return {expression}\n")) is wrong
