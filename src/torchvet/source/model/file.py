@@ -38,6 +38,7 @@ class SourceFile:
         self.classes: dict[str, ClassModel] = {}
         self._statements: list[ast.Import | ast.ImportFrom] = []
         self._cache: dict[str, list[Event]] = {}
+        self._calling: dict[str, list[Unit]] = {}
         self._mentioned: dict[str, bool] = {}
         self.top = Unit(self, self.tree, "", None, None)
         self.units.append(self.top)
@@ -142,6 +143,12 @@ class SourceFile:
         """Units on whose own lines an identifier stands."""
         return list({id(u): u for u in map(self.unit_at, self.lines_with(word))}.values())
 
+    def units_calling(self, name: str) -> list[Unit]:
+        """Units on whose own lines something of that name is called."""
+        if name not in self._calling:
+            self._calling[name] = list({id(u): u for u in map(self.unit_at, self._lines_calling(name))}.values())
+        return self._calling[name]
+
     def calls(self, *names: str) -> Iterator[Event]:
         """Calls of functions or methods whose last identifier is one of `names`, in the order of the file."""
         found = [event for name in names for event in self._calls(name)]
@@ -151,8 +158,7 @@ class SourceFile:
 
     def _calls(self, name: str) -> list[Event]:
         if name not in self._cache:
-            units = {id(u): u for u in map(self.unit_at, self._lines_calling(name))}
-            found = [e for unit in units.values() for e in unit.calls.get(name, ())]
+            found = [e for unit in self.units_calling(name) for e in unit.calls.get(name, ())]
             self._cache[name] = sorted(found, key=lambda e: (e.line, e.index))
         return self._cache[name]
 

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
 
 Kind = Literal["backward", "zero_grad", "step", "scheduler", "scaler_step", "unscale", "update", "clip"]
-_WORDS = ("backward", "zero_grad", "step", "unscale_", "update", "clip_grad_norm_", "clip_grad_value_",
-          "clip_grad_norm", "manual_backward", "grad", "clip_gradients")  # fmt: skip
+_BACKWARD = ("backward", "manual_backward")
+_ACTING = (*_BACKWARD, "zero_grad", "step", "unscale_", "update", "clip_grad_norm_", "clip_grad_value_",
+           "clip_grad_norm")  # fmt: skip
 _DEEPEST = 4
 
 
@@ -98,7 +99,6 @@ class StepFinder:
     def __init__(self, file: SourceFile) -> None:
         self._file = file
         self._sequences: dict[int, list[Effect]] = {}
-        self._relevant: set[int] | None = None
 
     @cached_property
     def steps(self) -> list[Step]:
@@ -115,7 +115,7 @@ class StepFinder:
         return self._expand(unit, 0)
 
     def _steps_of(self, unit: Unit) -> Iterator[Step]:
-        if not self._is_relevant(unit):
+        if id(unit) not in self._training:
             return
         effects = self.sequence(unit)
         backwards = [e for e in effects if e.kind == "backward"]
@@ -151,20 +151,27 @@ class StepFinder:
     def _is_called_here(self, unit: Unit) -> bool:
         return bool(self._file.callers(unit))
 
-    def _is_relevant(self, unit: Unit) -> bool:
-        """Whether a unit, or what it calls in this file, has one of the words."""
-        if self._relevant is None:
-            self._relevant = {
-                id(u) for word in _WORDS if self._file.mentions(word) for u in self._file.units_with(word)
-            }
-            names = {u.name for u in self._file.units if id(u) in self._relevant and not u.is_module}
-            for _ in range(_DEEPEST):
-                new = {
-                    id(u) for name in names for u in self._file.units_with(name) if id(u) not in self._relevant
-                }  # fmt: skip
-                names = {u.name for u in self._file.units if id(u) in new and not u.is_module}
-                self._relevant |= new
-        return id(unit) in self._relevant
+    @cached_property
+    def _training(self) -> set[int]:
+        """Units that call backward, or what does in this file."""
+        return self._reaching({id(u): u for word in _BACKWARD for u in self._file.units_calling(word)})
+
+    @cached_property
+    def _acting(self) -> set[int]:
+        """Units that act on a step in any way, or call what does in this file."""
+        found = {id(u): u for word in _ACTING for u in self._file.units_calling(word)}
+        if self._file.mentions("grad = None", "grad=None"):
+            found.update((id(u), u) for u in self._file.units_with("grad"))
+        return self._reaching(found)
+
+    def _reaching(self, found: dict[int, Unit]) -> set[int]:
+        """Identities of units and of those that call them by name, a few calls deep."""
+        new = list(found.values())
+        for _ in range(_DEEPEST):
+            names = {u.name for u in new if not u.is_module}
+            new = [u for name in names for u in self._file.units_calling(name) if id(u) not in found]
+            found.update((id(u), u) for u in new)
+        return set(found)
 
     # One unit's effects ----------------------------------------------------------------------------------------------
 
@@ -187,7 +194,7 @@ class StepFinder:
     def _called(self, event: Event, depth: int) -> list[Effect]:
         """The effects of a function of this file, in the caller's names."""
         callee = self._file.callee(event)
-        if callee is None or not self._is_relevant(callee):
+        if callee is None or id(callee) not in self._acting:
             return []
         renamed = self._names_for(event, callee)
         return [self._moved(e, event, renamed) for e in self._expand(callee, depth + 1)]

@@ -19,7 +19,7 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 def terminal(node: ast.AST | None) -> str:
     """The last identifier of a name, attribute or call of one: `step` of `self.optimizer.step()`."""
     if node.__class__ is ast.Call:
-        node = node.func  # type: ignore[union-attr]
+        node = node.func
     if node.__class__ is ast.Attribute:
         return node.attr
     return node.id if node.__class__ is ast.Name else ""
