@@ -1,7 +1,9 @@
 """torchvet: a doctor for PyTorch programs.
 
     torchvet run train.py          what leaks, who holds it, since which line, how fast
-    with torchvet.watch() as w:    the same around a block of one's own program; `w.report` is a `Report`
+    torchvet check src             what source alone can show, without torch
+    with torchvet.watch() as w:    as `run`, around a block of one's own program; `w.report` is a `Report`
+    torchvet.check("src")          as `check`; gives a `Report`
 
 Importing this package imports neither torch nor anything else that is slow.
 """
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from torchvet._version import __version__
 
 if TYPE_CHECKING:
+    from torchvet._check import check
     from torchvet._watch import Watch, watch
     from torchvet.errors import BadInput, MissingExtra, TorchvetError
     from torchvet.finding import Finding, Report
@@ -25,6 +28,7 @@ __all__ = [
     "TorchvetError",
     "Watch",
     "__version__",
+    "check",
     "watch",
 ]
 
@@ -35,6 +39,7 @@ _HOMES = {
     "Report": "torchvet.finding",
     "TorchvetError": "torchvet.errors",
     "Watch": "torchvet._watch",
+    "check": "torchvet._check",
     "watch": "torchvet._watch",
 }
 

@@ -37,8 +37,23 @@ def command(code: str | None) -> int:
     """
     from torchvet.rules import all_rules
 
-    click.echo(_listing(all_rules()) if code is None else _page(_find(code)))
+    own = _own(code) if code is not None else None
+    click.echo(own or (_listing(all_rules()) if code is None else _page(_find(code))))
     return 0
+
+
+def _own(code: str) -> str | None:
+    """The page of a code that is no rule's: a syntax error, an unused suppression."""
+    from torchvet.checking.own import OWN_CODES
+
+    wanted = code.strip().lower()
+    for own in OWN_CODES:
+        if wanted in (own.code.lower(), own.name):
+            head = f"{own.code} {own.name} ({own.severity})"
+            return "\n\n".join(
+                [head, _wrapped(own.summary), _section("What happens", own.what), _section("What to do", own.remedy)]
+            )
+    return None
 
 
 def _find(code: str) -> Rule:
