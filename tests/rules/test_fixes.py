@@ -1,0 +1,67 @@
+"""Edits that rules offer for their own faulty examples: they mend, parse, run, and the safe ones change no result."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from test_examples import RUN_ALL
+
+from torchvet.fixing.edits import apply
+from torchvet.rules import Rule, all_rules
+from torchvet.source.model import SourceFile
+
+PATH = "train.py"
+
+
+def mended(rule: Rule, text: str) -> tuple[str, bool]:
+    """A text with all the edits of a rule's findings made, and whether all of them are safe."""
+    offered = [f for f in rule.in_source(SourceFile(PATH, text)) if f.remedy.edits]
+    return apply({PATH: text}, offered)[0][PATH], all(f.remedy.safe for f in offered)
+
+
+MENDED = {r.code: mended(r, r.BAD) for r in all_rules()}
+FIXING = [r for r in all_rules() if MENDED[r.code][0] != r.BAD]
+RUNNING = [r for r in FIXING if r.runs_on == "cpu" and not r.bad_raises]
+each_fix = pytest.mark.parametrize("subject", FIXING, ids=lambda r: r.code)
+each_that_runs = pytest.mark.parametrize("subject", RUNNING, ids=lambda r: r.code)
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[tuple[str, str], tuple[str, str | None]]:
+    """What the faulty and the edited examples print, all run in one process."""
+    texts = [(r.code, kind, text) for r in RUNNING for kind, text in (("BAD", r.BAD), ("FIXED", MENDED[r.code][0]))]
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_ALL],
+        input="".join(json.dumps(t) + "\n" for t in texts),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    return {(code, kind): (out, error) for code, kind, out, error in map(json.loads, done.stdout.splitlines())}
+
+
+@each_fix
+def test_an_edit_makes_its_finding_go_away_and_is_made_once(subject: Rule) -> None:
+    text, _ = MENDED[subject.code]
+    assert not [f for f in subject.in_source(SourceFile(PATH, text)) if f.remedy.edits]
+    assert mended(subject, text)[0] == text
+
+
+@each_that_runs
+def test_an_edited_program_runs_and_a_safe_edit_changes_no_result(
+    subject: Rule, outcomes: dict[tuple[str, str], tuple[str, str | None]]
+) -> None:
+    before, after = (outcomes[subject.code, kind] for kind in ("BAD", "FIXED"))
+    assert after[1] is None, after[1]
+    figures = [float(f) for f in re.findall(r"\bloss (\S+)", after[0])]
+    assert figures and all(map(math.isfinite, figures))
+    if MENDED[subject.code][1] and not subject.mend_changes_results:
+        assert after[0] == before[0]
