@@ -25,7 +25,7 @@ class CreatedOnHostThenMoved(Rule):
     code = "OPS103"
     name = "created-on-host-then-moved"
     summary = "A tensor is made on the host and copied to the device, where it could be made there"
-    severity = "warning"
+    severity = "info"
 
     what = (
         "`torch.zeros(n).to(device)` allocates and fills host memory, then copies it over; `torch.zeros(n, "
@@ -91,7 +91,7 @@ for step in range(40):
             file, event, f"{terminal(factory)}(…) is made on the host and copied to the device in every step",
             cause=f"{made} has no device=, so that the host allocates and fills it first",
             advice="give the factory device=" + (": it draws other random numbers there" if random else ""),
-            severity="info" if random else "warning", edits=() if random else self._edits(file, event, factory),
+            edits=() if random else self._edits(file, event, factory),
             safe=not random,
         )  # fmt: skip
 
