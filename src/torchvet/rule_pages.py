@@ -24,6 +24,7 @@ FAMILIES = {
 SYMPTOMS: dict[str, tuple[str, ...]] = {
     "Memory grows from step to step": ("MEM1", "NUM107"),
     "Out of memory, although nothing grows": ("MEM2", "MEM3", "OPS203", "AMP205"),
+    "Mixed precision that gives wrong or no savings": ("AMP2",),
     "Slow": ("OPS", "MEM302", "MEM303", "DEV106", "DST102", "DST103", "DST105", "AMP211"),
     "A device error, or a device-side assert": ("DEV1", "AMP207", "OPS209"),
     "An error in backward": ("OPS208", "MEM109", "AMP102", "TRN106"),

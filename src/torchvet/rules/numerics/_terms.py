@@ -1,0 +1,104 @@
+"""Small questions about expressions that numerics rules share: literals, what a name stands for, what is alike."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.numerics._half import latest
+from torchvet.source.model.units import receiver, targets_of, terminal, value_for
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.source.model import Event, SourceFile, Unit
+
+SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
+
+
+def number(node: ast.expr | None, unit: Unit) -> float | None:
+    """The number that an expression is: a literal, or a name or `self` attribute that is always that literal."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        inner = number(node.operand, unit)
+        return None if inner is None else -inner
+    if isinstance(node, ast.Constant):
+        return float(node.value) if isinstance(node.value, (int, float)) and not isinstance(node.value, bool) else None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        return power(number(node.left, unit), number(node.right, unit))
+    if not isinstance(node, (ast.Name, ast.Attribute)):
+        return None
+    file = unit.file
+    home = unit.home(node.id) if isinstance(node, ast.Name) else None
+    if isinstance(node, ast.Name) and (home is None or node.id in home.parameters):
+        return None
+    values = file.roles.values(node, unit)
+    bound = len(home.bindings.get(node.id, ())) if home is not None and isinstance(node, ast.Name) else 1
+    found = {number(v, where) for v, where in values if isinstance(v, (ast.Constant, ast.UnaryOp))}
+    return found.pop() if len(found) == 1 and len(values) == bound == 1 else None
+
+
+def power(base: float | None, exponent: float | None) -> float | None:
+    """A power of two known numbers, where it is a modest one."""
+    if base is None or exponent is None or abs(exponent) > 64 or abs(base) > 1e6 or base <= 0:
+        return None
+    return float(base**exponent)
+
+
+def meaning(node: ast.expr, event: Event) -> tuple[ast.expr, Event]:
+    """What a name surely holds at an event, with the event that bound it; another expression stands for itself."""
+    for _ in range(3):
+        if not isinstance(node, ast.Name) or event.unit.home(node.id) is not event.unit:
+            break
+        binding = latest(node.id, event)
+        target = None
+        if binding is not None:
+            target = next((t for t in targets_of(binding.node) if isinstance(t, ast.Name) and t.id == node.id), None)
+        value = value_for(binding.node, target) if binding is not None and target is not None else None
+        if binding is None or value is None:
+            break
+        node, event = value, binding
+    return node, event
+
+
+def is_call(node: ast.AST, file: SourceFile, unit: Unit, *names: str) -> ast.expr | None:
+    """What a function of torch, or a tensor's method, of one of the names is applied to; None for everything else."""
+    if not isinstance(node, ast.Call) or terminal(node) not in names:
+        return None
+    dotted = file.dotted(node.func)
+    if dotted.startswith("torch."):
+        return node.args[0] if node.args else None
+    on = receiver(node)
+    root = dotted.partition(".")[0]
+    if on is None or root in ("np", "numpy", "math", "jnp", "jax", "tf", "scipy", "cupy", "mx"):
+        return None
+    return on
+
+
+def same(left: ast.expr, right: ast.expr) -> bool:
+    """Whether two expressions are written alike."""
+    return ast.dump(left) == ast.dump(right)
+
+
+def mentions(node: ast.expr, *words: str) -> bool:
+    """Whether an identifier of an expression contains one of the words."""
+    for one in walk(node):
+        name = one.id if isinstance(one, ast.Name) else one.attr if isinstance(one, ast.Attribute) else ""
+        if name and any(word in name for word in words):
+            return True
+    return False
+
+
+def statements_with(file: SourceFile, pattern: re.Pattern[str]) -> Iterator[Event]:
+    """Events that stand for simple statements on whose lines a pattern is found, one event a statement."""
+    seen: set[int] = set()
+    for line in sorted({file.line_of(match.start()) for match in pattern.finditer(file.text)}):
+        unit = file.unit_at(line)
+        found = None
+        for event in unit.events:
+            statement = event.statement
+            if statement.lineno <= line <= (statement.end_lineno or line) and isinstance(statement, SIMPLE):
+                found = event
+        if found is not None and id(found.statement) not in seen:
+            seen.add(id(found.statement))
+            yield found

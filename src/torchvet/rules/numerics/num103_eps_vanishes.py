@@ -1,0 +1,179 @@
+"""NUM103: an eps that is 0 in float16."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.numerics import _half, _terms
+from torchvet.source.model.units import terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import Event, SourceFile
+
+_LARGEST_ZERO = 2.0**-25
+"""The largest number that float16 rounds to 0."""
+_LITERAL = r"\b\d+(?:\.\d*)?[eE]-0*(?:[89]|[1-9]\d)\b"
+"""A number that vanishes."""
+_WRITTEN = re.compile(_LITERAL)
+_BOUND = re.compile(r"(\w+)\s*(?::\s*\w+\s*)?=\s*$")
+"""The name that a number is bound to, by the text before it."""
+_SENSITIVE = ("log", "log2", "log10", "sqrt", "rsqrt", "reciprocal")
+
+
+class EpsVanishes(Rule):
+    """An eps that is 0 in float16."""
+
+    code = "NUM103"
+    name = "eps-vanishes"
+    summary = "An eps that is 0 in float16 protects nothing"
+    severity = "warning"
+
+    what = (
+        "float16 has nothing between 0 and 5.96e-8: numbers up to 2.98e-8 become 0. `x / (norm + 1e-8)`, "
+        "`clamp(min=1e-12)` and `F.normalize`, whose eps is 1e-12, divide a float16 zero by zero."
+    )
+    why = (
+        "A row of zeros (padding, a dead unit, an empty class) gives NaN, and one NaN in a loss is NaN in every weight "
+        "after the step. It works for as long as no such row comes."
+    )
+    when_not = (
+        "bfloat16 has float32's range and keeps 1e-8. `layer_norm`, `batch_norm` and `rms_norm` compute in float32 "
+        "inside and may have any eps. An eps of 1e-7 or more is not 0 in float16."
+    )
+    proof = (
+        "torch 2.13.0, CPU, float16: 1e-8 becomes 0, 1e-7 becomes 1.19e-7. Four zeros divided by `norm() + 1e-8`, by "
+        "`clamp(min=1e-8)`, and through `F.normalize` gave NaN, `log(x + 1e-8)` gave -inf; in bfloat16 the first gave "
+        "0. `layer_norm` with eps=1e-12 gave 0."
+    )
+    remedy = "Compute this part in float32 (`x.float()`), or choose an eps that float16 has, such as 1e-4."
+
+    mend_changes_results = True
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(40):
+    x = torch.randn(64, 8)
+    x[0] = 0 if step > 20 else 1
+    half = x.half()
+    unit = half / (half.norm(dim=1, keepdim=True) + 1e-8)
+    loss = nn.functional.mse_loss(model(unit.float()), unit.float().sum(1, keepdim=True))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(40):
+    x = torch.randn(64, 8)
+    x[0] = 0 if step > 20 else 1
+    half = x.half()
+    unit = half / (half.norm(dim=1, keepdim=True) + 1e-4)
+    loss = nn.functional.mse_loss(model(unit.float()), unit.float().sum(1, keepdim=True))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A vanishing eps under a division, root or logarithm of a tensor that is float16 by the text."""
+        if not file.mentions(*_half.WORDS) or not _half.FP16.search(file.text):
+            return
+        numbers = list(_WRITTEN.finditer(file.text))
+        if not numbers and not file.mentions(".normalize("):
+            return
+        for event in _terms.statements_with(file, self._where(file.text, numbers)):
+            for node in walk(event.statement):
+                found = self._unprotected(node, event)
+                if found is not None:
+                    yield self._finding(file, event, *found)
+                    break
+
+    @staticmethod
+    def _where(text: str, numbers: list[re.Match[str]]) -> re.Pattern[str]:
+        """Where such a number, or a name of one, is used."""
+        before = [_BOUND.search(text[max(0, m.start() - 60) : m.start()]) for m in numbers]
+        names = sorted({b.group(1) for b in before if b is not None})
+        return re.compile("|".join([_LITERAL, r"\.normalize\(", *(rf"\b{name}\b" for name in names)]))
+
+    def _unprotected(self, node: ast.AST, event: Event) -> tuple[ast.expr, ast.expr, str] | None:
+        """The tensor, what is computed of it and the eps that vanishes, where a node is such a computation."""
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            return self._with_eps(node.right, node, event)
+        if not isinstance(node, ast.Call):
+            return None
+        file, unit = event.unit.file, event.unit
+        name = terminal(node)
+        if name in _SENSITIVE:
+            of = _terms.is_call(node, file, unit, *_SENSITIVE)
+            return self._with_eps(of, node, event) if of is not None else None
+        if name == "normalize" and file.dotted(node.func) == "torch.nn.functional.normalize" and node.args:
+            eps = next((k.value for k in node.keywords if k.arg == "eps"), None)
+            value = 1e-12 if eps is None else _terms.number(eps, unit)
+            if value is not None and value <= _LARGEST_ZERO and self._is_half(node.args[0], event):
+                return node.args[0], node, f"{value:g}"
+        return None
+
+    def _with_eps(self, of: ast.expr, whole: ast.expr, event: Event) -> tuple[ast.expr, ast.expr, str] | None:
+        """`x + eps`, `x.clamp(min=eps)` of a float16 tensor."""
+        unit = event.unit
+        if isinstance(of, ast.BinOp) and isinstance(of.op, ast.Add):
+            for tensor, eps in ((of.left, of.right), (of.right, of.left)):
+                if self._vanishes(eps, event) and self._is_half(tensor, event):
+                    return tensor, whole, unit.file.segment(eps)
+        tensor_or_none = _terms.is_call(of, unit.file, unit, "clamp", "clamp_min")
+        if tensor_or_none is not None and isinstance(of, ast.Call):
+            least = self._least(of)
+            if least is not None and self._vanishes(least, event) and self._is_half(tensor_or_none, event):
+                return tensor_or_none, whole, unit.file.segment(least)
+        return None
+
+    @staticmethod
+    def _least(call: ast.Call) -> ast.expr | None:
+        given = next((k.value for k in call.keywords if k.arg == "min"), None)
+        return given if given is not None else call.args[-1] if call.args else None
+
+    @staticmethod
+    def _vanishes(node: ast.expr, event: Event) -> bool:
+        value = _terms.number(node, event.unit)
+        return value is not None and 0 < value <= _LARGEST_ZERO
+
+    @staticmethod
+    def _is_half(node: ast.expr, event: Event) -> bool:
+        """Whether a tensor is float16: by what made it, or since its module was converted as a whole."""
+        if _half.kind(node, event) == "fp16":
+            return True
+        unit = event.unit
+        if unit.name != "forward" or unit.owner is None:
+            return False
+        if _half.half_classes(unit.file).get(unit.owner.name) != "fp16":
+            return False
+        return not any("float" in line for line in unit.file.lines[unit.first - 1 : unit.last])
+
+    def _finding(self, file: SourceFile, event: Event, tensor: ast.expr, whole: ast.expr, eps: str) -> Finding:
+        what = file.segment(tensor)
+        return self.suspect(
+            file, event, f"{eps} is 0 in float16: nothing protects {file.segment(whole)} where {what} is 0", node=whole,
+            cause=f"{what} is float16, whose smallest number is 5.96e-8",
+            advice=f"compute it in float32 (`{what}.float()`), or use an eps of 1e-4 or so",
+        )  # fmt: skip

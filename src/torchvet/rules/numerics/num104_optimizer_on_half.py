@@ -1,0 +1,149 @@
+"""NUM104: an optimizer that divides by a small eps works on half-precision parameters."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.numerics import _half, _terms
+from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import Event, SourceFile
+
+_ADAPTIVE = ("Adam", "AdamW", "NAdam", "RMSprop", "Adagrad", "Adamax")
+_LARGEST_ZERO = 2.0**-25
+_MASTERED = (
+    "FP16_Optimizer",
+    "master",
+    "amp.initialize",
+    "deepspeed",
+    "fairscale",
+    "stochastic_rounding",
+    "GradScaler",
+)
+"""What in a file may keep float32 copies of the weights (or is AMP113's affair)."""
+
+
+class OptimizerOnHalf(Rule):
+    """An optimizer that divides by a small eps works on half-precision parameters."""
+
+    code = "NUM104"
+    name = "optimizer-on-half"
+    summary = "An Adam-like optimizer works on half-precision parameters"
+    severity = "error"
+
+    what = (
+        "Adam and its kin divide by `sqrt(v) + eps`. On float16 parameters eps, 1e-8, is 0, and `v`, the square of the "
+        "gradient times 0.001, is 0 for gradients below about 5.4e-3: the update is 0/0 or g/0."
+    )
+    why = (
+        "Weights become NaN or infinite in the first step. bfloat16 has the range, but 8 bits of precision: an update "
+        "of less than about 1/256 of its weight changes nothing (`info`)."
+    )
+    when_not = (
+        "With float32 parameters under autocast, with float32 copies of the weights (FP16_Optimizer, DeepSpeed), with "
+        "`fused=True`, which computes in float32 inside, or with an eps that float16 has, it does not happen. RAdam "
+        "and SGD do not divide by it."
+    )
+    proof = (
+        "torch 2.13.0, CPU, float16 weights of 1 and gradients 0, 1e-4, 1e-2: after one step of Adam at lr=1e-3 they "
+        "were NaN, -inf and 0.9990; likewise AdamW, NAdam, RMSprop and Adagrad. `fused=True`: 1.0, 0.9990, 0.9990. In "
+        "bfloat16 a weight of 1 was still 1 after 100 steps with a gradient of 1."
+    )
+    remedy = (
+        "Keep the parameters in float32 and run the forward pass under `torch.autocast`; where they have to be half, "
+        "keep float32 copies for the optimizer."
+    )
+
+    mend_changes_results = True
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(16, 1).half()
+optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+for step in range(40):
+    x = torch.randn(64, 16)
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = nn.functional.mse_loss(model(x), x[:, :8].relu().sum(1, keepdim=True))
+    loss.backward()
+    model.weight.grad[:, 8:] = 0  # as for units that are off
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(16, 1)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+for step in range(40):
+    x = torch.randn(64, 16)
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = nn.functional.mse_loss(model(x), x[:, :8].relu().sum(1, keepdim=True))
+    loss.backward()
+    model.weight.grad[:, 8:] = 0  # as for units that are off
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Such an optimizer of torch over the parameters of a module that is half by then."""
+        if not file.mentions(*_half.WORDS) or file.mentions(*_MASTERED):
+            return
+        for event in file.calls(*_ADAPTIVE):
+            if not file.dotted(event.call.func).startswith(("torch.optim.", "transformers.")):
+                continue
+            given = {k.arg: k.value for k in event.call.keywords}
+            fused = given.get("fused")
+            if None in given or (isinstance(fused, ast.Constant) and fused.value):
+                continue
+            model, kind = self._half_model(event)
+            if model is not None and (kind == "bf16" or self._eps_vanishes(given.get("eps"), event)):
+                yield self._finding(file, event, model, kind)
+
+    @staticmethod
+    def _half_model(event: Event) -> tuple[ast.expr | None, str]:
+        """The module whose parameters are given, and the half dtype that they have."""
+        given = event.call.args[0] if event.call.args else None
+        given = given or next((k.value for k in event.call.keywords if k.arg == "params"), None)
+        for node in walk(given) if given is not None else ():
+            if isinstance(node, ast.Call) and terminal(node) in ("parameters", "named_parameters"):
+                on = receiver(node)
+                kind = _half.of_module(on, event) if on is not None else ""
+                if kind:
+                    return on, kind
+        return None, ""
+
+    @staticmethod
+    def _eps_vanishes(eps: ast.expr | None, event: Event) -> bool:
+        if eps is None:
+            return True
+        value = _terms.number(eps, event.unit)
+        return value is not None and value <= _LARGEST_ZERO
+
+    def _finding(self, file: SourceFile, event: Event, model: ast.expr, kind: str) -> Finding:
+        name, optimizer = file.segment(model), terminal(event.node)
+        if kind == "fp16":
+            harm, cause = "its eps is 0 there, and the first step divides by zero", "eps and v vanish in float16"
+        else:
+            harm, cause = "updates below 1/256 of a weight are lost", "bfloat16 has 8 bits of precision"
+        dtype = "float16" if kind == "fp16" else "bfloat16"
+        return self.suspect(
+            file, event, f"{optimizer} works on the {dtype} parameters of {name}: {harm}",
+            severity="error" if kind == "fp16" else "info", cause=cause,
+            advice=f"keep {name} in float32 and run its forward pass under torch.autocast",
+        )  # fmt: skip

@@ -1,0 +1,220 @@
+"""NUM105: a mask constant that float16 cannot hold."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.numerics import _half, _terms
+from torchvet.rules.precision import _autocast
+from torchvet.source.model import edits
+from torchvet.source.model.units import receiver, terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding, Severity
+    from torchvet.source.model import Event, SourceFile
+
+_LARGEST = 65504.0
+_FILLS = ("masked_fill", "masked_fill_", "fill_", "full_like", "new_full", "full")
+_PRODUCTS = ("matmul", "bmm", "mm", "einsum", "baddbmm", "linear")
+
+
+class MaskConstantOverflows(Rule):
+    """A mask constant that float16 cannot hold."""
+
+    code = "NUM105"
+    name = "mask-constant-overflows"
+    summary = "A mask constant, such as -1e9, that float16 cannot hold"
+    severity = "error"
+
+    what = (
+        "float16 ends at 65,504. `masked_fill(mask, -1e9)` on a float16 tensor raises, and so do `fill_`, `full` and "
+        "`full_like`. Under fp16 autocast the scores of attention, a matrix product, are float16."
+    )
+    why = (
+        "A model that trained in float32 or bfloat16 dies in its first forward pass in float16, on another machine or "
+        "on the day that someone turns autocast on."
+    )
+    when_not = (
+        'bfloat16 has float32\'s range. `float("-inf")`, -1e4 and `torch.finfo(x.dtype).min` fit into float16. '
+        "Multiplying a mask by -1e9, or assigning it by index, gives -inf and no error."
+    )
+    proof = (
+        'torch 2.13.0, CPU, float16: `masked_fill` with -1e9, -1e5 or -65520 raised "value cannot be converted to type '
+        'c10::Half without overflow", likewise `full`, `full_like`, `new_full` and `fill_`; -1e4, -65504 and -inf '
+        "worked, and -1e9 in bfloat16."
+    )
+    remedy = "Fill with `torch.finfo(scores.dtype).min`, or with -inf where no row is masked as a whole."
+
+    bad_raises = "without overflow"
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+embed = nn.Linear(8, 16)
+head = nn.Linear(16, 1)
+optimizer = torch.optim.SGD([*embed.parameters(), *head.parameters()], lr=0.1)
+mask = torch.ones(6, 6).triu(1).bool()
+for step in range(40):
+    x = torch.randn(32, 6, 8)
+    hidden = embed(x).half()
+    scores = hidden @ hidden.transpose(1, 2)
+    scores = scores.masked_fill(mask, -1e9)
+    mixed = scores.softmax(-1) @ hidden
+    loss = nn.functional.mse_loss(head(mixed.float()), x.sum(-1, keepdim=True))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+embed = nn.Linear(8, 16)
+head = nn.Linear(16, 1)
+optimizer = torch.optim.SGD([*embed.parameters(), *head.parameters()], lr=0.1)
+mask = torch.ones(6, 6).triu(1).bool()
+for step in range(40):
+    x = torch.randn(32, 6, 8)
+    hidden = embed(x).half()
+    scores = hidden @ hidden.transpose(1, 2)
+    scores = scores.masked_fill(mask, torch.finfo(scores.dtype).min)
+    mixed = scores.softmax(-1) @ hidden
+    loss = nn.functional.mse_loss(head(mixed.float()), x.sum(-1, keepdim=True))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A fill of a float16 tensor, or of a product in a module that this file runs in float16."""
+        if not file.mentions(*_FILLS[:3], "full") or not file.mentions(*_half.WORDS, "autocast"):
+            return
+        for event in file.calls(*_FILLS):
+            value = self._value(event)
+            if value is None or _terms.number(value, event.unit) is None:
+                continue
+            if abs(_terms.number(value, event.unit) or 0.0) <= _LARGEST:
+                continue
+            severity = self._severity(file, event)
+            if severity is not None:
+                yield self._finding(file, event, value, severity)
+
+    @staticmethod
+    def _value(event: Event) -> ast.expr | None:
+        call, name = event.call, terminal(event.node)
+        place = {"masked_fill": 1, "masked_fill_": 1, "fill_": 0, "full_like": 1, "new_full": 1, "full": 1}[name]
+        by_function = event.unit.file.dotted(call.func).startswith("torch.") and name in ("masked_fill", "fill_")
+        named = next((k.value for k in call.keywords if k.arg in ("value", "fill_value")), None)
+        place += by_function
+        return named if named is not None else call.args[place] if len(call.args) > place else None
+
+    def _severity(self, file: SourceFile, event: Event) -> Severity | None:
+        """`error` where the tensor is surely float16, `warning` where it is if a switch is on, None otherwise."""
+        if terminal(event.node) == "full":
+            return "error" if _half.kind(event.node, event) == "fp16" else None
+        tensor = self._tensor(event)
+        if tensor is None:
+            return None
+        given = next((k.value for k in event.call.keywords if k.arg == "dtype"), None)
+        if given is not None:
+            return "error" if _half.named(file, given, event.unit) == "fp16" else None
+        if _half.kind(tensor, event) == "fp16":
+            return "error"
+        state = _autocast.state(event)
+        if state is not None:
+            return self._if_product(tensor, event, state)
+        return self._in_module(file, event, tensor)
+
+    @staticmethod
+    def _tensor(event: Event) -> ast.expr | None:
+        if event.unit.file.dotted(event.call.func).startswith("torch."):
+            return event.call.args[0] if event.call.args else None
+        return receiver(event.call)
+
+    @staticmethod
+    def _if_product(tensor: ast.expr, event: Event, region: _autocast.Region) -> Severity | None:
+        """In an fp16 region what a matrix product gave is float16."""
+        if region.dtype != "fp16" or region.enabled == "no" or not _is_product(tensor, event):
+            return None
+        return "error" if region.enabled == "yes" else "warning"
+
+    def _in_module(self, file: SourceFile, event: Event, tensor: ast.expr) -> Severity | None:
+        """In a module of this file that is converted to float16, or called in an fp16 region."""
+        owner = event.unit.owner
+        if owner is None or "module" not in file.roles.of_class(owner):
+            return None
+        if any(
+            "float" in line and "masked_fill" not in line for line in file.lines[event.unit.first - 1 : event.unit.last]
+        ):
+            return None
+        if not _is_product(tensor, event):
+            return None
+        if _half.half_classes(file).get(owner.name) == "fp16":
+            return "error"
+        run: dict[str, str] = {}
+        for region, at, _ in _autocast.opened(file):
+            if region.enabled != "no" and region.dtype == "fp16":
+                for call in _autocast.inside(at.unit, region):
+                    known = file.roles.class_of(call.call.func, at.unit) if isinstance(call.node, ast.Call) else None
+                    if known is not None:
+                        _half.spread(known, region.enabled, run)
+        found = run.get(owner.name)
+        return "error" if found == "yes" else "warning" if found else None
+
+    def _finding(self, file: SourceFile, event: Event, value: ast.expr, severity: Severity) -> Finding:
+        tensor = self._tensor(event) if terminal(event.node) != "full" else None
+        name = file.segment(tensor) if tensor is not None else "the tensor"
+        made: list[Edit] = []
+        if isinstance(tensor, ast.Name) and file.imports.names.get("torch") == "torch":
+            bound = "min" if (_terms.number(value, event.unit) or 0) < 0 else "max"
+            made = [edits.replace(file, value, f"torch.finfo({name}.dtype).{bound}")]
+        return self.suspect(
+            file, event, f"{file.segment(value)} does not fit into float16, which ends at 65504: filling {name} raises",
+            severity=severity, cause=f"{name} is float16 here", edits=made,
+            advice=f"fill with `torch.finfo({name}.dtype).min`" if tensor is not None else "fill with what fits",
+        )  # fmt: skip
+
+
+def _is_product(node: ast.expr, event: Event, depth: int = 0) -> bool:
+    """Whether a value comes from a matrix product, scaled or reshaped since."""
+    if depth > 5:
+        return False
+    if isinstance(node, ast.Name):
+        value, at = _terms.meaning(node, event)
+        return value is not node and _is_product(value, at, depth + 1)
+    if isinstance(node, ast.BinOp):
+        if isinstance(node.op, ast.MatMult):
+            return True
+        plain = (ast.Constant, ast.Attribute, ast.Call, ast.BinOp)
+        scaled = isinstance(node.op, (ast.Div, ast.Mult)) and isinstance(node.right, plain)
+        return scaled and _is_product(node.left, event, depth + 1)
+    if not isinstance(node, ast.Call):
+        return False
+    if terminal(node) in _PRODUCTS:
+        return True
+    on = receiver(node)
+    shaping = terminal(node) in (
+        "view",
+        "reshape",
+        "transpose",
+        "permute",
+        "mul_",
+        "div_",
+        "mul",
+        "div",
+        "squeeze",
+        "unsqueeze",
+        "masked_fill",
+    )
+    return shaping and on is not None and _is_product(on, event, depth + 1)

@@ -1,0 +1,181 @@
+"""NUM107: a sum, counter or running mean is kept in half precision."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.numerics import _half, _terms
+from torchvet.source.model.events import Loop
+from torchvet.source.model.units import receiver, terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import Event, SourceFile
+
+_STARTS = ("zeros", "zeros_like", "tensor", "ones", "ones_like", "full", "new_zeros", "empty", "full_like", "as_tensor",
+           "register_buffer")  # fmt: skip
+_WRITTEN = re.compile(r"[+-]=|\.add_\(|\.lerp_\(")
+_ENOUGH = {"fp16": 2048, "bf16": 256}
+
+
+class HalfAccumulation(Rule):
+    """A sum, counter or running mean is kept in half precision."""
+
+    code = "NUM107"
+    name = "half-accumulation"
+    summary = "A sum, counter or running mean is kept in half precision"
+    severity = "warning"
+
+    what = (
+        "Half precision has few digits: adding 1 to a float16 stops at 2,048, to a bfloat16 at 256, since the next "
+        "number is 2 away. A running mean that moves by a thousandth of itself does not move at all."
+    )
+    why = (
+        "Counts, averages and moving averages stall at a plausible value, and metrics, early stopping or averaged "
+        "weights follow them. Above 65,504 a float16 sum is inf."
+    )
+    when_not = (
+        "A single `x.sum()` adds up in float32 inside. Sums of a few terms, such as residual connections, are fine. A "
+        "Python number, or a float32 tensor, that half values are added to is exact enough."
+    )
+    proof = (
+        "torch 2.13.0, CPU: 5,000 additions of 1 gave 2,048 in float16 and 256 in bfloat16; of 0.5 1,024 in float16. A "
+        "moving average with a weight of 0.999 that starts at 0 and is fed 1 stood at 0.5 (bfloat16) and 0.73 "
+        "(float16) after 20,000 steps; float32 gave 1.0."
+    )
+    remedy = "Keep accumulators in float32 (`dtype=torch.float32`), or add Python numbers: `total += loss.item()`."
+
+    mend_changes_results = True
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(16, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+total = torch.zeros((), dtype=torch.bfloat16)
+for step in range(200):
+    x = torch.randn(64, 16)
+    loss = nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    total += loss.detach()
+    if step % 50 == 49:
+        print(f"step {step + 1} mean loss {total.item() / (step + 1):.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(16, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+total = torch.zeros((), dtype=torch.float32)
+for step in range(200):
+    x = torch.randn(64, 16)
+    loss = nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    total += loss.detach()
+    if step % 50 == 49:
+        print(f"step {step + 1} mean loss {total.item() / (step + 1):.4f}")
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """`+=`, `.add_`, `.lerp_` in a loop, or in a method, on what began as a half tensor before it."""
+        if not file.mentions(*_half.WORDS):
+            return
+        lines = {file.line_of(m.start()) for m in _WRITTEN.finditer(file.text)}
+        for unit in {id(u): u for u in map(file.unit_at, sorted(lines))}.values():
+            for event in unit.events:
+                target = self._target(event)
+                if target is None:
+                    continue
+                kind = self._accumulates(target, event)
+                if kind:
+                    yield self._finding(file, event, target, kind)
+
+    @staticmethod
+    def _target(event: Event) -> ast.expr | None:
+        node = event.node
+        if isinstance(node, ast.AugAssign) and isinstance(node.op, (ast.Add, ast.Sub)):
+            return node.target
+        if isinstance(node, ast.Call) and terminal(node) in ("add_", "lerp_") and isinstance(event.parent, ast.Expr):
+            on = receiver(node)
+            while isinstance(on, ast.Call) and terminal(on) in ("mul_", "detach"):
+                on = receiver(on)
+            return on
+        return None
+
+    def _accumulates(self, target: ast.expr, event: Event) -> str:
+        """The half dtype of an accumulator that is added to again and again; empty where it is none."""
+        if isinstance(target, ast.Attribute):
+            return self._attribute(target, event)
+        if not isinstance(target, ast.Name) or event.unit.home(target.id) is not event.unit:
+            return ""
+        start = _half.latest(target.id, event)
+        value = getattr(start.node, "value", None) if start is not None else None
+        if start is None or value is None or not self._repeated(start, event):
+            return ""
+        if isinstance(value, ast.Constant) and isinstance(event.node, ast.AugAssign):
+            return _half.kind(event.node.value, event)
+        return _half.kind(value, start) if self._is_start(value) else ""
+
+    @staticmethod
+    def _is_start(value: ast.expr) -> bool:
+        """Whether a value is a fresh tensor: what came from a model and is added to is no accumulator."""
+        while isinstance(value, ast.Call):
+            if terminal(value) in _STARTS:
+                return True
+            on = receiver(value)
+            if on is None:
+                return False
+            value = on
+        return False
+
+    @staticmethod
+    def _repeated(start: Event, event: Event) -> bool:
+        """Whether additions repeat in a loop that the start is outside of, more often than the dtype can count."""
+        loop: Loop | None = event.loop
+        while loop is not None and loop.parent is not None and start.loop is not loop.parent:
+            loop = loop.parent
+        if loop is None or (start.loop is not None and start.loop.within(loop)):
+            return False
+        around = getattr(loop.node, "iter", None)
+        if isinstance(around, ast.Call) and terminal(around) == "range" and around.args:
+            times = _terms.number(around.args[0 if len(around.args) == 1 else 1], event.unit)
+            return times is None or times > 64
+        return not _is_model(event)
+
+    def _attribute(self, target: ast.Attribute, event: Event) -> str:
+        """`self.count += 1` in a method that is called again and again, where `__init__` made it half."""
+        unit = event.unit
+        owner = unit.method_class()
+        if owner is None or unit.name == "__init__" or terminal(target.value) != unit.self_name():
+            return ""
+        values = [v for e, v in owner.attributes.get(target.attr, ()) if not isinstance(e.node, ast.AugAssign)]
+        if not all(v is not None and self._is_start(v) for v in values):
+            return ""
+        return _half.kind(target, event)
+
+    def _finding(self, file: SourceFile, event: Event, target: ast.expr, kind: str) -> Finding:
+        name, dtype = file.segment(target), "float16" if kind == "fp16" else "bfloat16"
+        return self.suspect(
+            file, event, f"{name} adds up in {dtype}: it stalls where it is {_ENOUGH[kind]} times what is added",
+            cause=f"next to {_ENOUGH[kind]} the numbers of {dtype} are 2 apart, so that adding 1 changes nothing",
+            advice=f"make {name} float32 (`dtype=torch.float32`), or add Python numbers (`.item()`)",
+        )  # fmt: skip
+
+
+def _is_model(event: Event) -> bool:
+    """Within a `forward` a sum runs over layers, of which there are few."""
+    unit = event.unit
+    return unit.owner is not None and "module" in unit.file.roles.of_class(unit.owner)

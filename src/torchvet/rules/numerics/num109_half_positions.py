@@ -1,0 +1,142 @@
+"""NUM109: positions are counted in half precision."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.numerics import _half, _terms
+from torchvet.source.model.units import receiver, terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding, Severity
+    from torchvet.source.model import Event, SourceFile
+
+_LIMIT = {"fp16": 2048, "bf16": 256}
+_LAYOUT = ("unsqueeze", "view", "reshape", "expand", "to", "cuda", "repeat", "flatten", "squeeze")
+
+
+class HalfPositions(Rule):
+    """Positions are counted in half precision."""
+
+    code = "NUM109"
+    name = "half-positions"
+    summary = "Positions are counted in half precision, where many of them are the same number"
+    severity = "warning"
+
+    what = (
+        "Whole numbers are exact up to 2,048 in float16 and up to 256 in bfloat16. Beyond, `torch.arange` in half "
+        "precision, or one that is converted to it, names several positions by one number."
+    )
+    why = (
+        "Rotary and sinusoidal embeddings, relative distances and timesteps of neighbours become equal, so that the "
+        "model cannot tell them apart. It trains, and is worse the longer the sequence is."
+    )
+    when_not = (
+        "Short ranges are exact. Positions that are counted in integers or float32, and whose sines or embeddings are "
+        "converted afterwards, lose nothing that matters."
+    )
+    proof = (
+        "torch 2.13.0, CPU: `arange(4096)` has 769 distinct values in bfloat16 and 3,073 in float16; `arange(512)` has "
+        "385 in bfloat16. Up to 257 in bfloat16 and 2,049 in float16 all were distinct, whether made in that dtype or "
+        "converted to it."
+    )
+    remedy = "Count in float32 or integers, compute the sines and cosines from that, and convert those."
+
+    mend_changes_results = True
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 1))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+for step in range(80):
+    positions = torch.arange(2048, dtype=torch.bfloat16)
+    angles = positions.float() * 0.7
+    waves = torch.stack([angles.sin(), angles.cos()], 1)
+    target = torch.sin(torch.arange(2048) * 0.7).unsqueeze(1)
+    loss = nn.functional.mse_loss(model(waves), target)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 20 == 19:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 1))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+for step in range(80):
+    positions = torch.arange(2048, dtype=torch.float32)
+    angles = positions.float() * 0.7
+    waves = torch.stack([angles.sin(), angles.cos()], 1)
+    target = torch.sin(torch.arange(2048) * 0.7).unsqueeze(1)
+    loss = nn.functional.mse_loss(model(waves), target)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 20 == 19:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """`arange` with a half dtype, or one that is converted to half, unless it is short."""
+        if not file.mentions("arange") or not file.mentions(*_half.WORDS):
+            return
+        for event in file.calls("arange"):
+            if file.dotted(event.call.func) == "torch.arange":
+                dtype = next((k.value for k in event.call.keywords if k.arg == "dtype"), None)
+                kind = _half.named(file, dtype, event.unit)
+                if kind:
+                    yield from self._judge(file, event, event.call, event, kind)
+        for event in file.calls("half", "bfloat16", "to", "type"):
+            found = self._converted(event)
+            if found is not None:
+                yield from self._judge(file, event, *found)
+
+    @staticmethod
+    def _converted(event: Event) -> tuple[ast.Call, Event, str] | None:
+        """The `arange` that a call converts to half, its event and the dtype."""
+        file, on = event.unit.file, receiver(event.call)
+        kind = _half.converts(file, event.call, event.unit)
+        if on is None or not kind:
+            return None
+        value, at = _terms.meaning(on, event)
+        while isinstance(value, ast.Call) and terminal(value) in _LAYOUT and receiver(value) is not None:
+            if _half.converts(file, value, at.unit):
+                return None
+            value, at = _terms.meaning(receiver(value), at)  # type: ignore[arg-type]
+        if isinstance(value, ast.Call) and file.dotted(value.func) == "torch.arange":
+            return value, at, kind
+        return None
+
+    def _judge(self, file: SourceFile, event: Event, call: ast.Call, at: Event, kind: str) -> Iterator[Finding]:
+        last, step = self._last(call, at)
+        severity: Severity = "info" if last is None else "warning"
+        exact = _LIMIT[kind] * step
+        if last is not None and last <= exact:
+            return
+        dtype = "float16" if kind == "fp16" else "bfloat16"
+        yield self.suspect(
+            file, event, f"{file.segment(call)} in {dtype}: positions above {exact} share their numbers",
+            severity=severity, cause=f"{dtype} tells whole numbers apart up to {_LIMIT[kind]} only",
+            advice="count in float32 or integers, and convert what is computed from the positions",
+        )  # fmt: skip
+
+    @staticmethod
+    def _last(call: ast.Call, at: Event) -> tuple[float | None, int]:
+        """The last number of a range and its step; None where the text does not say."""
+        given = [_terms.number(a, at.unit) for a in call.args]
+        step = given[2] if len(given) > 2 else 1.0
+        stop = given[0] if len(given) == 1 else given[1] if len(given) > 1 else None
+        whole = int(step) if step is not None and step >= 1 and step == int(step) else 1
+        even = whole & -whole  # multiples of a power of two are exact for longer
+        return (None if stop is None else stop - whole), even

@@ -1,0 +1,209 @@
+"""NUM111: `torch.where` picks the good branch, but the gradient of the other one is NaN."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.numerics import _terms
+from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding, Severity
+    from torchvet.source.model import Event, SourceFile
+
+_SINGULAR = (
+    "log",
+    "log2",
+    "log10",
+    "sqrt",
+    "rsqrt",
+    "reciprocal",
+    "acos",
+    "asin",
+    "arccos",
+    "arcsin",
+    "atanh",
+    "acosh",
+)
+_SAFE = ("clamp", "clamp_min", "clip", "where", "maximum", "exp", "sigmoid", "softplus", "masked_fill", "softmax",
+         "ones_like", "cosh", "relu")  # fmt: skip
+"""Calls whose result is away from the singular point, or (relu) whose backward drops what is NaN there."""
+
+_SHAPING = ("view", "reshape", "unsqueeze", "squeeze", "sum", "mean", "float", "to", "expand", "square", "abs", "sqrt")
+"""Methods whose result is at the singular point only where what they are called on is."""
+
+
+class WhereHidesNan(Rule):
+    """`torch.where` picks the good branch, but the gradient of the other one is NaN."""
+
+    code = "NUM111"
+    name = "where-hides-nan"
+    summary = "`torch.where` hides a branch whose gradient is NaN all the same"
+    severity = "warning"
+
+    what = (
+        "`torch.where(x > 0, torch.log(x), 0)` computes both branches. Backward gives the branch that was not taken a "
+        "gradient of 0, and 0 times the infinite derivative of `log`, `sqrt` or `1/x` at 0 is NaN."
+    )
+    why = (
+        "The forward pass and the loss are finite; the gradients are NaN as soon as one element is at the singular "
+        "point, and with them every weight after the step. Anomaly detection points at the line, the condition seems "
+        "to rule it out."
+    )
+    when_not = (
+        "With the argument made safe first (`torch.log(torch.where(x > 0, x, 1))`, `x.clamp(min=eps)`) all is well. "
+        "Under `no_grad`, and on tensors without gradient, nothing happens."
+    )
+    proof = (
+        "torch 2.13.0, CPU, x = 0, -1, 2: the gradient of `where(x > 0, log(x), 0)` was NaN, 0, 0.5; of "
+        "`where(x > 0, sqrt(x), 0)` at 0, -1, 4 NaN, NaN, 0.25; of `where(x != 0, 1 / x, 0)` at 0 NaN. With an inner "
+        "`where(x > 0, x, 1)` it was 0, 0, 0.5."
+    )
+    remedy = "Make the argument safe before the function: `torch.log(torch.where(x > 0, x, 1.0))`, then choose."
+
+    mend_changes_results = True
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+weight = nn.Parameter(torch.ones(16))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for step in range(40):
+    x = torch.randn(64, 16)
+    if step > 15:
+        x[0] = 0  # a row of padding
+    squared = (x * weight).square().sum(1)
+    length = torch.where(squared > 0, torch.sqrt(squared), torch.zeros_like(squared))
+    loss = nn.functional.mse_loss(length, x[:, :8].norm(dim=1))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+weight = nn.Parameter(torch.ones(16))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for step in range(40):
+    x = torch.randn(64, 16)
+    if step > 15:
+        x[0] = 0  # a row of padding
+    squared = (x * weight).square().sum(1)
+    safe = torch.where(squared > 0, squared, torch.ones_like(squared))
+    length = torch.where(squared > 0, torch.sqrt(safe), torch.zeros_like(squared))
+    loss = nn.functional.mse_loss(length, x[:, :8].norm(dim=1))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A branch with a singular function of what the condition asks about."""
+        if not file.mentions("where("):
+            return
+        for event in file.calls("where"):
+            if file.dotted(event.call.func) != "torch.where" or len(event.call.args) != 3:
+                continue
+            if file.gradients.enabled(event) == "no" or file.gradients.carries(event.node, event) == "no":
+                continue
+            found = self._hidden(event)
+            if found is not None:
+                yield self._finding(file, event, *found)
+
+    def _hidden(self, event: Event) -> tuple[ast.expr, ast.expr] | None:
+        """The singular expression of a branch, and its argument, which the condition is about."""
+        condition, _ = _terms.meaning(event.call.args[0], event)
+        asked = _names(condition)
+        for branch in event.call.args[1:]:
+            value, at = _terms.meaning(branch, event)
+            for whole, argument in _singular(value, at):
+                about, where = _terms.meaning(argument, at)
+                if _is_safe(about, where) or not asked & (_names(argument) | _names(about)):
+                    continue
+                if event.unit.file.gradients.carries(argument, at) != "no":
+                    return whole, argument
+        return None
+
+    def _finding(self, file: SourceFile, event: Event, whole: ast.expr, argument: ast.expr) -> Finding:
+        trained = any(e.index > event.index for e in event.unit.calls.get("backward", ()))
+        named = event.unit.name in ("forward", "loss", "compute_loss", "training_step")
+        sure = trained or named or file.gradients.carries(argument, event) == "yes"
+        severity: Severity = "warning" if sure else "info"
+        name, what = file.segment(argument), file.segment(whole)
+        return self.suspect(
+            file, event, f"torch.where hides {what}, but its gradient where the condition fails is 0 times inf: NaN",
+            severity=severity,
+            cause="backward runs through both branches, and the one not taken multiplies 0 by an infinite derivative",
+            advice=f"make {name} safe first, e.g. `torch.where(<condition>, {name}, 1.0)`, and compute from that",
+        )  # fmt: skip
+
+
+def _names(node: ast.expr) -> set[str]:
+    """Variables and attributes of `self` that an expression reads, functions and modules left out."""
+    functions = {id(n.func) for n in walk(node) if isinstance(n, ast.Call)}
+    found = set()
+    for one in walk(node):
+        if (
+            isinstance(one, ast.Name)
+            and id(one) not in functions
+            and one.id not in ("torch", "self", "F", "math", "np")
+        ):
+            found.add(one.id)
+        elif isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name) and one.value.id == "self":
+            found.add(f"self.{one.attr}")
+    return found
+
+
+def _singular(node: ast.expr, event: Event) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Singular functions in an expression, each with its argument."""
+    file, unit = event.unit.file, event.unit
+    for one in walk(node):
+        if isinstance(one, ast.Call):
+            argument = _terms.is_call(one, file, unit, *_SINGULAR)
+            if argument is not None:
+                yield one, argument
+            if terminal(one) == "pow" and receiver(one) is not None and one.args:
+                base = _terms.is_call(one, file, unit, "pow")
+                if base is not None and _fractional(one.args[-1], event):
+                    yield one, base
+        elif isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div) and not isinstance(one.right, ast.Constant):
+            yield one, one.right
+        elif isinstance(one, ast.BinOp) and isinstance(one.op, ast.Pow) and _fractional(one.right, event):
+            yield one, one.left
+
+
+def _fractional(node: ast.expr, event: Event) -> bool:
+    value = _terms.number(node, event.unit)
+    return value is not None and value < 1 and value != 0
+
+
+def _is_safe(node: ast.expr, event: Event) -> bool:
+    """Whether an argument is kept away from the singular point: clamped, chosen, or with something added."""
+    if isinstance(node, ast.Constant):
+        return True
+    if isinstance(node, ast.BinOp):
+        if isinstance(node.op, ast.Add):
+            parts = (node.left, node.right)
+            return any((_terms.number(p, event.unit) or 0) > 0 or _terms.mentions(p, "eps", "EPS") for p in parts)
+        if isinstance(node.op, ast.Mult):
+            return _is_safe(node.left, event) and _is_safe(node.right, event)
+        return isinstance(node.op, ast.Div) and _is_safe(node.left, event)
+    if isinstance(node, (ast.Subscript, ast.UnaryOp)):
+        return _is_safe(node.value if isinstance(node, ast.Subscript) else node.operand, event)
+    if isinstance(node, ast.Call) and terminal(node) in _SHAPING and receiver(node) is not None:
+        inner, at = _terms.meaning(receiver(node), event)  # type: ignore[arg-type]
+        return _is_safe(inner, at)
+    return isinstance(node, ast.Call) and terminal(node) in _SAFE

@@ -1,0 +1,137 @@
+"""AMP201: a loss is computed on half logits, outside the autocast region that made them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.precision import _autocast, _losses
+from torchvet.source.model import edits
+from torchvet.source.model.units import terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import Event, SourceFile
+
+
+class LossOutsideAutocast(Rule):
+    """A loss is computed on half logits, outside the autocast region that made them."""
+
+    code = "AMP201"
+    name = "loss-outside-autocast"
+    summary = "A loss is computed on half logits, outside the autocast region that made them"
+    severity = "warning"
+
+    what = (
+        "Inside an autocast region `cross_entropy` runs in float32. After the region's end nothing is cast: the "
+        "logits that a Linear or convolution left in half precision give a loss in half precision."
+    )
+    why = (
+        "The loss is rounded to 11 bits (float16) or 8 (bfloat16), and so is the softmax in it. With a GradScaler "
+        "the gradient of the scaled loss, 65,536 at first, does not fit into a float16 loss: the first backward "
+        "overflows and its step is skipped."
+    )
+    when_not = (
+        "Losses against a float32 target (`mse_loss`, `binary_cross_entropy_with_logits`) are promoted to float32. "
+        "Logits that were made float32, by `.float()` or by a softmax under CUDA's autocast, are fine, and "
+        "Accelerate's prepared models give float32. Without a backward only the printed figure is rounded."
+    )
+    proof = (
+        "torch 2.13.0, CPU, autocast, 10 classes: outside the region `cross_entropy` gave 2.4785 (float16) and 2.4688 "
+        "(bfloat16) where float32 has 2.4780; inside it gave float32. With `GradScaler('cpu')` and float16 the first "
+        "step's gradients were NaN at scale 65,536; they were finite at 32,768."
+    )
+    remedy = (
+        "Compute the loss inside the region, next to the forward pass, or give it `logits.float()`. Leave "
+        "`backward()` outside."
+    )
+
+    mend_changes_results = True
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 4))
+criterion = nn.CrossEntropyLoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+for step in range(40):
+    x = torch.randn(64, 16)
+    y = x[:, :4].argmax(1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = model(x)
+    loss = criterion(logits, y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 4))
+criterion = nn.CrossEntropyLoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+for step in range(40):
+    x = torch.randn(64, 16)
+    y = x[:, :4].argmax(1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = model(x)
+        loss = criterion(logits, y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A loss of class indices, with a backward to come, on what a module gave within a region before it."""
+        if not file.mentions("autocast") or file.imports.uses("accelerate"):
+            return
+        units = {id(at.unit): at.unit for region, at, _ in _autocast.opened(file) if self._counts(region)}
+        for unit in units.values():
+            for event in [e for calls in unit.calls.values() for e in calls]:
+                if event.call.args and self._is_loss(event) and self._trained(file, event):
+                    yield from self._judge(file, event)
+
+    @staticmethod
+    def _counts(region: _autocast.Region) -> bool:
+        return region.enabled != "no" and not region.framework
+
+    @staticmethod
+    def _is_loss(event: Event) -> bool:
+        return _losses.stays_half(event) and _autocast.state(event) is None
+
+    @staticmethod
+    def _trained(file: SourceFile, event: Event) -> bool:
+        """Whether a backward follows in the same unit; a figure that is only printed needs no finding."""
+        if file.gradients.enabled(event) == "no":
+            return False
+        later = [e for name in ("backward", "manual_backward") for e in event.unit.calls.get(name, ())]
+        return any(e.index > event.index and not e.excludes(event) for e in later)
+
+    def _judge(self, file: SourceFile, event: Event) -> Iterator[Finding]:
+        given = event.call.args[0]
+        name = _losses.rooted(given)
+        binding = _losses.latest(event, name) if name else None
+        made = _losses.half_output(binding, name) if binding is not None else None
+        region = _autocast.active(binding) if binding is not None else None
+        if made is None or binding is None or region is None or not self._counts(region):
+            return
+        called = file.segment(event.call.func)
+        logits = file.segment(given)
+        yield self.suspect(
+            file, event, f"{called}({logits}, …) runs outside the autocast region that left {logits} in half precision",
+            cause=f"{terminal(made.node)}(…) gave {name} within the region, and nothing casts it after the region's "
+            "end: loss and softmax are rounded to half precision",
+            advice=f"move the loss into the region, or call `{called}({logits}.float(), …)`",
+            edits=[edits.replace(file, given, f"{file.segment(given)}.float()")],
+            related=[self.also(file, "made", binding, file.segment(made.node))],
+        )  # fmt: skip

@@ -1,0 +1,176 @@
+"""AMP204: weights change between two forward passes of one autocast region, which keeps copies of the old ones."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.precision import _autocast
+from torchvet.source.model.steps import text_of
+from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import Event, SourceFile, Unit
+
+_SWAPS = ("load_state_dict", "copy_to", "apply_shadow", "restore", "swap_parameters")
+"""Calls that put other values into a model's weights."""
+_STEPS = ("step",)
+
+
+class WeightsChangedInsideAutocast(Rule):
+    """Weights change between two forward passes of one autocast region, which keeps copies of the old ones."""
+
+    code = "AMP204"
+    name = "weights-changed-inside-autocast"
+    summary = "Weights change between two forward passes of one autocast region"
+    severity = "error"
+
+    what = (
+        "Autocast casts each float32 weight to half precision once and keeps the copy until the outermost region "
+        "ends. An optimizer step, `load_state_dict` or a swap to averaged weights within the region changes the "
+        "weights; the next forward pass of the region uses the old copies all the same."
+    )
+    why = (
+        "The second forward pass runs on weights that are no longer there: a generator is trained against the "
+        "discriminator of before its step, an averaged model is evaluated with the weights of the plain one. "
+        "Nothing raises."
+    )
+    when_not = (
+        "A change after the last forward pass of the region does no harm, nor does one of another model's weights. "
+        "With `cache_enabled=False`, `torch.clear_autocast_cache()`, or a region for each forward pass, nothing is "
+        "stale."
+    )
+    proof = (
+        "torch 2.13.0, CPU, bfloat16: in the example the loss that is measured after the step equalled the one before "
+        "it (0.2855 and 0.2855 at step 10, 0.0904 and 0.0904 at step 40). With a region for each forward pass it had "
+        "fallen: 0.2855 and 0.1657, 0.0904 and 0.0654."
+    )
+    remedy = "Give each forward pass a region of its own, and change weights outside of regions."
+
+    mend_changes_results = True
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for step in range(40):
+    x = torch.randn(64, 16)
+    target = x.sum(1, keepdim=True)
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = nn.functional.mse_loss(model(x), target)
+        loss.backward()
+        optimizer.step()
+        after = nn.functional.mse_loss(model(x), target)
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f} after the step loss {after.item():.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for step in range(40):
+    x = torch.randn(64, 16)
+    target = x.sum(1, keepdim=True)
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = nn.functional.mse_loss(model(x), target)
+    loss.backward()
+    optimizer.step()
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+        after = nn.functional.mse_loss(model(x), target)
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f} after the step loss {after.item():.4f}")
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A module called before and after a change of its weights, all within one region."""
+        if not file.mentions("autocast") or file.mentions("clear_autocast_cache"):
+            return
+        for region, at, block in _autocast.opened(file):
+            if region.enabled == "no" or not region.cached:
+                continue
+            events = [e for e in _autocast.inside(at.unit, region) if e.node.__class__ is ast.Call]
+            calls = [e for e in events if _autocast.is_module_call(e)]
+            for change in events:
+                found = self._stale(file, change, calls, block)
+                if found is not None:
+                    yield self._finding(file, change, found, at, region)
+
+    def _stale(self, file: SourceFile, change: Event, calls: list[Event], block: ast.AST) -> tuple[Event, Event] | None:
+        """The forward passes before and after a change of the same module's weights."""
+        names = self._changed(file, change, {text_of(c.call.func) for c in calls})
+        if not names:
+            return None
+        mine = [c for c in calls if text_of(c.call.func) in names and not c.excludes(change)]
+        before = [c for c in mine if c.index < change.index]
+        after = [c for c in mine if c.index > change.index and not any(c.excludes(b) for b in before)]
+        if before and after:
+            return before[-1], after[0]
+        return self._in_loop(change, after, block)
+
+    @staticmethod
+    def _in_loop(change: Event, after: list[Event], block: ast.AST) -> tuple[Event, Event] | None:
+        """`for state in states: model.load_state_dict(state); model(x)` within one region."""
+        loop = change.loop
+        if loop is None or terminal(change.node) in _STEPS:  # steps in loops are AMP203's
+            return None
+        within = block.lineno <= loop.node.lineno  # type: ignore[attr-defined]
+        again = [c for c in after if c.loop is not None and c.loop.within(loop)]
+        return (again[0], again[0]) if within and again else None
+
+    def _changed(self, file: SourceFile, change: Event, called: set[str]) -> set[str]:
+        """Which of the called modules an event gives new weights."""
+        name, on = terminal(change.node), receiver(change.call)
+        if on is None:
+            return set()
+        if name == "step":
+            roles = file.roles
+            scaler = roles.is_a("scaler", on, change.unit)
+            optimizer = change.call.args[0] if scaler and change.call.args else on
+            if scaler or roles.is_a("optimizer", on, change.unit):
+                return self._stepped(file, optimizer, change.unit, called)
+            return set()
+        if name not in _SWAPS:
+            return set()
+        if name == "load_state_dict":
+            return {text_of(on)} & called
+        given = {text_of(receiver(a)) if isinstance(a, ast.Call) else text_of(a) for a in change.call.args}
+        return given & called or (called if len(called) == 1 and not given else set())
+
+    @staticmethod
+    def _stepped(file: SourceFile, optimizer: ast.expr, unit: Unit, called: set[str]) -> set[str]:
+        """The called modules whose parameters an optimizer was given; the only one where that is not known."""
+        owners: set[str] = set()
+        for value, _ in file.roles.values(optimizer, unit):
+            found = [n for n in walk(value) if isinstance(n, ast.Call) and terminal(n) == "parameters"]
+            owners |= {text_of(receiver(n)) for n in found}
+        if not owners:
+            return called if len(called) == 1 else set()
+        return {c for c in called if any(c == o or c.startswith(o + ".") for o in owners)}
+
+    def _finding(self, file: SourceFile, change: Event, calls: tuple[Event, Event], at: Event,
+                 region: _autocast.Region) -> Finding:  # fmt: skip
+        before, after = calls
+        model = file.segment(after.call.func)
+        return self.suspect(
+            file, change, f"{file.segment(change.node)} changes the weights of {model}, and {model}(…) in line "
+            f"{after.line} still uses the half copies that this autocast region made before",
+            cause="autocast keeps the half copy of each weight until the outermost region ends",
+            severity="error" if region.enabled == "yes" else "warning",
+            advice="give each forward pass a region of its own, and change weights outside",
+            related=[self.also(file, "copied", before, file.segment(before.node)),
+                     self.also(file, "stale", after, file.segment(after.node)),
+                     self.also(file, "region", at, "the region begins")],
+        )  # fmt: skip

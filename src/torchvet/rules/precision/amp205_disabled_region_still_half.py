@@ -1,0 +1,160 @@
+"""AMP205: a region with autocast off computes on tensors that are half already."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.precision import _autocast, _losses
+from torchvet.source.model import edits
+from torchvet.source.model.units import receiver, terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import Event, SourceFile
+
+_EXACT = frozenset(("argmax", "argmin", "argsort", "cat", "stack", "split", "chunk", "zeros_like", "ones_like", "isnan",
+                    "isfinite", "isinf", "is_tensor", "empty_like", "randn_like", "rand_like", "full_like", "no_grad",
+                    "autocast", "save", "max", "min", "topk", "sort", "unbind", "numel", "where", "is_floating_point",
+                    "masked_select", "gather", "index_select", "squeeze", "unsqueeze", "reshape", "flatten",
+                    "transpose", "permute", "device", "inference_mode", "tensor_split", "flip", "roll", "isclose",
+                    "allclose", "equal"))  # fmt: skip
+"""Functions of torch that lose nothing in half precision."""
+
+
+class DisabledRegionStillHalf(Rule):
+    """A region with autocast off computes on tensors that are half already."""
+
+    code = "AMP205"
+    name = "disabled-region-still-half"
+    summary = "A region with autocast off computes on tensors that are half already"
+    severity = "warning"
+
+    what = (
+        "`autocast(enabled=False)` stops casting; it brings nothing back. What the region around it made in half "
+        "precision stays half, so that the sums, losses and softmaxes meant to run in float32 run in half precision."
+    )
+    why = (
+        "The precision that the region was written for is not there, and nothing says so. Where a module with float32 "
+        "weights is called the dtypes do not match and it raises."
+    )
+    when_not = (
+        "Tensors that are converted first (`x.float()`, `.to(torch.float32)`, `dtype=torch.float32`) are float32, and "
+        "so is a loss against a float32 target. Layout changes, comparisons and copies lose nothing."
+    )
+    proof = (
+        "torch 2.13.0, CPU, bfloat16: the sum of 4096 squares was 36,864 in a region with autocast off, where float32 "
+        'gives 36,885.2. A `Linear(32, 10)` called there raised "mat1 and mat2 must have the same dtype, but got '
+        'BFloat16 and Float".'
+    )
+    remedy = "Convert what comes in from the region around it: `x.float()`."
+
+    mend_changes_results = True
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+for step in range(40):
+    x = torch.randn(64, 16)
+    y = x[:, :4].argmax(1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = model(x)
+        with torch.autocast("cpu", enabled=False):
+            loss = nn.functional.cross_entropy(logits, y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+for step in range(40):
+    x = torch.randn(64, 16)
+    y = x[:, :4].argmax(1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = model(x)
+        with torch.autocast("cpu", enabled=False):
+            loss = nn.functional.cross_entropy(logits.float(), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A computation in a region that is off, on the output of a module called in an active one."""
+        if not file.mentions("autocast"):
+            return
+        for region, at, _ in _autocast.opened(file):
+            if region.enabled != "no":
+                continue
+            for event in _autocast.inside(at.unit, region):
+                if event.node.__class__ is ast.Call and _autocast.state(event) == region and self._computes(event):
+                    yield from self._judge(file, event, region)
+
+    @staticmethod
+    def _computes(event: Event) -> bool:
+        """Whether a call computes something that half precision spoils, or that dies of it."""
+        file, call = event.unit.file, event.call
+        if any(k.arg == "dtype" for k in call.keywords):
+            return False
+        dotted = file.dotted(call.func)
+        if "criterion" in file.roles.of(call.func, event.unit) or terminal(call).endswith("_loss"):
+            return _losses.stays_half(event)
+        if dotted.startswith("torch."):
+            return terminal(call) not in _EXACT and not terminal(call)[:1].isupper()
+        return _autocast.is_module_call(event) or receiver(call) is not None
+
+    def _judge(self, file: SourceFile, event: Event, region: _autocast.Region) -> Iterator[Finding]:
+        on = receiver(event.call)
+        given: list[ast.expr] = list(event.call.args)
+        if isinstance(on, ast.Name) and _is_tensor_method(event):
+            given.insert(0, on)
+        elif not self._known_to_compute(file, event):
+            return
+        for one in given:
+            name = _losses.rooted(one)
+            binding = _losses.latest(event, name) if name else None
+            if binding is None or region in _autocast.regions(binding):
+                continue
+            if _losses.half_output(binding, name) is not None:
+                yield self._finding(file, event, one, name, binding)
+                return
+
+    @staticmethod
+    def _known_to_compute(file: SourceFile, event: Event) -> bool:
+        dotted = file.dotted(event.call.func)
+        known = file.roles.of(event.call.func, event.unit)
+        return dotted.startswith("torch.") or bool(known & {"module", "criterion"})
+
+    def _finding(self, file: SourceFile, event: Event, given: ast.expr, name: str, binding: Event) -> Finding:
+        what = file.segment(event.call.func)
+        return self.suspect(
+            file, event, f"{what}(…) has autocast off, but {name} is half already: it runs in half precision or raises",
+            cause=f"{name} was made in an active region, and `enabled=False` brings nothing back to float32",
+            advice=f"give it `{file.segment(given)}.float()`",
+            edits=[edits.replace(file, given, f"{file.segment(given)}.float()")],
+            related=[self.also(file, "made", binding, file.segment(binding.statement))],
+        )  # fmt: skip
+
+
+_METHODS = frozenset(("exp", "log", "sum", "mean", "pow", "square", "softmax", "log_softmax", "logsumexp", "norm",
+                      "var", "std", "sqrt", "rsqrt", "prod", "cumsum", "sigmoid", "matmul", "bmm", "mm"))  # fmt: skip
+
+
+def _is_tensor_method(event: Event) -> bool:
+    return terminal(event.node) in _METHODS

@@ -1,0 +1,201 @@
+"""AMP206: a custom autograd Function multiplies matrices under autocast without `custom_fwd` and `custom_bwd`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Edit
+from torchvet.rules.base import Rule
+from torchvet.rules.precision import _autocast
+from torchvet.source.model.units import terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import ClassModel, Event, SourceFile, Unit
+
+_PRODUCTS = ("mm", "matmul", "bmm", "addmm", "linear", "conv1d", "conv2d", "conv3d", "einsum", "baddbmm")
+_CAREFUL = ("custom_fwd", "custom_bwd", "autocast", ".float()", "float32", ".dtype", "type_as", ".half()", "bfloat16")
+"""A Function that mentions one of these minds its dtypes itself."""
+
+
+class FunctionWithoutCustomFwd(Rule):
+    """A custom autograd Function multiplies matrices under autocast without `custom_fwd` and `custom_bwd`."""
+
+    code = "AMP206"
+    name = "function-without-custom-fwd"
+    summary = "A custom autograd Function under autocast lacks `custom_fwd` and `custom_bwd`"
+    severity = "warning"
+
+    what = (
+        "The `forward` of a custom `autograd.Function` runs under autocast, so its matrix products give half tensors, "
+        "but what it saves are its float32 inputs. Its `backward` runs outside autocast and multiplies half "
+        "gradients with float32 tensors."
+    )
+    why = (
+        "Backward raises a dtype mismatch in the first step; or, where the products happen to fit, part of it runs in "
+        "a precision that nobody chose."
+    )
+    when_not = (
+        "Functions of elementwise operators are promoted and work. One that is called outside of regions, or in a "
+        "region with autocast off, or that converts its tensors itself, needs no decorators."
+    )
+    proof = (
+        'torch 2.13.0, CPU, bfloat16, `x @ w.t()` of a 64x32 input and a float32 weight: backward raised "expected m1 '
+        'and m2 to have the same dtype, but got: c10::BFloat16 != float". With `custom_fwd` and `custom_bwd` it ran '
+        "and gave the weight a float32 gradient."
+    )
+    remedy = (
+        "Decorate `forward` with `torch.amp.custom_fwd(device_type=…)` and `backward` with "
+        "`torch.amp.custom_bwd(device_type=…)`, below `@staticmethod`; with `cast_inputs=torch.float32` it runs in "
+        "full precision."
+    )
+
+    bad_raises = "expected m1 and m2 to have the same dtype"
+
+    BAD = """\
+import torch
+from torch import nn
+
+
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x @ w.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, w = ctx.saved_tensors
+        return grad @ w, grad.t() @ x
+
+
+torch.manual_seed(0)
+weight = nn.Parameter(0.1 * torch.randn(1, 16))
+optimizer = torch.optim.SGD([weight], lr=0.05)
+for step in range(40):
+    x = torch.randn(64, 16)
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = nn.functional.mse_loss(Product.apply(x, weight), x.sum(1, keepdim=True))
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+
+class Product(torch.autograd.Function):
+    @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu")
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x @ w.t()
+
+    @staticmethod
+    @torch.amp.custom_bwd(device_type="cpu")
+    def backward(ctx, grad):
+        x, w = ctx.saved_tensors
+        return grad @ w, grad.t() @ x
+
+
+torch.manual_seed(0)
+weight = nn.Parameter(0.1 * torch.randn(1, 16))
+optimizer = torch.optim.SGD([weight], lr=0.05)
+for step in range(40):
+    x = torch.randn(64, 16)
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = nn.functional.mse_loss(Product.apply(x, weight), x.sum(1, keepdim=True))
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A Function of matrix products that saves its inputs, in a file that runs under autocast."""
+        if not (file.mentions("autocast") and file.mentions("save_for_backward")):
+            return
+        for known in file.classes.values():
+            if "function" not in file.roles.of_class(known):
+                continue
+            forward, backward = known.methods.get("forward"), known.methods.get("backward")
+            if forward is None or backward is None or self._careful(file, known):
+                continue
+            saved = self._saves_inputs(forward)
+            if saved is None or not (_multiplies(forward) and _multiplies(backward)):
+                continue
+            region = self._used_under(file, known)
+            if region is not None:
+                yield self._finding(file, known, saved, forward, backward, region)
+
+    @staticmethod
+    def _careful(file: SourceFile, known: ClassModel) -> bool:
+        text = "\n".join(file.lines[known.node.lineno - 1 : known.node.end_lineno])
+        return any(word in text for word in _CAREFUL)
+
+    @staticmethod
+    def _saves_inputs(forward: Unit) -> Event | None:
+        """The call that saves at least two of the inputs as they came."""
+        for event in forward.calls.get("save_for_backward", ()):
+            names = {a.id for a in event.call.args if isinstance(a, ast.Name)}
+            if len(names & set(forward.parameters[1:])) >= 2:
+                return event
+        return None
+
+    @staticmethod
+    def _used_under(file: SourceFile, known: ClassModel) -> _autocast.Region | None:
+        """The active region that the Function is applied in, itself or through modules of this file."""
+        applied = [e for e in file.calls("apply") if terminal(getattr(e.call.func, "value", None)) == known.name]
+        for event in applied:
+            state = _autocast.state(event)
+            if state is not None:
+                return state if state.enabled != "no" else None
+        if not any(e.unit.owner is not None for e in applied):
+            return None
+        active = [
+            r for r, at, _ in _autocast.opened(file) if r.enabled != "no" and not r.framework and _runs_model(at, r)
+        ]
+        return active[0] if active else None
+
+    def _finding(self, file: SourceFile, known: ClassModel, saved: Event, forward: Unit, backward: Unit,
+                 region: _autocast.Region) -> Finding:  # fmt: skip
+        device = region.device or "cuda"
+        decorators = [(forward, "custom_fwd"), (backward, "custom_bwd")]
+        lines = [self._decorator(file, unit, f"@torch.amp.{name}(device_type={device!r})".replace("'", '"'))
+                 for unit, name in decorators]  # fmt: skip
+        sure = bool(region.device) and file.imports.names.get("torch") == "torch"
+        return self.suspect(
+            file, saved, f"{known.name} runs under autocast without custom_fwd: it saves float32 inputs, and its "
+            "backward multiplies them with half gradients",
+            node=forward.node,
+            cause="products in forward are cast by autocast; backward runs outside of it and is not",
+            advice=f'decorate forward with `@torch.amp.custom_fwd(device_type="{device}")` and backward with '
+            f'`@torch.amp.custom_bwd(device_type="{device}")`, below `@staticmethod`',
+            edits=lines if sure else (),
+            related=[self.also(file, "saved", saved, file.segment(saved.node))],
+        )  # fmt: skip
+
+    @staticmethod
+    def _decorator(file: SourceFile, unit: Unit, text: str) -> Edit:
+        """A decorator right above a method's `def`, below those it has."""
+        line = unit.node.lineno  # type: ignore[union-attr]
+        margin = " " * unit.node.col_offset  # type: ignore[union-attr]
+        return Edit(path=file.path, start=(line, 1), end=(line, 1), text=f"{margin}{text}{file.newline}")
+
+
+def _multiplies(unit: Unit) -> bool:
+    if any(name in unit.calls for name in _PRODUCTS):
+        return True
+    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.MatMult) for n in walk(unit.node))
+
+
+def _runs_model(at: Event, region: _autocast.Region) -> bool:
+    return any(_autocast.is_module_call(e) for e in _autocast.inside(at.unit, region))

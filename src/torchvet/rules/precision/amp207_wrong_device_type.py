@@ -1,0 +1,190 @@
+"""AMP207: autocast is opened for a device that the tensors are not on."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.precision import _autocast
+from torchvet.source.model import edits
+from torchvet.source.model.units import receiver, terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import Event, SourceFile, Unit
+
+_ELSEWHERE = (".to(", ".cuda(", "device=", "set_default_device", "set_default_tensor_type", "with torch.device",
+              "accelerat", "lightning", "fabric", "deepspeed", ".prepare(", "ignite", "fastai", "DataParallel",
+              "load(", "to_device", "device_map")  # fmt: skip
+"""What in a file may put a model on another device than the CPU."""
+
+
+class WrongDeviceType(Rule):
+    """Autocast is opened for a device that the tensors are not on."""
+
+    code = "AMP207"
+    name = "wrong-device-type"
+    summary = "Autocast is opened for a device that the tensors are not on"
+    severity = "warning"
+
+    what = (
+        "An autocast region casts the operators of one device type only. On tensors of another device it does "
+        "nothing. It wants that type as a string (`device.type`), not a `torch.device`."
+    )
+    why = (
+        "Everything runs in float32 with no word about it: no memory is saved, no time gained, and a GradScaler "
+        "scales for nothing. Given a `torch.device` it raises."
+    )
+    when_not = (
+        "`device.type`, or one name that is used for the move and the region alike, cannot disagree. A region for "
+        '"cuda" in a program that falls back to the CPU is off there on purpose.'
+    )
+    proof = (
+        'torch 2.13.0, CPU: within `torch.autocast("cuda", dtype=torch.bfloat16)` a Linear(32, 10) on the CPU gave '
+        'float32, within `torch.autocast("cpu")` it gave bfloat16. `torch.autocast(torch.device("cpu"))` raised '
+        'ValueError ("Expected `device_type` of type `str`").'
+    )
+    remedy = "Open the region for the device that the model is on: `torch.autocast(device.type)`."
+
+    mend_changes_results = True
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+device = torch.device("cpu")
+model = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 1)).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for step in range(40):
+    x = torch.randn(64, 16, device=device)
+    optimizer.zero_grad()
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+device = torch.device("cpu")
+model = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 1)).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for step in range(40):
+    x = torch.randn(64, 16, device=device)
+    optimizer.zero_grad()
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        loss = nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A region given a `torch.device`, or one for another device than a module called in it is on."""
+        if not file.mentions("autocast"):
+            return
+        for event in file.calls("autocast"):
+            yield from self._not_a_string(file, event)
+        for region, at, _ in _autocast.opened(file):
+            if region.enabled == "yes" and region.device and region.call is not None:
+                yield from self._elsewhere(file, region, at)
+
+    def _not_a_string(self, file: SourceFile, event: Event) -> Iterator[Finding]:
+        given = _autocast.arguments(file, event.call).get("device_type")
+        if given is None or not self._is_device(file, given, event.unit):
+            return
+        name = file.segment(given)
+        yield self.suspect(
+            file, event, f"{name} is a torch.device; autocast wants its type as a string and raises", severity="error",
+            cause="`device_type` has to be a string such as \"cuda\"", advice=f"write `{name}.type`", safe=True,
+            edits=[edits.replace(file, given, f"{name}.type")],
+        )  # fmt: skip
+
+    @staticmethod
+    def _is_device(file: SourceFile, node: ast.expr, unit: Unit) -> bool:
+        if isinstance(node, ast.Call):
+            return file.dotted(node.func) == "torch.device"
+        if isinstance(node, ast.Name) and ((home := unit.home(node.id)) is None or node.id in home.parameters):
+            return False
+        values = file.roles.values(node, unit)
+        return bool(values) and all(
+            isinstance(v, ast.Call) and file.dotted(v.func) == "torch.device" for v, _ in values
+        )
+
+    def _elsewhere(self, file: SourceFile, region: _autocast.Region, at: Event) -> Iterator[Finding]:
+        for event in _autocast.inside(at.unit, region):
+            if not _autocast.is_module_call(event) or _autocast.state(event) != region:
+                continue
+            where = self._device_of(file, event.call.func, event.unit)
+            if where and where != {region.device} and region.device not in where:
+                yield self._finding(file, region, at, event, " or ".join(sorted(where)))
+                return
+
+    def _device_of(self, file: SourceFile, model: ast.expr, unit: Unit) -> set[str]:
+        """The devices that a module is moved to; `cpu` for one that is made here and never moved."""
+        found: set[str] = set()
+        moves = [(v, where) for v, where in file.roles.values(model, unit)]
+        made = bool(moves)
+        for event in file.calls("to", "cuda", "cpu"):
+            on = receiver(event.call)
+            if isinstance(on, (ast.Name, ast.Attribute)) and ast.unparse(on) == ast.unparse(model):
+                moves.append((event.call, event.unit))
+        for value, where in moves:
+            moved = self._moved_to(file, value, where)
+            if moved is None:
+                return set()
+            found |= moved
+        if found or not made or file.mentions(*_ELSEWHERE):
+            return found
+        return {"cpu"} if all(self._made_here(file, v, where) for v, where in moves) else set()
+
+    @staticmethod
+    def _moved_to(file: SourceFile, value: ast.expr, unit: Unit) -> set[str] | None:
+        """Where calls on a value move it; empty where none does, None where that is not known."""
+        while isinstance(value, ast.Call):
+            name, on = terminal(value), receiver(value)
+            if name == "cuda" and on is not None:
+                return {"cuda"}
+            if name == "to" and on is not None:
+                given = next(
+                    (k.value for k in value.keywords if k.arg == "device"), value.args[0] if value.args else None
+                )
+                known = _autocast.devices(file, given, unit)
+                return known or None
+            if name in ("train", "eval", "float", "half", "requires_grad_", "bfloat16") and on is not None:
+                value = on
+            elif name in ("compile", "DataParallel", "DistributedDataParallel", "DDP", "prepare", "setup"):
+                return None
+            else:
+                return set()
+        return None
+
+    @staticmethod
+    def _made_here(file: SourceFile, value: ast.expr, unit: Unit) -> bool:
+        if not isinstance(value, ast.Call):
+            return False
+        known = file.roles.class_named(value.func, unit)
+        return (known is not None or file.dotted(value.func).startswith("torch.nn.")) and "module" in file.roles.of(
+            value, unit
+        )
+
+    def _finding(self, file: SourceFile, region: _autocast.Region, at: Event, call: Event, where: str) -> Finding:
+        model = file.segment(call.call.func)
+        kind = file.dotted(region.call.func).rpartition(".")[0] if region.call is not None else ""
+        advice = f'open it with `torch.autocast("{where}")`' + (
+            " instead of `torch.cuda.amp`" if "cuda.amp" in kind else ""
+        )
+        return self.suspect(
+            file, at, f"autocast for {region.device} does nothing: {model} is on {where}", node=region.node,
+            cause="a region casts the operators of its own device type only", advice=advice,
+            related=[self.also(file, "called", call, file.segment(call.node))],
+        )  # fmt: skip

@@ -1,0 +1,185 @@
+"""AMP208: a forward pass runs in another thread, which autocast does not reach."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.precision import _autocast
+from torchvet.source.model.units import receiver, terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import Event, SourceFile, Unit
+
+_POOLS = ("concurrent.futures.ThreadPoolExecutor", "multiprocessing.pool.ThreadPool",
+          "concurrent.futures.thread.ThreadPoolExecutor", "multiprocessing.dummy.Pool")  # fmt: skip
+_HANDED = ("submit", "map", "imap", "apply_async", "starmap", "apply")
+
+
+class AutocastNotInThread(Rule):
+    """A forward pass runs in another thread, which autocast does not reach."""
+
+    code = "AMP208"
+    name = "autocast-not-in-thread"
+    summary = "A forward pass runs in another thread, which the autocast region does not reach"
+    severity = "warning"
+
+    what = (
+        "Autocast's state belongs to a thread. A thread or pool that is started within a region runs with autocast "
+        "off. DataParallel hands its threads the switch but not the dtype: a bfloat16 region becomes the device's "
+        "default, float16 on CUDA."
+    )
+    why = (
+        "The forward pass runs in float32 where half precision was meant, at full cost; under DataParallel it runs in "
+        "float16, which overflows where bfloat16 does not, and no scaler is there."
+    )
+    when_not = (
+        "A function that opens a region itself is right in any thread. Threads that load or save data compute "
+        "nothing. DataParallel with float16 on CUDA gets the dtype that it would have anyway."
+    )
+    proof = (
+        'torch 2.13.0, CPU: within `torch.autocast("cpu", torch.bfloat16)` a Linear gave bfloat16 in the main '
+        "thread and float32 in a `threading.Thread` or a ThreadPoolExecutor with 2 workers. `parallel_apply` of that "
+        "version opens `autocast(device_type, enabled=…)` with no dtype; not measured on 2 GPUs."
+    )
+    remedy = "Open the region inside the function that the thread runs; with DataParallel inside `forward`, or use DDP."
+
+    mend_changes_results = True
+
+    BAD = """\
+import threading
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+
+
+def work(x, losses):
+    losses.append(nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)))
+
+
+for step in range(40):
+    losses = []
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        thread = threading.Thread(target=work, args=(torch.randn(64, 16), losses))
+        thread.start()
+        thread.join()
+    optimizer.zero_grad()
+    losses[0].backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {losses[0].item():.5f}")
+"""
+
+    GOOD = """\
+import threading
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+
+
+def work(x, losses):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        losses.append(nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)))
+
+
+for step in range(40):
+    losses = []
+    thread = threading.Thread(target=work, args=(torch.randn(64, 16), losses))
+    thread.start()
+    thread.join()
+    optimizer.zero_grad()
+    losses[0].backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {losses[0].item():.5f}")
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A thread or pool that is given a forward pass within a region; a bfloat16 region around DataParallel."""
+        if not file.mentions("autocast"):
+            return
+        if file.mentions("Thread"):
+            for event in file.calls("Thread", *_HANDED):
+                region = _autocast.active(event)
+                if region is not None:
+                    yield from self._handed(file, event, region)
+        if file.mentions("DataParallel"):
+            for region, at, _ in _autocast.opened(file):
+                if region.enabled != "no" and region.dtype == "bf16" and region.device != "cpu":
+                    yield from self._parallel(file, region, at)
+
+    def _handed(self, file: SourceFile, event: Event, region: _autocast.Region) -> Iterator[Finding]:
+        work = self._work(file, event)
+        if work is None or not self._computes(file, work, event.unit):
+            return
+        name = file.segment(work)
+        yield self.suspect(
+            file, event, f"{name} runs in another thread, where autocast is off: it computes in float32",
+            cause="autocast's state belongs to the thread that opened the region",
+            advice=f"open the region inside {name}",
+            related=[self.also(file, "region", event, file.segment(region.node))],
+        )  # fmt: skip
+
+    @staticmethod
+    def _work(file: SourceFile, event: Event) -> ast.expr | None:
+        """The function that a thread or a pool is given."""
+        call = event.call
+        if file.dotted(call.func) == "threading.Thread":
+            return next((k.value for k in call.keywords if k.arg == "target"), None)
+        on = receiver(call)
+        if terminal(call) not in _HANDED or on is None or not call.args:
+            return None
+        made = [file.dotted(v.func) for v, _ in file.roles.values(on, event.unit) if isinstance(v, ast.Call)]
+        return call.args[0] if any(m in _POOLS for m in made) else None
+
+    @staticmethod
+    def _computes(file: SourceFile, work: ast.expr, unit: Unit) -> bool:
+        """Whether it is a module, or a function of this file that calls one and opens no region."""
+        if "module" in file.roles.of(work, unit):
+            known = file.roles.class_of(work, unit)
+            forward = known.method("forward") if known is not None else None
+            return forward is None or not _mentions_autocast(file, forward)
+        found = [f for f in file.functions(terminal(work)) if f.owner is None or isinstance(work, ast.Attribute)]
+        if len(found) != 1 or _mentions_autocast(file, found[0]):
+            return False
+        return any(_autocast.is_module_call(e) for e in found[0].events)
+
+    def _parallel(self, file: SourceFile, region: _autocast.Region, at: Event) -> Iterator[Finding]:
+        for event in _autocast.inside(at.unit, region):
+            if not _autocast.is_module_call(event):
+                continue
+            values = file.roles.values(event.call.func, event.unit)
+            wrapped = [v for v, _ in values if isinstance(v, ast.Call) and _is_data_parallel(file, v)]
+            known = file.roles.class_of(event.call.func, event.unit)
+            forward = known.method("forward") if known is not None else None
+            if wrapped and not (forward is not None and _mentions_autocast(file, forward)):
+                model = file.segment(event.call.func)
+                yield self.suspect(
+                    file, event, f"{model} is DataParallel: its replicas run in the device's default dtype (float16 on "
+                    "CUDA), not in this region's bfloat16",
+                    cause="DataParallel hands its threads whether autocast is on, but not its dtype",
+                    advice="use DistributedDataParallel, or open the region inside the model's forward",
+                )  # fmt: skip
+                return
+
+
+def _mentions_autocast(file: SourceFile, unit: Unit) -> bool:
+    return any("autocast" in line for line in file.lines[unit.first - 1 : unit.last])
+
+
+def _is_data_parallel(file: SourceFile, value: ast.Call) -> bool:
+    inner: ast.expr | None = value
+    while isinstance(inner, ast.Call):
+        if file.dotted(inner.func).startswith("torch.nn.") and terminal(inner) == "DataParallel":
+            return True
+        inner = receiver(inner)
+    return False

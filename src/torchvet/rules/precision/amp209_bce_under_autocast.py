@@ -1,0 +1,146 @@
+"""AMP209: binary cross entropy on probabilities under autocast."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.base import Rule
+from torchvet.rules.precision import _autocast, _losses
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding, Severity
+    from torchvet.source.model import Event, SourceFile
+
+_MODULE = "torch.nn.BCELoss"
+_FUNCTION = "torch.nn.functional.binary_cross_entropy"
+
+
+class BCEUnderAutocast(Rule):
+    """Binary cross entropy on probabilities under autocast."""
+
+    code = "AMP209"
+    name = "bce-under-autocast"
+    summary = "Binary cross entropy on probabilities under autocast: CUDA raises, the CPU saturates"
+    severity = "error"
+
+    what = (
+        "`BCELoss` and `binary_cross_entropy` take probabilities. Under CUDA's autocast they raise, whatever the dtype "
+        "of their inputs. Under the CPU's they run in float32 on a sigmoid that was rounded to half precision before."
+    )
+    why = (
+        "On CUDA the first step dies. On the CPU a confident prediction becomes exactly 1, and its loss jumps to 100, "
+        "where the logarithm is cut off, with no gradient through the sigmoid."
+    )
+    when_not = (
+        "`BCEWithLogitsLoss` takes logits and is safe under autocast. In a region with autocast off, on float32 "
+        "inputs, `BCELoss` works."
+    )
+    proof = (
+        "torch 2.13.0, CPU, bfloat16: for a target of 0 and a logit of 7 `binary_cross_entropy` of the sigmoid gave "
+        "100.0 where `binary_cross_entropy_with_logits` gives 7.0009; for a logit of 6 it gave 5.545 instead of 6.002. "
+        "Not measured on a GPU: that CUDA's autocast raises is in torch's source and documentation."
+    )
+    remedy = (
+        "Let the model give logits and use `BCEWithLogitsLoss` or `binary_cross_entropy_with_logits`; or compute the "
+        "loss under `autocast(enabled=False)` on `.float()` inputs."
+    )
+
+    mend_changes_results = True
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1))
+criterion = nn.BCELoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+for step in range(40):
+    x = torch.randn(64, 16)
+    y = (x.sum(1, keepdim=True) > 0).float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = criterion(torch.sigmoid(model(x)), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1))
+criterion = nn.BCEWithLogitsLoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+for step in range(40):
+    x = torch.randn(64, 16)
+    y = (x.sum(1, keepdim=True) > 0).float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = criterion(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A call of the loss within an active region, or in the `forward` of a module that is called in one."""
+        if not file.mentions("autocast") or not file.mentions("BCELoss", "binary_cross_entropy"):
+            return
+        seen: set[int] = set()
+        for region, at, _ in _autocast.opened(file):
+            if region.enabled == "no" or region.framework:
+                continue
+            for event in _autocast.inside(at.unit, region):
+                if event.node.__class__ is ast.Call and _autocast.state(event) == region:
+                    loss = event if self._is_bce(file, event) else self._within(file, event)
+                    if loss is not None and id(loss.node) not in seen:
+                        seen.add(id(loss.node))
+                        yield self._finding(file, loss, region, at)
+        yield from self._decorated(file, seen)
+
+    def _decorated(self, file: SourceFile, seen: set[int]) -> Iterator[Finding]:
+        """The loss in a function that is decorated with autocast."""
+        for event in file.calls("binary_cross_entropy"):
+            region = _autocast.active(event)
+            if region is not None and not region.framework and id(event.node) not in seen and self._is_bce(file, event):
+                seen.add(id(event.node))
+                yield self._finding(file, event, region, event)
+
+    @staticmethod
+    def _is_bce(file: SourceFile, event: Event) -> bool:
+        function = event.call.func
+        if file.dotted(function) == _FUNCTION:
+            return True
+        if isinstance(function, ast.Call):
+            return file.dotted(function.func) == _MODULE
+        made = _losses.makers(function, event)
+        return bool(made) and all(isinstance(m, ast.Call) and file.dotted(m.func) == _MODULE for m in made)
+
+    def _within(self, file: SourceFile, event: Event) -> Event | None:
+        """The loss that a function of this file, or the `forward` of one of its modules, computes when it is called."""
+        callee = file.callee(event)
+        if callee is None:
+            known = file.roles.class_of(event.call.func, event.unit)
+            callee = known.method("forward") if known is not None else None
+        if callee is None:
+            return None
+        calls = (e for e in callee.events if e.node.__class__ is ast.Call)
+        return next((e for e in calls if _autocast.state(e) is None and self._is_bce(file, e)), None)
+
+    def _finding(self, file: SourceFile, loss: Event, region: _autocast.Region, at: Event) -> Finding:
+        severity: Severity = "error" if region.device == "cuda" and region.enabled == "yes" else "warning"
+        harm = "confident predictions round to 1" if region.device == "cpu" else "CUDA's autocast raises"
+        return self.suspect(
+            file, loss, f"{file.segment(loss.call.func)}(…) takes probabilities under autocast: {harm}",
+            severity=severity,
+            cause="probabilities in half precision cannot tell 0.999 from 1, so that autocast refuses the loss on CUDA",
+            advice="let the model give logits and use BCEWithLogitsLoss / binary_cross_entropy_with_logits",
+            related=[self.also(file, "region", at, file.segment(region.node))],
+        )  # fmt: skip

@@ -1,0 +1,98 @@
+"""What the numerics rules tell from source: dtypes followed through names, and formulas that only look unstable."""
+
+from __future__ import annotations
+
+import pytest
+
+from torchvet.finding import Finding
+from torchvet.rules import rule
+from torchvet.source.model import SourceFile
+
+
+def found(code: str, text: str) -> list[Finding]:
+    return list(rule(code).in_source(SourceFile("train.py", "import torch\nimport torch.nn.functional as F\n" + text)))
+
+
+@pytest.mark.parametrize(
+    ("text", "times"),
+    [("h = x.half()\nu = h / (h.norm() + 1e-8)\n", 1),
+     ("h = x.half()\nu = h / (h.norm() + 1e-6)\n", 0),
+     ("h = x.bfloat16()\nu = h / (h.norm() + 1e-8)\n", 0),
+     ("h = x.half()\nh = h.float()\nu = h / (h.norm() + 1e-8)\n", 0),
+     ("h = x.to(torch.float16)\nu = F.normalize(h, dim=1)\n", 1),
+     ("h = x.to(torch.float16)\nu = F.layer_norm(h, (8,), eps=1e-12)\n", 0),
+     ("EPS = 1e-10\nh = torch.zeros(4, dtype=torch.half)\nu = torch.log(h + EPS)\n", 1)],
+)  # fmt: skip
+def test_eps_is_judged_by_the_dtype_that_it_is_added_to(text: str, times: int) -> None:
+    assert len(found("NUM103", text)) == times
+
+
+@pytest.mark.parametrize(
+    ("text", "severities"),
+    [("model = Net().cuda().half()\no = torch.optim.AdamW(model.parameters())\n", ["error"]),
+     ("model = Net().bfloat16()\no = torch.optim.AdamW(model.parameters())\n", ["info"]),
+     ("model = Net()\nif fp16:\n    model.half()\no = torch.optim.AdamW(model.parameters())\n", []),
+     ("model = Net().half()\no = torch.optim.AdamW(model.parameters(), fused=True)\n", []),
+     ("model = Net().half()\no = torch.optim.SGD(model.parameters(), lr=1)\n", []),
+     ("model = Net()\no = torch.optim.AdamW(model.parameters())\ntrain(o)\nmodel.half()\n", []),
+     ("model = Net().half()\no = FP16_Optimizer(torch.optim.Adam(model.parameters()))\n", [])],
+)  # fmt: skip
+def test_an_optimizer_is_judged_by_the_weights_that_it_is_given(text: str, severities: list[str]) -> None:
+    assert [f.severity for f in found("NUM104", text)] == severities
+
+
+def test_a_mask_is_judged_by_where_the_model_runs() -> None:
+    text = """\
+class Attention(torch.nn.Module):
+    def forward(self, q, k, mask):
+        scores = q @ k.transpose(1, 2)
+        return scores.masked_fill(mask, -1e9).softmax(-1)
+attention = Attention()
+with torch.autocast("cuda", dtype=torch.{dtype}):
+    out = attention(q, k, mask)
+"""
+    assert len(found("NUM105", text.format(dtype="float16"))) == 1
+    assert found("NUM105", text.format(dtype="bfloat16")) == []
+    assert found("NUM105", text.format(dtype="float16").replace("-1e9", "float('-inf')")) == []
+
+
+def test_few_terms_are_no_accumulation() -> None:
+    assert found("NUM107", "x = x.bfloat16()\nfor layer in layers:\n    x += layer(x)\n") == []
+    start = "t = torch.zeros(1, dtype=torch.bfloat16)\n"
+    assert found("NUM107", start + "for i in range(4):\n    t += f(i)\n") == []
+    assert len(found("NUM107", start + "for x in loader:\n    t += f(x)\n")) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "severities"),
+    [("p = torch.arange(256, dtype=torch.bfloat16)\n", []), ("p = torch.arange(0, 512, 2).bfloat16()\n", []),
+     ("p = torch.arange(300).to(torch.bfloat16)\n", ["warning"]), ("p = torch.arange(2049).half()\n", []),
+     ("p = torch.arange(n, dtype=torch.half)\n", ["info"]), ("p = torch.arange(4096).float()\nh = x.half()\n", [])],
+)  # fmt: skip
+def test_positions_are_judged_by_their_range(text: str, severities: list[str]) -> None:
+    assert [f.severity for f in found("NUM109", text)] == severities
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["m = x.max(-1, keepdim=True).values\ne = torch.exp(x - m)\np = e / e.sum(-1, keepdim=True)\n",
+     "l = torch.log(torch.exp(x - c).sum()) + c\n", "s = torch.log1p(torch.exp(-x.abs()))\n",
+     "k = torch.exp(-d)\nw = k / k.sum()\n", "import numpy as np\np = np.log(softmax(x))\n",
+     "p = F.softmax(x, -1)\nl = torch.log(p.clamp(min=1e-6))\n", "r = torch.sqrt((x ** 2).sum() + 1e-8)\n"],
+)  # fmt: skip
+def test_stable_formulas_stay_silent(text: str) -> None:
+    assert found("NUM110", text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "times"),
+    [("y = torch.where(x > 0, torch.log(x), 0.0)\ny.sum().backward()\n", 1),
+     ("y = torch.where(x > 0, torch.log(x.clamp(min=1e-6)), 0.0)\ny.sum().backward()\n", 0),
+     ("s = torch.where(x > 0, x, 1.0)\ny = torch.where(x > 0, torch.log(s), 0.0)\ny.sum().backward()\n", 0),
+     ("with torch.no_grad():\n    y = torch.where(x > 0, torch.log(x), 0.0)\n", 0),
+     ("y = torch.where(m, a / b, 0.0)\ny.sum().backward()\n", 0),
+     ("y = torch.where(x > 0, x / 2, x * x)\ny.sum().backward()\n", 0),
+     ("y = torch.where(b != 0, a / b, 0.0)\ny.sum().backward()\n", 1)],
+)  # fmt: skip
+def test_where_hides_what_the_condition_is_about(text: str, times: int) -> None:
+    assert len(found("NUM111", text)) == times
