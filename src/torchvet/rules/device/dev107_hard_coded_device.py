@@ -48,7 +48,7 @@ class HardCodedDevice(Rule):
         "Use the variable: `tensor.to(device)`, `torch.zeros(…, device=device)`; in a module, the device of its input."
     )
 
-    bad_raises = "CUDA"
+    bad_raises = "torch/cuda/"
 
     BAD = """\
 import torch
