@@ -1,8 +1,9 @@
 """Score `torchvet check` on the planted faults: ``python -m casebook.source [-k SUBSTRING] [--json FILE]``.
 
 ``planted/CODE_shape_bad.py`` must be found by its code; its twin ``CODE_shape_good.py``, which is the mended program or
-a healthy look-alike, must give no finding at warning or above from any rule. Every rule's own BAD and GOOD count too.
-The programs are read and never run.
+a healthy look-alike, must give no finding at warning or above from any rule. Where one program has had several faults
+planted, ``planted/twins.toml`` says whose twin it shares. Every rule's own BAD and GOOD count too. The programs are
+read and never run.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import msgspec
 
 from torchvet.finding import Finding
 from torchvet.rules import Rule, all_rules
@@ -40,6 +44,8 @@ class Score:
     shape: str
     found: bool
     alarms: tuple[str, ...]
+    healthy: int
+    """Which healthy program it was: pairs that share a twin have the same number."""
 
 
 def rules() -> list[Rule]:
@@ -51,11 +57,13 @@ def pairs(folder: Path = PLANTED) -> Iterator[Pair]:
     """All planted pairs, those of the rules' own examples first. Raises FileNotFoundError where a twin is missing."""
     for rule in rules():
         yield Pair(rule.code, "example", rule.BAD, rule.GOOD)
+    shared = msgspec.toml.decode((folder / "twins.toml").read_bytes(), type=dict[str, str])
     for path in sorted(folder.glob("*_bad.py")):
         named = NAMED.fullmatch(path.stem)
         if named is None:
             raise FileNotFoundError(f"{path}: expected a name like amp101_trainer_bad.py")
-        twin = path.with_name(path.name.replace("_bad.py", "_good.py"))
+        own = path.stem.removesuffix("_bad")
+        twin = path.with_name(f"{shared.get(own, own)}_good.py")
         yield Pair(named[1].upper(), named[2], path.read_text("utf-8"), twin.read_text("utf-8"))
 
 
@@ -73,7 +81,7 @@ def score(pair: Pair) -> Score:
         for f in findings(pair.good)
         if f.severity != "info" or f.code == pair.code
     )
-    return Score(pair.code, pair.shape, found, alarms)
+    return Score(pair.code, pair.shape, found, alarms, zlib.crc32(pair.good.encode()))
 
 
 def main() -> None:
@@ -92,9 +100,10 @@ def main() -> None:
             print(f"missed {one.code} {one.shape}")
         for alarm in one.alarms:
             print(f"false alarm on the twin of {one.code} {one.shape}: {alarm}")
-    found, alarms = sum(s.found for s in scores), sum(bool(s.alarms) for s in scores)
-    share = found / max(1, len(scores))
-    print(f"\n{found} of {len(scores)} found ({share:.1%}), {alarms} of {len(scores)} healthy twins with a false alarm")
+    found, share = sum(s.found for s in scores), sum(s.found for s in scores) / max(1, len(scores))
+    healthy, loud = {s.healthy for s in scores}, {s.healthy for s in scores if s.alarms}
+    told = f"{len(loud)} of {len(healthy)} different healthy programs with a false alarm"
+    print(f"\n{found} of {len(scores)} found ({share:.1%}), {told}")
     if options.json:
         options.json.write_text(json.dumps([asdict(s) for s in scores], indent=1))
 

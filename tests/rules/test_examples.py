@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 from typing import Any
@@ -132,7 +133,8 @@ def test_mend_is_small(subject: Rule) -> None:
 def test_example_runs_and_prints_finite_losses(subject: Rule, kind: str, outcomes: dict[Any, Any]) -> None:
     printed, error = outcomes[subject.code, kind]
     if kind == "BAD" and subject.bad_raises:
-        assert error is not None and subject.bad_raises in error
+        # Some end in an error only where there is no GPU.
+        assert (error is None and shutil.which("nvidia-smi")) or subject.bad_raises in (error or "")
         return
     assert error is None, error
     assert len(losses(printed)) >= 4

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from torchvet.rules.base import Rule
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.steps import text_of
-from torchvet.source.model.units import receiver, targets_of, terminal
+from torchvet.source.model.units import keyword, receiver, targets_of, terminal
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
@@ -165,9 +165,7 @@ for step in range(40):
 
 def _model_of(made: Event) -> str:
     """What the optimizer's first argument takes its parameters from."""
-    first = (
-        made.call.args[0] if made.call.args else next((k.value for k in made.call.keywords if k.arg == "params"), None)
-    )
+    first = made.call.args[0] if made.call.args else keyword(made.call, "params")
     if isinstance(first, ast.Call) and terminal(first) == "parameters" and receiver(first) is not None:
         return text_of(receiver(first))
     return ""

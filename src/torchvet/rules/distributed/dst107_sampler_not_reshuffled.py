@@ -11,7 +11,7 @@ from torchvet.rules.base import Rule
 from torchvet.rules.training import _loops as loops
 from torchvet.source.model import edits
 from torchvet.source.model.origins import identity, made_by
-from torchvet.source.model.units import targets_of, terminal
+from torchvet.source.model.units import keyword, targets_of, terminal
 
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
@@ -99,7 +99,7 @@ for epoch in range(5):
         if any(file.imports.uses(name) for name in _FRAMEWORKS):
             return
         for made in file.calls("DistributedSampler"):
-            shuffle = loops.keyword(made.call, "shuffle")
+            shuffle = keyword(made.call, "shuffle")
             torch = file.dotted(made.call.func).startswith("torch.utils.data.")
             if not torch or (shuffle is not None and not (isinstance(shuffle, ast.Constant) and shuffle.value is True)):
                 continue
@@ -112,7 +112,7 @@ for epoch in range(5):
     @staticmethod
     def _loaders(file: SourceFile, made: Event) -> Iterator[Event]:
         for loader in file.calls("DataLoader"):
-            given = loops.keyword(loader.call, "sampler")
+            given = keyword(loader.call, "sampler")
             if given is not None and any(value is made.node for value in _possible(given, loader.unit)):
                 yield loader
 

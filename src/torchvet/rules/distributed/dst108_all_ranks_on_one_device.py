@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
-from torchvet.rules.training._loops import is_test, keyword
+from torchvet.rules.training._loops import is_test
 from torchvet.source.model.origins import identity, made_by
-from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.units import keyword, receiver, terminal
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding

@@ -67,7 +67,7 @@ def is_lasting(file: SourceFile, on: ast.expr, unit: Unit, loop: Loop, whole: bo
     if not isinstance(root, ast.Name):
         return False
     for binding in unit.bindings.get(root.id, ()):
-        if binding.loop is not None and binding.loop.within(loop):
+        if binding.inside(loop):
             return _walks_members(file, binding, loop)
     is_module = file.roles.is_a("module", root, unit) or file.roles.is_a("module", on, unit)
     return is_module and (whole or on is not root)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from types import EllipsisType
 
-from torchvet.source.model.units import terminal
+from torchvet.source.model.units import keyword, terminal
 
 Dim = int | str | None | EllipsisType
 Shape = tuple[Dim, ...]
@@ -146,7 +146,7 @@ def written(node: ast.Call, name: str) -> Shape | None:
         return tuple(shape) if isinstance(value, (ast.Constant, ast.UnaryOp)) else None
     sizes: list[ast.expr] = list(node.args)
     if name in ("randint", "full", "normal"):
-        named = next((k.value for k in node.keywords if k.arg == "size"), None)
+        named = keyword(node, "size")
         tuples = [a for a in node.args if isinstance(a, (ast.Tuple, ast.List))]
         sizes = [named] if named is not None else list(tuples[-1:])
     if len(sizes) == 1 and isinstance(sizes[0], (ast.Tuple, ast.List)):

@@ -180,7 +180,7 @@ def _widest(event: Event, fresh: list[Event]) -> Loop | None:
     """The outermost loop around an event in which nothing starts the holder afresh."""
     loop, found = event.loop, None
     while loop is not None:
-        if any(b.unit is event.unit and b.loop is not None and b.loop.within(loop) for b in fresh):
+        if any(b.unit is event.unit and b.inside(loop) for b in fresh):
             break
         found = found if loop.comprehension else loop
         loop = loop.parent

@@ -12,7 +12,7 @@ from torchvet.rules.growth_rule import GrowthRule
 from torchvet.rules.memory import _stores
 from torchvet.source.model.destinations import Destinations
 from torchvet.source.model.forwards import RECURRENT
-from torchvet.source.model.units import targets_of, terminal
+from torchvet.source.model.units import keyword, targets_of, terminal
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding, Severity
@@ -309,7 +309,7 @@ def _retained_in(file: SourceFile, event: Event) -> bool:
     if not file.gradients.forwards.runs_module(event.node.value, event.unit):  # type: ignore[attr-defined]
         return False
     for backward in event.unit.calls.get("backward", ()):
-        retain = next((k.value for k in backward.call.keywords if k.arg == "retain_graph"), None)
+        retain = keyword(backward.call, "retain_graph")
         if backward.loop is event.loop and isinstance(retain, ast.Constant) and retain.value is True:
             return True
     return False

@@ -13,7 +13,7 @@ from torchvet.recording.records import Census
 from torchvet.recording.training_records import BackwardUse
 from torchvet.rules.growth_rule import GrowthRule, location_of
 from torchvet.rules.strangers import stranger_findings
-from torchvet.source.model.units import targets_of, terminal
+from torchvet.source.model.units import keyword, targets_of, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def _leaf(recording: Recording, where: Location | None) -> str | None:
         return None
     for node in walk(tree):
         if isinstance(node, ast.Call) and node.lineno <= where.line <= (node.end_lineno or node.lineno):
-            given = next((k.value for k in node.keywords if k.arg == "inputs"), None)
+            given = keyword(node, "inputs")
             first = given.elts[0] if isinstance(given, (ast.List, ast.Tuple)) and given.elts else given
             if isinstance(first, (ast.Name, ast.Attribute)):
                 return ast.unparse(first)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
-from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.units import keyword, receiver, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ for epoch in range(4):
 
 def _by_workers(call: ast.Call) -> Severity | None:
     """By how many workers are asked for: none is no finding, a number that is not written down is information."""
-    given = next((k.value for k in call.keywords if k.arg == "num_workers"), None)
+    given = keyword(call, "num_workers")
     if isinstance(given, ast.Constant):
         return "warning" if isinstance(given.value, int) and given.value > 0 else None
     return "info" if given is not None else None

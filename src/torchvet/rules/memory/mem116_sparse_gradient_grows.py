@@ -181,7 +181,7 @@ def _never_cleared(file: SourceFile, step: Step, tables: list[Event]) -> Effect 
     if any(file.callee(e) is None and e.node is not optimizer.node for e in step.opaque):
         return None
     # One that clears before the loop, and never within, clears nothing of what the loop adds.
-    clears = [e for e in file.calls("zero_grad") if e.unit is not step.unit or _within(e, step)]
+    clears = [e for e in file.calls("zero_grad") if e.unit is not step.unit or step.repeats(e)]
     return None if clears else steps[-1]
 
 
@@ -206,7 +206,3 @@ def _owns(optimizer: ast.expr, tables: set[str]) -> bool:
         return True
     asked = [n for n in walk(optimizer) if isinstance(n, ast.Attribute) and n.attr == "parameters"]
     return any(terminal(one.value) in tables for one in asked)
-
-
-def _within(event: Event, step: Step) -> bool:
-    return event.loop is not None and step.loop is not None and event.loop.within(step.loop)

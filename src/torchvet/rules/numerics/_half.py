@@ -10,7 +10,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from torchvet.source.model.units import receiver, targets_of, terminal, value_for
+from torchvet.source.model.units import keyword, receiver, targets_of, terminal, value_for
 
 if TYPE_CHECKING:
     from torchvet.source.model import ClassModel, Event, SourceFile, Unit
@@ -66,7 +66,7 @@ def converts(file: SourceFile, call: ast.Call, unit: Unit) -> str | None:
         return ""
     if name not in ("to", "type"):
         return None
-    given = next((k.value for k in call.keywords if k.arg == "dtype"), None)
+    given = keyword(call, "dtype")
     found = [named(file, one, unit) for one in ([given] if given is not None else call.args)]
     if any(found):
         return next(f for f in found if f)
@@ -103,7 +103,7 @@ def _of_call(node: ast.Call, event: Event, depth: int) -> str:
     if converted is not None:
         return converted
     dotted, name = file.dotted(node.func), terminal(node)
-    given = next((k.value for k in node.keywords if k.arg == "dtype"), None)
+    given = keyword(node, "dtype")
     if dotted.startswith("torch."):
         if given is not None:
             return named(file, given, unit) if name in _FACTORIES | _SAME else ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
 from torchvet.rules.numerics import _half, _terms
-from torchvet.source.model.units import terminal
+from torchvet.source.model.units import keyword, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ for step in range(40):
             of = _terms.is_call(node, file, unit, *_SENSITIVE)
             return self._with_eps(of, node, event) if of is not None else None
         if name == "normalize" and file.dotted(node.func) == "torch.nn.functional.normalize" and node.args:
-            eps = next((k.value for k in node.keywords if k.arg == "eps"), None)
+            eps = keyword(node, "eps")
             value = 1e-12 if eps is None else _terms.number(eps, unit)
             if value is not None and value <= _LARGEST_ZERO and self._is_half(node.args[0], event):
                 return node.args[0], node, f"{value:g}"
@@ -150,7 +150,7 @@ for step in range(40):
 
     @staticmethod
     def _least(call: ast.Call) -> ast.expr | None:
-        given = next((k.value for k in call.keywords if k.arg == "min"), None)
+        given = keyword(call, "min")
         return given if given is not None else call.args[-1] if call.args else None
 
     @staticmethod

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
 from torchvet.rules.numerics import _half, _terms
-from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.units import keyword, receiver, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ for step in range(40):
     def _half_model(event: Event) -> tuple[ast.expr | None, str]:
         """The module whose parameters are given, and the half dtype that they have."""
         given = event.call.args[0] if event.call.args else None
-        given = given or next((k.value for k in event.call.keywords if k.arg == "params"), None)
+        given = given or keyword(event.call, "params")
         for node in walk(given) if given is not None else ():
             if isinstance(node, ast.Call) and terminal(node) in ("parameters", "named_parameters"):
                 on = receiver(node)

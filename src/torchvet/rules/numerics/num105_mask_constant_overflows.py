@@ -10,7 +10,7 @@ from torchvet.rules.base import Rule
 from torchvet.rules.numerics import _half, _terms
 from torchvet.rules.precision import _autocast
 from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.units import keyword, receiver, terminal
 
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding, Severity
@@ -126,7 +126,7 @@ for step in range(40):
         tensor = self._tensor(event)
         if tensor is None:
             return None
-        given = next((k.value for k in event.call.keywords if k.arg == "dtype"), None)
+        given = keyword(event.call, "dtype")
         if given is not None:
             return "error" if _half.named(file, given, event.unit) == "fp16" else None
         if _half.kind(tensor, event) == "fp16":

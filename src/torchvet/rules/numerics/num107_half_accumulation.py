@@ -147,7 +147,7 @@ for step in range(200):
         loop: Loop | None = event.loop
         while loop is not None and loop.parent is not None and start.loop is not loop.parent:
             loop = loop.parent
-        if loop is None or (start.loop is not None and start.loop.within(loop)):
+        if loop is None or start.inside(loop):
             return False
         around = getattr(loop.node, "iter", None)
         if isinstance(around, ast.Call) and terminal(around) == "range" and around.args:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
 from torchvet.rules.numerics import _half, _terms
-from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.units import keyword, receiver, terminal
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding, Severity
@@ -93,7 +93,7 @@ for step in range(80):
             return
         for event in file.calls("arange"):
             if file.dotted(event.call.func) == "torch.arange":
-                dtype = next((k.value for k in event.call.keywords if k.arg == "dtype"), None)
+                dtype = keyword(event.call, "dtype")
                 kind = _half.named(file, dtype, event.unit)
                 if kind:
                     yield from self._judge(file, event, event.call, event, kind)

@@ -65,8 +65,4 @@ def names_in(node: ast.AST | None) -> set[str]:
 
 def bound_in(loop: Loop, unit: Unit) -> set[str]:
     """Names that something in a loop binds anew, its own variables included."""
-    return {
-        name
-        for name, events in unit.bindings.items()
-        if any(e.loop is not None and e.loop.within(loop) for e in events)
-    }
+    return {name for name, events in unit.bindings.items() if any(e.inside(loop) for e in events)}

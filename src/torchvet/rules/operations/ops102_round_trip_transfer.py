@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
 from torchvet.rules.operations._steps import guarded, per_step
-from torchvet.source.model.units import receiver, targets_of, terminal, value_for
+from torchvet.source.model.units import keyword, receiver, targets_of, terminal, value_for
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
@@ -92,7 +92,7 @@ for step in range(40):
         moved = file.devices.move(call, event.unit)
         if moved is not None and moved[0] == "device":
             return self._host_copy(file, receiver(call), event, 0)
-        given = next((k.value for k in call.keywords if k.arg == "device"), None)
+        given = keyword(call, "device")
         made = file.dotted(call.func) in _WRAPPING and file.devices.named(given, event.unit) == "device"
         return self._host_copy(file, call.args[0], event, 0) if made and call.args else None
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
 from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, targets_of
+from torchvet.source.model.units import keyword, receiver, targets_of
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
@@ -94,8 +94,8 @@ for x, y in loader:
         return None
 
     def _judge(self, file: SourceFile, event: Event, loader: ast.Call) -> Iterator[Finding]:
-        pinned = next((k.value for k in loader.keywords if k.arg == "pin_memory"), None)
-        overlaps = next((k.value for k in event.call.keywords if k.arg == "non_blocking"), None)
+        pinned = keyword(loader, "pin_memory")
+        overlaps = keyword(event.call, "non_blocking")
         not_pinned = pinned is None or (isinstance(pinned, ast.Constant) and not pinned.value)
         asks = isinstance(overlaps, ast.Constant) and overlaps.value is True
         moved = file.segment(event.node)

@@ -111,7 +111,7 @@ for step in range(40):
     def _only_gathered(file: SourceFile, event: Event, name: str, loop: Loop) -> bool:
         """Whether the loop neither reads the name elsewhere nor starts it afresh, and it begins before the loop."""
         start = [e for e in event.unit.bindings[name] if e.index < event.index]
-        if not start or any(e.loop is not None and e.loop.within(loop) and not e.excludes(event) for e in start):
+        if not start or any(e.inside(loop) and not e.excludes(event) for e in start):
             return False
         if event.unit.home(name) is not event.unit or not isinstance(loop.node, (ast.For, ast.While)):
             return False

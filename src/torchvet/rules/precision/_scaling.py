@@ -217,11 +217,6 @@ def made_by(file: SourceFile) -> list[Event]:
     return [e for e in file.calls("GradScaler", "ShardedGradScaler") if "scaler" in file.roles.of(e.node, e.unit)]
 
 
-def option(call: ast.Call, name: str) -> ast.expr | None:
-    """What a call is given for a keyword."""
-    return next((k.value for k in call.keywords if k.arg == name), None)
-
-
 def is_constant(node: ast.AST | None, value: object) -> bool:
     """Whether an expression is that constant."""
     return isinstance(node, ast.Constant) and node.value is value

@@ -127,7 +127,7 @@ for step in range(40):
         targets = {t.id for t in targets_of(loop.node) if isinstance(t, ast.Name)}
         if any(b.event.unit is update.event.unit and b.event.loop is loop for b in one.backwards):
             return None
-        if any(b.at.loop is not None and b.at.loop.within(loop) for b in one.backwards):
+        if any(b.at.inside(loop) for b in one.backwards):
             return None
         mine = [s for s in one.steps if s.event.loop is loop and s.order < update.order]
         return next((s for s in mine if s.subject in targets and one.scaled), None)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _scaling as scaling
+from torchvet.source.model.units import keyword
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
@@ -88,7 +89,7 @@ for epoch in range(5):
         for made in scaling.made_by(file):
             name = scaling.bound_to(made)
             direct = isinstance(made.statement, (ast.Assign, ast.AnnAssign)) and made.statement.value is made.node
-            if not name or not direct or scaling.is_constant(scaling.option(made.call, "enabled"), False):
+            if not name or not direct or scaling.is_constant(keyword(made.call, "enabled"), False):
                 continue
             loop = made.loop
             where = self._by_loop(file, made, name, loop) if loop is not None else self._by_call(file, made, name)
@@ -100,7 +101,7 @@ for epoch in range(5):
         """How often: the loop that makes it trains with it, and does not make the optimizer."""
         for one in scaling.passes(file):
             for step in one.steps:
-                inside = step.at.unit is made.unit and step.at.loop is not None and step.at.loop.within(loop)
+                inside = step.at.unit is made.unit and step.at.inside(loop)
                 if step.through == name and inside and not _bound_within(made.unit, step.subject, loop):
                     return "step" if one.step.loop is loop else "epoch"
         return ""
@@ -146,9 +147,9 @@ def _names(file: SourceFile, node: object) -> list[str]:
 def _bound_within(unit: Unit, text: str, loop: Loop) -> bool:
     """Whether a name, or an attribute of it, is bound inside a loop."""
     head = text.partition(".")[0].partition("[")[0]
-    bound = [b for b in unit.bindings.get(head, ()) if b.loop is not None and b.loop.within(loop)]
+    bound = [b for b in unit.bindings.get(head, ()) if b.inside(loop)]
     if bound or "." not in text:
         return bool(bound)
     owner = unit.method_class()
     made = owner.attributes.get(text.partition(".")[2], []) if owner is not None else []
-    return any(event.unit is unit and event.loop is not None and event.loop.within(loop) for event, _ in made)
+    return any(event.unit is unit and event.inside(loop) for event, _ in made)

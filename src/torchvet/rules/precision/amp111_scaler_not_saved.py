@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _scaling as scaling
-from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.units import keyword, receiver, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ train(train(None, 10), 10)
 
     @staticmethod
     def _off(made: Event) -> bool:
-        return scaling.is_constant(scaling.option(made.call, "enabled"), False)
+        return scaling.is_constant(keyword(made.call, "enabled"), False)
 
     @staticmethod
     def _of(role: str, event: Event) -> bool:

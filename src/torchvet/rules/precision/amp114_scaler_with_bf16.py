@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _autocast as autocast
 from torchvet.rules.precision import _scaling as scaling
+from torchvet.source.model.units import keyword
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
@@ -82,7 +83,7 @@ for step in range(40):
         """A scaler that is on, in a file whose every autocast region is bf16."""
         if not file.mentions("bfloat16", '"cpu"', "'cpu'") or not file.mentions("caler"):
             return
-        made = [m for m in scaling.made_by(file) if scaling.bound_to(m) and scaling.option(m.call, "enabled") is None]
+        made = [m for m in scaling.made_by(file) if scaling.bound_to(m) and keyword(m.call, "enabled") is None]
         if not made or not any(scaling.is_scale_call(e.node, e.unit) for e in file.calls("scale")):
             return
         opened = autocast.opened(file)

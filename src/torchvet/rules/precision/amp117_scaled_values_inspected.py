@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _scaling as scaling
-from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.units import keyword, receiver, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ for step in range(40):
 
 def _keeps_graph(call: ast.Call) -> bool:
     """Whether the gradients that `autograd.grad` gives are differentiated again."""
-    return scaling.is_constant(scaling.option(call, "create_graph"), True)
+    return scaling.is_constant(keyword(call, "create_graph"), True)
 
 
 def _says_so(event: Event) -> bool:

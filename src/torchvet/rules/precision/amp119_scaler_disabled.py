@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _autocast as autocast
 from torchvet.rules.precision import _scaling as scaling
+from torchvet.source.model.units import keyword
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
@@ -94,7 +95,7 @@ for step in range(40):
             half = [
                 r for r, _, _ in autocast.opened(file) if r.dtype == "fp16" and r.enabled != "no" and not r.framework
             ]
-            if scaling.is_constant(scaling.option(made.call, "enabled"), False):
+            if scaling.is_constant(keyword(made.call, "enabled"), False):
                 if len(file.roles.values(self._target(made), made.unit)) == 1:
                     yield self._off(file, made, name, bool(half))
             elif half and self._device(file, made) == "cuda" and all(r.device in ("cpu", "mps") for r in half):
@@ -111,7 +112,7 @@ for step in range(40):
         dotted = file.dotted(made.call.func)
         if dotted.startswith("torch.cuda."):
             return "cuda"
-        given = scaling.option(made.call, "device") or (made.call.args[0] if made.call.args else None)
+        given = keyword(made.call, "device") or (made.call.args[0] if made.call.args else None)
         if given is None:
             return "cuda" if dotted in ("torch.amp.GradScaler", "torch.GradScaler") else ""
         known = autocast.devices(file, given, made.unit)

@@ -107,7 +107,7 @@ train([torch.randn(64, 16) for _ in range(40)])
     @staticmethod
     def _has_own_precision(step: Step) -> bool:
         """Whether a region in the loop is off: the forward pass may be in there."""
-        withs = {id(w): w for e in step.unit.events if _in_loop(e, step) for w in e.context.withs}
+        withs = {id(w): w for e in step.unit.events if step.repeats(e) for w in e.context.withs}
         inner = [w for w in withs.values() if _after(w, step)]
         found = [_autocast.region(step.unit.file, w, step.unit) for w in inner]
         return any(r is not None and r.enabled == "no" for r in found)
@@ -116,7 +116,7 @@ train([torch.randn(64, 16) for _ in range(40)])
     def _regions_around(file: SourceFile, step: Step) -> Iterator[tuple[Event, _autocast.Region]]:
         """Regions of the step's unit around its loop, else those around the calls of the unit."""
         loop = step.loop
-        inside = next((e for e in step.unit.events if _in_loop(e, step)), None)
+        inside = next((e for e in step.unit.events if step.repeats(e)), None)
         assert loop is not None
         if inside is None:
             return
@@ -138,10 +138,6 @@ train([torch.randn(64, 16) for _ in range(40)])
             advice="open the region inside the loop, around forward pass and loss only",
             related=[self.also(file, "stepped", change, file.segment(change.node))],
         )  # fmt: skip
-
-
-def _in_loop(event: Event, step: Step) -> bool:
-    return event.loop is not None and step.loop is not None and event.loop.within(step.loop)
 
 
 def _after(node: ast.expr, step: Step) -> bool:

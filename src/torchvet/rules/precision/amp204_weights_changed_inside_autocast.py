@@ -127,7 +127,7 @@ for step in range(40):
         if loop is None or terminal(change.node) in _STEPS:  # steps in loops are AMP203's
             return None
         within = block.lineno <= loop.node.lineno  # type: ignore[attr-defined]
-        again = [c for c in after if c.loop is not None and c.loop.within(loop)]
+        again = [c for c in after if c.inside(loop)]
         return (again[0], again[0]) if within and again else None
 
     def _changed(self, file: SourceFile, change: Event, called: set[str]) -> set[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _autocast
-from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.units import keyword, receiver, terminal
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
@@ -134,7 +134,7 @@ for step in range(40):
         """The function that a thread or a pool is given."""
         call = event.call
         if file.dotted(call.func) == "threading.Thread":
-            return next((k.value for k in call.keywords if k.arg == "target"), None)
+            return keyword(call, "target")
         on = receiver(call)
         if terminal(call) not in _HANDED or on is None or not call.args:
             return None

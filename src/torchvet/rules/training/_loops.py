@@ -48,7 +48,7 @@ def loop_text(file: SourceFile, loop: Loop) -> str:
 
 def events_in(unit: Unit, loop: Loop | None) -> Iterator[Event]:
     """Events of a unit that lie in a loop, all of them without one."""
-    return (e for e in unit.events if loop is None or (e.loop is not None and e.loop.within(loop)))
+    return (e for e in unit.events if e.inside(loop))
 
 
 def subject_of(effect: Effect) -> ast.expr | None:
@@ -167,11 +167,6 @@ def hides_between(file: SourceFile, one: Effect, other: Effect) -> bool:
     return any(e.node.__class__ is ast.Call and _hides_something(file, e) for e in between)
 
 
-def keyword(call: ast.Call, name: str) -> ast.expr | None:
-    """What a call is given for a keyword; None without it."""
-    return next((k.value for k in call.keywords if k.arg == name), None)
-
-
 def loss_in(file: SourceFile, event: Event) -> ast.expr | None:
     """The loss of a plain or scaled `backward()`, an accelerator's likewise, as its own unit writes it."""
     call, on = event.call, receiver(event.call)
@@ -270,4 +265,4 @@ def _inner_loop(step: Step, backward: Effect, stepped: Effect, clears: list[Effe
 
 
 def _lies_in(effect: Effect, loop: Loop) -> bool:
-    return any(e.loop is not None and e.loop.within(loop) for e in (effect.event, effect.at))
+    return any(e.inside(loop) for e in (effect.event, effect.at))

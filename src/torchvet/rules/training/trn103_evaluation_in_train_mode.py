@@ -130,8 +130,8 @@ for epoch in range(4):
                 loop = loop.parent
             if one.kind != "eval" or loop is None or not one.who & trained or not _is_evaluation(file, one):
                 continue
-            inside = [h for h in happenings if h.at.loop is not None and h.at.loop.within(loop)]
-            effects = [e for e in file.effects(unit) if e.at.loop is not None and e.at.loop.within(loop)]
+            inside = [h for h in happenings if h.at.inside(loop)]
+            effects = [e for e in file.effects(unit) if e.at.inside(loop)]
             goes_on = any(e.kind == "backward" and not e.at.excludes(one.at) for e in effects)
             if not goes_on or any(h.kind in ("train", "either") for h in inside) or _leaves(file, one.at, loop):
                 continue

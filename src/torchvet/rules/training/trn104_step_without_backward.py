@@ -166,7 +166,7 @@ for step in range(40):
         loop, call = stepped.at.loop, stepped.event.call
         if loop is None or (stepped.kind == "step" and (stepped.through or call.args or call.keywords)):
             return None
-        effects = [e for e in file.effects(unit) if e.at.loop is not None and e.at.loop.within(loop)]
+        effects = [e for e in file.effects(unit) if e.at.inside(loop)]
         clears = [e for e in effects if e.kind == "zero_grad" and loops.who(e) & loops.who(stepped)]
         if not clears:
             return None
@@ -245,7 +245,7 @@ def _between(file: SourceFile, unit: Unit, loop: Loop, clears: list[Effect], ste
     if owner is not unit or loops.hides_between(file, clear, stepped) or loops.clears_by_hand({owner}):
         return None
     inside = owner.events[clear.event.index + 1 : stepped.event.index]
-    return _loss(file, (e for e in inside if e.loop is not None and e.loop.within(loop)), stepped)
+    return _loss(file, (e for e in inside if e.inside(loop)), stepped)
 
 
 def _loss(file: SourceFile, events: Iterable[Event], stepped: Effect) -> Event | None:

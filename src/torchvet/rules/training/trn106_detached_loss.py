@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from torchvet.rules.base import Rule
 from torchvet.rules.training import _loops as loops
 from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.units import keyword, receiver, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def _pretended(file: SourceFile, loss: ast.expr, event: Event) -> Event | None:
 
 
 def _makes_leaf(file: SourceFile, call: ast.Call) -> bool:
-    wants = loops.keyword(call, "requires_grad")
+    wants = keyword(call, "requires_grad")
     known = file.dotted(call.func) in ("torch.tensor", "torch.autograd.Variable", "torch.as_tensor")
     return known and isinstance(wants, ast.Constant) and wants.value is True
 

@@ -11,7 +11,7 @@ from torchvet.rules.base import Rule
 from torchvet.rules.training import _loops as loops
 from torchvet.source.model import edits
 from torchvet.source.model.origins import made_by
-from torchvet.source.model.units import receiver, targets_of, terminal, value_for
+from torchvet.source.model.units import keyword, receiver, targets_of, terminal, value_for
 
 if TYPE_CHECKING:
     from torchvet.source.model import Event, SourceFile, Unit
@@ -99,7 +99,7 @@ for step in range(40):
         if not file.mentions("cross_entropy(", "CrossEntropyLoss(", "_with_logits(", "WithLogitsLoss("):
             return
         for event, call, loss in _losses(file):
-            given = call.args[0] if call.args else loops.keyword(call, "input")
+            given = call.args[0] if call.args else keyword(call, "input")
             found = _normalised(given, event, 0)
             if found is None or (found[0] == "sigmoid") != (loss in _BINARY):
                 continue

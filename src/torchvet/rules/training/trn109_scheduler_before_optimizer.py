@@ -11,7 +11,7 @@ from torchvet.rules.base import Rule
 from torchvet.rules.training import _loops as loops
 from torchvet.source.model import edits
 from torchvet.source.model.origins import identity
-from torchvet.source.model.units import receiver
+from torchvet.source.model.units import keyword, receiver
 
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
@@ -117,12 +117,12 @@ for epoch in range(4):
             return None
         mine: set[tuple[object, ...]] = set()
         for one, where in made:
-            mine |= identity(one.args[0] if one.args else loops.keyword(one, "optimizer"), where)
+            mine |= identity(one.args[0] if one.args else keyword(one, "optimizer"), where)
         steps = [e for e in effects if e.kind in ("step", "scaler_step") and loops.who(e) & mine]
         if not steps or steps[0].order < early.order or any(e.at.loop is None for e in steps):
             return None
         # `if epoch > 0: scheduler.step()` at the top is the right order.
-        first = next((e for e in steps if e.at.loop is not None and e.at.loop.within(loop)), None)
+        first = next((e for e in steps if e.at.inside(loop)), None)
         return first if first is not None and early.sure_with(first) else None
 
     def _finding(self, file: SourceFile, early: Effect, stepped: Effect) -> Finding:

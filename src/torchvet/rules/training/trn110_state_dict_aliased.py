@@ -214,7 +214,7 @@ def _kept_as(taken: Event) -> str:
 def _between(taken: Event, use: Event) -> Callable[[Event], bool]:
     """Whether an event may run after the dict was taken and before it is read."""
     shared = taken.loop
-    while shared is not None and not (use.loop is not None and use.loop.within(shared)):
+    while shared is not None and not use.inside(shared):
         shared = shared.parent
     mine, yours = _outermost(taken, shared), _outermost(use, shared)
 

@@ -11,7 +11,7 @@ from torchvet.rules.base import Rule
 from torchvet.rules.training import _loops as loops
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.origins import identity, models_in
-from torchvet.source.model.units import targets_of, terminal
+from torchvet.source.model.units import keyword, targets_of, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ for step in range(40):
     def _finding(self, file: SourceFile, made: Event) -> Finding:
         name = ast.unparse(targets_of(made.statement)[0])
         kind = file.dotted(made.call.func).rpartition(".")[2]
-        momentum = loops.keyword(made.call, "momentum")
+        momentum = keyword(made.call, "momentum")
         plain = kind == "SGD" and (momentum is None or (isinstance(momentum, ast.Constant) and not momentum.value))
         return self.suspect(
             file, made, f"{name} is built anew in every pass of this loop, without what {kind} had learnt",
@@ -156,7 +156,7 @@ def _passes(loop: Loop) -> bool:
 def _trains(file: SourceFile, unit: Unit, loop: Loop, name: Identity, made: Event) -> bool:
     """Whether this loop steps it, and a whole further loop does not stand between: one pass is one epoch or step."""
     steps = [e for e in file.effects(unit) if e.kind in ("step", "scaler_step") and e.order >= 0]
-    mine = [e for e in steps if e.at.loop is not None and e.at.loop.within(loop) and e.at.index > made.index
+    mine = [e for e in steps if e.at.inside(loop) and e.at.index > made.index
             and loops.who(e) & name]  # fmt: skip
     if not mine:
         return False

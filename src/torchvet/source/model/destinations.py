@@ -45,22 +45,18 @@ def reaching(name: str, event: Event, before: bool = True) -> list[Event]:
         if binding.index >= event.index or binding.excludes(event):
             continue
         found.append(binding)
-        if event.sure_after(binding) and _encloses(binding, event):
+        if event.sure_after(binding) and event.inside(binding.loop):
             stop = binding
             break
     around = event.loop
     while around is not None:
-        if stop is not None and stop.loop is not None and stop.loop.within(around):
+        if stop is not None and stop.inside(around):
             break
         for binding in bindings:
-            if binding.index >= event.index and binding.loop is not None and binding.loop.within(around):
+            if binding.index >= event.index and binding.inside(around):
                 found += [] if binding in found else [binding]
         around = around.parent
     return found
-
-
-def _encloses(binding: Event, event: Event) -> bool:
-    return binding.loop is None or (event.loop is not None and event.loop.within(binding.loop))
 
 
 class Destinations:

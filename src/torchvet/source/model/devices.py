@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.events import Event
-from torchvet.source.model.units import ClassModel, Unit, receiver, targets_of, terminal, value_for
+from torchvet.source.model.units import ClassModel, Unit, keyword, receiver, targets_of, terminal, value_for
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
@@ -158,7 +158,7 @@ class Devices:
         last = dotted.rpartition(".")[2]
         if not dotted.startswith("torch.") or dotted.count(".") != 1 or last not in names.FACTORIES:
             return None
-        device = next((k.value for k in node.keywords if k.arg == "device"), None)
+        device = keyword(node, "device")
         if device is not None:
             return self.named(device, event.unit)
         if any(k.arg is None for k in node.keywords) or self.default_changed:
@@ -183,7 +183,7 @@ class Devices:
             if isinstance(binding.node, ast.AugAssign):
                 continue
             found.append(binding)
-            if event.sure_after(binding) and _still_in(binding, event):
+            if event.sure_after(binding) and event.inside(binding.loop):
                 return found
         return []
 
@@ -336,15 +336,10 @@ class Devices:
 def passed(unit: Unit, name: str, call: ast.Call) -> ast.expr | None:
     """What one call gives for a parameter of a function of the file."""
     positional = [p for p in unit.parameters if not (unit.owner is not None and p == unit.self_name())]
-    given = next((k.value for k in call.keywords if k.arg == name), None)
+    given = keyword(call, name)
     if given is None and name in positional and positional.index(name) < len(call.args):
         given = call.args[positional.index(name)]
     return None if isinstance(given, ast.Starred) else given
-
-
-def _still_in(binding: Event, event: Event) -> bool:
-    """Whether what a loop's variable holds is asked for within that loop."""
-    return binding.loop is None or (event.loop is not None and event.loop.within(binding.loop))
 
 
 def _place_named(value: object) -> Place:

@@ -83,6 +83,10 @@ class Event:
         mine = dict(self.context.arms)
         return any(mine.get(branch, arm) != arm for branch, arm in other.context.arms)
 
+    def inside(self, loop: Loop | None) -> bool:
+        """Whether it runs in every turn of a loop of its unit; None stands for the unit itself."""
+        return loop is None or (self.loop is not None and self.loop.within(loop))
+
     def sure_after(self, other: Event) -> bool:
         """Whether a pass that reaches `self` has been through the branches of `other`."""
         mine = self.context.arms

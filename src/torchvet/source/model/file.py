@@ -15,7 +15,7 @@ from torchvet.source.model.gradients import Gradients
 from torchvet.source.model.imports import Imports
 from torchvet.source.model.roles import RoleFinder
 from torchvet.source.model.steps import Effect, Step, StepFinder
-from torchvet.source.model.units import ClassModel, FunctionNode, Unit, receiver, terminal
+from torchvet.source.model.units import ClassModel, FunctionNode, Unit, keyword, receiver, terminal
 
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 _SIMPLE = {ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Raise, ast.Assert, ast.Pass, ast.Delete,
@@ -248,7 +248,7 @@ class SourceFile:
         positional = [p.arg for p in (*unit.node.args.posonlyargs, *unit.node.args.args)]
         if unit.owner is not None and "staticmethod" not in unit.decorators:
             positional = positional[1:]
-        given = next((k.value for k in event.call.keywords if k.arg == name), None)
+        given = keyword(event.call, name)
         if given is None and name in positional and positional.index(name) < len(event.call.args):
             given = event.call.args[positional.index(name)]
         return [] if given is None or isinstance(given, ast.Starred) else [given]

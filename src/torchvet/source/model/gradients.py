@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.events import Event
 from torchvet.source.model.forwards import Forwards, takes_indices
-from torchvet.source.model.units import Unit, receiver, targets_of, terminal, value_for
+from torchvet.source.model.units import Unit, keyword, receiver, targets_of, terminal, value_for
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
@@ -159,7 +159,7 @@ class Gradients:
         if name in names.DETACHING or dotted in ("float", "int", "len", "str", "bool", "round", "repr", "range"):
             return "no"
         if dotted.startswith("torch.") and dotted.count(".") == 1 and name in names.FACTORIES:
-            wants = next((k.value for k in node.keywords if k.arg == "requires_grad"), None)
+            wants = keyword(node, "requires_grad")
             return "no" if wants is None else "unknown"
         if dotted == "copy.deepcopy":
             return self._carries(node.args[0], event, depth + 1) if node.args else "unknown"

@@ -76,12 +76,16 @@ class Step:
         """What is stepped in it."""
         return {e.subject for e in self.of("step", "scaler_step")}
 
+    def repeats(self, event: Event) -> bool:
+        """Whether its loop, where it has one, runs an event of its unit in each turn."""
+        return self.loop is not None and event.inside(self.loop)
+
     @cached_property
     def opaque(self) -> list[Event]:
         """Calls that may do more than is seen here: methods from elsewhere, functions from elsewhere that are given the
         optimizer, the scaler or the loss."""
         loop = self.loop
-        inside = (e for e in self.unit.events if loop is None or (e.loop is not None and e.loop.within(loop)))
+        inside = (e for e in self.unit.events if e.inside(loop))
         return [e for e in inside if e.node.__class__ is ast.Call and _is_opaque(e)]
 
     def around(self) -> list[Loop]:
@@ -128,7 +132,7 @@ class StepFinder:
             else:
                 loops[id(loop)] = loop
         for loop in loops.values():
-            inside = [e for e in effects if e.at.loop is not None and e.at.loop.within(loop)]
+            inside = [e for e in effects if e.at.inside(loop)]
             yield Step(unit, loop, inside)
         if loose and not loops and not self._is_called_here(unit):
             yield Step(unit, None, effects)
@@ -143,7 +147,7 @@ class StepFinder:
         while loop is not None:
             for effect in effects:
                 stepping = effect.kind in ("step", "scaler_step") and not effect.excludes(backward)
-                if stepping and effect.at.loop is not None and effect.at.loop.within(loop):
+                if stepping and effect.at.inside(loop):
                     return loop
             loop = loop.parent
         return innermost

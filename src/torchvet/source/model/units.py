@@ -30,6 +30,11 @@ def receiver(call: ast.Call) -> ast.expr | None:
     return call.func.value if isinstance(call.func, ast.Attribute) else None
 
 
+def keyword(call: ast.Call, name: str) -> ast.expr | None:
+    """What a call is given for a keyword; None without it."""
+    return next((k.value for k in call.keywords if k.arg == name), None)
+
+
 def targets_of(node: ast.AST) -> list[ast.expr]:
     """What a binding node binds, tuples taken apart, starred names bare."""
     if node.__class__ is ast.Call or node.__class__ is ast.Return:
