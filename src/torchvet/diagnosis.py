@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from torchvet.finding import SEVERITIES, Finding, Location, NotChecked, Report, Verdict
+from torchvet.joining import joined
 from torchvet.recording import RankRecording, Recording
 from torchvet.recording.facts import facts_of, overhead_of
+from torchvet.recording.reader import ENOUGH
 from torchvet.recording.records import Census, Window
 from torchvet.recording.training_records import Outcome, Unchecked
 from torchvet.rules import Rule, all_rules, words
@@ -29,7 +31,7 @@ def diagnose(
         recording = recording.limited(memory_limit)
     rules = [r for r in all_rules() if _wanted(r.code, select, ignore)]
     findings = _most_specific([(r, f) for r in rules for f in r.in_recording(recording)])
-    findings = sorted(findings, key=_order)
+    findings = sorted(joined(recording, findings, rules), key=_order)
     verdict: Verdict = "findings" if findings else "clean"
     if not findings and not _had_something_to_judge(recording):
         verdict = "undetermined"
@@ -58,9 +60,10 @@ def _most_specific(found: list[tuple[Rule, Finding]]) -> list[Finding]:
     return others + [finding for _, finding in best.values()]
 
 
-def _order(finding: Finding) -> tuple[int, float, str]:
+def _order(finding: Finding) -> tuple[int, bool, float, str]:
     return (
         -SEVERITIES.index(finding.severity),
+        finding.evidence == "suspected",
         -(finding.measured.bytes_per_step or finding.measured.bytes or 0),
         finding.code,
     )
@@ -101,7 +104,7 @@ def _gaps(rank: RankRecording, findings: list[Finding]) -> list[NotChecked]:
     if outcome is not None and outcome.ticks == 0:
         reason = "no optimizer step, backward call, loader batch or forward pass was seen"
         found.append(NotChecked(check="growth from step to step", reason=reason))
-    elif outcome is not None and outcome.ticks < 9:
+    elif outcome is not None and outcome.ticks < ENOUGH:
         reason = f"{outcome.ticks} steps are too few to tell growth from warming up; run ten or more"
         found.append(NotChecked(check="growth from step to step", reason=reason))
     incomplete = [c for c in rank.all(Census) if not c.complete]
@@ -119,7 +122,7 @@ def _growth_gap(rank: RankRecording, findings: list[Finding]) -> NotChecked | No
     summary = rank.growth
     told = any(f.holder is not None and f.holder.kind in ("cycle", "ctx", "native") for f in findings)
     unexplained = summary.unexplained - (summary.unreached if told else 0.0)
-    if unexplained <= 0.05 * summary.measured or not summary.measured:
+    if unexplained <= 0.05 * summary.measured:
         return None
     amount = f"{words.size(unexplained)} of {words.size(summary.measured)} per step"
     return NotChecked(check="the holder of a part of the growth", reason=f"no name was found for {amount}")

@@ -18,6 +18,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from torchvet.probes import frames, graphs
+from torchvet.probes.lines_seen import LinesSeen
 from torchvet.recording.records import Place, Site, SiteBytes
 
 _aten = torch.ops.aten
@@ -146,6 +147,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """A window notes no more than this: one step of a program can be thousands of tiny operators."""
         self.collecting = False
         self.collected: list[Birth] = []
+        self.lines = LinesSeen()
         self._kinds: dict[Any, int] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -212,7 +214,10 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _describe(self, birth: Birth, tensor: torch.Tensor) -> None:
         birth.tensor = (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), str(tensor.device))
-        birth.user, birth.inner = locate(sys._getframe(4))
+        frame = sys._getframe(4)
+        birth.user, birth.inner = locate(frame)
+        if birth.user is not None:
+            self.lines.at(birth.user, frame)
 
     def born(self, tensor: torch.Tensor, op: Any) -> None:
         """Note the storages of a tensor that an operator (or a loader) just made."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -94,6 +95,7 @@ class Sampling:
             return False
         self.steps += 1
         window.pass_boundary(one, self.ledger, kind)
+        self.ledger.lines.around(sys._getframe(1))
         self._account(seconds)
         return len(one.ticks) >= one.length
 
@@ -137,7 +139,9 @@ class Sampling:
         for birth in alive:
             birth.rated = not partial
         ledger.forget_window()
-        return Closed(records, records[0].peak, Cohort(one.id, tick, steps, alive))
+        peak = records[0].peak
+        records.extend(ledger.lines.records())
+        return Closed(records, peak, Cohort(one.id, tick, steps, alive))
 
     def abandon(self) -> None:
         """Forget the open window: its steps were not steps."""

@@ -74,6 +74,11 @@ class GrowthSummary:
         """Bytes per step that grow and that no name was found for."""
         return max(0.0, self.measured - self.explained)
 
+    @property
+    def all_named(self) -> bool:
+        """Whether names were found for what grows, but for a twentieth."""
+        return self.unexplained <= 0.05 * self.measured
+
 
 def growth_of(rank: RankRecording) -> GrowthSummary:
     """Compare a rank's censuses. Nothing to compare is no growth; the report says how much was looked at."""

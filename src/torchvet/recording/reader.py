@@ -26,6 +26,8 @@ def _concrete(base: type[Record]) -> list[type[Record]]:
 
 _Line = msgspec.json.Decoder(Union[tuple(_concrete(Record))])  # noqa: UP007
 R = TypeVar("R", bound=Record)
+ENOUGH = 9
+"""Step boundaries below which growth cannot be told from warming up."""
 
 
 def restarts(before: records.Step, after: records.Step) -> bool:
@@ -58,6 +60,17 @@ class RankRecording:
     def last(self, kind: type[R]) -> R | None:
         """The newest record of one type, or None."""
         return next((r for r in reversed(self.lines) if type(r) is kind), None)
+
+    @property
+    def ticks(self) -> int:
+        """Step boundaries that were passed, as far as was written."""
+        outcome, step = self.last(training_records.Outcome), self.last(records.Step)
+        return outcome.ticks if outcome is not None else step.n if step is not None else 0
+
+    @property
+    def sampled(self) -> bool:
+        """Whether enough steps were passed to tell habits from warming up, and some were looked at."""
+        return self.ticks >= ENOUGH and any(isinstance(line, records.Window) for line in self.lines)
 
     @cached_property
     def growth(self) -> GrowthSummary:

@@ -191,6 +191,13 @@ class Host(Record):
     nodes: int | None = None
 
 
+class Ran(Record):
+    """Lines of the user's that were seen running in sampled steps; each stands in one record of a run."""
+
+    path: str
+    lines: list[int]
+
+
 class Outcome(Record):
     """How the program ended; `status` is the exit status that it would have had alone."""
 

@@ -51,6 +51,13 @@ class Rule:
         """Yield what a recorded run shows."""
         return iter(())
 
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Whether a run has looked long enough to show this fault, had it been at work: then its silence says something
+        of a suspicion whose line ran."""
+        if type(self).in_recording is Rule.in_recording:
+            return False
+        return bool(recording.ranks) and all(rank.sampled for rank in recording.ranks)
+
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Yield what a file's text shows. What cannot be decided from it stays silent, or is `info`."""
         return iter(())

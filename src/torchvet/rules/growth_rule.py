@@ -30,6 +30,11 @@ class GrowthRule(Rule):
     specificity: ClassVar[int] = 0
     """Among rules that recognise one growth the highest is kept."""
 
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Also needed: whatever grew has a name, or what grew without one might be this."""
+        named = all(rank.growth.all_named for rank in recording.ranks)
+        return super().could_be_measured(recording) and named
+
     def recognises(self, growth: Growth, recording: Recording) -> bool:
         """Whether this growth comes about in the way that the rule is about."""
         raise NotImplementedError

@@ -91,6 +91,11 @@ for step in range(40):
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
 
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Needed: an optimizer whose steps were looked at."""
+        uses = [use for rank in recording.ranks for use in rank.all(OptimizerUse)]
+        return super().could_be_measured(recording) and any(use.checked >= 3 for use in uses)
+
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Optimizers none of whose checked steps started from cleared gradients."""
         for rank in recording.ranks:

@@ -1,0 +1,66 @@
+"""Whether a line must have run, from lines that were seen running: statements of one block run in order."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator, Sequence
+
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_EXITS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+
+
+def reached(tree: ast.Module, seen: Collection[int], line: int) -> bool:
+    """Whether the statement at `line` ran, given lines that did. False where that cannot be told.
+
+    It ran where a line of it or after it in its block did; or one before it, with nothing in between that leaves.
+    """
+    block, index = _innermost(tree.body, line)
+    if index is None:
+        return False
+    ran = [any(n in seen for n in _lines(s)) for s in block]
+    if any(ran[index:]):
+        return True
+    before = max((i for i in range(index) if ran[i]), default=None)
+    return before is not None and not any(_leaves(s) for s in block[before:index])
+
+
+def _innermost(block: Sequence[ast.stmt], line: int) -> tuple[Sequence[ast.stmt], int | None]:
+    """The smallest block that has a statement around a line, and that statement's place in it."""
+    index = next((i for i, s in enumerate(block) if _first(s) <= line <= (s.end_lineno or s.lineno)), None)
+    if index is None:
+        return block, None
+    for inner in _blocks(block[index]):
+        found, place = _innermost(inner, line)
+        if place is not None:
+            return found, place
+    return block, index
+
+
+def _blocks(node: ast.stmt) -> Iterator[Sequence[ast.stmt]]:
+    for name in ("body", "orelse", "finalbody"):
+        yield getattr(node, name, ())
+    for name in ("handlers", "cases"):
+        yield from (part.body for part in getattr(node, name, ()))
+
+
+def _first(node: ast.stmt) -> int:
+    """The first line, decorators included."""
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(d.lineno for d in decorators)])
+
+
+def _lines(statement: ast.stmt) -> Iterator[int]:
+    """A statement's lines, without those of functions that it only defines. A definition's own are all its lines."""
+    inner = () if isinstance(statement, _DEFINITIONS) else _defined_in(statement)
+    left_out = {n for d in inner for n in range(_first(d), (d.end_lineno or d.lineno) + 1)}
+    return (n for n in range(_first(statement), (statement.end_lineno or 0) + 1) if n not in left_out)
+
+
+def _defined_in(statement: ast.stmt) -> Iterator[ast.stmt]:
+    return (n for n in ast.walk(statement) if isinstance(n, _DEFINITIONS))
+
+
+def _leaves(statement: ast.stmt) -> bool:
+    """Whether control may leave the block within a statement; a loop keeps what only ends or goes on with it."""
+    inside = {id(n) for d in _defined_in(statement) for n in ast.walk(d)}
+    return any(isinstance(n, _EXITS) and id(n) not in inside for n in ast.walk(statement))

@@ -1,0 +1,159 @@
+"""One finding for one fault: what source suspects is held against what the run measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from handmade import FILE, census, holding, outcome, program, recording, site, steps, survivors, window
+
+from torchvet.diagnosis import diagnose
+from torchvet.finding import Finding, Report
+from torchvet.recording import Recording
+from torchvet.recording.records import Place, Source
+from torchvet.recording.training_records import EvaluationForward, OptimizerUse, Ran
+
+SOURCE = """\
+import torch
+from torch import nn
+
+model = nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler()
+
+
+def train(loader):
+    losses = []
+    for x, y in loader:
+        loss = nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(nn.functional.mse_loss(model(x), y))
+
+
+def evaluate(loader):
+    model.eval()
+    for x, y in loader:
+        total = nn.functional.mse_loss(model(x), y)
+    model.train()
+    return total
+
+
+def mixed(loader):
+    for x, y in loader:
+        optimizer.zero_grad()
+        scaler.scale(nn.functional.mse_loss(model(x), y)).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+"""
+LINES = SOURCE.split("\n")
+TICKS = (5, 6, 9, 14, 21, 32)
+
+
+def line(text: str) -> int:
+    return next(n for n, found in enumerate(LINES, start=1) if text in found)
+
+
+def run(*records: Any, ran: tuple[str, ...] = ("loss = nn",), count: int = 40, text: str = SOURCE) -> Recording:
+    """Forty steps of the program, in which these lines were seen running."""
+    seen = Ran(path=FILE, lines=[line(text) for text in ran])
+    return recording(program(), Source(path=FILE, text=text), steps(count), window(1, 2, 3), seen, *records,
+                     outcome(count))  # fmt: skip
+
+
+def of(report: Report, code: str) -> Finding:
+    """The one finding with a code."""
+    (found,) = (f for f in report.findings if f.code == code)
+    return found
+
+
+def cleared(uncleared: int = 0) -> OptimizerUse:
+    """An optimizer whose steps were looked at."""
+    place = Place(FILE, line("optimizer.step()"), "train")
+    return OptimizerUse(id=1, name="optimizer", place=None, step_place=place, steps=40, checked=20, uncleared=uncleared)
+
+
+def test_what_ran_and_did_no_harm_is_lowered_and_says_so() -> None:
+    found = of(diagnose(run(cleared())), "TRN101")
+    assert (found.severity, found.evidence, found.measured.steps) == ("info", "suspected", 40)
+    assert found.message.startswith("measured harmless over 40 steps: ")
+
+
+def test_what_the_run_saw_at_work_is_one_finding_with_its_figures_and_the_mend() -> None:
+    found = of(diagnose(run(cleared(uncleared=20))), "TRN101")
+    assert (found.severity, found.evidence, found.measured.steps) == ("error", "observed", 20)
+    assert found.remedy.edits and not found.remedy.safe
+    assert [r.role for r in found.related] == ["in-source"] and found.related[0].line == line("loss.backward")
+
+
+def test_an_optimizer_that_was_not_looked_at_proves_nothing() -> None:
+    found = of(diagnose(run()), "TRN101")
+    assert (found.severity, found.evidence) == ("error", "suspected")
+    assert not found.message.startswith("measured")
+
+
+def test_a_leak_that_both_see_is_said_once() -> None:
+    grown = [census(t, holding("losses", direct=4 * t, graph=1000 * t, sites=[site()])) for t in TICKS]
+    report = diagnose(run(*grown))
+    assert [f.code for f in report.findings if f.code.startswith("MEM1")] == ["MEM101"]
+    found = of(report, "MEM101")
+    assert found.evidence == "observed" and found.measured.bytes_per_step and found.remedy.edits
+    assert found.location is not None and found.location.line == line("losses.append")
+
+
+def test_a_store_that_grew_nothing_is_harmless() -> None:
+    found = of(diagnose(run()), "MEM101")
+    assert found.severity == "info" and "measured harmless over 40 steps" in found.message
+
+
+def test_growth_that_has_no_name_might_be_it() -> None:
+    nameless = [survivors(number, 21, 1000) for number in (1, 2)]
+    found = of(diagnose(run(*nameless)), "MEM101")
+    assert (found.severity, found.evidence) == ("error", "suspected")
+
+
+def test_a_line_that_was_not_seen_stays_suspected() -> None:
+    report = diagnose(run(cleared(), ran=("optimizer.zero_grad()",)))
+    assert of(report, "TRN101").severity == of(report, "MEM101").severity == "error"
+
+
+def test_too_few_steps_lower_nothing() -> None:
+    assert of(diagnose(run(cleared(), count=4)), "TRN101").severity == "error"
+
+
+def test_what_no_run_measures_stays_as_source_says_it() -> None:
+    found = of(diagnose(run(ran=("clip_grad_norm_",))), "AMP101")
+    assert (found.severity, found.evidence) == ("error", "suspected")
+
+
+def test_notes_of_source_that_nothing_measured_are_for_check_alone() -> None:
+    old = SOURCE.replace("torch.amp.GradScaler()", "torch.cuda.amp.GradScaler()")
+    assert not [f for f in diagnose(run(text=old)).findings if f.code == "AMP210"]
+
+
+def test_an_evaluation_that_was_measured_is_graded_by_its_share() -> None:
+    place = Place(FILE, line("total = "), "evaluate")
+    use = EvaluationForward(place=place, module="Linear", calls=6, training_mode=False, graph=10, peak=100_000)
+    found = of(diagnose(run(use, ran=("total = ",))), "MEM104")
+    assert (found.severity, found.evidence) == ("info", "observed")
+
+
+def test_a_file_of_which_nothing_ran_is_not_read() -> None:
+    silent = recording(program(), Source(path=FILE, text=SOURCE), steps(40), window(1, 2, 3), outcome(40))
+    assert diagnose(silent).findings == []
+
+
+def test_a_suppression_holds_in_a_run() -> None:
+    text = SOURCE.replace("        loss.backward()\n", "        loss.backward()  # torchvet: ignore[TRN101]\n")
+    assert "TRN101" not in [f.code for f in diagnose(run(text=text)).findings]
+    assert "SUP001" not in [f.code for f in diagnose(run(text=text)).findings]
+
+
+def test_codes_that_are_not_wanted_are_not_asked() -> None:
+    codes = [f.code for f in diagnose(run(cleared()), select=["MEM"]).findings]
+    assert codes and all(c.startswith("MEM") for c in codes)
+
+
+def test_text_that_does_not_parse_hides_nothing() -> None:
+    grown = [census(t, holding("losses", direct=4 * t, graph=1000 * t, sites=[site()])) for t in TICKS]
+    assert of(diagnose(run(*grown, text=SOURCE + "def (")), "MEM101").evidence == "observed"
