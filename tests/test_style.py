@@ -24,6 +24,7 @@ UPWARD = {
     "diagnosis": {"finding", "errors", "source", "recording", "readers", "rules", "joining"},
     "probes": {"finding", "errors", "source", "recording"},
     "renderers": {"finding", "errors", "source", "amounts"},
+    "comparing": {"finding", "errors", "recording", "readers", "snapshots", "traces"},
     "configuration": {"finding", "errors", "rules"},
     "checking": {"finding", "errors", "amounts", "source", "rules", "configuration"},
     "fixing": {"finding", "errors", "source", "checking"},

@@ -13,7 +13,7 @@ import click
 from torchvet._version import __version__
 from torchvet.errors import TorchvetError
 
-VERBS = ("run", "check", "report", "explain")
+VERBS = ("run", "check", "report", "compare", "explain")
 
 EXAMPLES = """\b
 Examples:

@@ -24,12 +24,12 @@ class Delivery:
 
     outputs: tuple[str, ...]
     format: str | None
-    select: tuple[str, ...]
-    ignore: tuple[str, ...]
-    memory_limit: int | None
-    fail_on: str
-    exit_zero: bool
     quiet: bool
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    memory_limit: int | None = None
+    fail_on: str = "warning"
+    exit_zero: bool = False
 
     def check(self) -> None:
         """Refuse what could not be delivered before anything is run. Raises `BadInput`."""

@@ -34,16 +34,18 @@ def _size(context: click.Context, parameter: click.Parameter, text: str | None) 
         raise click.BadParameter(str(error)) from error
 
 
-_REPORTING = [
+_OUTPUT = [
     click.option("-o", "--output", "outputs", metavar="FILE", multiple=True, type=click.Path(),
                  help="Write the report to FILE too; the extension picks the format. Repeatable."),
     click.option("--format", "format", metavar="FORMAT",
                  help="What to print on stdout: text, json, sarif, github or markdown.  [default: text]"),
+    click.option("-q", "--quiet", is_flag=True, help="No progress; nothing on stdout unless --format is given."),
+]  # fmt: skip
+_REPORTING = [
     click.option("--select", metavar="CODES", multiple=True,
                  help="Only rules whose code starts so, comma-separated: MEM,TRN101."),
     click.option("--ignore", metavar="CODES", multiple=True, help="All rules but those."),
     click.option("--exit-zero", is_flag=True, help="Findings do not change the exit status."),
-    click.option("-q", "--quiet", is_flag=True, help="No progress; nothing on stdout unless --format is given."),
 ]  # fmt: skip
 _RUNS = [
     click.option("--memory-limit", metavar="SIZE", callback=_size,
@@ -53,11 +55,18 @@ _RUNS = [
 ]  # fmt: skip
 
 
-def reporting(command: F) -> F:
-    """Add the options that every verb with a report has."""
-    for option in reversed(_REPORTING):
+def output(command: F) -> F:
+    """Add the options that say where a report goes."""
+    for option in reversed(_OUTPUT):
         command = option(command)
     return command
+
+
+def reporting(command: F) -> F:
+    """Add the options that every verb with findings has."""
+    for option in reversed(_REPORTING):
+        command = option(command)
+    return output(command)
 
 
 def shared(command: F) -> F:

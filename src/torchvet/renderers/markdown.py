@@ -55,6 +55,10 @@ def _verdict(report: Report) -> str:
         from torchvet.renderers.listing import Ink, summary
 
         return summary(report, Ink(False)).split("\n")[0]
+    if report.subject.get("kind") == "comparison":
+        from torchvet.renderers.comparison import headline
+
+        return headline(report)
     from torchvet.renderers.verdict import verdict
 
     return verdict(report)

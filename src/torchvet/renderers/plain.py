@@ -1,4 +1,4 @@
-"""Text for people: a run as a page, a check as a list. What is not needed is not loaded."""
+"""Text for people: a run as a page, a check as a list, a comparison as tables. What is not needed is not loaded."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ class TextRenderer:
             from torchvet.renderers.listing import listing
 
             return listing(report, color, width)
+        if report.subject.get("kind") == "comparison":
+            from torchvet.renderers.comparison import render_comparison
+
+            return render_comparison(report, color, width)
         from torchvet.renderers.text import TextRenderer as PageRenderer
 
         return PageRenderer().render(report, color, width)

@@ -1,0 +1,64 @@
+"""`torchvet compare`: what changed from one recording to another; a gate for CI."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from torchvet.commands.deliver import CLEAN, FINDINGS, Delivery
+from torchvet.commands.options import output
+
+EPILOG = """\b
+Examples:
+  torchvet compare before.vet after.vet
+  torchvet compare --fail-on-growth 1% main.vet branch.vet
+"""
+
+
+def parse_share(text: str) -> float:
+    """A share from `1%`, `0.5 %` or `0.01`. Raises ValueError with what was expected."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%?)\s*", text)
+    if match is None:
+        raise ValueError(f"{text!r} is no share: give a percentage (1%) or a fraction (0.01)")
+    return float(match[1]) / (100 if match[2] else 1)
+
+
+def _share(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
+    try:
+        return None if text is None else parse_share(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+@click.command(
+    "compare",
+    short_help="Say what changed between two recordings.",
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.argument("before", type=click.Path())
+@click.argument("after", type=click.Path())
+@click.option("--fail-on-growth", metavar="SHARE", callback=_share,
+              help="Exit with status 1 where the peak or the growth per step rose by more: 1%, 0.01.")  # fmt: skip
+@output
+def command(before: str, after: str, fail_on_growth: float | None, **asked: Any) -> int:
+    """Compare what was measured BEFORE and AFTER: the peak by category and line, growth by name, time by phase."""
+    from torchvet.comparing import compare
+    from torchvet.comparing.report import report_on
+
+    delivery = Delivery(**asked)
+    delivery.check()
+    comparison = compare(_side(before), _side(after))
+    report = report_on(comparison, fail_on_growth)
+    delivery.deliver(report)
+    return FINDINGS if report.verdict == "findings" else CLEAN
+
+
+def _side(path: str) -> Any:
+    from torchvet.comparing.recordings import side_of_recording
+    from torchvet.recording import read
+
+    return side_of_recording(read(Path(path)))

@@ -1,0 +1,33 @@
+"""A comparison as a report: facts for machines and a verdict for a gate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from torchvet.comparing.tables import Comparison, Difference
+from torchvet.finding import Report
+
+
+def report_on(comparison: Comparison, gate: float | None = None) -> Report:
+    """The report. `gate` is the share by which a gating total may grow; the verdict is `findings` where one grew more,
+    and `clean` without a gate: a change is no fault by itself."""
+    over = comparison.over(gate) if gate is not None else []
+    facts: dict[str, Any] = {
+        "same": comparison.same,
+        "gate": gate,
+        "over": [d.title for d in over],
+        "differences": [_plain(d) for d in comparison.differences],
+    }
+    return Report(
+        subject={"kind": "comparison", "of": comparison.kind, "before": comparison.before, "after": comparison.after},
+        verdict="findings" if over else "clean", facts={"comparison": facts},
+    )  # fmt: skip
+
+
+def _plain(difference: Difference) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(difference)
+    growth = difference.growth
+    # JSON has no infinity: what was nothing before has no share.
+    return {**plain, "growth": None if growth in (None, float("inf")) else growth}

@@ -1,0 +1,84 @@
+"""A comparison as text: what grew, by how much, and where; identical ones say so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchvet.finding import Report
+from torchvet.renderers.page import Page, padded
+from torchvet.renderers.wording import percent, printable, seconds, size
+
+ROWS = 8
+"""Names shown of each table; JSON has all of them."""
+AMOUNT = 11
+
+
+def render_comparison(report: Report, color: bool, width: int) -> str:
+    """The verdict, then a table for each kind of amount that differs."""
+    facts = report.facts["comparison"]
+    page = Page(width)
+    page.paragraph(headline(report), "bold", most=3)
+    page.blank()
+    page.labelled("before", str(report.subject["before"]), 2)
+    page.labelled("after", str(report.subject["after"]), 2)
+    for difference in facts["differences"]:
+        _add(page, difference)
+    same = [d["title"] for d in facts["differences"] if not d["rows"] and d["before"] == d["after"]]
+    if same:
+        page.blank()
+        page.labelled("the same", ", ".join(same))
+    return page.text(color)
+
+
+def headline(report: Report) -> str:
+    """One sentence: nothing changed, or by how much the totals did."""
+    facts = report.facts["comparison"]
+    if facts["same"]:
+        return "No difference in anything that was compared"
+    parts = [_total(d) for d in facts["differences"] if d["before"] is not None and d["before"] != d["after"]]
+    told = "; ".join(parts) or "The totals are the same; what they are made of differs"
+    if facts["gate"] is None:
+        return told
+    allowed = f"{facts['gate'] * 100:g} %"
+    if facts["over"]:
+        return f"Grew by more than the {allowed} that is allowed: {', '.join(facts['over'])}. {told}"
+    return f"Within the {allowed} that is allowed. {told}"
+
+
+def _total(difference: dict[str, Any]) -> str:
+    before, after, unit = difference["before"], difference["after"], difference["unit"]
+    name = difference["title"].split(" by ")[0]
+    if after is None:
+        return f"{name}: {_amount(before, unit)} before, not measured after"
+    share = difference["growth"]
+    by = f" ({'+' if share > 0 else '-'}{percent(abs(share))})" if share else ""
+    return f"{name}: {_amount(before, unit)} -> {_amount(after, unit)}{by}"
+
+
+def _add(page: Page, difference: dict[str, Any]) -> None:
+    rows = difference["rows"]
+    if not rows:
+        return
+    unit = difference["unit"]
+    suffix = f", {unit}" if unit != "bytes" else ""
+    page.heading(f"{difference['title'].capitalize()}{suffix}")
+    page.verbatim(f"{'before':>{AMOUNT}}  {'after':>{AMOUNT}}  {'change':>{AMOUNT}}", "dim", indent=2)
+    room = max(20, page.width - 3 * (AMOUNT + 2) - 2)
+    for row in rows[:ROWS]:
+        before, after = row["before"], row["after"]
+        amounts = "  ".join(f"{text:>{AMOUNT}}" for text in (
+            _amount(before, unit), _amount(after, unit), _signed(after - before, unit),
+        ))  # fmt: skip
+        page.verbatim(f"{amounts}  {padded(printable(row['name']), room).rstrip()}", indent=2)
+    if len(rows) > ROWS:
+        page.paragraph(f"and {len(rows) - ROWS} more; JSON has all of them", indent=2)
+
+
+def _amount(amount: float, unit: str) -> str:
+    if unit.startswith("seconds"):
+        return seconds(amount) if amount else "0 s"
+    return size(amount) if unit.startswith("bytes") else f"{amount:,.0f}"
+
+
+def _signed(amount: float, unit: str) -> str:
+    return f"{'+' if amount > 0 else '-'}{_amount(abs(amount), unit)}"
