@@ -147,3 +147,13 @@ def test_dying_by_a_signal_needs_no_core(bench: Bench) -> None:
         ran = bench.plain("-c", code, str(int(number)))
         assert (ran.out, ran.status) == ("out", -number)
     assert not list(bench.folder.glob("core*"))
+
+
+def test_a_run_goes_by_the_projects_configuration(bench: Bench) -> None:
+    bench.write("program.py", "raise SystemExit(0)")
+    bench.write("pyproject.toml", '[tool.torchvet]\nignore = ["NOPE1"]\n')
+    refused = bench.observed("program.py")
+    assert refused.status == 2 and "NOPE1: no rule's code starts so" in refused.err
+    bench.write("pyproject.toml", '[tool.torchvet]\nignore = ["MEM2"]\n')
+    bench.observed("program.py")
+    assert "MEM202" in bench.facts["ignore"] and "MEM101" not in bench.facts["ignore"]

@@ -98,7 +98,8 @@ def test_limits_and_selections_reach_the_diagnosis(bench: Bench) -> None:
     bench.observed("--memory-limit", "24GiB", "--select", "mem,TRN101", "--ignore", "MEM2", "program.py")
     facts = bench.facts
     assert facts["limit"] == 24 * 1024**3
-    assert (facts["select"], facts["ignore"]) == (["MEM", "TRN101"], ["MEM2"])
+    left_out = set(facts["ignore"])
+    assert {"MEM202", "TRN102", "AMP101"} <= left_out and not {"MEM101", "TRN101"} & left_out
 
 
 REFUSED = {

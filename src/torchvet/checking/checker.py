@@ -88,7 +88,7 @@ class Checker:
 
     def for_file(self, shown: str) -> tuple[list[SourceRule], Scope]:
         """The rules wanted for a file, after its per-file ignores."""
-        ignored = self._ignored_in(shown)
+        ignored = self.ignored_in(shown)
         if ignored not in self._by_ignored:
             wanted = frozenset(c for c in self.scope.wanted if not c.startswith(ignored or ("\0",)))
             rules = [rule for rule in source_rules(self.rules) if rule.code in wanted]
@@ -105,7 +105,8 @@ class Checker:
 
         return [(parse(glob), codes) for glob, codes in self.configuration.per_file_ignores.items()]
 
-    def _ignored_in(self, shown: str) -> tuple[str, ...]:
+    def ignored_in(self, shown: str) -> tuple[str, ...]:
+        """The prefixes of codes that the configuration leaves out in a file."""
         if not self._patterns:
             return ()
         from torchvet.checking.gitignore import matches

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,9 @@ from torchvet.commands import drop_stdout
 from torchvet.errors import BadInput
 
 if TYPE_CHECKING:
-    from torchvet.finding import Report
+    from torchvet.checking.checker import Checker
+    from torchvet.configuration import Configuration
+    from torchvet.finding import Finding, Report
     from torchvet.recording import Recording
 
 CLEAN, FINDINGS, UNDETERMINED = 0, 1, 3
@@ -20,7 +23,10 @@ CLEAN, FINDINGS, UNDETERMINED = 0, 1, 3
 
 @dataclass(frozen=True)
 class Delivery:
-    """What the user asked for, in the terms of the options of the same names."""
+    """What the user asked for, in the terms of the options of the same names, on top of [tool.torchvet].
+
+    `project` is the path whose nearest pyproject.toml counts.
+    """
 
     outputs: tuple[str, ...]
     format: str | None
@@ -28,8 +34,9 @@ class Delivery:
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     memory_limit: int | None = None
-    fail_on: str = "warning"
+    fail_on: str | None = None
     exit_zero: bool = False
+    project: Path = Path()
 
     def check(self) -> None:
         """Refuse what could not be delivered before anything is run. Raises `BadInput`."""
@@ -39,32 +46,43 @@ class Delivery:
         for name in self.outputs:
             renderer_for_path(Path(name))
             _check_writable(Path(name))
-        self.codes(self.select)
-        self.codes(self.ignore)
+        if self.configuration.layers:
+            _ = self._checker.scope  # knows all codes, and refuses others
 
-    def codes(self, given: tuple[str, ...]) -> tuple[str, ...]:
-        """The code prefixes of an option, taken apart at commas. Raises `BadInput` for one that no rule has."""
-        prefixes = tuple(p.strip().upper() for text in given for p in text.split(",") if p.strip())
-        if not prefixes:
-            return ()
-        from torchvet.rules import all_rules
+    @cached_property
+    def configuration(self) -> Configuration:
+        """pyproject.toml, the environment, and the flags on top. Raises `BadInput` for what makes no sense there."""
+        from torchvet.configuration import Layer, codes_in, read_configuration
 
-        known = [r.code for r in all_rules()]
-        for prefix in prefixes:
-            if not any(code.startswith(prefix) for code in known):
-                raise BadInput(f"{prefix}: no rule's code starts so; `torchvet explain` lists the rules")
-        return prefixes
+        known = read_configuration(self.project)
+        flags = Layer("the command line", codes_in(self.select), codes_in(self.ignore))
+        return known.with_layer(flags) if flags.select or flags.ignore else known
+
+    @cached_property
+    def _checker(self) -> Checker:
+        from torchvet.checking.checker import Checker
+
+        return Checker(self.configuration)
 
     def diagnose(self, recording: Recording) -> Report:
         """The report on a recording, by the rules that were asked for."""
+        import msgspec
+
         from torchvet.diagnosis import diagnose
 
-        return diagnose(
-            recording,
-            select=self.codes(self.select),
-            ignore=self.codes(self.ignore),
-            memory_limit=self.memory_limit,
-        )
+        scope = self._checker.scope
+        unwanted = tuple(sorted(scope.known - scope.wanted)) if self.configuration.layers else ()
+        report = diagnose(recording, ignore=unwanted, memory_limit=self.memory_limit)
+        if not self.configuration.per_file_ignores:
+            return report
+        kept = [f for f in report.findings if not self._left_out(f)]
+        verdict = "clean" if report.findings and not kept else report.verdict
+        return msgspec.structs.replace(report, findings=kept, verdict=verdict)
+
+    def _left_out(self, finding: Finding) -> bool:
+        """Whether the configuration ignores a finding's code in the file that it stands in."""
+        prefixes = self._checker.ignored_in(finding.location.path) if finding.location is not None else ()
+        return bool(prefixes) and finding.code.startswith(prefixes)
 
     def deliver(self, report: Report) -> None:
         """Write the files, then stdout. Raises `BadInput` where a file cannot be written."""
@@ -92,11 +110,11 @@ class Delivery:
             return CLEAN
         if report.verdict == "undetermined":
             return UNDETERMINED
-        worst = report.worst()
-        if worst is None or self.fail_on == "never":
+        worst, fail_on = report.worst(), self.fail_on or self.configuration.fail_on
+        if worst is None or fail_on == "never":
             return CLEAN
         levels: tuple[str, ...] = SEVERITIES
-        return FINDINGS if levels.index(worst) >= levels.index(self.fail_on) else CLEAN
+        return FINDINGS if levels.index(worst) >= levels.index(fail_on) else CLEAN
 
 
 def _check_writable(path: Path) -> None:

@@ -50,8 +50,8 @@ _REPORTING = [
 _RUNS = [
     click.option("--memory-limit", metavar="SIZE", callback=_size,
                  help="Forecast against this much memory: 24GiB, 512MB.  [default: the device's]"),
-    click.option("--fail-on", type=click.Choice(["error", "warning", "info", "never"]), default="warning",
-                 show_default=True, help="The mildest finding that makes the exit status 1."),
+    click.option("--fail-on", type=click.Choice(["error", "warning", "info", "never"]),
+                 help="The mildest finding that makes the exit status 1.  [default: warning]"),
 ]  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -81,8 +82,8 @@ def command(
     from torchvet.commands import preflight
     from torchvet.commands.keep import Keep
 
-    delivery = Delivery(**asked)
     target = _target(module, program)
+    delivery = Delivery(**asked, project=Path(target.path or "."))
     delivery.check()
     preflight.check(target)
     with Keep(record) as keep:
