@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from torchvet.finding import Finding, Holder, Location, NotChecked, Related, Remedy, Report
+from torchvet.finding import Edit, Finding, Holder, Location, NotChecked, Related, Remedy, Report
 from torchvet.renderers import renderer_for
 
 TEXT = renderer_for("text")
@@ -41,6 +41,15 @@ def test_the_parts_come_in_their_order(report: Report) -> None:
         found = text.find(part, at + 1)
         assert found > at, f"{part!r} is missing or out of order in\n{text}"
         at = found
+
+
+def test_a_mend_that_source_has_is_offered(report: Report, leak: Finding, program: Path) -> None:
+    edit = Edit(path=str(program), start=(4, 1), end=(4, 5), text="x")
+    for safe, flags in ((True, "--diff"), (False, "--diff --unsafe-fixes")):
+        mended = with_(leak, remedy=Remedy(summary="s", safe=safe, edits=[edit]))
+        text = TEXT.render(msgspec.structs.replace(report, findings=[mended]))  # type: ignore[list-item]
+        assert f"\n  torchvet check {flags} --select MEM101 train.py\n" in text
+    assert "torchvet check" not in TEXT.render(report)
 
 
 def test_facts_are_written_for_people(report: Report) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from torchvet.amounts import count
 from torchvet.checking.checker import Checker
 from torchvet.checking.project import cache_for, check_files, report_on
 from torchvet.commands.asked import Asked, configured
@@ -139,7 +140,7 @@ class _Files(_Check):
         for text in self.refused:
             click.echo(text, err=True)
         if not self.asked.quiet:
-            would = f"{sum(self.fixed.values())} findings would be mended in {len(changed)} files"
+            would = f"{count(self.fixed.total(), 'finding')} would be mended in {count(len(changed), 'file')}"
             click.echo(would if changed else "Nothing would be mended", err=True)
         status = self.delivery.status(report)
         return FINDINGS if changed and not self.asked.exit_zero and status == 0 else status
