@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from torchvet.rules.base import Rule
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.devices import operands
-from torchvet.source.model.units import targets_of, terminal
+from torchvet.source.model.units import targets_of, terminal, value_for
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
@@ -82,11 +82,15 @@ for x, y in loader:
         for unit in self._units(file):
             hosted = self._hosted(file, unit)
             for event in unit.events if hosted else ():
-                if event.node.__class__ is not ast.Call or event.context.deferred or not _gives(event.call, hosted):
+                if event.context.deferred:
+                    continue
+                if isinstance(event.node, (ast.Assign, ast.Return)) and _reads(event.node.value, hosted):
+                    yield from self._in_arithmetic(file, event, event.node.value)
+                if event.node.__class__ is not ast.Call or not _gives(event.call, hosted):
                     continue
                 wrong = self._on_host(file, event)
                 if wrong is not None:
-                    yield self._finding(file, event, wrong)
+                    yield self._finding(file, event, wrong, f"{terminal(event.call)}(…) has its other tensors")
 
     @staticmethod
     def _hosted(file: SourceFile, unit: Unit) -> set[str]:
@@ -131,6 +135,15 @@ for x, y in loader:
             return wrong if wrong is not None and devices.module_moved(call.func, event) else None
         return None
 
+    def _in_arithmetic(self, file: SourceFile, event: Event, value: ast.AST | None) -> Iterator[Finding]:
+        """`output * weights` with one side on the CPU. A tensor without dimensions goes with every device."""
+        for node in walk(value) if value is not None else ():
+            if not isinstance(node, ast.BinOp):
+                continue
+            wrong = self._odd_one(file, [node.left, node.right], event)
+            if wrong is not None and _has_dimensions(file, wrong, event):
+                yield self._finding(file, event, wrong, "the other operand is")
+
     @staticmethod
     def _odd_one(file: SourceFile, given: list[ast.expr], event: Event) -> ast.expr | None:
         places = [file.devices.of(a, event) for a in given]
@@ -149,13 +162,14 @@ for x, y in loader:
         """Whether it is known what is called: a model of another file could move its inputs itself."""
         return bool(file.roles.of(event.call.func, event.unit)) or file.dotted(event.call.func).startswith("torch.")
 
-    def _finding(self, file: SourceFile, event: Event, wrong: ast.expr) -> Finding:
+    def _finding(self, file: SourceFile, event: Event, wrong: ast.expr, others: str) -> Finding:
         subject = file.segment(wrong)
+        sure = not isinstance(event.node, ast.Call) or self._known(file, event)
         return self.suspect(
-            file, event, f"{subject} is on the CPU where {terminal(event.call)}(…) has its other tensors on a device",
+            file, event, f"{subject} is on the CPU where {others} on a device",
             cause=f"nothing moved {subject}: loaders and factories without device= make CPU tensors",
             advice=f"move it first: `{subject} = {subject}.to(device)`", node=wrong,
-            severity=None if self._known(file, event) else "warning",
+            severity=None if sure else "warning",
         )  # fmt: skip
 
 
@@ -163,8 +177,25 @@ def _gives(call: ast.Call, hosted: set[str]) -> bool:
     return any(_reads(a, hosted) for a in call.args)
 
 
-def _reads(node: ast.AST, hosted: set[str]) -> bool:
+def _has_dimensions(file: SourceFile, node: ast.expr, event: Event) -> bool:
+    """Whether an operand is a factory's result, or a name for one, that is surely no scalar."""
+    if isinstance(node, ast.Name):
+        reaching = file.devices.reaching(node.id, event)
+        values = [value_for(b.node, t) for b in reaching for t in targets_of(b.node)]
+        pairs = zip(values, reaching, strict=False)
+        return bool(values) and all(isinstance(v, ast.Call) and _has_dimensions(file, v, b) for v, b in pairs)
+    if not isinstance(node, ast.Call) or not node.args or file.devices.made(node, event) != "cpu":
+        return False
+    given = node.args[0]
+    if isinstance(given, (ast.List, ast.Tuple)):
+        return bool(given.elts)
+    return not terminal(node).endswith("_like")
+
+
+def _reads(node: ast.AST | None, hosted: set[str]) -> bool:
     """Whether an expression reads one of the names or calls one of the factories."""
+    if node is None:
+        return False
     if isinstance(node, ast.Name):
         return node.id in hosted
     return any(

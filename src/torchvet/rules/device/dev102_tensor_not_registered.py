@@ -12,14 +12,17 @@ from torchvet.rules.device import _uses
 from torchvet.source.model import edits
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.units import receiver, targets_of, terminal
+from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
-    from torchvet.source.model import ClassModel, Event, SourceFile
+    from torchvet.source.model import ClassModel, Event, SourceFile, Unit
 
 _PLACING = ("to", "cuda", "cpu", "type_as", "numpy", "tolist", "item", "pin_memory")
 _MATRIX = frozenset(("zeros", "ones", "empty", "full", "rand", "randn", "arange", "linspace", "eye", "from_numpy",
                      "tril", "triu", "logspace", "randint", "randperm"))  # fmt: skip
+
+_SHAPING = ("view", "reshape", "unsqueeze", "expand", "repeat")
 
 _MADE = re.compile(r"\.(?:" + "|".join((*sorted(_MATRIX), "tensor", "Tensor", "FloatTensor")) + r")\(")
 
@@ -94,34 +97,22 @@ for step in range(40):
         """`self.x = torch.factory(…)` in a module's `__init__` that `forward` combines with other tensors as it is."""
         if not file.mentions("Module") or not file.mentions("self."):
             return
-        for event in self._factories(file):
+        for made, event in self._kept(file):
             owner = event.unit.owner
-            target = targets_of(event.statement)[0] if isinstance(event.statement, ast.Assign) else None
-            if (
-                owner is None
-                or not isinstance(target, ast.Attribute)
-                or terminal(target.value) != event.unit.self_name()
-            ):
+            target = targets_of(event.statement)[0]
+            if owner is None or not isinstance(target, ast.Attribute):
                 continue
             if self._is_plain(file, owner, target.attr) and _uses.combined_in_forward(file, owner, target.attr):
-                yield self._finding(file, event, target)
+                yield self._finding(file, event, made, target)
 
     @staticmethod
-    def _factories(file: SourceFile) -> Iterator[Event]:
-        """Calls that make a tensor on the host and whose value, with nothing that places it, is a statement's."""
+    def _kept(file: SourceFile) -> Iterator[tuple[Event, Event]]:
+        """Calls in constructors that make a tensor on the host, each with the event that gives its value, with nothing
+        that places it, to an attribute: the call itself, or an assignment of the name that holds it."""
         lines = {file.line_of(m.start()) for m in _MADE.finditer(file.text)}
-        lines = {n for n in lines if file.lines[n - 1].lstrip().startswith("self.")}
-        seen: set[int] = set()
         for init in {id(u): u for u in map(file.unit_at, sorted(lines))}.values():
-            if init.name != "__init__" or init.owner is None or "module" not in file.roles.of_class(init.owner):
-                continue
-            for event in init.events:
-                statement = event.statement
-                if event.node.__class__ is not ast.Call or event.line not in lines or id(statement) in seen:
-                    continue
-                if isinstance(statement, ast.Assign) and _is_value(file, event, statement.value):
-                    seen.add(id(statement))
-                    yield event
+            if init.name == "__init__" and init.owner is not None and "module" in file.roles.of_class(init.owner):
+                yield from _kept_by(file, init, lines)
 
     @staticmethod
     def _is_plain(file: SourceFile, owner: ClassModel, name: str) -> bool:
@@ -131,10 +122,10 @@ for step in range(40):
         lines = file.lines[owner.node.lineno - 1 : owner.node.end_lineno or 0]
         return not any(name in line and ("setattr" in line or "register_" in line) for line in lines)
 
-    def _finding(self, file: SourceFile, event: Event, target: ast.Attribute) -> Finding:
+    def _finding(self, file: SourceFile, event: Event, made: Event, target: ast.Attribute) -> Finding:
         assert isinstance(event.statement, ast.Assign)
         subject, value = file.segment(target), event.statement.value
-        trained = any(k.arg == "requires_grad" for k in event.call.keywords)
+        trained = any(k.arg == "requires_grad" for k in made.call.keywords)
         code = f'{file.segment(target.value)}.register_buffer("{target.attr}", {file.segment(value)}, persistent=False)'
         # Before `super().__init__()` a module takes no buffers.
         ready = any(e.index < event.index for e in event.unit.calls.get("__init__", ()))
@@ -148,13 +139,48 @@ for step in range(40):
         )  # fmt: skip
 
 
+def _kept_by(file: SourceFile, init: Unit, lines: set[int]) -> Iterator[tuple[Event, Event]]:
+    """What one constructor keeps; a name is followed from the call that made its tensor."""
+    holding: dict[str, Event] = {}
+    seen: set[int] = set()
+    for event in init.events:
+        statement = event.statement
+        if not isinstance(statement, ast.Assign) or id(statement) in seen:
+            continue
+        made: Event | None = None
+        if event.node.__class__ is ast.Call and event.line in lines and _is_value(file, event, statement.value):
+            made = event
+        elif event.node is statement and not event.context.arms:
+            made = holding.get(_root(statement.value))
+        target = targets_of(statement)[0]
+        if isinstance(target, ast.Name) and (made is not None or event.node is statement):
+            holding.pop(target.id, None)
+        if made is None:
+            continue
+        seen.add(id(statement))
+        if isinstance(target, ast.Name):
+            holding[target.id] = made
+        elif isinstance(target, ast.Attribute) and terminal(target.value) == init.self_name():
+            yield made, event
+
+
+def _root(value: ast.expr) -> str:
+    """The name that a value is, by methods that place nothing."""
+    while isinstance(value, ast.Call) and terminal(value) in names.TENSOR_METHODS and terminal(value) not in _PLACING:
+        on = receiver(value)
+        if on is None:
+            return ""
+        value = on
+    return value.id if isinstance(value, ast.Name) else ""
+
+
 def _is_value(file: SourceFile, event: Event, value: ast.expr) -> bool:
     """Whether an assigned value comes from a factory call by methods and arithmetic alone, and stays on the host."""
     waiting: list[ast.expr] = [value]
     while waiting:
         node = waiting.pop()
         if node is event.node:
-            return _has_dimensions(file, event)
+            return _has_dimensions(file, event, value)
         if isinstance(node, ast.BinOp):
             waiting.extend((node.left, node.right))
         elif isinstance(node, (ast.Subscript, ast.UnaryOp)):
@@ -169,12 +195,27 @@ def _is_value(file: SourceFile, event: Event, value: ast.expr) -> bool:
     return False
 
 
-def _has_dimensions(file: SourceFile, event: Event) -> bool:
+def _has_dimensions(file: SourceFile, event: Event, value: ast.expr) -> bool:
     call, dotted = event.call, file.dotted(event.call.func)
     if not dotted.startswith("torch.") or dotted.count(".") != 1 or not call.args or file.devices.default_changed:
         return False
     if any(k.arg in ("device", None) for k in call.keywords):
         return False
     if dotted[6:] in ("tensor", "Tensor", "FloatTensor"):
-        return isinstance(call.args[0], (ast.List, ast.ListComp))
+        shaped = any(isinstance(n, ast.Call) and n.args and terminal(n) in _SHAPING for n in walk(value))
+        return shaped or _is_listed(call.args[0], event)
     return dotted[6:] in _MATRIX
+
+
+def _is_listed(node: ast.expr, event: Event) -> bool:
+    """Whether an argument is a list, or a parameter whose default is one."""
+    if isinstance(node, ast.Name) and not isinstance(event.unit.node, ast.Module):
+        arguments = event.unit.node.args
+        positional = [*arguments.posonlyargs, *arguments.args]
+        defaults = [None] * (len(positional) - len(arguments.defaults)) + [*arguments.defaults]
+        given = [
+            *zip(positional, defaults, strict=True),
+            *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
+        ]
+        return any(p.arg == node.id and isinstance(d, (ast.List, ast.Tuple)) for p, d in given)
+    return isinstance(node, (ast.List, ast.ListComp))
