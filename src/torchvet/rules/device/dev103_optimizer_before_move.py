@@ -90,12 +90,16 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """After `optimizer = O(model.parameters())`, in the same unit, what gives `model` other parameters."""
-        if not file.mentions(".parameters()"):
+        if not file.mentions(".parameters()", "requires_grad"):
             return
-        units = file.units_with("parameters") if file.mentions(*_OPTIM) else []
-        for made in (e for u in units for n in sorted(names.OPTIMIZERS & u.calls.keys()) for e in u.calls[n]):
+        found = [*file.units_with("parameters"), *file.units_with("requires_grad")] if file.mentions(*_OPTIM) else []
+        units = {id(u): u for u in found}
+        for made in (e for u in units.values() for n in sorted(names.OPTIMIZERS & u.calls.keys()) for e in u.calls[n]):
+            if "optimizer" not in file.roles.of(made.node, made.unit):
+                continue
+            yield from self._moved_leaves(file, made)
             model = _model_of(made)
-            if not model or "optimizer" not in file.roles.of(made.node, made.unit):
+            if not model:
                 continue
             for event in made.unit.events:
                 later = event.index > made.index and not event.excludes(made)
@@ -103,6 +107,24 @@ for step in range(40):
                 if message and self._goes_on(file, made, event, model):
                     yield self._finding(file, event, made, model, message)
                     break
+
+    def _moved_leaves(self, file: SourceFile, made: Event) -> Iterator[Finding]:
+        """`Adam([x])`, then `x = x.to(device)`: the copy is what the program uses, the leaf what the optimizer has."""
+        first = made.call.args[0] if made.call.args else None
+        listed = first.elts if isinstance(first, (ast.List, ast.Tuple)) else []
+        leaves = {text_of(e) for e in listed if isinstance(e, (ast.Name, ast.Attribute))}
+        for event in made.unit.events if leaves else ():
+            node = event.node
+            if event.index < made.index or event.excludes(made) or not isinstance(node, ast.Assign):
+                continue
+            target, value = targets_of(node)[0], node.value
+            if not isinstance(value, ast.Call) or text_of(target) not in leaves:
+                continue
+            moved = file.devices.move(value, event.unit)
+            onto = moved is not None and moved[0] == "device" and text_of(receiver(value)) == text_of(target)
+            if onto and self._goes_on(file, made, event, text_of(target)):
+                message = f"{text_of(target)} becomes a copy on the device"
+                yield self._finding(file, event, made, text_of(target), message)
 
     def _replaced(self, file: SourceFile, event: Event, model: str, made: Event) -> str:
         """What an event does to the model's parameters; empty where it keeps them."""
@@ -150,17 +172,32 @@ for step in range(40):
         holder = text_of(targets_of(made.statement)[0]) if targets_of(made.statement) else ""
         used = any(text_of(receiver(e.call)) == holder and terminal(e.node) == "step" for e in rest)
         handed = any(text_of(a) == holder for e in rest for a in e.call.args)
-        return bool(holder) and (used or handed or "." in holder)
+        given_back = any(
+            isinstance(e.node, ast.Return) and holder in map(text_of, _parts(e.node.value))
+            for e in made.unit.events
+            if e.index > event.index
+        )
+        return bool(holder) and (used or handed or given_back or "." in holder)
 
     def _finding(self, file: SourceFile, event: Event, made: Event, model: str, message: str) -> Finding:
         optimizer = file.segment(targets_of(made.statement)[0])
         moved = "moves after" in message
+        leaf = "becomes a copy" in message
         return self.suspect(
-            file, event, f"{message}, and {optimizer} keeps the old {'state' if moved else 'ones'}",
-            cause=f"{optimizer} was built on {model}.parameters() in line {made.line}, before this",
+            file, event, f"{message}, and {optimizer} keeps the old {'state' if moved else 'one' if leaf else 'ones'}",
+            cause=f"{optimizer} was built on {model}{'' if leaf else '.parameters()'} in line {made.line}, before this",
             advice=f"build {optimizer} after this line", severity="warning" if moved else None,
             related=[self.also(file, "built", made, file.segment(made.node))],
         )  # fmt: skip
+
+
+def _parts(node: ast.expr | None) -> list[ast.expr]:
+    """What a function gives back: the elements of a tuple, list or dict, or the one value."""
+    if isinstance(node, (ast.Tuple, ast.List)):
+        return node.elts
+    if isinstance(node, ast.Dict):
+        return node.values
+    return [node] if node is not None else []
 
 
 def _model_of(made: Event) -> str:

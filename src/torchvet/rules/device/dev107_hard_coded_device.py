@@ -132,7 +132,19 @@ for step in range(40):
         attribute = ast.Attribute(value=ast.Name(id=own), attr="device")
         if own and file.mentions("is_available") and file.devices.may_be_host(attribute, event.unit):
             return f"{own}.device"
-        return ""
+        return f"{own}.device" if own and self._given(file, attribute, event) else ""
+
+    @staticmethod
+    def _given(file: SourceFile, attribute: ast.Attribute, event: Event) -> bool:
+        """Whether the object's `device` is what its constructor is told."""
+        values = file.roles.values(attribute, event.unit)
+        if len(values) != 1:
+            return False
+        value, unit = values[0]
+        if isinstance(value, ast.Call) and terminal(value) == "device" and value.args:
+            value = value.args[0]
+        name = value.id if isinstance(value, ast.Name) else ""
+        return "device" in name and name in unit.parameters and name not in unit.bindings
 
     def _finding(self, file: SourceFile, event: Event, written: ast.expr, variable: str) -> Finding:
         call, on = event.call, receiver(event.call)

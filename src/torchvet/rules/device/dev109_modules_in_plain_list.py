@@ -18,6 +18,7 @@ _STATELESS = ("ReLU", "Tanh", "Sigmoid", "GELU", "SiLU", "ELU", "Softmax", "Pool
               "Upsample", "Loss", "Softplus", "Mish", "Hardswish", "Unfold", "Fold", "Shuffle", "LogSoftmax",
               "Threshold", "Unflatten", "Parameter", "Buffer", "List", "Dict")  # fmt: skip
 """Parts of names of torch's modules that hold no parameters, buffers or modes, or that register what they are given."""
+_DEEPEST = 2
 _REGISTERING = ("ModuleList", "ModuleDict", "Sequential", "add_module", "register_module", "setattr", "__setattr__")
 
 
@@ -145,14 +146,21 @@ for step in range(40):
                     inside.append(event.call.args[0])
         return next((i for i in inside if isinstance(i, ast.Call) and self._has_state(file, i, at)), None)
 
-    @staticmethod
-    def _has_state(file: SourceFile, call: ast.Call, at: Event) -> bool:
+    def _has_state(self, file: SourceFile, call: ast.Call, at: Event, depth: int = 0) -> bool:
         dotted = file.dotted(call.func)
         if dotted.startswith("torch.nn."):
             last = dotted.rpartition(".")[2]
             return last[:1].isupper() and not any(word in last for word in _STATELESS)
         known = file.roles.class_named(call.func, at.unit)
-        return known is not None and "module" in file.roles.of_class(known)
+        if known is not None:
+            return "module" in file.roles.of_class(known)
+        event = next((e for e in at.unit.calls.get(terminal(call), ()) if e.node is call), None)
+        made = file.callee(event) if event is not None and depth < _DEEPEST else None
+        returned = [e for e in made.events if isinstance(e.node, ast.Return)] if made is not None else []
+        return bool(returned) and all(
+            isinstance(e.node.value, ast.Call) and self._has_state(file, e.node.value, e, depth + 1)  # type: ignore[attr-defined]
+            for e in returned
+        )
 
     @staticmethod
     def _registered(file: SourceFile, model: ClassModel, name: str) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from torchvet.rules.base import Rule
 from torchvet.rules.training import _loops as loops
 from torchvet.source.model import edits
-from torchvet.source.model.origins import identity, made_by
+from torchvet.source.model.origins import Identity, identity, made_by
 from torchvet.source.model.units import keyword, targets_of, terminal
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ for epoch in range(5):
         for step in file.steps:
             if step.loop is None or not isinstance(step.loop.node, ast.For) or not step.optimizers:
                 continue
-            if not identity(_iterated(step.loop.node.iter), step.unit) & key:
+            if not any(key & _loaders_in(one, step.unit) for one in _iterated(step.loop.node.iter)):
                 continue
             pass_ = next(e for e in step.unit.events if e.node is step.loop.node)
             if step.loop.parent is not None:
@@ -163,8 +163,22 @@ def _possible(node: ast.expr, unit: Unit) -> list[ast.AST]:
     return [value for value, _ in made_by(node, unit)]
 
 
-def _iterated(node: ast.expr) -> ast.expr:
-    """The loader within `enumerate(tqdm(loader))`."""
-    while isinstance(node, ast.Call) and terminal(node) in ("enumerate", "tqdm", "zip", "track") and node.args:
-        node = node.args[-1] if terminal(node) == "zip" else node.args[0]
-    return node
+def _iterated(node: ast.expr) -> list[ast.expr]:
+    """What may be the loader within `enumerate(tqdm(loader))` or `logger.log_every(loader, 10)`."""
+    found = [node]
+    for one in found:
+        if isinstance(one, ast.Call) and terminal(one) not in ("len", "range"):
+            found.extend(one.args)
+    return [one for one in found if isinstance(one, (ast.Name, ast.Attribute))]
+
+
+def _loaders_in(node: ast.expr, unit: Unit) -> Identity:
+    """What an expression is; where a function of the file gives it back, what that gives."""
+    found = set(identity(node, unit))
+    for value, where in (*unit.file.roles.values(node, unit), *made_by(node, unit)):
+        event = next((e for e in where.calls.get(terminal(value), ()) if e.node is value), None)
+        made = unit.file.callee(event) if event is not None else None
+        for returned in made.events if made is not None else ():
+            if made is not None and isinstance(returned.node, ast.Return) and returned.node.value is not None:
+                found |= identity(returned.node.value, made)
+    return frozenset(found)

@@ -22,6 +22,10 @@ _METHODS = frozenset(
     ("astype", "reshape", "copy", "transpose", "float", "long", "unsqueeze", "squeeze", "view", "clone", "detach",
      "numpy", "double", "half", "contiguous", "round", "clip", "sum", "mean")
 )  # fmt: skip
+_TORCH_DOES = frozenset(
+    ("clamp", "abs", "exp", "log", "sqrt", "pow", "max", "min", "argmax", "argmin", "topk", "sort", "argsort", "softmax",
+     "sigmoid", "flatten", "permute", "cumsum", "norm", "mul", "div", "add", "sub", "where", "eq", "gt", "lt", "flip")
+)  # fmt: skip
 _NUMPY_DOES_TOO = frozenset(
     ("array", "asarray", "where", "clip", "abs", "exp", "log", "sqrt", "maximum", "minimum", "sum", "mean", "stack",
      "concatenate", "sign", "transpose", "expand_dims", "squeeze", "argmax", "round", "power", "square", "sort",
@@ -101,6 +105,8 @@ for step in range(40):
             return None
         if isinstance(node, (ast.BinOp, ast.UnaryOp)):
             return self._host_copy(file, node.left if isinstance(node, ast.BinOp) else node.operand, event, depth + 1)
+        if isinstance(node, ast.Attribute) and node.attr in ("indices", "values", "T"):
+            return self._host_copy(file, node.value, event, depth + 1)
         if isinstance(node, ast.Name):
             return self._host_copy_of_name(file, node.id, event, depth)
         if not isinstance(node, ast.Call):
@@ -110,7 +116,9 @@ for step in range(40):
             return node if file.devices.of(on, event) != "cpu" else None
         if dotted in _WRAPPING or (dotted.startswith(("numpy.", "np.")) and name in _NUMPY_DOES_TOO):
             return self._host_copy(file, node.args[0], event, depth + 1) if node.args else None
-        if on is not None and not dotted.startswith("torch.") and (name in _METHODS or name in ("clamp", "abs", "exp")):
+        if dotted.startswith("torch.") and dotted.count(".") == 1 and name in _TORCH_DOES and node.args:
+            return self._host_copy(file, node.args[0], event, depth + 1)
+        if on is not None and not dotted.startswith("torch.") and (name in _METHODS or name in _TORCH_DOES):
             return self._host_copy(file, on, event, depth + 1)
         return None
 

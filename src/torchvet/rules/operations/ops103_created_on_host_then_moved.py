@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING
 from torchvet.rules.base import Rule
 from torchvet.rules.operations._steps import per_step
 from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.units import receiver, targets_of, terminal, value_for
 
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
     from torchvet.source.model import Event, SourceFile
 
 _FILLED = frozenset(("zeros", "ones", "full", "empty", "arange", "eye", "linspace", "logspace"))
+_SHAPING = frozenset(("long", "float", "bool", "int", "half", "view", "reshape", "unsqueeze", "squeeze", "repeat",
+                      "expand", "tril", "triu", "type", "mul", "div", "uniform_", "normal_", "fill_"))  # fmt: skip
+"""Methods that may stand between a factory and the move."""
+_DEEPEST = 5
 _RANDOM = frozenset(("rand", "randn", "randint", "randperm"))
 
 
@@ -71,8 +75,8 @@ for step in range(40):
         if not file.mentions(".to(", ".cuda("):
             return
         for event in file.calls("to", "cuda"):
-            factory = receiver(event.call)
-            if not isinstance(factory, ast.Call) or terminal(factory) not in _FILLED | _RANDOM:
+            factory = _factory(file, receiver(event.call), event)
+            if factory is None or terminal(factory) not in _FILLED | _RANDOM:
                 continue
             moved = file.devices.move(event.call, event.unit)
             if moved is None or moved[0] != "device":
@@ -98,6 +102,8 @@ for step in range(40):
     @staticmethod
     def _edits(file: SourceFile, event: Event, factory: ast.Call) -> list[Edit]:
         call, made = event.call, file.segment(factory)
+        if receiver(call) is not factory:
+            return []
         device = '"cuda"'
         if terminal(call) == "to":
             if len(call.args) + len(call.keywords) != 1 or (call.keywords and call.keywords[0].arg != "device"):
@@ -108,3 +114,24 @@ for step in range(40):
         if call.lineno != call.end_lineno or made[-2] == ",":
             return []
         return [edits.replace(file, call, f"{made[:-1]}, device={device})")]
+
+
+def _factory(file: SourceFile, node: ast.expr | None, event: Event) -> ast.Call | None:
+    """The call that begins a chain of methods, of `torch.tril` and the like, or of one name bound just before."""
+    for _ in range(_DEEPEST):
+        if isinstance(node, ast.Name) and event.unit.home(node.id) is event.unit:
+            reaching = file.devices.reaching(node.id, event)
+            target = targets_of(reaching[0].node) if len(reaching) == 1 and reaching[0].loop is event.loop else []
+            node = value_for(reaching[0].node, target[0]) if len(target) == 1 else None
+        if not isinstance(node, ast.Call):
+            return None
+        dotted, name = file.dotted(node.func), terminal(node)
+        if dotted.startswith("torch."):
+            if name not in ("tril", "triu", "diag"):
+                return node
+            node = node.args[0] if node.args else None
+        elif name in _SHAPING:
+            node = receiver(node)
+        else:
+            return None
+    return None

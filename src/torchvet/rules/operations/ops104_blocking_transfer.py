@@ -12,7 +12,9 @@ from torchvet.source.model.units import keyword, receiver, targets_of
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
-    from torchvet.source.model import Event, SourceFile
+    from torchvet.source.model import Event, SourceFile, Unit
+
+_DEEPEST = 3
 
 
 class BlockingTransfer(Rule):
@@ -69,28 +71,41 @@ for x, y in loader:
             return
         told: set[int] = set()
         for event in file.calls("to", "cuda"):
-            head = self._loop_of_batch(event)
             moved = file.devices.move(event.call, event.unit)
-            if head is None or moved is None or moved[0] != "device" or id(head) in told:
+            found = self._loop_of_batch(file, event) if moved is not None and moved[0] == "device" else None
+            if found is None or id(found[0]) in told:
                 continue
-            loaders = [call for call, _ in file.devices.loader_calls(head.iter, event.unit)]
+            head, unit = found
+            loaders = [call for call, _ in file.devices.loader_calls(head.iter, unit)]
             if len(loaders) == 1 and not any(k.arg is None for k in loaders[0].keywords):
                 told.add(id(head))
                 yield from self._judge(file, event, loaders[0])
 
-    @staticmethod
-    def _loop_of_batch(event: Event) -> ast.For | None:
-        """The loop whose variable is moved."""
-        on, loop = receiver(event.call), event.loop
+    def _loop_of_batch(self, file: SourceFile, event: Event) -> tuple[ast.For, Unit] | None:
+        """The loop whose variable is moved, here or in a function that is given it, and the loop's unit."""
+        on = receiver(event.call)
         while isinstance(on, ast.Subscript):
             on = on.value
-        if not isinstance(on, ast.Name):
-            return None
+        return self._loop_of(file, on, event, 0) if isinstance(on, ast.Name) else None
+
+    def _loop_of(self, file: SourceFile, node: ast.Name, event: Event, depth: int) -> tuple[ast.For, Unit] | None:
+        loop = event.loop
         while loop is not None:
             head = loop.node
-            if isinstance(head, ast.For) and any(isinstance(t, ast.Name) and t.id == on.id for t in targets_of(head)):
-                return head
+            if isinstance(head, ast.For) and any(isinstance(t, ast.Name) and t.id == node.id for t in targets_of(head)):
+                return head, event.unit
             loop = loop.parent
+        bound = event.unit.bindings.get(node.id, ())
+        before = [e for e in bound if e.index < event.index and e.node is not event.statement]
+        source = getattr(before[-1].node, "value", None) if before else node
+        if isinstance(source, ast.Name) and before and depth < _DEEPEST:
+            return self._loop_of(file, source, before[-1], depth + 1)
+        if before or node.id not in event.unit.parameters or depth >= _DEEPEST:
+            return None
+        for caller in file.callers(event.unit):
+            for given in file.passed(caller, event.unit, node.id):
+                if isinstance(given, ast.Name):
+                    return self._loop_of(file, given, caller, depth + 1)
         return None
 
     def _judge(self, file: SourceFile, event: Event, loader: ast.Call) -> Iterator[Finding]:
