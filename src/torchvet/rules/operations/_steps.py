@@ -25,6 +25,7 @@ _MOVES = (
     "device(",
 )
 _DEEPEST = 2
+_FEW = 8
 
 
 def uses_a_device(file: SourceFile) -> bool:
@@ -66,3 +67,9 @@ def names_in(node: ast.AST | None) -> set[str]:
 def bound_in(loop: Loop, unit: Unit) -> set[str]:
     """Names that something in a loop binds anew, its own variables included."""
     return {name for name, events in unit.bindings.items() if any(e.inside(loop) for e in events)}
+
+
+def few_turns(call: ast.Call) -> bool:
+    """Whether a `range(…)` is known to be short."""
+    last = call.args[-1] if call.args else None
+    return isinstance(last, ast.Constant) and isinstance(last.value, int) and last.value <= _FEW

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
-from torchvet.rules.operations._steps import guarded, names_in, per_step, uses_a_device
+from torchvet.rules.operations._steps import bound_in, few_turns, guarded, names_in, per_step, uses_a_device
 from torchvet.source.model.units import receiver, targets_of, terminal
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
     from torchvet.source.model import Event, Loop, SourceFile
 
+_READING = ("item", "tolist", "cpu", "float")
 _PARAMETERS = frozenset(("parameters", "named_parameters"))
 
 
@@ -71,7 +72,13 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Reading a value per parameter in a step is a warning; reading one per step is worth knowing."""
-        if not file.mentions(".item()", ".tolist()", ".cpu()") or not file.steps or not uses_a_device(file):
+        if not file.mentions(".item()", ".tolist()", ".cpu()", "float(") or not uses_a_device(file):
+            return
+        for event in file.calls("item"):
+            loop = self._element_loop(file, event)
+            if loop is not None:
+                yield self._per_element(file, event, loop)
+        if not file.steps:
             return
         for event in file.calls("item", "tolist", "cpu"):
             loop = self._parameter_loop(event)
@@ -79,7 +86,8 @@ for step in range(40):
                 yield self._per_parameter(file, event, loop)
         for step in file.steps:
             if step.loop is not None:
-                found = [e for e in step.unit.calls.get("item", ()) if self._each_step(file, e, step.loop)]
+                calls = [e for name in _READING for e in step.unit.calls.get(name, ())]
+                found = [e for e in sorted(calls, key=lambda e: e.index) if self._each_step(file, e, step.loop)]
                 if found:
                     yield self._per_step(file, found)
 
@@ -103,7 +111,42 @@ for step in range(40):
     @staticmethod
     def _each_step(file: SourceFile, event: Event, loop: Loop) -> bool:
         on = receiver(event.call)
-        return event.loop is loop and not guarded(event, loop) and file.roles.is_a("loss", on, event.unit)
+        if on is None and terminal(event.node) == "float" and event.call.args:
+            on = event.call.args[0]
+        return (
+            event.loop is loop
+            and on is not None
+            and not guarded(event, loop)
+            and file.roles.is_a("loss", on, event.unit)
+        )
+
+    @staticmethod
+    def _element_loop(file: SourceFile, event: Event) -> Loop | None:
+        """The loop over a range, where the value read is an element, by its variable, of a tensor on the device."""
+        on, loop = receiver(event.call), event.loop
+        if loop is None or not isinstance(on, ast.Subscript) or not isinstance(on.value, ast.Name):
+            return None
+        head = getattr(loop.node, "generators", [loop.node])[0]
+        over = getattr(head, "iter", None)
+        if not isinstance(over, ast.Call) or terminal(over) != "range" or few_turns(over):
+            return None
+        if not names_in(on.slice) & names_in(head.target) or on.value.id in bound_in(loop, event.unit):
+            return None
+        tests = [getattr(branch, "test", branch) for branch, _ in event.context.arms]
+        if any(isinstance(n, ast.Mod) for test in tests for n in ast.walk(test)):
+            return None
+        return loop if file.devices.of(on.value, event) == "device" else None
+
+    def _per_element(self, file: SourceFile, event: Event, loop: Loop) -> Finding:
+        written, on = file.segment(event.node), receiver(event.call)
+        subject = on.value if isinstance(on, ast.Subscript) else event.node
+        often = loop.parent is not None or per_step(file, event)
+        return self.suspect(
+            file, event, f"{written} makes the host wait for the device once per element",
+            cause="each element is copied by itself, and Python waits for it before it goes on",
+            advice=f"read all at once before the loop: `{file.segment(subject)}.tolist()`",
+            severity="warning" if often else "info",
+        )  # fmt: skip
 
     def _per_parameter(self, file: SourceFile, event: Event, loop: Loop) -> Finding:
         written = file.segment(event.node)

@@ -23,8 +23,9 @@ _METHODS = frozenset(
      "numpy", "double", "half", "contiguous", "round", "clip", "sum", "mean")
 )  # fmt: skip
 _TORCH_DOES = frozenset(
-    ("clamp", "abs", "exp", "log", "sqrt", "pow", "max", "min", "argmax", "argmin", "topk", "sort", "argsort", "softmax",
-     "sigmoid", "flatten", "permute", "cumsum", "norm", "mul", "div", "add", "sub", "where", "eq", "gt", "lt", "flip")
+    ("clamp", "abs", "exp", "log", "sqrt", "pow", "max", "min", "argmax", "argmin", "topk", "sort", "argsort",
+     "softmax", "sigmoid", "flatten", "permute", "cumsum", "norm", "mul", "div", "add", "sub", "where", "eq", "gt",
+     "lt", "flip")
 )  # fmt: skip
 _NUMPY_DOES_TOO = frozenset(
     ("array", "asarray", "where", "clip", "abs", "exp", "log", "sqrt", "maximum", "minimum", "sum", "mean", "stack",

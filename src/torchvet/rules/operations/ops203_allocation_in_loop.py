@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
-from torchvet.rules.operations._steps import bound_in, guarded, names_in
+from torchvet.rules.operations._steps import bound_in, few_turns, guarded, names_in
 from torchvet.source.model.units import receiver, targets_of, terminal
 from torchvet.source.model.walking import walk
 
@@ -85,12 +85,14 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A factory whose arguments nothing in a training loop changes, and whose result is only read."""
-        loops = [(s.loop, s.unit) for s in file.steps if s.loop is not None]
-        if not loops:
+        if not file.mentions("for ", "while "):
             return
+        loops = {id(s.loop) for s in file.steps if s.loop is not None}
         for event in file.calls(*(f for f in sorted(_FACTORIES) if file.mentions(f".{f}("))):
-            loop = next((lo for lo, u in loops if u is event.unit and event.loop is lo), None)
+            loop = event.loop
             if loop is None or guarded(event, loop) or not file.dotted(event.call.func).startswith("torch."):
+                continue
+            if id(loop) not in loops and not _goes_on(file, event, loop):
                 continue
             name = self._holds(event)
             if name and not names_in(event.node) & bound_in(loop, event.unit) and self._only_read(event, name, loop):
@@ -135,6 +137,17 @@ for step in range(40):
             cause="nothing that it is made from changes within the loop", advice=f"make {name} once, before the loop",
             severity="warning" if large else "info",
         )  # fmt: skip
+
+
+def _goes_on(file: SourceFile, event: Event, loop: Loop) -> bool:
+    """Outside training: whether a loop of many turns makes a tensor so large that it costs on the CPU."""
+    over = loop.node.iter if isinstance(loop.node, ast.For) else None
+    if not isinstance(loop.node, (ast.For, ast.While)) or isinstance(over, (ast.List, ast.Tuple)):
+        return False
+    if isinstance(over, ast.Call) and terminal(over) == "range" and few_turns(over):
+        return False
+    on_device = any(k.arg == "device" for k in event.call.keywords)
+    return not on_device and not file.devices.default_changed and _bytes(file, event) > _LARGE
 
 
 def _calls_in(call: ast.Call) -> bool:

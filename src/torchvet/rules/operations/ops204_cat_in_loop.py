@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
 from torchvet.source.model.devices import operands
-from torchvet.source.model.units import targets_of
+from torchvet.source.model.steps import text_of
+from torchvet.source.model.units import targets_of, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from torchvet.source.model import Event, Loop, SourceFile
 
 _CALL = re.compile(r"= torch\.(cat|concat|concatenate|hstack|vstack)\(")
-_BINDS = re.compile(r"[ \t]+(\w+) = (.*)")
+_BINDS = re.compile(r"[ \t]+(\w+(?:\.\w+)?) = (.*)")
 _FEW = 8
 
 
@@ -100,23 +101,32 @@ for step in range(40):
             return ""
         target = targets_of(statement)
         joined = operands(event.call)
-        if len(target) != 1 or not isinstance(target[0], ast.Name) or len(joined) < 2:
+        if len(target) != 1 or not isinstance(target[0], (ast.Name, ast.Attribute)) or len(joined) < 2:
             return ""
-        name = target[0].id
-        reads = [n for n in walk(event.node) if isinstance(n, ast.Name) and n.id == name]
-        whole = any(isinstance(j, ast.Name) and j.id == name for j in joined)
+        name = text_of(target[0])
+        if isinstance(target[0], ast.Attribute) and terminal(target[0].value) != (event.unit.self_name() or name):
+            return ""
+        reads = [n for n in walk(event.node) if n.__class__ is target[0].__class__ and text_of(n) == name]
+        whole = any(text_of(j) == name for j in joined)
         return name if whole and len(reads) == 1 else ""
 
     @staticmethod
     def _only_gathered(file: SourceFile, event: Event, name: str, loop: Loop) -> bool:
         """Whether the loop neither reads the name elsewhere nor starts it afresh, and it begins before the loop."""
-        start = [e for e in event.unit.bindings[name] if e.index < event.index]
-        if not start or any(e.inside(loop) and not e.excludes(event) for e in start):
+        bound = _bindings(event, name)
+        start = [e for e in bound if e.index < event.index]
+        if (not start and "." not in name) or any(e.inside(loop) and not e.excludes(event) for e in start):
             return False
-        if event.unit.home(name) is not event.unit or not isinstance(loop.node, (ast.For, ast.While)):
+        if not isinstance(loop.node, (ast.For, ast.While)):
             return False
+        if "." in name:
+            if _read_by_methods(file, event, name, loop):
+                return False
+        elif event.unit.home(name) is not event.unit:
+            return False
+        kind = ast.Attribute if "." in name else ast.Name
         for node in walk(loop.node):
-            read = isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+            read = node.__class__ is kind and text_of(node) == name and isinstance(node.ctx, ast.Load)
             if read and not _within(node, event.node) and not _is_start(node, loop.node):
                 return False
         return True
@@ -127,6 +137,21 @@ for step in range(40):
             cause=f"torch.cat makes a new tensor of all that {name} holds, and the loop reads it nowhere else",
             advice=f"append to a list and make {name} = torch.cat(list) once after the loop",
         )  # fmt: skip
+
+
+def _bindings(event: Event, name: str) -> list[Event]:
+    """The other events of the unit that bind a name or an attribute."""
+    if "." not in name:
+        return event.unit.bindings[name]
+    return [e for e in event.unit.events if any(text_of(t) == name for t in targets_of(e.node))]
+
+
+def _read_by_methods(file: SourceFile, event: Event, name: str, loop: Loop) -> bool:
+    """Whether a method of the file that the loop calls knows the attribute."""
+    attribute = name.rpartition(".")[2]
+    knowing = {id(u) for u in file.units_with(attribute)}
+    called = [e for e in event.unit.events if isinstance(e.node, ast.Call) and e.inside(loop)]
+    return any(id(callee) in knowing for callee in map(file.callee, called) if callee is not None)
 
 
 def _within(node: ast.AST, outer: ast.AST) -> bool:

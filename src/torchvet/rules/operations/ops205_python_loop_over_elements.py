@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
 from torchvet.rules.device._tensors import surely_tensor
+from torchvet.rules.operations._steps import few_turns
+from torchvet.source.model.steps import text_of
+from torchvet.source.model.units import terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
@@ -16,9 +19,11 @@ if TYPE_CHECKING:
     from torchvet.source.model import Event, SourceFile
 
 _PLAIN = (ast.BinOp, ast.UnaryOp, ast.Subscript, ast.Name, ast.Constant, ast.operator, ast.unaryop, ast.Load, ast.Store,
-          ast.Tuple, ast.Attribute)  # fmt: skip
+          ast.Tuple, ast.Attribute, ast.Compare, ast.BoolOp, ast.cmpop, ast.boolop)  # fmt: skip
+_CALLED = frozenset(("norm", "dot", "abs", "exp", "sqrt", "log", "sum", "dist", "square", "pow", "maximum", "minimum",
+                     "item", "cosine_similarity", "pairwise_distance"))  # fmt: skip
+"""What may be called on elements or rows: each has a form for whole tensors."""
 _HEAD = re.compile(r"[ \t]*for (\w+) in range")
-_FEW = 8
 
 
 class PythonLoopOverElements(Rule):
@@ -94,9 +99,10 @@ for step in range(40):
             loop = event.parent
             if not isinstance(loop, ast.For) or loop.iter is not event.node or not isinstance(loop.target, ast.Name):
                 continue
-            if _few(event.call) or not all(isinstance(s, (ast.Assign, ast.AugAssign)) for s in loop.body):
+            body = _statements(loop.body)
+            if few_turns(event.call) or not body or _carries_over(body, loop.target.id):
                 continue
-            tensors = [self._elements(file, s, loop.target.id, event) for s in loop.body]
+            tensors = [self._elements(file, s, loop.target.id, event) for s in body]
             if all(tensors):
                 yield self._finding(file, event, loop, sorted(set().union(*tensors)))
 
@@ -112,20 +118,23 @@ for step in range(40):
 
     @staticmethod
     def _elements(file: SourceFile, statement: ast.stmt, index: str, event: Event) -> set[str]:
-        """The tensors that a statement reads or writes an element of; empty where it does anything else."""
-        assert isinstance(statement, (ast.Assign, ast.AugAssign))
-        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        """The tensors that a statement, or a test of one, reads or writes an element of; empty where it does anything
+        else."""
+        parts: list[ast.expr] = [*_targets(statement), _value(statement)]
         found: set[str] = set()
-        for part in (*targets, statement.value):
-            for node in walk(part):
-                if isinstance(node, ast.Subscript):
-                    if not _is_element(node, index):
-                        return set()
-                    if isinstance(node.value, ast.Name) and surely_tensor(file, node.value, event):
-                        found.add(node.value.id)
-                elif not isinstance(node, (*_PLAIN, ast.AugAssign)):
+        for node in (n for part in parts for n in walk(part)):
+            if isinstance(node, ast.Subscript):
+                if not _is_element(node):
                     return set()
-        reads = any(isinstance(n, ast.Subscript) for n in walk(statement.value))
+                if surely_tensor(file, node.value, event):
+                    found.add(text_of(node.value))
+            elif isinstance(node, ast.Call):
+                if terminal(node) not in _CALLED or isinstance(node.func, ast.Name):
+                    return set()
+            elif not isinstance(node, (*_PLAIN, ast.keyword)):
+                return set()
+        reads = any(isinstance(n, ast.Subscript) for n in walk(_value(statement)))
+        reads = reads or any(isinstance(n, ast.Subscript) for t in _targets(statement) for n in walk(t) if n is not t)
         return found if reads and _works(statement) else set()
 
     def _finding(self, file: SourceFile, event: Event, loop: ast.For, tensors: list[str]) -> Finding:
@@ -137,17 +146,64 @@ for step in range(40):
         )  # fmt: skip
 
 
+def _statements(body: list[ast.stmt]) -> list[ast.stmt]:
+    """A loop's assignments, those under a condition of their own among them; empty where it does anything else."""
+    found: list[ast.stmt] = []
+    for statement in body:
+        if isinstance(statement, ast.If) and not statement.orelse:
+            inner = _statements(statement.body)
+            if not inner or not all(isinstance(n, (*_PLAIN, ast.keyword)) for n in walk(statement.test)):
+                return []
+            found.extend(inner)
+        elif isinstance(statement, (ast.Assign, ast.AugAssign)):
+            found.append(statement)
+        else:
+            return []
+    return found
+
+
+def _targets(statement: ast.stmt) -> list[ast.expr]:
+    return statement.targets if isinstance(statement, ast.Assign) else [statement.target]  # type: ignore[attr-defined]
+
+
+def _value(statement: ast.stmt) -> ast.expr:
+    value: ast.expr = statement.value  # type: ignore[attr-defined]
+    return value
+
+
+def _carries_over(body: list[ast.stmt], index: str) -> bool:
+    """Whether a turn needs what another has written: `y[i - 1]`, or `h = h * a[i] + b[i]`."""
+    written = {text_of(t.value) for s in body for t in _targets(s) if isinstance(t, ast.Subscript)}
+    for statement in body:
+        for node in walk(statement):
+            shifted = isinstance(node, ast.Subscript) and text_of(node.value) in written and any(
+                isinstance(n, ast.BinOp) and any(isinstance(m, ast.Name) and m.id == index for m in walk(n))
+                for n in walk(node.slice)
+            )  # fmt: skip
+            if shifted:
+                return True
+        value = _value(statement)
+        for target in (t for t in _targets(statement) if isinstance(t, ast.Name)):
+            read = [n for n in walk(value) if isinstance(n, ast.Name) and n.id == target.id]
+            added = isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Sub)) and value.left in read
+            added = added or (isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and value.right in read)
+            if read and not (added and len(read) == 1):
+                return True
+    return False
+
+
 def _works(statement: ast.stmt) -> bool:
     """Whether it computes: a plain copy of one element from a list of another order may be meant."""
-    return isinstance(statement, ast.AugAssign) or isinstance(getattr(statement, "value", None), ast.BinOp)
+    return isinstance(statement, ast.AugAssign) or isinstance(_value(statement), (ast.BinOp, ast.Call))
 
 
-def _is_element(node: ast.Subscript, index: str) -> bool:
-    """Whether a subscript is made of bare names and constants, the loop's variable among them or outside of it."""
+def _is_element(node: ast.Subscript) -> bool:
+    """Whether a subscript of a name is made of names, numbers, sums of these, and elements."""
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    return isinstance(node.value, ast.Name) and all(isinstance(p, (ast.Name, ast.Constant)) for p in parts)
-
-
-def _few(call: ast.Call) -> bool:
-    last = call.args[-1] if call.args else None
-    return isinstance(last, ast.Constant) and isinstance(last.value, int) and last.value <= _FEW
+    named = isinstance(node.value, (ast.Name, ast.Attribute))
+    return named and all(
+        isinstance(p, (ast.Name, ast.Constant))
+        or (isinstance(p, ast.Subscript) and _is_element(p))
+        or (isinstance(p, ast.BinOp) and all(isinstance(n, (*_PLAIN[:1], *_PLAIN[3:])) for n in walk(p)))
+        for p in parts
+    )
