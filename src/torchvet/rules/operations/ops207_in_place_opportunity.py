@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
 from torchvet.source.model.steps import text_of
-from torchvet.source.model.units import targets_of
+from torchvet.source.model.units import receiver, targets_of, terminal, value_for
+from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
-    from torchvet.source.model import Event, SourceFile
+    from torchvet.source.model import Event, SourceFile, Unit
+
+_PARAMETERS = frozenset(("parameters", "named_parameters", "state_dict", "buffers", "named_buffers"))
+_POINTWISE = frozenset(("mul", "add", "sub", "div", "clamp", "exp", "log", "log10", "sqrt", "abs", "neg", "pow", "tanh",
+                        "sigmoid", "relu", "round", "floor"))  # fmt: skip
+_LONG = 3
+_DEEPEST = 3
 
 
 class InPlaceOpportunity(Rule):
@@ -66,9 +73,16 @@ for step in range(40):
     GOOD = BAD.replace("p.data = p.data * 0.9 + q.data * 0.1", "p.data.mul_(0.9).add_(q.data, alpha=0.1)")
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
-        """`p.data = p.data * a + …` in a loop."""
-        if not file.mentions(".data = ", ".data="):
-            return
+        """`p.data = p.data * a + …` in a loop; averages kept in a dict; chains without a graph."""
+        if file.mentions(".data = ", ".data="):
+            yield from self._on_data(file)
+        if file.mentions("no_grad", "inference_mode"):
+            units = {id(u): u for w in ("no_grad", "inference_mode") for u in file.units_with(w)}
+            for unit in units.values():
+                yield from self._averages(file, unit)
+                yield from self._chains(file, unit)
+
+    def _on_data(self, file: SourceFile) -> Iterator[Finding]:
         for unit in file.units_with("data"):
             for event in unit.events:
                 if (
@@ -80,19 +94,67 @@ for step in range(40):
                     if (
                         isinstance(target, ast.Attribute)
                         and target.attr == "data"
-                        and self._of_itself(event.node, target)
+                        and self._of_itself(event.node.value, target)
                     ):
                         yield self._finding(file, event, text_of(target))
 
+    def _averages(self, file: SourceFile, unit: Unit) -> Iterator[Finding]:
+        """`shadow[name] = shadow[name] * decay + …` over parameters or a state dict, names between followed."""
+        for event in unit.events:
+            node = event.node
+            if not isinstance(node, ast.Assign) or event.loop is None or not isinstance(event.loop.node, ast.For):
+                continue
+            target = targets_of(node)[0]
+            over = {terminal(n) for n in walk(event.loop.node.iter) if isinstance(n, ast.Call)}
+            if not isinstance(target, ast.Subscript) or not over & _PARAMETERS:
+                continue
+            value = _followed(file, node.value, event, 0)
+            if value is None or not isinstance(value, ast.BinOp):
+                continue
+            if self._of_itself(value, target, file, event) and file.gradients.enabled(event) == "no":
+                yield self._finding(file, event, text_of(target))
+
+    def _chains(self, file: SourceFile, unit: Unit) -> Iterator[Finding]:
+        """Three statements and more in a row that rebind one name to an elementwise function of itself."""
+        chain: list[Event] = []
+        for event in [e for e in unit.events if isinstance(e.node, ast.Assign)]:
+            name = _elementwise(event)
+            joined = chain and name == _elementwise(chain[-1]) and event.line == chain[-1].line + 1
+            if name and joined and event.loop is chain[-1].loop and event.context.arms == chain[-1].context.arms:
+                chain.append(event)
+                continue
+            yield from self._of_chain(file, chain)
+            chain = [event] if name else []
+        yield from self._of_chain(file, chain)
+
+    def _of_chain(self, file: SourceFile, chain: list[Event]) -> Iterator[Finding]:
+        """The first statement makes a tensor of its own: from the second on it can be written to."""
+        if len(chain) < _LONG or file.gradients.enabled(chain[0]) != "no":
+            return
+        name = _elementwise(chain[0])
+        reaching = file.devices.reaching(name, chain[0])
+        values = [getattr(b.node, "value", None) for b in reaching]
+        if not any(file.roles.of(v, chain[0].unit) & {"tensor", "output"} or _of_torch(file, v) for v in values):
+            return
+        yield self.suspect(
+            file, chain[1], f"{name} is made anew {len(chain)} times in a row where it could be updated in place",
+            cause=f"each statement of lines {chain[0].line} to {chain[-1].line} allocates a tensor as large as {name}",
+            advice="from the second on use the in-place forms: mul_, add_, sub_, div_, clamp_",
+        )  # fmt: skip
+
     @staticmethod
-    def _of_itself(statement: ast.Assign, target: ast.Attribute) -> bool:
-        """Whether the new value is computed, elementwise, from the old one."""
-        waiting: list[ast.expr] = [statement.value]
+    def _of_itself(
+        value: ast.expr, target: ast.expr, file: SourceFile | None = None, event: Event | None = None
+    ) -> bool:
+        """Whether the new value is computed, elementwise, from the old one; with an event names are followed."""
+        waiting: list[ast.expr] = [value]
         while waiting:
             node = waiting.pop()
+            if isinstance(node, ast.Name) and file is not None and event is not None:
+                node = _followed(file, node, event, 0) or node
             if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.MatMult):
                 waiting.extend((node.left, node.right))
-            elif isinstance(node, ast.Attribute) and text_of(node) == text_of(target):
+            elif isinstance(node, (ast.Attribute, ast.Subscript)) and text_of(node) == text_of(target):
                 return True
         return False
 
@@ -102,3 +164,42 @@ for step in range(40):
             cause="each operator of the expression allocates a tensor as large as the result",
             advice=f"use {name}.mul_(…).add_(…) or {name}.lerp_(…)",
         )  # fmt: skip
+
+
+def _followed(file: SourceFile, node: ast.expr, event: Event, depth: int) -> ast.expr | None:
+    """What a name stands for, `.clone()` left out."""
+    while isinstance(node, ast.Call) and terminal(node) in ("clone", "detach") and receiver(node) is not None:
+        on = receiver(node)
+        assert on is not None
+        node = on
+    if not isinstance(node, ast.Name) or depth > _DEEPEST:
+        return node
+    reaching = file.devices.reaching(node.id, event)
+    if len(reaching) != 1 or reaching[0].loop is not event.loop:
+        return None
+    target = next((t for t in targets_of(reaching[0].node) if isinstance(t, ast.Name) and t.id == node.id), None)
+    value = value_for(reaching[0].node, target) if target is not None else None
+    return _followed(file, value, reaching[0], depth + 1) if value is not None else None
+
+
+def _elementwise(event: Event) -> str:
+    """The name that a statement rebinds to an elementwise function of itself and of what may be smaller."""
+    node = event.node
+    if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.targets[0], ast.Name):
+        return ""
+    name, value = node.targets[0].id, node.value
+    if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Sub, ast.Mult, ast.Div)):
+        return name if isinstance(value.left, ast.Name) and value.left.id == name else ""
+    on = receiver(value) if isinstance(value, ast.Call) else None
+    if isinstance(on, ast.Name) and on.id == name and terminal(value) in _POINTWISE:
+        return name
+    return ""
+
+
+def _of_torch(file: SourceFile, node: ast.AST | None) -> bool:
+    """Whether something is computed by torch or by a method that only tensors have."""
+    if isinstance(node, ast.BinOp):
+        return _of_torch(file, node.left) or _of_torch(file, node.right)
+    if not isinstance(node, ast.Call):
+        return False
+    return file.dotted(node.func).startswith("torch.") or terminal(node) in ("float", "clamp", "sqrt", "unsqueeze")

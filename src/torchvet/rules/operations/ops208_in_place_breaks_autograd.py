@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
 from torchvet.source.model.units import receiver, targets_of, terminal, value_for
+from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
@@ -19,6 +20,7 @@ _SAVE_OUTPUT = frozenset(("exp", "sigmoid", "tanh", "relu", "sqrt", "rsqrt", "re
 """Operations whose backward reads their own result: each was tried with `y += 1` before the backward."""
 _IN_PLACE = frozenset(("add_", "sub_", "mul_", "div_", "clamp_", "fill_", "zero_", "copy_", "masked_fill_", "normal_",
                        "uniform_", "clamp_min_", "neg_", "exp_"))  # fmt: skip
+_MODULES = ("modules", "named_modules", "children", "named_children")
 _METHODS = re.compile(r"\.(?:" + "|".join(sorted(_IN_PLACE)) + r")\(")
 _CHANGING = frozenset((ast.AugAssign, ast.Call))
 
@@ -78,7 +80,7 @@ for step in range(40):
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """In-place work on a parameter, or on a saved result, where gradients are recorded."""
         changing = _units_that_change(file)
-        if changing and file.mentions("requires_grad", "Parameter(", ".parameters()"):
+        if changing and file.mentions("requires_grad", "Parameter(", ".parameters()", "modules()", "children()"):
             yield from self._on_leaves(file, changing)
         if changing and file.mentions("backward", "forward"):
             yield from self._on_saved(file, changing)
@@ -88,6 +90,8 @@ for step in range(40):
     def _on_leaves(self, file: SourceFile, changing: list[Unit]) -> Iterator[Finding]:
         words = [u for w in ("requires_grad", "Parameter", "parameters") for u in file.units_with(w)]
         leaves = {id(u) for u in (*words, *(file.functions("forward") if file.mentions("Parameter(") else ()))}
+        if file.mentions("modules()", "children()"):
+            leaves |= {id(u) for w in ("modules", "named_modules", "children") for u in file.units_with(w)}
         for unit in (u for u in changing if id(u) in leaves):
             found = [e for e in unit.events if e.node.__class__ is ast.AugAssign]
             found += [e for w in _IN_PLACE & unit.calls.keys() for e in unit.calls[w]]
@@ -102,8 +106,14 @@ for step in range(40):
     def _is_leaf(file: SourceFile, node: ast.expr, event: Event) -> bool:
         """Whether a name, all of whose bindings that can reach here say so, is a leaf that requires a gradient."""
         if isinstance(node, ast.Attribute):
-            values = [v for v, _ in file.roles.values(node, event.unit)]
-            return bool(values) and event.unit.name == "forward" and all(_is_parameter(file, v) for v in values)
+            if _of_layer(file, node, event):
+                return not file.mentions("requires_grad_(False", "requires_grad = False", "requires_grad=False")
+            values = file.roles.values(node, event.unit)
+            # In its constructor a parameter has to be there already.
+            here = event.unit.name == "forward" or (
+                event.unit.name == "__init__" and any(u is event.unit and v.lineno < event.line for v, u in values)
+            )
+            return bool(values) and here and all(_is_parameter(file, v) for v, _ in values)
         if not isinstance(node, ast.Name) or event.unit.home(node.id) is not event.unit:
             return False
         reaching = file.devices.reaching(node.id, event)
@@ -195,6 +205,25 @@ def _changed(event: Event) -> ast.expr | None:
     if isinstance(node, ast.Call) and terminal(node) in _IN_PLACE:
         return receiver(node)
     return None
+
+
+def _of_layer(file: SourceFile, node: ast.Attribute, event: Event) -> bool:
+    """Whether it is `layer.weight` or `layer.bias` of a torch layer that a loop over modules goes through, the class
+    being asked for: `if isinstance(layer, nn.Linear)`."""
+    on, loop = node.value, event.loop
+    if node.attr not in ("weight", "bias") or not isinstance(on, ast.Name) or loop is None:
+        return False
+    over = getattr(loop.node, "iter", None)
+    if terminal(over) not in _MODULES or on.id not in {n.id for n in walk(loop.node.target) if isinstance(n, ast.Name)}:  # type: ignore[attr-defined]
+        return False
+    asked = [n for branch, arm in event.context.arms if arm == 0 for n in walk(getattr(branch, "test", branch))]
+    classes = [
+        one
+        for n in asked
+        if isinstance(n, ast.Call) and terminal(n) == "isinstance" and len(n.args) == 2 and terminal(n.args[0]) == on.id
+        for one in (n.args[1].elts if isinstance(n.args[1], ast.Tuple) else [n.args[1]])
+    ]
+    return bool(classes) and all(file.dotted(c).startswith("torch.nn.") for c in classes)
 
 
 def _over_parameters(loop: ast.For) -> bool:

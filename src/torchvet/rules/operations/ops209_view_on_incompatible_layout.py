@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _FRESH = frozenset(("matmul", "bmm", "mm", "softmax", "contiguous", "clone", "cat", "stack", "conv2d", "linear"))
 _KEEPS_RANK = frozenset(("transpose", "softmax", "dropout", "contiguous", "to", "float", "half", "type_as", "clone",
-                         "masked_fill", "matmul", "relu", "tanh"))  # fmt: skip
+                         "masked_fill", "relu", "tanh"))  # fmt: skip
 """`scaled_dot_product_attention` is not among them: its result may be laid out as if transposed already."""
 
 
@@ -190,6 +190,15 @@ def _rank(node: ast.expr | None, event: Event, depth: int) -> int:
         return max(_rank(node.left, event, depth + 1), _rank(node.right, event, depth + 1))
     if not isinstance(node, ast.Call) or any(isinstance(a, ast.Starred) for a in node.args):
         return 0
+    if terminal(node) == "einsum":
+        equation = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else ""
+        result = str(equation).replace(" ", "").partition("->")[2]
+        return len(result) if "." not in result else 0
+    if terminal(node) in ("matmul", "bmm", "baddbmm") and depth < 4:
+        on = receiver(node)
+        dotted = event.unit.file.dotted(node.func).startswith("torch.")
+        both = node.args[:2] if dotted else [*([on] if on is not None else []), *node.args[:1]]
+        return max((_rank(one, event, depth + 1) for one in both), default=0)
     if terminal(node) in _KEEPS_RANK and depth < 4:
         on = receiver(node)
         first = node.args[0] if event.unit.file.dotted(node.func).startswith("torch.") and node.args else on
