@@ -82,4 +82,18 @@ def _used_as_tensor(name: str, event: Event) -> bool:
             on = receiver(call.call)
             if isinstance(on, ast.Name) and on.id == name:
                 return True
+    return _given_to_a_loss(name, event)
+
+
+def _given_to_a_loss(name: str, event: Event) -> bool:
+    """Whether a loss of torch, which takes nothing but tensors, is given the name."""
+    unit, roles = event.unit, event.unit.file.roles
+    for call in (e.call for e in unit.events if e.node.__class__ is ast.Call):
+        if any(isinstance(a, ast.Name) and a.id == name for a in call.args[:2]):
+            dotted = unit.file.dotted(call.func)
+            if dotted.startswith("torch.nn.functional.") and terminal(call) in names.LOSS_FUNCTIONS:
+                return True
+            made = [unit.file.dotted(v.func) for v, _ in roles.values(call.func, unit) if isinstance(v, ast.Call)]
+            if made and all(m.startswith("torch.nn.") and m.endswith("Loss") for m in made):
+                return True
     return False

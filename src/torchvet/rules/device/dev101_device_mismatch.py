@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from torchvet.source.model import Event, SourceFile, Unit
 
 _MIXING = frozenset(("cat", "stack", "matmul", "mm", "bmm", "where", "dot", "addmm", "einsum", "mv"))
+_STATEFUL = re.compile(r"(Linear|Conv\dd|ConvTranspose\dd|LSTM|GRU|Embedding|Norm\dd?|Parameter|Attention)\(")
+_MOVES_NOTHING = ("parameters", "named_parameters", "train", "eval", "zero_grad", "state_dict", "load_state_dict")
 _MOVES = (".to(", ".cuda(", "type_as(", "device=", "to_device")
 
 
@@ -80,6 +83,7 @@ for x, y in loader:
         if not file.mentions(".to(", ".cuda("):
             return
         for unit in self._units(file):
+            yield from self._modules_left(file, unit)
             hosted = self._hosted(file, unit)
             for event in unit.events if hosted else ():
                 if event.context.deferred:
@@ -135,6 +139,25 @@ for x, y in loader:
             return wrong if wrong is not None and devices.module_moved(call.func, event) else None
         return None
 
+    def _modules_left(self, file: SourceFile, unit: Unit) -> Iterator[Finding]:
+        """A module that is made here, never moved and never handed on, given what is on a device."""
+        for name, bound in list(unit.bindings.items()):
+            if len(bound) != 1 or not unit.calls.get(name) or not _stays(file, name, bound[0]):
+                continue
+            for event in unit.calls[name]:
+                if isinstance(event.call.func, ast.Name) and event.call.args:
+                    given = event.call.args[0]
+                    if file.devices.of(given, event) == "device":
+                        yield self._module_finding(file, event, bound[0], given)
+                        break
+
+    def _module_finding(self, file: SourceFile, event: Event, made: Event, given: ast.expr) -> Finding:
+        name = file.segment(event.call.func)
+        return self.suspect(
+            file, event, f"{name} is on the CPU where its input {file.segment(given)} is on a device",
+            cause=f"nothing moves {name} after line {made.line} makes it", advice=f"move it too: `{name}.to(device)`",
+        )  # fmt: skip
+
     def _in_arithmetic(self, file: SourceFile, event: Event, value: ast.AST | None) -> Iterator[Finding]:
         """`output * weights` with one side on the CPU. A tensor without dimensions goes with every device."""
         for node in walk(value) if value is not None else ():
@@ -175,6 +198,41 @@ for x, y in loader:
 
 def _gives(call: ast.Call, hosted: set[str]) -> bool:
     return any(_reads(a, hosted) for a in call.args)
+
+
+def _stays(file: SourceFile, name: str, bound: Event) -> bool:
+    """Whether a name holds a module with parameters that is made there and that nothing could move."""
+    target = next((t for t in targets_of(bound.node) if isinstance(t, ast.Name) and t.id == name), None)
+    value = value_for(bound.node, target) if target is not None else None
+    if not isinstance(value, ast.Call) or not isinstance(value.func, (ast.Name, ast.Attribute)):
+        return False
+    known = file.roles.class_named(value.func, bound.unit)
+    dotted = file.dotted(value.func)
+    if known is not None:
+        text = "\n".join(file.lines[known.node.lineno - 1 : known.node.end_lineno])
+        stateful = "module" in file.roles.of_class(known) and _STATEFUL.search(text) is not None
+        if not stateful or any(w in text for w in ("device", ".cuda(", ".to(")) or len(known.lineage) > 1:
+            return False
+    elif not dotted.startswith("torch.nn.") or _STATEFUL.search(dotted + "(") is None:
+        return False
+    if file.devices.default_changed or any(k.arg == "device" for k in value.keywords):
+        return False
+    users = [u for u in file.units_with(name) if u.home(name) is bound.unit]
+    return users == [bound.unit] and _only_called(name, bound.unit)
+
+
+def _only_called(name: str, unit: Unit) -> bool:
+    """Whether a module is called, and asked for what moves nothing, and otherwise never read."""
+    nodes = walk(unit.node)
+    plain: set[int] = set()
+    for node in nodes:
+        if isinstance(node, ast.Call):
+            plain.add(id(node.func))
+        elif isinstance(node, ast.Attribute) and node.attr in _MOVES_NOTHING:
+            plain.add(id(node.value))
+    return all(
+        id(n) in plain or not isinstance(n.ctx, ast.Load) for n in nodes if isinstance(n, ast.Name) and n.id == name
+    )
 
 
 def _has_dimensions(file: SourceFile, node: ast.expr, event: Event) -> bool:

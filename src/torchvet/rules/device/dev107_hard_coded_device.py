@@ -132,7 +132,26 @@ for step in range(40):
         attribute = ast.Attribute(value=ast.Name(id=own), attr="device")
         if own and file.mentions("is_available") and file.devices.may_be_host(attribute, event.unit):
             return f"{own}.device"
-        return f"{own}.device" if own and self._given(file, attribute, event) else ""
+        if own and self._given(file, attribute, event):
+            return f"{own}.device"
+        return self._moved_to(file, event)
+
+    @staticmethod
+    def _moved_to(file: SourceFile, event: Event) -> str:
+        """In a method of a module that this file moves to a device chosen elsewhere: where its parameters are."""
+        owner, own = event.unit.method_class(), event.unit.self_name()
+        if owner is None or not own or "module" not in file.roles.of_class(owner):
+            return ""
+        for move in file.calls("to"):
+            on, given = receiver(move.call), move.call.args[0] if move.call.args else None
+            if not isinstance(given, ast.Name) or "dev" not in given.id or on is None:
+                continue
+            made = file.roles.class_named(on.func, move.unit) if isinstance(on, ast.Call) else None
+            if owner not in (made, file.roles.class_of(on, move.unit)):
+                continue
+            if given.id in move.unit.parameters or file.devices.may_be_host(given, move.unit):
+                return f"next({own}.parameters()).device"
+        return ""
 
     @staticmethod
     def _given(file: SourceFile, attribute: ast.Attribute, event: Event) -> bool:
@@ -154,6 +173,8 @@ for step in range(40):
         elif on is not None and on.end_lineno == call.end_lineno == call.lineno:
             rest = "".join(f", {file.segment(k)}" for k in call.keywords)
             change = [edits.replace(file, call, f"{file.segment(on)}.to({variable}{rest})")]
+        if variable.startswith("next("):
+            change = []  # a parameter may be elsewhere than what this line makes
         said = ".cuda()" if written is call else file.segment(written)
         return self.suspect(
             file, event, f"{said} is written out here where {variable} says which device to use",

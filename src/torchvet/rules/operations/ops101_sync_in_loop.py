@@ -113,12 +113,10 @@ for step in range(40):
         on = receiver(event.call)
         if on is None and terminal(event.node) == "float" and event.call.args:
             on = event.call.args[0]
-        return (
-            event.loop is loop
-            and on is not None
-            and not guarded(event, loop)
-            and file.roles.is_a("loss", on, event.unit)
-        )
+        while isinstance(on, ast.Call) and terminal(on) in ("detach", "mean", "sum", "clone"):
+            on = receiver(on)
+        reads = event.loop is loop and on is not None and not guarded(event, loop)
+        return reads and file.roles.is_a("loss", on, event.unit)
 
     @staticmethod
     def _element_loop(file: SourceFile, event: Event) -> Loop | None:

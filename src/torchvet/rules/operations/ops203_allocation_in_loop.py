@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from torchvet.source.model import Event, Loop, SourceFile
 
 _FACTORIES = frozenset(("zeros", "ones", "full", "eye", "arange", "linspace"))
+_SHAPING = frozenset(("tril", "triu", "bool", "float", "long", "unsqueeze", "view", "reshape", "transpose"))
+"""Methods that may follow the factory: what they make is always the same too."""
 _LARGE = 32 * 2**20
 """Bytes from which glibc's allocator maps fresh pages for each tensor, by measurement on Linux."""
 
@@ -95,14 +97,20 @@ for step in range(40):
             if id(loop) not in loops and not _goes_on(file, event, loop):
                 continue
             name = self._holds(event)
-            if name and not names_in(event.node) & bound_in(loop, event.unit) and self._only_read(event, name, loop):
+            value = getattr(event.statement, "value", None)
+            if name and not names_in(value) & bound_in(loop, event.unit) and self._only_read(event, name, loop):
                 yield self._finding(file, event, name)
 
     @staticmethod
     def _holds(event: Event) -> str:
         """The one name that the call's result is bound to."""
         statement = event.statement
-        if not isinstance(statement, ast.Assign) or statement.value is not event.node or _calls_in(event.call):
+        if not isinstance(statement, ast.Assign) or _calls_in(event.call):
+            return ""
+        value: ast.expr | None = statement.value
+        while isinstance(value, ast.Call) and value is not event.node and terminal(value) in _SHAPING:
+            value = receiver(value)
+        if value is not event.node:
             return ""
         target = targets_of(statement)
         return target[0].id if len(target) == 1 and isinstance(target[0], ast.Name) else ""

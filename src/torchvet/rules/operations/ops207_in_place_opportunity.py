@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _PARAMETERS = frozenset(("parameters", "named_parameters", "state_dict", "buffers", "named_buffers"))
 _POINTWISE = frozenset(("mul", "add", "sub", "div", "clamp", "exp", "log", "log10", "sqrt", "abs", "neg", "pow", "tanh",
-                        "sigmoid", "relu", "round", "floor"))  # fmt: skip
+                        "sigmoid", "relu", "round", "floor", "maximum", "minimum"))  # fmt: skip
 _LONG = 3
 _DEEPEST = 3
 
@@ -190,7 +190,11 @@ def _elementwise(event: Event) -> str:
     name, value = node.targets[0].id, node.value
     if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Sub, ast.Mult, ast.Div)):
         return name if isinstance(value.left, ast.Name) and value.left.id == name else ""
-    on = receiver(value) if isinstance(value, ast.Call) else None
+    if not isinstance(value, ast.Call):
+        return ""
+    on = receiver(value)
+    if isinstance(on, ast.Name) and on.id == "torch" and value.args:
+        on = value.args[0]
     if isinstance(on, ast.Name) and on.id == name and terminal(value) in _POINTWISE:
         return name
     return ""
@@ -199,6 +203,8 @@ def _elementwise(event: Event) -> str:
 def _of_torch(file: SourceFile, node: ast.AST | None) -> bool:
     """Whether something is computed by torch or by a method that only tensors have."""
     if isinstance(node, ast.BinOp):
+        if isinstance(node.op, ast.MatMult):
+            return True
         return _of_torch(file, node.left) or _of_torch(file, node.right)
     if not isinstance(node, ast.Call):
         return False

@@ -239,7 +239,24 @@ def _modulus(arm: Arm, unit: Unit) -> ast.expr | None:
                 return one.left.right  # type: ignore[attr-defined,no-any-return]
             if isinstance(one, ast.UnaryOp) and isinstance(one.op, ast.Not) and _is_mod(one.operand):
                 return one.operand.right  # type: ignore[attr-defined,no-any-return]
+            if isinstance(one, ast.Compare) and _counts(one, branch, unit):
+                return one.comparators[0]
     return None
+
+
+def _counts(test: ast.Compare, branch: ast.If, unit: Unit) -> bool:
+    """`pending == n` of a name that each pass adds 1 to and the branch sets back to 0."""
+    name = test.left.id if isinstance(test.left, ast.Name) else ""
+    if not name or len(test.ops) != 1 or not isinstance(test.ops[0], (ast.Eq, ast.GtE)):
+        return False
+    bound = [e.node for e in unit.bindings.get(name, ())]
+    added = [b for b in bound if isinstance(b, ast.AugAssign) and isinstance(b.op, ast.Add) and _is_number(b.value, 1)]
+    back = [s for s in branch.body if isinstance(s, ast.Assign) and s in bound and _is_number(s.value, 0)]
+    return bool(added and back)
+
+
+def _is_number(node: ast.expr, value: int) -> bool:
+    return isinstance(node, ast.Constant) and node.value == value
 
 
 def _is_mod(node: ast.expr) -> bool:
