@@ -57,6 +57,11 @@ MISMATCHES = [
     ({"move": "model, loader = accelerator.prepare(model.to('cuda'), loader)", "batch": "pass"}, False),
     ({"move": "if torch.cuda.is_available():\n    model.cuda()", "batch": "pass"}, False),
     ({"move": "model.cuda()", "batch": "pass", "collate": ", collate_fn=to_the_device"}, False),
+    ({"move": "model.cuda()", "batch": "x, y = x.cuda() * torch.tensor([1.0, 2.0]), y.cuda()"}, True),
+    ({"move": "model.cuda()", "batch": "x, y = x.cuda() * torch.tensor(0.5), y.cuda()"}, False),
+    ({"move": "k = torch.linspace(0, 1, 9); model.cuda()", "batch": "x, y = x.cuda() * k[3], y.cuda()"}, False),
+    ({"move": "pass", "batch": "x, y = x.cuda(), y.cuda()"}, True),
+    ({"move": "for m in (model,): m.cuda()", "batch": "x, y = x.cuda(), y.cuda()"}, False),
 ]
 
 
@@ -67,10 +72,18 @@ def test_a_batch_is_on_the_host_only_if_nothing_may_have_moved_it(parts: dict[st
 
 NET = """
 class Net(nn.Module):
-    def __init__(self):
+    def __init__(self, mean=(0.4, 0.5), other=None):
         super().__init__()
+        table = torch.zeros(9, 3)
+        table[:, 0] = 1.0
         self.k = {value}
         {more}
+
+    def make(self):
+        return nn.Sequential(nn.Linear(2, 2))
+
+    def plain(self):
+        return nn.ReLU()
 
     def forward(self, x):
         return {use}
@@ -86,6 +99,14 @@ ATTRIBUTES = [
     ("torch.ones(3).cuda()", "x * self.k", False),
     ("nn.Parameter(torch.ones(3))", "x * self.k", False),
     ("torch.ones(3)", "x.view(-1, self.k.size(0))", False),
+    ("table", "x + self.k[: x.size(0)]", True),
+    ("table.unsqueeze(0)", "x + self.k", True),
+    ("table.tolist()", "x + self.k", False),
+    ("table", "x[self.k]", False),
+    ("torch.tensor(mean)", "x - self.k", True),
+    ("torch.tensor(mean[0])", "x - self.k", False),
+    ("torch.tensor(other).view(1, -1)", "x - self.k", True),
+    ("torch.tensor(other)", "x - self.k", False),
 ]
 
 
@@ -107,6 +128,8 @@ CONTAINERS = [
     ("[nn.Linear(2, 2)]", "self.net = nn.Sequential(*self.k)", False),
     ("[nn.Linear(2, 2)]", "self.add_module('first', self.k[0])", False),
     ("[teacher]", "pass", False),
+    ("{n: self.make() for n in other}", "pass", True),
+    ("[self.plain()]", "pass", False),
 ]
 
 
@@ -131,13 +154,54 @@ def test_parameters_are_replaced_or_kept(after: str, wrong: bool) -> None:
     assert bool(found("DEV103", text)) is wrong
 
 
+LEAVES = [
+    ("x = x.to('cuda')\noptimizer.step()", True),
+    ("x = x.cpu()\noptimizer.step()", False),
+    ("y = x.to('cuda')\noptimizer.step()", False),
+    ("x = x.to('cuda')\noptimizer = torch.optim.Adam([x])\noptimizer.step()", False),
+]
+
+
+@pytest.mark.parametrize(("after", "wrong"), LEAVES)
+def test_a_leaf_that_moves_is_another_tensor(after: str, wrong: bool) -> None:
+    text = f"x = torch.zeros(2, requires_grad=True)\noptimizer = torch.optim.Adam([x])\n{after}\n"
+    assert bool(found("DEV103", text)) is wrong
+
+
+def test_a_model_is_given_back_with_the_optimizer_of_its_old_head() -> None:
+    text = "def f(model):\n    optimizer = torch.optim.SGD(model.parameters())\n    model.fc = nn.Linear(2, 2)\n"
+    assert found("DEV103", text + "    return model, optimizer\n")
+    assert not found("DEV103", text + "    return model, torch.optim.SGD(model.parameters())\n")
+
+
 DEVICE = "device = 'cuda' if torch.cuda.is_available() else 'cpu'\n"
+LOSS = """
+class Loss(nn.Module):
+    def __init__(self, device):
+        self.device = {given}
+
+    def forward(self, x):
+        return x * torch.arange(3).cuda()
+"""
+STATE = """
+class Net(nn.Module):
+    def state(self):
+        return torch.zeros(3).cuda()
+
+def train(device):
+    return {move}
+"""
 HARD = [
     (DEVICE + "x = torch.ones(2).cuda()\n", True),
     (DEVICE + "if device == 'cuda':\n    x = torch.ones(2).cuda()\n", False),
     (DEVICE + "with torch.autocast('cuda'):\n    pass\n", False),
     ("x = torch.ones(2).cuda()\n", False),
     ("def f(n, device):\n    return torch.ones(n, device='cuda:0')\n", True),
+    (LOSS.format(given="device"), True),
+    (LOSS.format(given="torch.device(device)"), True),
+    (LOSS.format(given="'cuda'"), False),
+    (STATE.format(move="Net().to(device)"), True),
+    (STATE.format(move="Net()"), False),
 ]
 
 

@@ -27,20 +27,32 @@ def found(code: str, text: str) -> list[str]:
 IN_A_STEP = [
     ("OPS101", "total = loss.item()", ["info"]),
     ("OPS101", "if step % 100 == 0: print(loss.item())", []),
+    ("OPS101", "total += float(loss)", ["info"]),
+    ("OPS101", "kept.append(loss.detach().cpu())", ["info"]),
+    ("OPS101", "total += float(size)", []),
+    ("OPS101", "found = [z[i].item() for i in range(n)]", []),
+    ("OPS101", "z = torch.ones(n, device=device)\n    found = [z[i].item() for i in range(n)]", ["warning"]),
+    ("OPS101", "z = torch.ones(n, device=device)\n    found = [z[i].item() for i in range(3)]", []),
     ("OPS101", "norms = [p.grad.norm().item() for p in model.parameters()]", ["warning"]),
     ("OPS101", "if step % 9 == 0: norms = [p.grad.norm().item() for p in model.parameters()]", []),
     ("OPS102", "z = torch.from_numpy(np.sqrt(x.cpu().numpy())).to(device)", ["warning"]),
+    ("OPS102", "h = y.cpu(); b = h.max(dim=0).indices; b = b.to(device)", ["warning"]),
     ("OPS102", "z = torch.from_numpy(assign(x.cpu().numpy())).to(device)", []),
     ("OPS102", "z = x.cpu().numpy()", []),
     ("OPS103", "z = torch.zeros(x.size(0), 1).cuda()", ["info"]),
     ("OPS103", "z = torch.randn(x.size(0), 1).cuda()", ["info"]),
     ("OPS103", "z = torch.tensor(np.arange(3)).cuda()", []),
+    ("OPS103", "z = torch.tril(torch.ones(n, n)).bool().cuda()", ["info"]),
+    ("OPS103", "z = torch.randn(n, 2); z = z.cuda()", ["info"]),
+    ("OPS103", "z = torch.zeros(n, 2); z[0] = table; fill(z); z = z.cuda()", ["info"]),
     ("OPS103", "z = torch.zeros(x.size(0), 1).to(torch.float16)", []),
     ("OPS203", "z = torch.zeros(8, 8)", ["info"]),
     ("OPS203", "z = torch.zeros(x.size(0), 8)", []),
     ("OPS203", "z = torch.randn(8, 8)", []),
     ("OPS203", "z = torch.zeros(8, 8); z[0] = x[0]", []),
     ("OPS203", "z = torch.zeros(8, 8); kept.append(z)", []),
+    ("OPS203", "z = torch.ones(8, 8).tril().triu(-2)", ["info"]),
+    ("OPS203", "z = torch.ones(8, 8).mul(x)", []),
 ]
 
 
@@ -78,14 +90,20 @@ LOOPS = [
     ("for i in range(1, x.size(0)):\n        y[i] = y[i - 1] + x[i]", False),
     ("for i in range(4):\n        s = s + x[i] * w[i]", False),
     ("for i in range(n):\n        s = s + sizes[i] * 2", False),
+    ("for i in range(n):\n        y[t, i] = x[t + 1, i] * 2 - x[t, i]", True),
+    ("for i in range(n):\n        if x[i] != 3:\n            y[x[i]] += 1", True),
+    ("for i in range(n):\n        if x[i] != 3:\n            y[cell(i)] += 1", False),
+    ("for i in range(n):\n        y[t, i] = torch.norm(x[t] - w[i])", True),
+    ("for i in range(n):\n        y[t, i] = x[t, i] + torch.minimum(y[t, i - 1], y[t - 1, i])", False),
+    ("for i in range(n):\n        s = x[i] * s + w[i]", False),
+    ("for i in range(n):\n        y[i, : x[i]] = 1", False),
 ]
 
 
 @pytest.mark.parametrize(("loop", "wrong"), LOOPS)
 def test_elements_are_worked_through(loop: str, wrong: bool) -> None:
-    text = (
-        f"def f(x: torch.Tensor, w: torch.Tensor, y: torch.Tensor, s, h, cell, n, sizes):\n    {loop}\n    return s\n"
-    )
+    given = "x: torch.Tensor, w: torch.Tensor, y: torch.Tensor, s, h, cell, n, t, sizes"
+    text = f"def f({given}):\n    {loop}\n    return s\n"
     assert bool(found("OPS205", text)) is wrong
 
 
@@ -109,6 +127,10 @@ IN_PLACE = [
     ("self.w += 1", True),
     ("self.w.data += 1", False),
     ("with torch.no_grad(): self.w += 1", False),
+    ("for m in self.modules():;     if isinstance(m, nn.Linear):;         m.weight *= 2", True),
+    ("for m in self.modules():;     if isinstance(m, nn.Linear):;         m.weight.data *= 2", False),
+    ("for m in self.modules():;     if isinstance(m, Gate):;         m.weight *= 2", False),
+    ("for m in self.modules():;     m.weight *= 2", False),
 ]
 
 
@@ -129,6 +151,8 @@ VIEWS = [
     ("x.transpose(1, 2).transpose(1, 2).view(b, -1)", False),
     ("x.permute(2, 0, 1).reshape(-1)", False),
     ("x.view(b, t, h, d).permute(0, 1, 3, 2).view(b * t, d, h)", False),
+    ("torch.matmul(n, x.view(b, t, h, d)).transpose(1, 2).view(b, t, d)", True),
+    ("torch.matmul(n, x.view(b, t, h)).transpose(1, 2).view(b, h, t)", False),
 ]
 
 
@@ -149,3 +173,81 @@ PRODUCTS = [
 @pytest.mark.parametrize(("expression", "wrong"), PRODUCTS)
 def test_a_product_needs_no_copy(expression: str, wrong: bool) -> None:
     assert bool(found("OPS202", f"def f(q, k):\n    return {expression}\n")) is wrong
+
+
+LARGE = "def f(net, volumes):\n    for v in volumes:\n        {made}\n        net(w[: v.size(0)] * v)\n"
+MADE = [
+    ("w = torch.ones(512, 512, 512)", True),
+    ("w = torch.ones(512, 512, 512, device='cuda')", False),
+    ("w = torch.ones(9, 9)", False),
+    ("w = torch.ones(512, 512, 512); w[0] = v", False),
+    ("w = torch.ones(512, 512, v.size(0))", False),
+]
+
+
+@pytest.mark.parametrize(("made", "wrong"), MADE)
+def test_a_large_constant_costs_outside_training_too(made: str, wrong: bool) -> None:
+    assert found("OPS203", LARGE.format(made=made)) == (["warning"] if wrong else [])
+
+
+GATHERER = """
+class Gatherer:
+    def __init__(self):
+        self.seen = torch.empty(0, 8)
+
+    def read(self):
+        return self.seen.sum()
+
+    def other(self):
+        return 1
+
+    def run(self, parts):
+        for part in parts:
+            self.seen = torch.cat([self.seen, part])
+            {more}
+"""
+GATHERED = [
+    ("pass", True),
+    ("self.other()", True),
+    ("self.read()", False),
+    ("self.seen = self.seen[-9:]", False),
+    ("print(self.seen.sum())", False),
+]
+
+
+@pytest.mark.parametrize(("more", "wrong"), GATHERED)
+def test_an_attribute_grows_too(more: str, wrong: bool) -> None:
+    assert bool(found("OPS204", GATHERER.format(more=more))) is wrong
+
+
+NO_GRADIENT = "def f(shadow, model, x, other):\n    {mode}:\n        {body}\n    return x\n"
+UPDATES = [
+    ("for n, p in model.named_parameters(): shadow[n] = shadow[n] * 0.9 + p * 0.1", True),
+    ("for n, p in model.named_parameters(): shadow[n] = other[n] * 0.9 + p * 0.1", False),
+    ("for n, p in model.named_parameters():\n            new = 0.9 * shadow[n] + p * 0.1\n"
+     "            shadow[n] = new.clone()", True),
+    ("x = torch.abs(x)\n        x = x + 1\n        x = x / 2\n        x = x.clamp(0, 1)", True),
+    ("x = torch.abs(x)\n        x = x + 1\n        y = x\n        x = x / 2\n        x = y.clamp(0, 1)", False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "wrong"), UPDATES)
+def test_without_a_graph_it_can_be_done_in_place(body: str, wrong: bool) -> None:
+    assert bool(found("OPS207", NO_GRADIENT.format(mode="with torch.no_grad()", body=body))) is wrong
+    assert not found("OPS207", NO_GRADIENT.format(mode="with torch.enable_grad()", body=body))
+
+
+HANDED = """
+def moved(batch):
+    x, y = batch
+    return x.cuda({more}), y.cuda({more})
+
+loader = torch.utils.data.DataLoader(data, pin_memory=True)
+for batch in loader:
+    x, y = moved(batch)
+"""
+
+
+def test_a_batch_may_be_moved_by_a_function_that_is_given_it() -> None:
+    assert found("OPS104", HANDED.format(more="")) == ["info"]
+    assert not found("OPS104", HANDED.format(more="non_blocking=True"))

@@ -72,7 +72,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """`.cuda()`, `.to("cuda…")` or `device="cuda…"` where a variable for the device can be seen."""
-        if not file.mentions(".cuda(", *_WRITTEN) or not file.mentions("is_available()", " device"):
+        if not file.mentions(".cuda(", *_WRITTEN) or not file.mentions("is_available()", " device", "(device"):
             return
         words = ["to", "cuda"] if file.mentions(".cuda(", *(f".to({w}" for w in _WRITTEN)) else []
         if file.mentions(*(f"device={w}" for w in _WRITTEN)):

@@ -134,6 +134,7 @@ for step in range(40):
         name = _elementwise(chain[0])
         reaching = file.devices.reaching(name, chain[0])
         values = [getattr(b.node, "value", None) for b in reaching]
+        values += [getattr(e.node, "value", None) for e in chain]
         if not any(file.roles.of(v, chain[0].unit) & {"tensor", "output"} or _of_torch(file, v) for v in values):
             return
         yield self.suspect(

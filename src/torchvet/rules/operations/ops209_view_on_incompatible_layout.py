@@ -190,10 +190,6 @@ def _rank(node: ast.expr | None, event: Event, depth: int) -> int:
         return max(_rank(node.left, event, depth + 1), _rank(node.right, event, depth + 1))
     if not isinstance(node, ast.Call) or any(isinstance(a, ast.Starred) for a in node.args):
         return 0
-    if terminal(node) == "einsum":
-        equation = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else ""
-        result = str(equation).replace(" ", "").partition("->")[2]
-        return len(result) if "." not in result else 0
     if terminal(node) in ("matmul", "bmm", "baddbmm") and depth < 4:
         on = receiver(node)
         dotted = event.unit.file.dotted(node.func).startswith("torch.")
