@@ -75,7 +75,8 @@ def _is_tensor_call(file: SourceFile, value: ast.expr) -> bool:
 def _used_as_tensor(name: str, event: Event) -> bool:
     """Whether a method that only tensors have is called on a name that is bound once in its unit."""
     unit = event.unit
-    if unit.home(name) is not unit or len(unit.bindings.get(name, ())) + (name in unit.parameters) != 1:
+    bound = [e for e in unit.bindings.get(name, ()) if not _moves_itself(e.node, name)]
+    if unit.home(name) is not unit or len(bound) + (name in unit.parameters) != 1:
         return False
     for method in _TENSOR_ONLY - _ALSO_OF_OTHERS:
         for call in unit.calls.get(method, ()):
@@ -83,6 +84,14 @@ def _used_as_tensor(name: str, event: Event) -> bool:
             if isinstance(on, ast.Name) and on.id == name:
                 return True
     return _given_to_a_loss(name, event)
+
+
+def _moves_itself(node: ast.AST, name: str) -> bool:
+    """`x = x.to(device)`, alone or among others: it is what it was."""
+    target = next((t for t in targets_of(node) if isinstance(t, ast.Name) and t.id == name), None)
+    value = value_for(node, target) if target is not None else None
+    on = receiver(value) if isinstance(value, ast.Call) and terminal(value) in ("to", "cuda", "cpu") else None
+    return isinstance(on, ast.Name) and on.id == name
 
 
 def _given_to_a_loss(name: str, event: Event) -> bool:

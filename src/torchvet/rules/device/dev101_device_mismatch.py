@@ -15,7 +15,7 @@ from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
-    from torchvet.source.model import Event, SourceFile, Unit
+    from torchvet.source.model import ClassModel, Event, SourceFile, Unit
 
 _MIXING = frozenset(("cat", "stack", "matmul", "mm", "bmm", "where", "dot", "addmm", "einsum", "mv"))
 _STATEFUL = re.compile(r"(Linear|Conv\dd|ConvTranspose\dd|LSTM|GRU|Embedding|Norm\dd?|Parameter|Attention)\(")
@@ -82,6 +82,13 @@ for x, y in loader:
         """A module that was moved, a loss or an operation of torch, given something that is surely on the CPU."""
         if not file.mentions(".to(", ".cuda("):
             return
+        for unit in file.functions("forward"):
+            if (
+                unit.owner is not None
+                and "module" in file.roles.of_class(unit.owner)
+                and _owner_moves(file, unit.owner)
+            ):
+                yield from self._made_in_forward(file, unit)
         for unit in self._units(file):
             yield from self._modules_left(file, unit)
             hosted = self._hosted(file, unit)
@@ -158,6 +165,25 @@ for x, y in loader:
             cause=f"nothing moves {name} after line {made.line} makes it", advice=f"move it too: `{name}.to(device)`",
         )  # fmt: skip
 
+    def _made_in_forward(self, file: SourceFile, unit: Unit) -> Iterator[Finding]:
+        """In the `forward` of a module that the file moves: a new CPU tensor added to a batch, or given to a layer."""
+        hosted = self._hosted(file, unit)
+        for event in unit.events if hosted else ():
+            node = event.node
+            if isinstance(node, ast.Call) and "module" in file.roles.of(node.func, unit) and len(node.args) > 1:
+                layer = "criterion" not in file.roles.of(node.func, unit) and _gives(node, hosted)
+                wrong = next((a for a in operands(node) if _on_host_here(file, a, event)), None) if layer else None
+                if wrong is not None:
+                    yield self._finding(file, event, wrong, f"{terminal(node)}(…) has its parameters")
+            values = [node.value] if isinstance(node, (ast.Assign, ast.Return)) else []
+            values += node.args if isinstance(node, ast.Call) else []
+            for one in (n for v in values if isinstance(v, ast.BinOp) and _reads(v, hosted) for n in walk(v)):
+                if isinstance(one, ast.BinOp):
+                    sides = [(one.left, one.right), (one.right, one.left)]
+                    odd = next((a for a, b in sides if _on_host_here(file, a, event) and _is_batch(b, unit)), None)
+                    if odd is not None:
+                        yield self._finding(file, event, odd, "the batch is")
+
     def _in_arithmetic(self, file: SourceFile, event: Event, value: ast.AST | None) -> Iterator[Finding]:
         """`output * weights` with one side on the CPU. A tensor without dimensions goes with every device."""
         for node in walk(value) if value is not None else ():
@@ -233,6 +259,26 @@ def _only_called(name: str, unit: Unit) -> bool:
     return all(
         id(n) in plain or not isinstance(n.ctx, ast.Load) for n in nodes if isinstance(n, ast.Name) and n.id == name
     )
+
+
+def _owner_moves(file: SourceFile, owner: ClassModel) -> bool:
+    """Whether the file moves an instance of a class to a device as it makes it: `Net().to(device)`."""
+    for made in file.calls(owner.name):
+        move = made.parent
+        call = next((e.call for e in made.unit.calls.get(getattr(move, "attr", ""), ()) if e.call.func is move), None)
+        moved = file.devices.move(call, made.unit) if call is not None else None
+        if moved is not None and moved[0] == "device":
+            return True
+    return False
+
+
+def _on_host_here(file: SourceFile, node: ast.expr, event: Event) -> bool:
+    return file.devices.of(node, event) == "cpu" and _has_dimensions(file, node, event)
+
+
+def _is_batch(node: ast.expr, unit: Unit) -> bool:
+    """Whether an operand is an input of the function, as it came."""
+    return isinstance(node, ast.Name) and node.id in unit.parameters[1:] and node.id not in unit.bindings
 
 
 def _has_dimensions(file: SourceFile, node: ast.expr, event: Event) -> bool:

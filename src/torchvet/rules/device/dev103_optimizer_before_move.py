@@ -132,6 +132,9 @@ for step in range(40):
         if isinstance(node, ast.Assign):
             return self._assigned(file, node, model, event)
         name = terminal(node)
+        if name == "setattr" and isinstance(node, ast.Call) and len(node.args) == 3 and text_of(node.args[0]) == model:
+            made_module = file.roles.of(node.args[2], event.unit)
+            return f"{model} gets a new module" if "module" in made_module and "criterion" not in made_module else ""
         if not isinstance(node, ast.Call) or name not in _CALLS or text_of(receiver(node)) != model:
             return ""
         if name in _REPLACING or (name == "load_state_dict" and any(

@@ -72,7 +72,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """`.cuda()`, `.to("cuda…")` or `device="cuda…"` where a variable for the device can be seen."""
-        if not file.mentions(".cuda(", *_WRITTEN) or not file.mentions("is_available()", " device", "(device"):
+        if not file.mentions(".cuda(", *_WRITTEN) or not file.mentions("device"):
             return
         words = ["to", "cuda"] if file.mentions(".cuda(", *(f".to({w}" for w in _WRITTEN)) else []
         if file.mentions(*(f"device={w}" for w in _WRITTEN)):
@@ -121,9 +121,11 @@ for step in range(40):
         while unit is not None:
             if not unit.is_module and "device" in unit.parameters:
                 return "device"
-            for name in unit.bindings if file.mentions("is_available") else ():
+            for name in unit.bindings if file.mentions("is_available", ".device)") else ():
                 node = ast.Name(id=name)
-                if "dev" in name.lower() and event.unit.home(name) is unit and file.devices.may_be_host(node, unit):
+                if "dev" not in name.lower() or event.unit.home(name) is not unit:
+                    continue
+                if file.devices.may_be_host(node, unit) or self._given(file, node, unit):
                     first = unit.bindings[name][0]
                     if unit is not event.unit or first.index < event.index:
                         return name
@@ -132,7 +134,7 @@ for step in range(40):
         attribute = ast.Attribute(value=ast.Name(id=own), attr="device")
         if own and file.mentions("is_available") and file.devices.may_be_host(attribute, event.unit):
             return f"{own}.device"
-        if own and self._given(file, attribute, event):
+        if own and self._given(file, attribute, event.unit):
             return f"{own}.device"
         return self._moved_to(file, event)
 
@@ -154,14 +156,16 @@ for step in range(40):
         return ""
 
     @staticmethod
-    def _given(file: SourceFile, attribute: ast.Attribute, event: Event) -> bool:
-        """Whether the object's `device` is what its constructor is told."""
-        values = file.roles.values(attribute, event.unit)
+    def _given(file: SourceFile, variable: ast.Name | ast.Attribute, asked: Unit) -> bool:
+        """Whether a variable for the device is what a constructor is told, or an option says."""
+        values = file.roles.values(variable, asked)
         if len(values) != 1:
             return False
         value, unit = values[0]
         if isinstance(value, ast.Call) and terminal(value) == "device" and value.args:
             value = value.args[0]
+        if isinstance(value, ast.Attribute):
+            return value.attr == "device" and isinstance(value.value, ast.Name)  # args.device, cfg.device
         name = value.id if isinstance(value, ast.Name) else ""
         return "device" in name and name in unit.parameters and name not in unit.bindings
 

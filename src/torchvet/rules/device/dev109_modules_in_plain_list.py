@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
+from torchvet.rules.device import _containers as containers
 from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, targets_of, terminal
+from torchvet.source.model.units import targets_of, terminal
+from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
-    from torchvet.source.model import ClassModel, Event, SourceFile
+    from torchvet.source.model import ClassModel, Event, SourceFile, Unit
 
 _STATELESS = ("ReLU", "Tanh", "Sigmoid", "GELU", "SiLU", "ELU", "Softmax", "Pool", "Pad", "Flatten", "Identity",
               "Upsample", "Loss", "Softplus", "Mish", "Hardswish", "Unfold", "Fold", "Shuffle", "LogSoftmax",
               "Threshold", "Unflatten", "Parameter", "Buffer", "List", "Dict")  # fmt: skip
 """Parts of names of torch's modules that hold no parameters, buffers or modes, or that register what they are given."""
 _DEEPEST = 2
+_MAKES = re.compile(r"= ?([\[{(]|list\(|dict\(|tuple\()")
 _REGISTERING = ("ModuleList", "ModuleDict", "Sequential", "add_module", "register_module", "setattr", "__setattr__")
 
 
@@ -105,7 +109,7 @@ for step in range(40):
         """Whether the lines of the constructor hold a plain container that is assigned to an attribute."""
         init = model.methods["__init__"]
         lines = file.lines[init.first - 1 : init.last]
-        return any(("= [" in line or "= {" in line or "=[" in line or "={" in line) and "." in line for line in lines)
+        return any(_MAKES.search(line) for line in lines)
 
     def _in_class(self, file: SourceFile, model: ClassModel) -> Iterator[Finding]:
         init = model.methods["__init__"]
@@ -116,35 +120,26 @@ for step in range(40):
             for target in targets_of(event.node):
                 if not (isinstance(target, ast.Attribute) and terminal(target.value) == init.self_name()):
                     continue
-                layer = self._layer_in(file, value, target.attr, init.events, event)
-                if layer is not None and not self._registered(file, model, target.attr):
-                    yield self._finding(file, event, target, value, layer)
+                local = value.id if isinstance(value, ast.Name) else ""
+                known = containers.local_value(init, local) if local else (value, event)
+                if known is None or not containers.is_container(known[0]):
+                    continue
+                layer = self._layer_in(file, known[0], {target.attr, local} - {""}, init)
+                if layer is not None and not self._registered(file, model, target.attr, local):
+                    yield self._finding(file, event, target, known[0], layer)
 
-    def _layer_in(
-        self, file: SourceFile, value: ast.expr, name: str, events: list[Event], at: Event
-    ) -> ast.Call | None:
+    def _layer_in(self, file: SourceFile, value: ast.expr, names: set[str], init: Unit) -> ast.Call | None:
         """The call in a plain container that makes a module with parameters."""
-        if isinstance(value, ast.ListComp):
-            inside: list[ast.expr | None] = [value.elt]
-        elif isinstance(value, (ast.List, ast.Tuple)):
-            inside = list(value.elts)
-        elif isinstance(value, ast.Dict):
-            inside = list(value.values)
-        elif isinstance(value, ast.DictComp):
-            inside = [value.value]
-        else:
-            return None
-        if isinstance(value, ast.List) and not value.elts:
-            for event in events:
-                on = receiver(event.node) if isinstance(event.node, ast.Call) else None
-                if (
-                    event.index > at.index
-                    and terminal(event.node) == "append"
-                    and terminal(on) == name
-                    and event.call.args
-                ):
-                    inside.append(event.call.args[0])
-        return next((i for i in inside if isinstance(i, ast.Call) and self._has_state(file, i, at)), None)
+        inside = [*containers.members(value), *(m for name in sorted(names) for m in containers.added(init, name))]
+        for one in inside:
+            known = containers.local_value(init, one.id) if isinstance(one, ast.Name) else None
+            if known is not None and isinstance(one, ast.Name) and _kept_otherwise(init, one.id):
+                continue
+            call = known[0] if known is not None else one
+            at = next((e for e in init.calls.get(terminal(call), ()) if e.node is call), None)
+            if isinstance(call, ast.Call) and at is not None and self._has_state(file, call, at):
+                return call
+        return None
 
     def _has_state(self, file: SourceFile, call: ast.Call, at: Event, depth: int = 0) -> bool:
         dotted = file.dotted(call.func)
@@ -163,7 +158,7 @@ for step in range(40):
         )
 
     @staticmethod
-    def _registered(file: SourceFile, model: ClassModel, name: str) -> bool:
+    def _registered(file: SourceFile, model: ClassModel, name: str, local: str) -> bool:
         """Whether the class hands the container on to something that may register what it holds."""
         lines = [
             line
@@ -173,26 +168,41 @@ for step in range(40):
         ]
         if any(word in line for line in lines for word in ("add_module", "register_module", "setattr")):
             return True
-        known = model.attributes.get(name, [])
+        if local:
+            init = model.methods["__init__"]
+            lines += [line for line in file.lines[init.first - 1 : init.last] if local in line]
+        known = [e for e, _ in model.attributes.get(name, []) if not isinstance(e.node, ast.AugAssign)]
         return len(known) > 1 or any(word in line for line in lines for word in (*_REGISTERING, "parameters()"))
 
     def _finding(
         self, file: SourceFile, event: Event, target: ast.Attribute, value: ast.expr, layer: ast.Call
     ) -> Finding:
-        subject, keyed = file.segment(target), isinstance(value, (ast.Dict, ast.DictComp))
+        subject, keyed = file.segment(target), containers.is_keyed(value)
         kind = "ModuleDict" if keyed else "ModuleList"
         made = file.dotted(layer.func).removeprefix("torch.")
         prefix = next((n for n, d in file.imports.names.items() if d == "torch.nn"), "torch.nn")
-        text = file.segment(value) if value.lineno == value.end_lineno else ""
+        whole = value is getattr(event.node, "value", None) and isinstance(value, (ast.List, ast.Dict, ast.ListComp))
+        text = file.segment(value) if whole and value.lineno == value.end_lineno else ""
         strings = not isinstance(value, ast.Dict) or all(
             isinstance(k, ast.Constant) and isinstance(k.value, str) for k in value.keys
         )
         change = [edits.replace(file, value, f"{prefix}.{kind}({text})")] if text and strings else []
-        if isinstance(value, (ast.DictComp, ast.Tuple)):
-            change = []
         return self.suspect(
             file, event, f"{subject} keeps {made} in a plain {'dict' if keyed else 'list'}: it is not trained, "
             "moved or saved with the module",
             cause=f"nn.Module registers what is assigned to it, not what a Python container in {subject} holds",
             advice=f"make {subject} an nn.{kind}", edits=change,
         )  # fmt: skip
+
+
+def _kept_otherwise(init: Unit, name: str) -> bool:
+    """Whether a layer with a local name is also assigned to an attribute, or given to something that registers it."""
+    for event in init.events:
+        value = event.node.value if isinstance(event.node, ast.Assign) else None
+        to_attribute = value is not None and isinstance(targets_of(event.node)[0], ast.Attribute)
+        if to_attribute and isinstance(value, ast.Name) and value.id == name:
+            return True
+        registers = isinstance(event.node, ast.Call) and terminal(event.node) in _REGISTERING
+        if registers and any(isinstance(n, ast.Name) and n.id == name for n in walk(event.node)):
+            return True
+    return False

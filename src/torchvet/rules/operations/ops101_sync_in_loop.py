@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from torchvet.finding import Finding
     from torchvet.source.model import Event, Loop, SourceFile
 
-_READING = ("item", "tolist", "cpu", "float")
+_WRITING = ("print", "set_description", "set_postfix", "set_postfix_str", "info")
+_READING = ("item", "tolist", "cpu", "float", *_WRITING)
 _PARAMETERS = frozenset(("parameters", "named_parameters"))
 
 
@@ -72,7 +73,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Reading a value per parameter in a step is a warning; reading one per step is worth knowing."""
-        if not file.mentions(".item()", ".tolist()", ".cpu()", "float(") or not uses_a_device(file):
+        if not file.mentions(".item()", ".tolist()", ".cpu()", "float(", "loss") or not uses_a_device(file):
             return
         for event in file.calls("item"):
             loop = self._element_loop(file, event)
@@ -110,13 +111,18 @@ for step in range(40):
 
     @staticmethod
     def _each_step(file: SourceFile, event: Event, loop: Loop) -> bool:
-        on = receiver(event.call)
-        if on is None and terminal(event.node) == "float" and event.call.args:
+        if event.loop is not loop or guarded(event, loop):
+            return False
+        on, name = receiver(event.call), terminal(event.node)
+        if name in _WRITING:
+            return any(_written(file, g, event) for g in (*event.call.args, *(k.value for k in event.call.keywords)))
+        if on is None and name == "float" and event.call.args:
             on = event.call.args[0]
+        if name in ("item", "cpu", "tolist") and on is not None and file.devices.of(on, event) == "device":
+            return True
         while isinstance(on, ast.Call) and terminal(on) in ("detach", "mean", "sum", "clone"):
             on = receiver(on)
-        reads = event.loop is loop and on is not None and not guarded(event, loop)
-        return reads and file.roles.is_a("loss", on, event.unit)
+        return on is not None and file.roles.is_a("loss", on, event.unit)
 
     @staticmethod
     def _element_loop(file: SourceFile, event: Event) -> Loop | None:
@@ -164,3 +170,13 @@ for step in range(40):
             advice="add up detached losses on the device and read them where they are printed",
             related=[self.also(file, "also", e, file.segment(e.node)) for e in found[1:4]],
         )  # fmt: skip
+
+
+def _written(file: SourceFile, node: ast.expr, event: Event) -> bool:
+    """Whether a loss is written out as it is: by itself, or in an f-string."""
+    parts = (
+        [v.value for v in node.values if isinstance(v, ast.FormattedValue)]
+        if isinstance(node, ast.JoinedStr)
+        else [node]
+    )
+    return any(isinstance(p, ast.Name) and {"loss", "tensor"} <= file.roles.of(p, event.unit) for p in parts)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from torchvet.source.model import Event, SourceFile
 
 _FILLED = frozenset(("zeros", "ones", "full", "empty", "arange", "eye", "linspace", "logspace"))
+_TYPED = frozenset(("FloatTensor", "LongTensor"))
+"""Given sizes, they make a tensor to be filled; given data, they copy it."""
 _SHAPING = frozenset(("long", "float", "bool", "int", "half", "view", "reshape", "unsqueeze", "squeeze", "repeat",
                       "expand", "tril", "triu", "type", "mul", "div", "uniform_", "normal_", "fill_"))  # fmt: skip
 """Methods that may stand between a factory and the move."""
@@ -76,14 +78,16 @@ for step in range(40):
             return
         for event in file.calls("to", "cuda"):
             factory = _factory(file, receiver(event.call), event)
-            if factory is None or terminal(factory) not in _FILLED | _RANDOM:
+            if factory is None or terminal(factory) not in _FILLED | _RANDOM | _TYPED:
                 continue
             moved = file.devices.move(event.call, event.unit)
             if moved is None or moved[0] != "device":
                 continue
             made = file.dotted(factory.func)
             last = made.removeprefix("torch.")
-            if last not in _FILLED | _RANDOM or not made.startswith("torch.") or not factory.args:
+            if last in _TYPED and receiver(event.call) is factory:
+                continue  # not filled: it holds data
+            if last not in _FILLED | _RANDOM | _TYPED or not made.startswith("torch.") or not factory.args:
                 continue
             given = {k.arg for k in factory.keywords}
             if not given & {"device", "pin_memory", "generator", None} and per_step(file, event):
@@ -126,6 +130,9 @@ def _factory(file: SourceFile, node: ast.expr | None, event: Event) -> ast.Call 
         if not isinstance(node, ast.Call):
             return None
         dotted, name = file.dotted(node.func), terminal(node)
+        if name == "Variable" and node.args:
+            node = node.args[0]
+            continue
         if dotted.startswith("torch."):
             if name not in ("tril", "triu", "diag"):
                 return node

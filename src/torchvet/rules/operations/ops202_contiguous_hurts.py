@@ -78,7 +78,7 @@ for step in range(40):
                 continue
             if "contiguous" in file.lines[event.line - 1].partition("#")[2]:
                 continue  # A comment says what it is for.
-            if _transposed(on) and self._in_product(file, event):
+            if (_transposed(on) or _of_matrices(file, on, event)) and self._in_product(file, event):
                 change = edits.replace(file, event.call, file.segment(on)) if on.lineno == on.end_lineno else None
                 yield self._finding(file, event, "a matrix product takes the transposed operand as it is", change)
             elif file.mentions("channels_last") and self._in_channels_last(file, on, event):
@@ -128,3 +128,14 @@ def _transposed(on: ast.expr) -> bool:
         return not on.args
     given = tuple(ast.literal_eval(a) for a in on.args if isinstance(a, (ast.Constant, ast.UnaryOp)))
     return on.func.attr in ("transpose", "swapaxes") and len(on.args) == 2 and given in _LAST_TWO
+
+
+def _of_matrices(file: SourceFile, on: ast.expr, event: Event) -> bool:
+    """Whether the last two dimensions are swapped where the number of dimensions is known: `bmm` takes three."""
+    if not isinstance(on, ast.Call) or not all(isinstance(a, ast.Constant) for a in on.args):
+        return False
+    given = tuple(a.value for a in on.args if isinstance(a, ast.Constant))
+    if terminal(on) == "permute":
+        return given in ((1, 0), (0, 2, 1), (0, 1, 3, 2))
+    three = isinstance(event.parent, ast.Call) and file.dotted(event.parent.func) == "torch.bmm"
+    return terminal(on) in ("transpose", "swapaxes") and three and given in ((1, 2), (2, 1))

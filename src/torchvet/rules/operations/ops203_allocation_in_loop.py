@@ -109,7 +109,7 @@ for step in range(40):
             return ""
         value: ast.expr | None = statement.value
         while isinstance(value, ast.Call) and value is not event.node and terminal(value) in _SHAPING:
-            value = receiver(value)
+            value = value.args[0] if value.args and terminal(receiver(value)) == "torch" else receiver(value)
         if value is not event.node:
             return ""
         target = targets_of(statement)

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from torchvet.finding import Finding
     from torchvet.source.model import Event, Loop, SourceFile
 
-_CALL = re.compile(r"= torch\.(cat|concat|concatenate|hstack|vstack)\(")
+_CALL = re.compile(r"(?:=|else) torch\.(cat|concat|concatenate|hstack|vstack)\(")
 _BINDS = re.compile(r"[ \t]+(\w+(?:\.\w+)?) = (.*)")
+_GATHERED = re.compile(r"loader|batch|data|shard|chunk|part|file|path|episode|frame|video|document|sequence|stream")
 _FEW = 8
 
 
@@ -97,7 +98,9 @@ for step in range(40):
     def _grows(event: Event) -> str:
         """The name that a call joins to itself, whole, once."""
         statement = event.statement
-        if not isinstance(statement, ast.Assign) or statement.value is not event.node:
+        value = getattr(statement, "value", None)
+        begun = isinstance(value, ast.IfExp) and event.node in (value.body, value.orelse)
+        if not isinstance(statement, ast.Assign) or (value is not event.node and not begun):
             return ""
         target = targets_of(statement)
         joined = operands(event.call)
@@ -136,6 +139,7 @@ for step in range(40):
             file, event, f"{name} is copied whole in every turn: {file.segment(event.node)[:70]}",
             cause=f"torch.cat makes a new tensor of all that {name} holds, and the loop reads it nowhere else",
             advice=f"append to a list and make {name} = torch.cat(list) once after the loop",
+            severity=None if event.loop is not None and _many_turns(file, event.loop, event) else "info",
         )  # fmt: skip
 
 
@@ -159,11 +163,17 @@ def _within(node: ast.AST, outer: ast.AST) -> bool:
 
 
 def _is_start(node: ast.AST, loop: ast.AST) -> bool:
-    """`if total is None:`, which begins the gathering."""
+    """`if total is None:` or `if len(total) == 0:`, which begins the gathering."""
     for branch in walk(loop):
         if isinstance(branch, (ast.If, ast.IfExp)) and _within(node, branch.test):
             test = branch.test
-            return isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.Is, ast.IsNot))
+            if isinstance(test, ast.UnaryOp):
+                return isinstance(test.op, ast.Not) and terminal(test.operand) == "len"
+            if not isinstance(test, ast.Compare):
+                return False
+            counted = terminal(test.left) in ("len", "numel", "size", "nelement")
+            zero = isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value == 0
+            return isinstance(test.ops[0], (ast.Is, ast.IsNot)) or (counted and zero)
     return False
 
 
@@ -174,4 +184,19 @@ def _few_turns(loop: Loop) -> bool:
         return True
     if isinstance(over, ast.Call) and over.args and isinstance(over.args[-1], ast.Constant):
         return isinstance(over.args[-1].value, int) and over.args[-1].value <= _FEW
+    return False
+
+
+def _many_turns(file: SourceFile, loop: Loop, event: Event) -> bool:
+    """Whether the loop goes over a data set or its parts, or for long: over the images of one batch it costs little."""
+    if not isinstance(loop.node, ast.For):
+        return True
+    over = [loop.node.iter]
+    for one in over:
+        if isinstance(one, ast.Call):
+            if terminal(one) == "range" and one.args and isinstance(one.args[-1], ast.Constant):
+                return True  # not few: that was asked before
+            over.extend(one.args)
+        elif _GATHERED.search(terminal(one).lower()) or file.roles.is_a("loader", one, event.unit):
+            return True
     return False

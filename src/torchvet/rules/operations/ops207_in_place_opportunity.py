@@ -76,6 +76,13 @@ for step in range(40):
         """`p.data = p.data * a + …` in a loop; averages kept in a dict; chains without a graph."""
         if file.mentions(".data = ", ".data="):
             yield from self._on_data(file)
+        for event in file.calls("copy_"):
+            on, given = receiver(event.call), event.call.args[0] if event.call.args else None
+            if event.loop is None or not isinstance(on, (ast.Name, ast.Attribute)) or not isinstance(given, ast.BinOp):
+                continue
+            data = isinstance(on, ast.Attribute) and on.attr == "data"
+            if self._reads(given, on) and (data or file.gradients.enabled(event) == "no"):
+                yield self._finding(file, event, text_of(on), "is computed anew and copied over")
         if file.mentions("no_grad", "inference_mode"):
             units = {id(u): u for w in ("no_grad", "inference_mode") for u in file.units_with(w)}
             for unit in units.values():
@@ -144,6 +151,18 @@ for step in range(40):
         )  # fmt: skip
 
     @staticmethod
+    def _reads(value: ast.BinOp, target: ast.expr) -> bool:
+        """Whether `target.copy_(value)` computes, elementwise, from what the target holds."""
+        waiting: list[ast.expr] = [value]
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.MatMult):
+                waiting.extend((node.left, node.right))
+            elif text_of(node) == text_of(target):
+                return True
+        return False
+
+    @staticmethod
     def _of_itself(
         value: ast.expr, target: ast.expr, file: SourceFile | None = None, event: Event | None = None
     ) -> bool:
@@ -159,9 +178,9 @@ for step in range(40):
                 return True
         return False
 
-    def _finding(self, file: SourceFile, event: Event, name: str) -> Finding:
+    def _finding(self, file: SourceFile, event: Event, name: str, how: str = "gets new storage") -> Finding:
         return self.suspect(
-            file, event, f"{name} gets new storage at every step where it could be updated in place",
+            file, event, f"{name} {how} at every step where it could be updated in place",
             cause="each operator of the expression allocates a tensor as large as the result",
             advice=f"use {name}.mul_(…).add_(…) or {name}.lerp_(…)",
         )  # fmt: skip

@@ -22,7 +22,10 @@ _IN_PLACE = frozenset(("add_", "sub_", "mul_", "div_", "clamp_", "fill_", "zero_
                        "uniform_", "clamp_min_", "neg_", "exp_"))  # fmt: skip
 _MODULES = ("modules", "named_modules", "children", "named_children")
 _METHODS = re.compile(r"\.(?:" + "|".join(sorted(_IN_PLACE)) + r")\(")
-_CHANGING = frozenset((ast.AugAssign, ast.Call))
+_CHANGING = frozenset((ast.AugAssign, ast.Call, ast.Assign))
+_LAYERS = ("Sigmoid", "Tanh", "ReLU", "Softmax", "LogSoftmax")
+"""Layers of `torch.nn` whose backward reads their own result."""
+_PARTS = re.compile(r"^[ \t]+[\w.]+\[.*\] = ", re.MULTILINE)
 
 
 class InPlaceBreaksAutograd(Rule):
@@ -95,6 +98,7 @@ for step in range(40):
         for unit in (u for u in changing if id(u) in leaves):
             found = [e for e in unit.events if e.node.__class__ is ast.AugAssign]
             found += [e for w in _IN_PLACE & unit.calls.keys() for e in unit.calls[w]]
+            found += [e for e in unit.events if e.node.__class__ is ast.Assign and _changed(e) is not None]
             for event in found:
                 changed = _changed(event)
                 if changed is None or event.context.deferred or not self._is_leaf(file, changed, event):
@@ -143,7 +147,10 @@ for step in range(40):
     def _on_saved(self, file: SourceFile, changing: list[Unit]) -> Iterator[Finding]:
         steps = {id(s.unit) for s in file.steps}
         worth = [u for u in changing if u.name == "forward" or id(u) in steps]
-        for saving in (e for u in worth for w in sorted(_SAVE_OUTPUT & u.calls.keys()) for e in u.calls[w]):
+        layers = _saving_layers(file)
+        for saving in (e for u in worth for w in sorted((_SAVE_OUTPUT | layers) & u.calls.keys()) for e in u.calls[w]):
+            if terminal(saving.node) not in _SAVE_OUTPUT and not _is_saving_layer(file, saving):
+                continue
             name = self._bound_to(file, saving)
             if not name:
                 continue
@@ -187,6 +194,7 @@ for step in range(40):
 def _units_that_change(file: SourceFile) -> list[Unit]:
     """Units whose lines may change something in place: looking is cheaper than walking them."""
     places = [match.start() for match in _METHODS.finditer(file.text)]
+    places += [match.start() for match in _PARTS.finditer(file.text)]
     for sign in ("+= ", "-= ", "*= ", "/= "):
         start = file.text.find(sign)
         while start >= 0:
@@ -204,7 +212,25 @@ def _changed(event: Event) -> ast.expr | None:
         return target.value if isinstance(target, ast.Subscript) else target
     if isinstance(node, ast.Call) and terminal(node) in _IN_PLACE:
         return receiver(node)
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        return node.targets[0].value
     return None
+
+
+def _saving_layers(file: SourceFile) -> set[str]:
+    """Names of attributes that hold a layer of torch which saves its result."""
+    if not file.mentions(*(f"{layer}(" for layer in _LAYERS)):
+        return set()
+    found = (e for e in file.calls(*_LAYERS) if isinstance(e.statement, ast.Assign))
+    return {t.attr for e in found for t in targets_of(e.statement) if isinstance(t, ast.Attribute)}
+
+
+def _is_saving_layer(file: SourceFile, event: Event) -> bool:
+    values = [v for v, _ in file.roles.values(event.call.func, event.unit)]
+    return bool(values) and all(
+        isinstance(v, ast.Call) and file.dotted(v.func).startswith("torch.nn.") and terminal(v) in _LAYERS
+        for v in values
+    )
 
 
 def _of_layer(file: SourceFile, node: ast.Attribute, event: Event) -> bool:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torchvet.finding import Finding
     from torchvet.source.model import Event, SourceFile
 
+_MOVING = frozenset(("transpose", "permute", "swapaxes", "swapdims", "t"))
 _FRESH = frozenset(("matmul", "bmm", "mm", "softmax", "contiguous", "clone", "cat", "stack", "conv2d", "linear"))
 _KEEPS_RANK = frozenset(("transpose", "softmax", "dropout", "contiguous", "to", "float", "half", "type_as", "clone",
                          "masked_fill", "relu", "tanh"))  # fmt: skip
@@ -74,7 +75,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """`.view(…)` right after a permutation that leaves nothing to merge in order."""
-        if not file.mentions(".view(") or not file.mentions("transpose(", "permute("):
+        if not file.mentions(".view(") or not file.mentions("transpose(", "permute(", "swapaxes(", ".t()"):
             return
         for event in file.calls("view"):
             on = receiver(event.call)
@@ -106,7 +107,7 @@ for step in range(40):
 def _permutation_call(node: ast.expr | None, event: Event) -> tuple[ast.Call, Event] | None:
     """The `transpose` or `permute` whose result a node is, directly or by its one name, and where it stands."""
     if isinstance(node, ast.Call):
-        return (node, event) if terminal(node) in ("transpose", "permute") and receiver(node) is not None else None
+        return (node, event) if terminal(node) in _MOVING and receiver(node) is not None else None
     if not isinstance(node, ast.Name) or event.unit.home(node.id) is not event.unit:
         return None
     reaching = event.unit.file.devices.reaching(node.id, event)
@@ -129,6 +130,8 @@ def _numbers(given: list[ast.expr]) -> list[int] | None:
 
 def _order(call: ast.Call, rank: int) -> list[int] | None:
     """Which old dimension each new one is. A rank of 0 is not known: the leading dimensions tell enough."""
+    if terminal(call) == "t":
+        return [1, 0]
     given = _numbers(call.args)
     if not given or call.keywords:
         return None

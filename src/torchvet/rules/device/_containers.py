@@ -1,0 +1,77 @@
+"""What Python containers in a constructor hold: their members, those added later among them."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from torchvet.source.model.units import receiver, targets_of, terminal
+
+if TYPE_CHECKING:
+    from torchvet.source.model import Event, Unit
+
+_DISPLAYS = (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp)
+_ADDING = ("append", "extend", "insert")
+_DEEPEST = 3
+
+
+def is_container(node: ast.AST | None) -> bool:
+    """Whether an expression makes a list, tuple or dict: a display, `list(…)`, `[…] * n`."""
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, (ast.Add, ast.Mult)) and (is_container(node.left) or is_container(node.right))
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id in ("list", "tuple", "dict")
+    return isinstance(node, _DISPLAYS)
+
+
+def is_keyed(node: ast.AST) -> bool:
+    """Whether the container is a dict."""
+    return isinstance(node, (ast.Dict, ast.DictComp)) or (isinstance(node, ast.Call) and terminal(node) == "dict")
+
+
+def members(node: ast.AST, depth: int = 0) -> list[ast.expr]:
+    """The expressions that make a container's members, containers in it taken apart."""
+    if depth > _DEEPEST:
+        return []
+    inside: list[ast.expr] = []
+    if isinstance(node, (ast.ListComp, ast.GeneratorExp)):
+        inside = [node.elt]
+    elif isinstance(node, (ast.List, ast.Tuple)):
+        inside = node.elts
+    elif isinstance(node, ast.Dict):
+        inside = node.values
+    elif isinstance(node, ast.DictComp):
+        inside = [node.value]
+    elif isinstance(node, ast.BinOp):
+        inside = [one for one in (node.left, node.right) if is_container(one)]
+    elif isinstance(node, ast.Call):
+        inside = [*(a for a in node.args if isinstance(a, ast.GeneratorExp) or is_container(a)),
+                  *(k.value for k in node.keywords)]  # fmt: skip
+    nested = (ast.GeneratorExp, ast.BinOp, *_DISPLAYS)
+    return [m for one in inside for m in (members(one, depth + 1) if isinstance(one, nested) else [one])]
+
+
+def added(unit: Unit, name: str) -> list[ast.expr]:
+    """What a unit puts into a container of a name, or an attribute of one, after it was made."""
+    found: list[ast.expr] = []
+    for event in unit.events:
+        node = event.node
+        if isinstance(node, ast.Call) and terminal(node) in _ADDING and terminal(receiver(node)) == name and node.args:
+            last = node.args[-1]
+            found.extend(members(last) if terminal(node) == "extend" else [last])
+        elif isinstance(node, ast.AugAssign) and terminal(node.target) == name:
+            found.extend(members(node.value))
+        elif isinstance(node, ast.Assign):
+            target = targets_of(node)[0]
+            if isinstance(target, ast.Subscript) and terminal(target.value) == name:
+                found.append(node.value)
+    return found
+
+
+def local_value(unit: Unit, name: str) -> tuple[ast.expr, Event] | None:
+    """What a local name is bound to, if once and by itself."""
+    bound = [e for e in unit.bindings.get(name, ()) if not isinstance(e.node, ast.AugAssign)]
+    if len(bound) != 1 or not isinstance(bound[0].node, ast.Assign):
+        return None
+    target, value = bound[0].node.targets[0], bound[0].node.value
+    return (value, bound[0]) if isinstance(target, ast.Name) else None
