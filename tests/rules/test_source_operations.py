@@ -222,8 +222,8 @@ def test_an_attribute_grows_too(more: str, wrong: bool) -> None:
 
 NO_GRADIENT = "def f(shadow, model, x, other):\n    {mode}:\n        {body}\n    return x\n"
 UPDATES = [
-    ("for n, p in model.named_parameters(): shadow[n] = shadow[n] * 0.9 + p * 0.1", True),
-    ("for n, p in model.named_parameters(): shadow[n] = other[n] * 0.9 + p * 0.1", False),
+    ("for n, p in model.named_parameters():\n            shadow[n] = shadow[n] * 0.9 + p * 0.1", True),
+    ("for n, p in model.named_parameters():\n            shadow[n] = other[n] * 0.9 + p * 0.1", False),
     ("for n, p in model.named_parameters():\n            new = 0.9 * shadow[n] + p * 0.1\n"
      "            shadow[n] = new.clone()", True),
     ("x = torch.abs(x)\n        x = x + 1\n        x = x / 2\n        x = x.clamp(0, 1)", True),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _MIXING = frozenset(("cat", "stack", "matmul", "mm", "bmm", "where", "dot", "addmm", "einsum", "mv"))
 _STATEFUL = re.compile(r"(Linear|Conv\dd|ConvTranspose\dd|LSTM|GRU|Embedding|Norm\dd?|Parameter|Attention)\(")
+_MADE = re.compile(r"torch\.(?:zeros|ones|empty|full|rand|randn|randint|arange|linspace|eye|tensor)\(")
 _MOVES_NOTHING = ("parameters", "named_parameters", "train", "eval", "zero_grad", "state_dict", "load_state_dict")
 _MOVES = (".to(", ".cuda(", "type_as(", "device=", "to_device")
 

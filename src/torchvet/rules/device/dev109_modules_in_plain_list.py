@@ -22,7 +22,7 @@ _STATELESS = ("ReLU", "Tanh", "Sigmoid", "GELU", "SiLU", "ELU", "Softmax", "Pool
               "Threshold", "Unflatten", "Parameter", "Buffer", "List", "Dict")  # fmt: skip
 """Parts of names of torch's modules that hold no parameters, buffers or modes, or that register what they are given."""
 _DEEPEST = 2
-_MAKES = re.compile(r"= ?([\[{(]|list\(|dict\(|tuple\()")
+_MAKES = re.compile(r"= ?(?:[\[{]|list\(|dict\()")
 _REGISTERING = ("ModuleList", "ModuleDict", "Sequential", "add_module", "register_module", "setattr", "__setattr__")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from torchvet.finding import Finding
     from torchvet.source.model import Event, Loop, SourceFile
 
+_ELEMENT = re.compile(r"\]\.item\(\)")
 _WRITING = ("print", "set_description", "set_postfix", "set_postfix_str", "info")
 _READING = ("item", "tolist", "cpu", "float", *_WRITING)
 _PARAMETERS = frozenset(("parameters", "named_parameters"))
@@ -75,7 +77,10 @@ for step in range(40):
         """Reading a value per parameter in a step is a warning; reading one per step is worth knowing."""
         if not file.mentions(".item()", ".tolist()", ".cpu()", "float(", "loss") or not uses_a_device(file):
             return
-        for event in file.calls("item"):
+        lines = {file.line_of(m.start()) for m in _ELEMENT.finditer(file.text)}
+        for event in (
+            e for u in {id(u): u for u in map(file.unit_at, lines)}.values() for e in u.calls.get("item", ())
+        ):
             loop = self._element_loop(file, event)
             if loop is not None:
                 yield self._per_element(file, event, loop)

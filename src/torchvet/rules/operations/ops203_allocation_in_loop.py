@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _FACTORIES = frozenset(("zeros", "ones", "full", "eye", "arange", "linspace"))
 _SHAPING = frozenset(("tril", "triu", "bool", "float", "long", "unsqueeze", "view", "reshape", "transpose"))
 """Methods that may follow the factory: what they make is always the same too."""
+_WRITTEN_OUT = re.compile(r"= torch\.(zeros|ones|full|eye)\(\(?[\dA-Z][\dA-Z_, ]*[),]")
 _LARGE = 32 * 2**20
 """Bytes from which glibc's allocator maps fresh pages for each tensor, by measurement on Linux."""
 
@@ -90,7 +92,7 @@ for step in range(40):
         if not file.mentions("for ", "while "):
             return
         loops = {id(s.loop) for s in file.steps if s.loop is not None}
-        for event in file.calls(*(f for f in sorted(_FACTORIES) if file.mentions(f".{f}("))):
+        for event in self._made(file, bool(loops)):
             loop = event.loop
             if loop is None or guarded(event, loop) or not file.dotted(event.call.func).startswith("torch."):
                 continue
@@ -100,6 +102,16 @@ for step in range(40):
             value = getattr(event.statement, "value", None)
             if name and not names_in(value) & bound_in(loop, event.unit) and self._only_read(event, name, loop):
                 yield self._finding(file, event, name)
+
+    @staticmethod
+    def _made(file: SourceFile, training: bool) -> Iterator[Event]:
+        """Calls of factories: without training in the file only those whose sizes are written out."""
+        if training:
+            yield from file.calls(*(f for f in sorted(_FACTORIES) if file.mentions(f".{f}(")))
+            return
+        for match in _WRITTEN_OUT.finditer(file.text):
+            line = file.line_of(match.start())
+            yield from (e for e in file.unit_at(line).calls.get(match[1], ()) if e.line == line)
 
     @staticmethod
     def _holds(event: Event) -> str:

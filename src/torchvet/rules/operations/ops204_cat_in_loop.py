@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torchvet.finding import Finding
     from torchvet.source.model import Event, Loop, SourceFile
 
-_CALL = re.compile(r"(?:=|else) torch\.(cat|concat|concatenate|hstack|vstack)\(")
+_CALL = re.compile(r"torch\.(cat|concat|concatenate|hstack|vstack)\(")
 _BINDS = re.compile(r"[ \t]+(\w+(?:\.\w+)?) = (.*)")
 _GATHERED = re.compile(r"loader|batch|data|shard|chunk|part|file|path|episode|frame|video|document|sequence|stream")
 _FEW = 8
@@ -79,14 +79,19 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """`x = torch.cat([x, …])` in a loop that reads `x` nowhere else."""
-        words = {m[1] for m in _CALL.finditer(file.text) if self._may_grow(file, file.line_of(m.start()))}
-        for event in file.calls(*sorted(words)):
+        for event in self._growing(file):
             loop = event.loop
             name = self._grows(event) if loop is not None else ""
             if not name or loop is None or not file.dotted(event.call.func).startswith("torch."):
                 continue
             if not _few_turns(loop) and self._only_gathered(file, event, name, loop):
                 yield self._finding(file, event, name)
+
+    def _growing(self, file: SourceFile) -> Iterator[Event]:
+        for match in _CALL.finditer(file.text):
+            line = file.line_of(match.start())
+            if file.text[match.start() - 2 : match.start()] in ("= ", "e ") and self._may_grow(file, line):
+                yield from (e for e in file.unit_at(line).calls.get(match[1], ()) if e.line == line)
 
     @staticmethod
     def _may_grow(file: SourceFile, number: int) -> bool:
@@ -195,7 +200,7 @@ def _many_turns(file: SourceFile, loop: Loop, event: Event) -> bool:
     for one in over:
         if isinstance(one, ast.Call):
             if terminal(one) == "range" and one.args and isinstance(one.args[-1], ast.Constant):
-                return True  # not few: that was asked before
+                return isinstance(one.args[-1].value, int) and one.args[-1].value > 2 * _FEW
             over.extend(one.args)
         elif _GATHERED.search(terminal(one).lower()) or file.roles.is_a("loader", one, event.unit):
             return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,9 @@ _PARAMETERS = frozenset(("parameters", "named_parameters", "state_dict", "buffer
 _POINTWISE = frozenset(("mul", "add", "sub", "div", "clamp", "exp", "log", "log10", "sqrt", "abs", "neg", "pow", "tanh",
                         "sigmoid", "relu", "round", "floor", "maximum", "minimum"))  # fmt: skip
 _LONG = 3
+_KEPT = re.compile(r"^[ \t]+([\w.]+)\[[^\n=]+\] = ", re.MULTILINE)
+_OVER = re.compile(r"parameters\(\)|state_dict\(\)|buffers\(\)")
+_AGAIN = re.compile(r"^[ \t]+(\w+) = (?:torch\.\w+\()?\1(?: [-+*/] |[.,)])", re.MULTILINE)
 _DEEPEST = 3
 
 
@@ -83,11 +87,15 @@ for step in range(40):
             data = isinstance(on, ast.Attribute) and on.attr == "data"
             if self._reads(given, on) and (data or file.gradients.enabled(event) == "no"):
                 yield self._finding(file, event, text_of(on), "is computed anew and copied over")
-        if file.mentions("no_grad", "inference_mode"):
-            units = {id(u): u for w in ("no_grad", "inference_mode") for u in file.units_with(w)}
-            for unit in units.values():
-                yield from self._averages(file, unit)
-                yield from self._chains(file, unit)
+        if not file.mentions("no_grad", "inference_mode"):
+            return
+        if file.mentions("parameters()", "state_dict()", "buffers()"):
+            for unit in _units_at(file, _KEPT, 1):
+                lines = file.lines[unit.first - 1 : unit.last]
+                if any("for " in line and _OVER.search(line) for line in lines):
+                    yield from self._averages(file, unit)
+        for unit in _units_at(file, _AGAIN, _LONG):
+            yield from self._chains(file, unit)
 
     def _on_data(self, file: SourceFile) -> Iterator[Finding]:
         for unit in file.units_with("data"):
@@ -184,6 +192,12 @@ for step in range(40):
             cause="each operator of the expression allocates a tensor as large as the result",
             advice=f"use {name}.mul_(…).add_(…) or {name}.lerp_(…)",
         )  # fmt: skip
+
+
+def _units_at(file: SourceFile, pattern: re.Pattern[str], least: int) -> list[Unit]:
+    """Units that hold at least so many lines of a pattern."""
+    found = [file.unit_at(file.line_of(m.start(1))) for m in pattern.finditer(file.text)]
+    return [u for u in {id(u): u for u in found}.values() if sum(u is other for other in found) >= least]
 
 
 def _followed(file: SourceFile, node: ast.expr, event: Event, depth: int) -> ast.expr | None:

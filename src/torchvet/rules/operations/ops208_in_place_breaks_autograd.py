@@ -21,11 +21,12 @@ _SAVE_OUTPUT = frozenset(("exp", "sigmoid", "tanh", "relu", "sqrt", "rsqrt", "re
 _IN_PLACE = frozenset(("add_", "sub_", "mul_", "div_", "clamp_", "fill_", "zero_", "copy_", "masked_fill_", "normal_",
                        "uniform_", "clamp_min_", "neg_", "exp_"))  # fmt: skip
 _MODULES = ("modules", "named_modules", "children", "named_children")
+_SAVES = re.compile(r"\.(?:" + "|".join(sorted(_SAVE_OUTPUT)) + r")\(")
 _METHODS = re.compile(r"\.(?:" + "|".join(sorted(_IN_PLACE)) + r")\(")
 _CHANGING = frozenset((ast.AugAssign, ast.Call, ast.Assign))
 _LAYERS = ("Sigmoid", "Tanh", "ReLU", "Softmax", "LogSoftmax")
 """Layers of `torch.nn` whose backward reads their own result."""
-_PARTS = re.compile(r"^[ \t]+[\w.]+\[.*\] = ", re.MULTILINE)
+_PARTS = re.compile(r"^[ \t]+[\w.]+\[[^\n=]*\] = ", re.MULTILINE)
 
 
 class InPlaceBreaksAutograd(Rule):
@@ -147,7 +148,7 @@ for step in range(40):
     def _on_saved(self, file: SourceFile, changing: list[Unit]) -> Iterator[Finding]:
         steps = {id(s.unit) for s in file.steps}
         worth = [u for u in changing if u.name == "forward" or id(u) in steps]
-        layers = _saving_layers(file)
+        layers = _saving_layers(file) if worth else set()
         for saving in (e for u in worth for w in sorted((_SAVE_OUTPUT | layers) & u.calls.keys()) for e in u.calls[w]):
             if terminal(saving.node) not in _SAVE_OUTPUT and not _is_saving_layer(file, saving):
                 continue
@@ -194,7 +195,10 @@ for step in range(40):
 def _units_that_change(file: SourceFile) -> list[Unit]:
     """Units whose lines may change something in place: looking is cheaper than walking them."""
     places = [match.start() for match in _METHODS.finditer(file.text)]
-    places += [match.start() for match in _PARTS.finditer(file.text)]
+    if file.mentions("] = ") and file.mentions("forward", "backward"):
+        for match in _PARTS.finditer(file.text):
+            if _may_matter(file, file.unit_at(file.line_of(match.start())), match[0]):
+                places.append(match.start())
     for sign in ("+= ", "-= ", "*= ", "/= "):
         start = file.text.find(sign)
         while start >= 0:
@@ -202,6 +206,15 @@ def _units_that_change(file: SourceFile) -> list[Unit]:
             start = file.text.find(sign, start + 3)
     found = {id(u): u for u in map(file.unit_at, {file.line_of(p) for p in places})}
     return list(found.values())
+
+
+def _may_matter(file: SourceFile, unit: Unit, written: str) -> bool:
+    """Whether `name[…] = …` may change a parameter or what an operation has saved: most change lists and batches."""
+    if unit.is_module or (unit.name != "forward" and written.lstrip().startswith("self.")):
+        return False
+    if written.lstrip().startswith("self."):
+        return file.mentions("Parameter(")
+    return any(_SAVES.search(line) for line in file.lines[unit.first - 1 : unit.last])
 
 
 def _changed(event: Event) -> ast.expr | None:
