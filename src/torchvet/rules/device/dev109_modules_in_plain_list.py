@@ -22,7 +22,7 @@ _STATELESS = ("ReLU", "Tanh", "Sigmoid", "GELU", "SiLU", "ELU", "Softmax", "Pool
               "Threshold", "Unflatten", "Parameter", "Buffer", "List", "Dict")  # fmt: skip
 """Parts of names of torch's modules that hold no parameters, buffers or modes, or that register what they are given."""
 _DEEPEST = 2
-_MAKES = re.compile(r"= ?(?:[\[{]|list\(|dict\()")
+_MAKES = re.compile(r"([\w.]+)(?:: [^\n=]+)? ?= ?(?:[\[{]|list\(|dict\(|\([^\n)]*\(.*, )")
 _REGISTERING = ("ModuleList", "ModuleDict", "Sequential", "add_module", "register_module", "setattr", "__setattr__")
 
 
@@ -106,10 +106,10 @@ for step in range(40):
 
     @staticmethod
     def _may_hold(file: SourceFile, model: ClassModel) -> bool:
-        """Whether the lines of the constructor hold a plain container that is assigned to an attribute."""
+        """Whether the constructor's lines assign a plain container to an attribute, by way of a name or not."""
         init = model.methods["__init__"]
-        lines = file.lines[init.first - 1 : init.last]
-        return any(_MAKES.search(line) for line in lines)
+        text = "\n".join(file.lines[init.first - 1 : init.last]) + "\n"
+        return any("." in m[1] or f" = {m[1]}\n" in text for m in _MAKES.finditer(text))
 
     def _in_class(self, file: SourceFile, model: ClassModel) -> Iterator[Finding]:
         init = model.methods["__init__"]

@@ -21,6 +21,7 @@ _POINTWISE = frozenset(("mul", "add", "sub", "div", "clamp", "exp", "log", "log1
                         "sigmoid", "relu", "round", "floor", "maximum", "minimum"))  # fmt: skip
 _LONG = 3
 _KEPT = re.compile(r"^[ \t]+([\w.]+)\[[^\n=]+\] = ", re.MULTILINE)
+_COPIED = re.compile(r"(\.copy_\()\s*[^\n]*[*+]")
 _OVER = re.compile(r"parameters\(\)|state_dict\(\)|buffers\(\)")
 _AGAIN = re.compile(r"^[ \t]+(\w+) = (?:torch\.\w+\()?\1(?: [-+*/] |[.,)])", re.MULTILINE)
 _DEEPEST = 3
@@ -80,7 +81,7 @@ for step in range(40):
         """`p.data = p.data * a + …` in a loop; averages kept in a dict; chains without a graph."""
         if file.mentions(".data = ", ".data="):
             yield from self._on_data(file)
-        for event in file.calls("copy_"):
+        for event in (e for u in _units_at(file, _COPIED, 1) for e in u.calls.get("copy_", ())):
             on, given = receiver(event.call), event.call.args[0] if event.call.args else None
             if event.loop is None or not isinstance(on, (ast.Name, ast.Attribute)) or not isinstance(given, ast.BinOp):
                 continue
@@ -89,7 +90,7 @@ for step in range(40):
                 yield self._finding(file, event, text_of(on), "is computed anew and copied over")
         if not file.mentions("no_grad", "inference_mode"):
             return
-        if file.mentions("parameters()", "state_dict()", "buffers()"):
+        if file.mentions("] = ") and file.mentions("parameters()", "state_dict()", "buffers()"):
             for unit in _units_at(file, _KEPT, 1):
                 lines = file.lines[unit.first - 1 : unit.last]
                 if any("for " in line and _OVER.search(line) for line in lines):

@@ -26,6 +26,7 @@ _METHODS = re.compile(r"\.(?:" + "|".join(sorted(_IN_PLACE)) + r")\(")
 _CHANGING = frozenset((ast.AugAssign, ast.Call, ast.Assign))
 _LAYERS = ("Sigmoid", "Tanh", "ReLU", "Softmax", "LogSoftmax")
 """Layers of `torch.nn` whose backward reads their own result."""
+_HELD = re.compile(r"self\.(\w+) = [\w.]*(?:" + "|".join(_LAYERS) + r")\(")
 _PARTS = re.compile(r"^[ \t]+[\w.]+\[[^\n=]*\] = ", re.MULTILINE)
 
 
@@ -195,26 +196,26 @@ for step in range(40):
 def _units_that_change(file: SourceFile) -> list[Unit]:
     """Units whose lines may change something in place: looking is cheaper than walking them."""
     places = [match.start() for match in _METHODS.finditer(file.text)]
-    if file.mentions("] = ") and file.mentions("forward", "backward"):
-        for match in _PARTS.finditer(file.text):
-            if _may_matter(file, file.unit_at(file.line_of(match.start())), match[0]):
-                places.append(match.start())
     for sign in ("+= ", "-= ", "*= ", "/= "):
         start = file.text.find(sign)
         while start >= 0:
             places.append(start)
             start = file.text.find(sign, start + 3)
     found = {id(u): u for u in map(file.unit_at, {file.line_of(p) for p in places})}
+    if file.mentions("] = ") and file.mentions("forward", "backward"):
+        parts = {id(u): u for u in (file.unit_at(file.line_of(m.start())) for m in _PARTS.finditer(file.text))}
+        found.update((key, unit) for key, unit in parts.items() if key not in found and _may_matter(file, unit))
     return list(found.values())
 
 
-def _may_matter(file: SourceFile, unit: Unit, written: str) -> bool:
+def _may_matter(file: SourceFile, unit: Unit) -> bool:
     """Whether `name[…] = …` may change a parameter or what an operation has saved: most change lists and batches."""
-    if unit.is_module or (unit.name != "forward" and written.lstrip().startswith("self.")):
+    if unit.is_module:
         return False
-    if written.lstrip().startswith("self."):
-        return file.mentions("Parameter(")
-    return any(_SAVES.search(line) for line in file.lines[unit.first - 1 : unit.last])
+    text = "\n".join(file.lines[unit.first - 1 : unit.last])
+    if unit.name != "forward" and "backward" not in text:
+        return False
+    return _SAVES.search(text) is not None or (unit.name == "forward" and file.mentions("Parameter("))
 
 
 def _changed(event: Event) -> ast.expr | None:
@@ -231,11 +232,8 @@ def _changed(event: Event) -> ast.expr | None:
 
 
 def _saving_layers(file: SourceFile) -> set[str]:
-    """Names of attributes that hold a layer of torch which saves its result."""
-    if not file.mentions(*(f"{layer}(" for layer in _LAYERS)):
-        return set()
-    found = (e for e in file.calls(*_LAYERS) if isinstance(e.statement, ast.Assign))
-    return {t.attr for e in found for t in targets_of(e.statement) if isinstance(t, ast.Attribute)}
+    """Names of attributes that may hold a layer of torch which saves its result."""
+    return {match[1] for match in _HELD.finditer(file.text)}
 
 
 def _is_saving_layer(file: SourceFile, event: Event) -> bool:
