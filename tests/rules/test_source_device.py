@@ -130,6 +130,17 @@ CONTAINERS = [
     ("[teacher]", "pass", False),
     ("{n: self.make() for n in other}", "pass", True),
     ("[self.plain()]", "pass", False),
+    ("dict(a=nn.Linear(2, 2))", "pass", True),
+    ("list(nn.Linear(2, 2) for _ in other)", "pass", True),
+    ("[[nn.Linear(2, 2), nn.ReLU()]]", "pass", True),
+    ("[nn.Linear(2, 2)] * 3", "pass", True),
+    ("[]", "self.k.extend([nn.Linear(2, 2)])", True),
+    ("[]", "self.k += [nn.Linear(2, 2)]", True),
+    ("{}", "self.k['a'] = nn.Linear(2, 2)", True),
+    ("[]", "one = nn.Linear(2, 2); self.k.append(one)", True),
+    ("[]", "one = nn.Linear(2, 2); self.one = one; self.k.append(one)", False),
+    ("[]", "many = [nn.Linear(2, 2)]; self.many = many", True),
+    ("[]", "many = [nn.Linear(2, 2)]; self.many = nn.ModuleList(many)", False),
 ]
 
 
@@ -138,7 +149,27 @@ def test_modules_in_a_list_are_lost_unless_registered(value: str, more: str, wro
     assert bool(found("DEV109", NET.format(value=value, use="x", more=more))) is wrong
 
 
+IN_FORWARD = [
+    ("out, _ = self.lstm(x, (torch.zeros(1, x.size(0), 2), torch.zeros(1, x.size(0), 2)))", True),
+    ("noise = torch.randn(x.shape); out = x + noise", True),
+    ("noise = torch.randn(x.shape); noise = noise.to(x); out = x + noise", False),
+    ("noise = torch.randn(x.shape, device=x.device); out = x + noise", False),
+    ("keep = torch.rand(3); out = x if keep[0] > 0.5 else -x", False),
+    ("out = x * torch.tensor(0.5)", False),
+]
+
+
+@pytest.mark.parametrize(("body", "wrong"), IN_FORWARD)
+def test_forward_makes_a_tensor_on_the_host(body: str, wrong: bool) -> None:
+    lines = "\n        ".join(body.split("; "))
+    init = "    def __init__(self):\n        super().__init__()\n        self.lstm = nn.LSTM(2, 2)\n"
+    net = f"class Net(nn.Module):\n{init}\n    def forward(self, x):\n        {lines}\n        return out\n"
+    assert bool(found("DEV101", net + "model = Net().cuda()\n")) is wrong
+    assert not found("DEV101", net + "model = Net()\n")
+
+
 OPTIMIZERS = [
+    ("setattr(model, 'fc', nn.Linear(2, 2))", True),
     ("model.fc = nn.Linear(2, 2)", True),
     ("model.cuda()", False),
     ("model = nn.DataParallel(model)", False),
@@ -200,6 +231,7 @@ HARD = [
     (LOSS.format(given="device"), True),
     (LOSS.format(given="torch.device(device)"), True),
     (LOSS.format(given="'cuda'"), False),
+    ("def f(args):\n    device = torch.device(args.device)\n    return torch.ones(2).cuda(), device\n", True),
     (STATE.format(move="Net().to(device)"), True),
     (STATE.format(move="Net()"), False),
 ]

@@ -30,6 +30,9 @@ IN_A_STEP = [
     ("OPS101", "total += float(loss)", ["info"]),
     ("OPS101", "kept.append(loss.detach().cpu())", ["info"]),
     ("OPS101", "total += float(size)", []),
+    ("OPS101", "print(loss)", ["info"]),
+    ("OPS101", "print(f'{step}: {loss:.3f}')", ["info"]),
+    ("OPS101", "print(step)", []),
     ("OPS101", "found = [z[i].item() for i in range(n)]", []),
     ("OPS101", "z = torch.ones(n, device=device)\n    found = [z[i].item() for i in range(n)]", ["warning"]),
     ("OPS101", "z = torch.ones(n, device=device)\n    found = [z[i].item() for i in range(3)]", []),
@@ -73,7 +76,12 @@ JOINED = [
     ("for part in parts:\n        out = torch.cat([out[1:], part])", False),
     ("for part in parts:\n        out = part\n        out = torch.cat([out, part])", False),
     ("for i in range(3):\n        out = torch.cat([out, parts[i]])", False),
-]
+    ("for part in parts:\n        out = part if out is None else torch.cat([out, part])", True),
+    ("for part in parts:\n        if len(out) == 0:\n            out = part\n        else:\n"
+     "            out = torch.cat([out, part])", True),
+    ("for part in parts:\n        if len(out) == 9:\n            out = part\n        else:\n"
+     "            out = torch.cat([out, part])", False),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("loop", "wrong"), JOINED)
@@ -113,6 +121,8 @@ class Net(nn.Module):
         super().__init__()
         self.layer = nn.Linear(3, 3)
         self.w = nn.Parameter(torch.ones(3))
+        self.act = nn.Sigmoid()
+        self.gelu = nn.GELU()
 
     def forward(self, x):
         h = self.layer(x)
@@ -127,6 +137,12 @@ IN_PLACE = [
     ("self.w += 1", True),
     ("self.w.data += 1", False),
     ("with torch.no_grad(): self.w += 1", False),
+    ("h = self.act(h); h += x", True),
+    ("h = self.gelu(h); h += x", False),
+    ("h = torch.exp(h); h[:, 0] = 0", True),
+    ("h = torch.exp(h); h = h.clone(); h[:, 0] = 0", False),
+    ("self.w[0] = 0", True),
+    ("w = self.w.clone(); w[0] = 0", False),
     ("for m in self.modules():;     if isinstance(m, nn.Linear):;         m.weight *= 2", True),
     ("for m in self.modules():;     if isinstance(m, nn.Linear):;         m.weight.data *= 2", False),
     ("for m in self.modules():;     if isinstance(m, Gate):;         m.weight *= 2", False),
@@ -145,6 +161,8 @@ VIEWS = [
     ("x.permute(0, 2, 3, 1).view(n, -1, c)", False),
     ("x.permute(0, 2, 3, 1).contiguous().view(n, -1)", False),
     ("x.transpose(1, 2).view(-1)", True),
+    ("x.t().view(-1)", True),
+    ("x.t().contiguous().view(-1)", False),
     ("x.transpose(0, 1).view(t, b, h, d)", False),
     ("x.view(b, t, h, d).transpose(1, 2).view(b, h, t * d)", True),
     ("x.view(b, t, c).transpose(1, 2).view(b, c, t)", False),
@@ -167,6 +185,10 @@ PRODUCTS = [
     ("k.transpose(1, 2).contiguous().view(2, -1)", False),
     ("q @ k.permute(2, 0, 1).contiguous()", False),
     ("dist.all_gather(parts, k.t().contiguous())", False),
+    ("torch.bmm(q, k.transpose(1, 2).contiguous())", True),
+    ("q @ k.transpose(1, 2).contiguous()", False),
+    ("q @ k.permute(0, 2, 1).contiguous()", True),
+    ("q @ k.permute(0, 2, 1, 3).contiguous()", False),
 ]
 
 
@@ -213,6 +235,14 @@ GATHERED = [
     ("self.seen = self.seen[-9:]", False),
     ("print(self.seen.sum())", False),
 ]
+
+
+def test_over_the_images_of_a_batch_it_costs_little() -> None:
+    text = (
+        "def f(xs):\n    out = None\n    for a, b in {over}:\n        out = a if out is None else torch.cat([out, a])\n"
+    )
+    assert found("OPS204", text.format(over="zip(xs['a'], xs['b'])")) == ["info"]
+    assert found("OPS204", text.format(over="tqdm(loader)")) == ["warning"]
 
 
 @pytest.mark.parametrize(("more", "wrong"), GATHERED)
