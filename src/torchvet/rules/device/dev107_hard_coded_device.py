@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torchvet.source.model import Event, SourceFile, Unit
 
 _GUARD = re.compile(r"cuda|gpu|device|distributed|is_available|ngpu|parallel|rank", re.IGNORECASE)
+_MOVED_WITH_IT = "the module's device"
 _WRITTEN = tuple(f"{quote}{name}" for quote in "\"'" for name in ("cuda", "mps", "xpu"))
 
 
@@ -152,7 +153,7 @@ for step in range(40):
             if owner not in (made, file.roles.class_of(on, move.unit)):
                 continue
             if given.id in move.unit.parameters or file.devices.may_be_host(given, move.unit):
-                return f"next({own}.parameters()).device"
+                return _MOVED_WITH_IT
         return ""
 
     @staticmethod
@@ -177,11 +178,15 @@ for step in range(40):
         elif on is not None and on.end_lineno == call.end_lineno == call.lineno:
             rest = "".join(f", {file.segment(k)}" for k in call.keywords)
             change = [edits.replace(file, call, f"{file.segment(on)}.to({variable}{rest})")]
-        if variable.startswith("next("):
-            change = []  # a parameter may be elsewhere than what this line makes
         said = ".cuda()" if written is call else file.segment(written)
+        message = f"{said} is written out here where {variable} says which device to use"
+        advice = f"use {variable}"
+        if variable == _MOVED_WITH_IT:
+            # No edit: in the constructor it is a buffer that is wanted, elsewhere the device of an input.
+            change, variable = [], "that device"
+            message = f"{said} is written out here in a module that this file moves to a device chosen elsewhere"
+            advice = "register a buffer, or use the device of an input or of a parameter"
         return self.suspect(
-            file, event, f"{said} is written out here where {variable} says which device to use",
-            cause=f"{variable} can be the CPU or another device, and this line always means CUDA",
-            advice=f"use {variable}", edits=change, node=event.node,
+            file, event, message, cause=f"{variable} can be the CPU or another device, and this line always means CUDA",
+            advice=advice, edits=change, node=event.node,
         )  # fmt: skip
