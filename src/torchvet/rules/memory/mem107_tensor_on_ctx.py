@@ -11,7 +11,7 @@ from torchvet.rules.growth_rule import GrowthRule
 from torchvet.rules.strangers import stranger_findings
 from torchvet.source.context import context_stores
 from torchvet.source.model import torch_names as names
-from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.units import receiver, targets_of, terminal, value_for
 
 if TYPE_CHECKING:
     from torchvet.recording import Recording
@@ -156,17 +156,16 @@ for step in range(40):
                     yield from self._of_method(file, model, unit)
 
     def _of_method(self, file: SourceFile, model: ClassModel, unit: Unit) -> Iterator[Finding]:
-        context = unit.parameters[0] if unit.parameters else ""
-        for event in unit.events:
-            target = event.node.targets[0] if isinstance(event.node, ast.Assign) else None
-            if not (isinstance(target, ast.Attribute) and terminal(target.value) == context):
-                continue
-            attribute, value = target.attr, event.node.value  # type: ignore[attr-defined]
+        given = unit.parameters[1:] if "classmethod" in unit.decorators else unit.parameters
+        context = given[0] if given else ""
+        for event, attribute, value in _set_on(unit, context):
             if _let_go_of(model, attribute):
                 continue
             if _is_output(unit, context, attribute, value):
                 yield self._suspected(file, event, f"{context}.{attribute}", "output")
-            elif isinstance(value, ast.Name) and _is_tensor_input(file, unit, value.id):
+            elif isinstance(value, ast.Name) and (
+                _is_tensor_input(file, unit, value.id) or _has_gradient(model, unit, given[1:], value.id)
+            ):
                 yield self._suspected(file, event, f"{context}.{attribute}", "input")
 
     def _suspected(self, file: SourceFile, event: Event, place: str, kind: str) -> Finding:
@@ -192,6 +191,38 @@ for step in range(40):
             "backward does not break; only the cyclic collector frees it, whenever that runs",
             advice="pass it to `ctx.save_for_backward(...)`, which keeps an output without a cycle",
         )
+
+
+def _set_on(unit: Unit, context: str) -> Iterator[tuple[Event, str, ast.expr]]:
+    """Attributes of the context that a method sets: the event, the attribute and what it is set to."""
+    for event in unit.events:
+        for target in targets_of(event.node) if isinstance(event.node, ast.Assign) else ():
+            value = value_for(event.node, target)
+            if isinstance(target, ast.Attribute) and terminal(target.value) == context and value is not None:
+                yield event, target.attr, value
+
+
+def _has_gradient(model: ClassModel, unit: Unit, inputs: list[str], name: str) -> bool:
+    """Whether `backward` returns a gradient in an input's place: only tensors have one."""
+    backward = model.methods.get("backward")
+    if backward is None or unit.name != "forward" or name not in inputs or unit.bindings.get(name):
+        return False
+    returned = [e.node.value for e in backward.events if isinstance(e.node, ast.Return)]
+    parts = [value.elts if isinstance(value, ast.Tuple) else [value] for value in returned]
+    place = inputs.index(name)
+    return bool(parts) and all(
+        len(p) > place and not any(isinstance(one, ast.Starred) for one in p) and not _is_none(p[place], backward)
+        for p in parts
+    )
+
+
+def _is_none(node: ast.AST | None, unit: Unit) -> bool:
+    """Whether a gradient is None, or a name that nothing else than None is bound to."""
+    if isinstance(node, ast.Name):
+        values = [value_for(e.node, t) for e in unit.bindings.get(node.id, ()) for t in targets_of(e.node)
+                  if isinstance(t, ast.Name) and t.id == node.id]  # fmt: skip
+        return bool(values) and all(isinstance(v, ast.Constant) for v in values)
+    return node is None or isinstance(node, ast.Constant)
 
 
 def ctx_stores(recording: Recording) -> Iterator[Location]:

@@ -170,6 +170,9 @@ def _parsed(file: SourceFile, node: ast.AST, event: Event, depth: int) -> bool:
         )
         made = node.elt if isinstance(node, ast.ListComp) else node.value
         return (of_records and not _is_number(file, made)) or _parsed(file, made, event, depth + 1)
+    if isinstance(node, (ast.Dict, ast.Tuple, ast.List)):
+        parts = node.values if isinstance(node, ast.Dict) else node.elts
+        return any(not _is_number(file, one) and _parsed(file, one, event, depth + 1) for one in parts)
     if isinstance(node, ast.Name):
         return _parsed_name(file, node.id, event, depth)
     return False

@@ -99,7 +99,7 @@ for step in range(40):
         for event in file.calls("empty_cache"):
             if not file.dotted(event.call.func).startswith("torch.") or not _unconditional(file, event):
                 continue
-            training = _each_step(file, event)
+            training = _each_step(file, event) or _helps_each_step(file, event)
             if training or (event.loop is not None and _over_loader(file, event.loop, event)):
                 yield self._suspected(file, event, training)
 
@@ -147,6 +147,17 @@ def _each_step(file: SourceFile, event: Event) -> bool:
         elif event.loop is None and step.loop is not None and _goes_through(step, event.unit):
             return True
     return False
+
+
+def _helps_each_step(file: SourceFile, event: Event, depth: int = 0) -> bool:
+    """Whether it stands in a function that does no training itself and that each training step calls."""
+    unit = event.unit
+    if event.loop is not None or unit.is_module or depth > 2 or file.effects(unit):
+        return False
+    return any(
+        _unconditional(file, caller) and (_each_step(file, caller) or _helps_each_step(file, caller, depth + 1))
+        for caller in file.callers(unit)
+    )
 
 
 def _goes_through(step: Step, unit: Unit) -> bool:

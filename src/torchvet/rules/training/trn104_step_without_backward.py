@@ -180,7 +180,7 @@ for step in range(40):
         step = Step(unit, loop, effects)
         if _ELSEWHERE.search(_text(step)) or loops.may_do_more(file, step):
             return None
-        return _loss(file, loops.events_in(stepped.event.unit, stepped.event.loop), stepped)
+        return _loss(file, loops.events_in(stepped.event.unit, stepped.event.loop), stepped, anyhow=True)
 
     def _no_backward(self, file: SourceFile, stepped: Effect, loss: Event) -> Finding:
         name = file.segment(targets_of(loss.node)[0])
@@ -253,12 +253,24 @@ def _between(file: SourceFile, unit: Unit, loop: Loop, clears: list[Effect], ste
     return _loss(file, (e for e in inside if e.inside(loop)), stepped)
 
 
-def _loss(file: SourceFile, events: Iterable[Event], stepped: Effect) -> Event | None:
-    """The last loss that some events compute; None where it is handed to something that may run the backward."""
+def _loss(file: SourceFile, events: Iterable[Event], stepped: Effect, anyhow: bool = False) -> Event | None:
+    """The last loss that some events compute; None where it is handed to something that may run the backward. With
+    `anyhow` one without gradients counts, too: where no backward stands at all, that is the same fault."""
     unit = stepped.event.unit
     losses = [e for e in events if isinstance(e.node, ast.Assign)
-              and "loss" in file.roles.of(e.node.value, unit) and file.gradients.enabled(e) != "no"]  # fmt: skip
+              and _is_loss(file, e) and (anyhow or file.gradients.enabled(e) != "no")]  # fmt: skip
     return losses[-1] if losses and not _given_away(file, unit, stepped.event.loop, losses) else None
+
+
+def _is_loss(file: SourceFile, event: Event) -> bool:
+    """Whether a name is bound to a loss: by what computes it, or by its name where a function of this file does."""
+    value, unit = event.node.value, event.unit  # type: ignore[attr-defined]
+    if "loss" in file.roles.of(value, unit):
+        return True
+    named = all(file.roles.hinted("loss", target) for target in targets_of(event.node))
+    own = next((e for e in unit.calls.get(terminal(value), ()) if e.node is value), None)
+    known = file.callee(own) if named and own is not None else None
+    return known is not None and not _ELSEWHERE.search(loops.unit_text(known))
 
 
 def _given_away(file: SourceFile, unit: Unit, loop: Loop | None, losses: list[Event]) -> bool:

@@ -195,6 +195,8 @@ def _pretended(file: SourceFile, loss: ast.expr, event: Event) -> Event | None:
         return None
     last = bound[-1]
     value = getattr(last.node, "value", None)
+    if (added := _numbers_on_leaf(file, loss.id, bound)) is not None:
+        return added
     if isinstance(value, ast.Call) and _makes_leaf(file, value):
         return last if _of_something(file, value.args[0] if value.args else None, last) else None
     if isinstance(value, ast.Call) and terminal(value) == "requires_grad_":
@@ -206,9 +208,32 @@ def _pretended(file: SourceFile, loss: ast.expr, event: Event) -> Event | None:
     return None
 
 
-def _makes_leaf(file: SourceFile, call: ast.Call) -> bool:
+def _numbers_on_leaf(file: SourceFile, name: str, bound: list[Event]) -> Event | None:
+    """`total = torch.zeros(1, requires_grad=True)`, then `total = total + weight * loss.item()` and nothing else: the
+    first such sum."""
+    first, *sums = bound
+    made = getattr(first.node, "value", None)
+    if not sums or not isinstance(made, ast.Call) or not _makes_leaf(file, made, "zeros", "ones", "full"):
+        return None
+    for event in sums:
+        value = getattr(event.node, "value", None)
+        terms = [*_terms(value, anything=True)]
+        own = [t for t in terms if isinstance(t, ast.Name) and t.id == name]
+        added = isinstance(event.node, ast.AugAssign) or len(own) == 1
+        others = [t for t in terms if t not in own]
+        if not added or not others or not all(terminal(t) in _TAKEN_OUT and isinstance(t, ast.Call) for t in others):
+            return None
+    return sums[0]
+
+
+_TAKEN_OUT = ("item", "detach", "tolist", "numpy")
+"""What leaves the graph behind."""
+
+
+def _makes_leaf(file: SourceFile, call: ast.Call, *factories: str) -> bool:
     wants = keyword(call, "requires_grad")
-    known = file.dotted(call.func) in ("torch.tensor", "torch.autograd.Variable", "torch.as_tensor")
+    dotted = file.dotted(call.func)
+    known = dotted in ("torch.tensor", "torch.autograd.Variable", "torch.as_tensor", *(f"torch.{f}" for f in factories))
     return known and isinstance(wants, ast.Constant) and wants.value is True
 
 
@@ -233,20 +258,24 @@ def _of_something(file: SourceFile, node: ast.expr | None, event: Event) -> bool
             roles = file.roles.of(one, event.unit)
             if roles & {"loss", "output"} or (not roles and file.roles.hinted("loss", one)):
                 return True
-        if isinstance(one, ast.Call) and file.roles.of(one, event.unit) & {"loss", "output"}:
+        taken = isinstance(one, ast.Call) and terminal(one) in _TAKEN_OUT and receiver(one) is not None
+        if taken or (isinstance(one, ast.Call) and file.roles.of(one, event.unit) & {"loss", "output"}):
             return True
     return False
 
 
-def _terms(node: ast.AST | None) -> Iterator[ast.expr]:
-    """The summands of a sum."""
+def _terms(node: ast.AST | None, anything: bool = False) -> Iterator[ast.expr]:
+    """The summands of a sum that are calls, weights left out; with `anything` all of them."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        yield from _terms(node.left)
-        yield from _terms(node.right)
+        yield from _terms(node.left, anything)
+        yield from _terms(node.right, anything)
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         # A weight that is a constant; `loss * other.item()` may well be meant.
         sides = (node.left, node.right)
-        if any(isinstance(s, (ast.Constant, ast.Name)) for s in sides):
-            yield from (s for s in sides if isinstance(s, ast.Call))
-    elif isinstance(node, ast.Call):
+        calls = [s for s in sides if isinstance(s, ast.Call)]
+        if any(isinstance(s, (ast.Constant, ast.Name, ast.Subscript, ast.Attribute)) for s in sides):
+            yield from calls if calls or not anything else sides
+        elif anything:
+            yield node
+    elif isinstance(node, ast.Call) or (anything and isinstance(node, ast.expr)):
         yield node

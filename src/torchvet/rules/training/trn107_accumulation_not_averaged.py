@@ -172,10 +172,33 @@ def _of_name(name: str, event: Event, depth: int) -> str:
             continue
         value = next((value_for(node, t) for t in targets_of(node) if isinstance(t, ast.Name) and t.id == name), None)
         if value is None and isinstance(node, ast.Assign):
+            parts = _returned(node, name, binding)
+            answers += [_scaling(one, at, depth + 2) for one, at in parts]
+            if parts:
+                continue
             value = node.value  # one of several results of a call
-        if not (isinstance(value, ast.Constant) and value.value in (0, 0.0)):
+        if not (isinstance(value, ast.Constant) and value.value in (0, 0.0, None)):
             answers.append(_scaling(value, binding, depth + 1))
     return _worst(*answers)
+
+
+def _returned(node: ast.Assign, name: str, binding: Event) -> list[tuple[ast.expr, Event]]:
+    """The elements that a name gets of the tuples which a module or function of this file returns."""
+    call, target, file = node.value, node.targets[0], binding.unit.file
+    if not isinstance(call, ast.Call) or not isinstance(target, ast.Tuple):
+        return []
+    own = next((e for e in binding.unit.calls[terminal(call)] if e.node is call), binding)
+    model = file.gradients.forwards.class_run(call, binding.unit)
+    run = model.method("forward") if model is not None else file.callee(own)
+    place = next((n for n, one in enumerate(target.elts) if isinstance(one, ast.Name) and one.id == name), None)
+    found: list[tuple[ast.expr, Event]] = []
+    for event in run.events if run is not None and place is not None else ():
+        if isinstance(event.node, ast.Return):
+            value = event.node.value
+            if not isinstance(value, ast.Tuple) or len(value.elts) != len(target.elts):
+                return []
+            found.append((value.elts[place], event))  # type: ignore[index]
+    return found
 
 
 def _sums(criterion: ast.expr, event: Event) -> bool:

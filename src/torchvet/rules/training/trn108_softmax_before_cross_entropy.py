@@ -157,6 +157,8 @@ def _normalised(node: ast.AST | None, event: Event, depth: int) -> tuple[str, as
 def _of_name(name: str, event: Event, depth: int) -> tuple[str, ast.AST, Unit] | None:
     unit = event.unit
     before = [e for e in unit.bindings.get(name, ()) if e.index < event.index and not e.excludes(event)]
+    if unit.home(name) is unit and not unit.bindings.get(name) and depth < 4:
+        return _of_parameter(name, unit, depth)
     if unit.home(name) is not unit or not before or not event.sure_after(before[-1]):
         return None
     last = before[-1]
@@ -165,6 +167,14 @@ def _of_name(name: str, event: Event, depth: int) -> tuple[str, ast.AST, Unit] |
     )
     # `x = softmax(x)`: what is asked is the state before the binding.
     return _normalised(value, last, depth + 1)
+
+
+def _of_parameter(name: str, unit: Unit, depth: int) -> tuple[str, ast.AST, Unit] | None:
+    """What every caller of this file gives, where that is normalised."""
+    calls = unit.file.callers(unit)
+    given = [(value, call) for call in calls for value in unit.file.passed(call, unit, name)]
+    answers = [_normalised(value, call, depth + 2) for value, call in given]
+    return answers[0] if answers and all(answers) and len(answers) == len(calls) else None
 
 
 def _of_call(node: ast.Call, event: Event, depth: int) -> tuple[str, ast.AST, Unit] | None:

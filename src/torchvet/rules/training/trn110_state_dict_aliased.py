@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from torchvet.finding import Finding
     from torchvet.source.model import Event, Loop, SourceFile, Unit
 
-_BOUND = re.compile(r"= *(\w+\()?[\w.]+\.state_dict\(\)")
-"""A cheap look at the text: whether a state dict is bound to anything."""
+_BOUND = re.compile(r"= *[({\[\w][^=\n]*\.state_dict\(\)")
+"""A cheap look at the text: whether a state dict is bound to anything, alone or as a part."""
 
 
 class StateDictAliased(Rule):
@@ -124,10 +124,11 @@ print(f"restored loss {nn.functional.mse_loss(model(held_out), held_out @ truth)
     def _read_later(self, file: SourceFile, taken: Event, name: str, model: ast.expr) -> Event | None:
         """Where it is loaded, saved or returned after the model has trained on."""
         unit = taken.unit
-        if name.count(".") or any(e.node.__class__ is ast.AugAssign for e in unit.bindings.get(name, ())):
-            return self._read_in_class(file, taken, name) if name.count(".") == 1 else None
-        others = [e for e in unit.bindings.get(name, ()) if e.statement is not taken.statement]
-        if any(not _is_nothing(e, name) and not _is_state_dict(e, name) for e in others):
+        root = name.partition("[")[0]
+        if root.count(".") or any(e.node.__class__ is ast.AugAssign for e in unit.bindings.get(root, ())):
+            return self._read_in_class(file, taken, name) if root.count(".") == 1 else None
+        others = [e for e in unit.bindings.get(root, ()) if e.statement is not taken.statement]
+        if any(not _is_nothing(e, root) and not _is_state_dict(e, root) for e in others):
             return None
         uses = [e for e in _readers(file, unit, name) if e.index > taken.index and not e.excludes(taken)]
         for use in uses:
@@ -140,7 +141,8 @@ print(f"restored loss {nn.functional.mse_loss(model(held_out), held_out @ truth)
     def _read_in_class(file: SourceFile, taken: Event, name: str) -> Event | None:
         """`self.best = model.state_dict()` under a condition, loaded or saved in the class: kept on purpose."""
         owner = taken.unit.method_class()
-        own, _, attribute = name.partition(".")
+        own, _, rest = name.partition(".")
+        attribute, bracket, place = rest.partition("[")
         if owner is None or own != taken.unit.self_name():
             return None
         bound = owner.attributes.get(attribute, [])
@@ -150,7 +152,7 @@ print(f"restored loss {nn.functional.mse_loss(model(held_out), held_out @ truth)
         if not (taken.context.arms or re.search(r"best|initial|snapshot|backup", attribute)) or not file.steps:
             return None
         for method in owner.methods.values():
-            for use in _readers(file, method, f"{method.self_name()}.{attribute}"):
+            for use in _readers(file, method, f"{method.self_name()}.{attribute}{bracket}{place}"):
                 same = use.unit is taken.unit and use.context.arms == taken.context.arms
                 if terminal(use.node) == "load_state_dict" and not same:
                     return use
@@ -193,22 +195,41 @@ print(f"restored loss {nn.functional.mse_loss(model(held_out), held_out @ truth)
 
 
 def _kept_as(taken: Event) -> str:
-    """The name or `self` attribute that the dict itself is bound to; `.copy()` of it is no deep copy."""
+    """The name, `self` attribute or place in one that the dict itself is bound to: `best`, `self.best`, `best[1]` of a
+    tuple; `.copy()` of it is no deep copy."""
     statement = taken.statement
     if not isinstance(statement, (ast.Assign, ast.AnnAssign)):
         return ""
     for target in targets_of(statement):
-        value = value_for(statement, target)
-        while (
-            isinstance(value, ast.Call)
-            and value is not taken.node
-            and terminal(value) in ("copy", "OrderedDict", "dict")
-        ):
-            on = receiver(value)
-            value = value.args[0] if len(value.args) == 1 else on if on is not None and not value.args else None
-        if value is taken.node and isinstance(target, (ast.Name, ast.Attribute)):
-            return ast.unparse(target)
+        place = _place_in(value_for(statement, target), taken.node)
+        if place is not None and _is_place(target):
+            return ast.unparse(target) + place
     return ""
+
+
+def _is_place(target: ast.expr) -> bool:
+    """A name, an attribute of one, or what stands under a constant key of these."""
+    if isinstance(target, ast.Subscript):
+        target = target.value if isinstance(target.slice, ast.Constant) else target
+    return isinstance(target, (ast.Name, ast.Attribute))
+
+
+def _place_in(value: ast.AST | None, wanted: ast.AST) -> str | None:
+    """Where a call stands in a value: empty for the value itself, `[1]` or `['model']` for an element of a literal;
+    None where it does not stand there as it is."""
+    if value is wanted:
+        return ""
+    if isinstance(value, ast.Call) and terminal(value) in ("copy", "OrderedDict", "dict"):
+        on = receiver(value)
+        inner = value.args[0] if len(value.args) == 1 else on if on is not None and not value.args else None
+        return _place_in(inner, wanted)
+    if isinstance(value, (ast.Tuple, ast.List)):
+        return next((f"[{n}]" for n, one in enumerate(value.elts) if _place_in(one, wanted) == ""), None)
+    if isinstance(value, ast.Dict):
+        for key, one in zip(value.keys, value.values, strict=True):
+            if isinstance(key, ast.Constant) and _place_in(one, wanted) == "":
+                return f"[{key.value!r}]"
+    return None
 
 
 def _between(taken: Event, use: Event) -> Callable[[Event], bool]:
@@ -241,8 +262,19 @@ def _bound_to(binding: Event, name: str) -> ast.expr | None:
 
 
 def _is_nothing(binding: Event, name: str) -> bool:
-    value = _bound_to(binding, name)
-    return isinstance(value, ast.Constant) or (isinstance(value, ast.Dict) and not value.keys)
+    """Whether a binding starts the name with what holds no weights: None, numbers, an empty container or one of such."""
+    return _holds_nothing(_bound_to(binding, name))
+
+
+def _holds_nothing(value: ast.AST | None) -> bool:
+    if isinstance(value, (ast.Tuple, ast.List)):
+        return all(map(_holds_nothing, value.elts))
+    if isinstance(value, ast.Dict):
+        return all(map(_holds_nothing, value.values))
+    if isinstance(value, ast.Call) and terminal(value) == "float":
+        return True
+    number = value.operand if isinstance(value, ast.UnaryOp) else value
+    return isinstance(number, ast.Constant) or (isinstance(number, ast.Attribute) and number.attr in ("inf", "maxsize"))
 
 
 def _is_state_dict(binding: Event, name: str) -> bool:
@@ -265,6 +297,9 @@ def _readers(file: SourceFile, unit: Unit, name: str) -> Iterator[Event]:
 
 
 def _is_name(node: ast.expr, name: str) -> bool:
+    """Whether what is loaded or saved is the dict, or what it stands in."""
     if isinstance(node, ast.Dict):
         return any(_is_name(v, name) for v in node.values)
-    return isinstance(node, (ast.Name, ast.Attribute)) and ast.unparse(node) == name
+    if isinstance(node, ast.Subscript):
+        return ast.unparse(node) == name
+    return isinstance(node, (ast.Name, ast.Attribute)) and ast.unparse(node) in (name, name.partition("[")[0])

@@ -102,6 +102,8 @@ for step in range(40):
                     continue
                 if self._recreated(file, made) if made.loop is not None else self._in_called(file, made):
                     yield self._finding(file, made)
+        for made in _replaced(file):
+            yield self._finding(file, made)
 
     def _recreated(self, file: SourceFile, made: Event) -> bool:
         loop, unit, call = made.loop, made.unit, made.call
@@ -139,6 +141,41 @@ for step in range(40):
             "starts from nothing, the model does not",
             advice=f"build {name} once, before the loop", severity="info" if plain or loops.is_test(file) else None,
         )  # fmt: skip
+
+
+def _replaced(file: SourceFile) -> Iterator[Event]:
+    """Methods that bind `self.optimizer` to a new one like that of `__init__`, called in every epoch of a training."""
+    for made in file.calls(*names.OPTIMIZERS) if file.steps else ():
+        owner, target = made.unit.owner, next(iter(targets_of(made.statement)), None)
+        first = owner.method("__init__") if owner is not None and made.unit.name != "__init__" else None
+        if first is None or not isinstance(target, ast.Attribute) or not _is_optimizer(file, made):
+            continue
+        before = [e for e in first.calls.get(terminal(made.node), ()) if _like(e.call, made.call)
+                  and [terminal(t) for t in targets_of(e.statement)] == [target.attr]]  # fmt: skip
+        if before and _called_each_epoch(file, made):
+            yield made
+
+
+def _like(one: ast.Call, other: ast.Call) -> bool:
+    """Whether two optimizers are of one kind and over the same parameters."""
+    mine, yours = ([ast.dump(m) for m in models_in(c)] for c in (one, other))
+    return bool(mine) and mine == yours and ast.dump(one.func) == ast.dump(other.func)
+
+
+def _called_each_epoch(file: SourceFile, made: Event) -> bool:
+    """Whether a loop over epochs calls the method in each turn, and trains with what it built."""
+    unit, name = made.unit, targets_of(made.statement)[0]
+    callers = [] if made.loop is not None or made.context.arms else file.callers(unit)
+    if len(callers) != 1 or _AGAIN.search(loops.unit_text(unit)):
+        return False
+    caller = callers[0]
+    loop = caller.loop
+    around = loop is not None and isinstance(loop.node, ast.For) and loop.parent is None and _passes(loop)
+    if not around or loop is None or any(a[0].lineno > loop.node.lineno for a in caller.context.arms):  # type: ignore[attr-defined]
+        return False
+    steps = [e for e in file.effects(caller.unit) if e.kind in ("step", "scaler_step") and e.at.inside(loop)]
+    trained = any(loops.who(e) & identity(name, unit) for e in steps)
+    return trained and not _AGAIN.search(loops.loop_text(file, loop))
 
 
 def _passes(loop: Loop) -> bool:
