@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from torchvet.rules.memory import _stores
 from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ class Kept:
     value: ast.expr
     event: Event
     added: bool = False
+    key: ast.expr | None = None
 
 
 def kept_in_steps(file: SourceFile) -> Iterator[Kept]:
@@ -35,9 +37,17 @@ def kept_in_steps(file: SourceFile) -> Iterator[Kept]:
             if event.loop is None or not event.loop.within(step.loop) or id(event) in seen:
                 continue
             kept = store(event)
-            if kept is not None and outlives(kept, step.loop):
+            if kept is not None and outlives(kept, step.loop) and _is_new(kept, step.loop):
                 seen.add(id(event))
                 yield kept
+
+
+def _is_new(kept: Kept, loop: Loop) -> bool:
+    """Whether a key, where the value is stored under one, is another one in each pass of a loop."""
+    if kept.key is None:
+        return True
+    changing = _stores.loop_of_key(kept.key, kept.event)
+    return _stores.counts_up(kept.key, kept.event) or (changing is not None and loop.within(changing))
 
 
 def kept_in_loops(file: SourceFile, lines: list[int]) -> Iterator[Kept]:
@@ -66,6 +76,9 @@ def store(event: Event) -> Kept | None:
         value, name = node.value, node.targets[0].id
         if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and terminal(value.left) == name:
             return Kept(name, value.right, event, added=True)
+    keyed = _stores.keyed_store(event)
+    if keyed is not None:
+        return Kept(event.unit.file.segment(keyed.holder), keyed.value, event, key=keyed.key)
     return None
 
 

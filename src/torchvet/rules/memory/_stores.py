@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from torchvet.source.model.destinations import reaching
@@ -32,16 +32,18 @@ class Store:
     value: ast.expr
     loop: Loop | None = None
     lasting: bool = False
+    key: ast.expr | None = None
+    """The key under which a dict takes it in."""
 
     @property
     def adds(self) -> bool:
         """Whether it adds up values instead of collecting them."""
-        return not isinstance(self.event.node, ast.Call)
+        return self.key is None and not isinstance(self.event.node, ast.Call)
 
 
 def stores(file: SourceFile) -> Iterator[Store]:
-    """Stores into what outlives the pass: appended, or added up."""
-    for store in (*appended(file), *added_up(file)):
+    """Stores into what outlives the pass: appended, put under a new key, or added up."""
+    for store in (*collected(file), *added_up(file)):
         found = kept_on(file, store)
         if found is not None:
             yield found
@@ -53,6 +55,75 @@ def appended(file: SourceFile) -> Iterator[Store]:
         on, given = receiver(event.call), event.call.args
         if on is not None and len(given) == 1:
             yield Store(event, on, given[0])
+
+
+def collected(file: SourceFile) -> Iterator[Store]:
+    """`holder.append(value)` and `holder[step] = value`, wherever they stand."""
+    yield from appended(file)
+    yield from keyed(file)
+
+
+def keyed(file: SourceFile) -> Iterator[Store]:
+    """`holder[key] = value` where the holder is a dict and the key is another one in each pass of a loop."""
+    lines = {file.line_of(m.start(1)) for m in _KEYED.finditer(file.text)}
+    for unit in {id(u): u for u in map(file.unit_at, sorted(lines))}.values():
+        for event in unit.events:
+            if event.line in lines and (store := keyed_store(event)) is not None:
+                yield store
+
+
+_KEYED = re.compile(r"^[ \t]*([A-Za-z_][\w.]*\[[^\]\n'\":]+\])[ \t]*=(?!=)", re.MULTILINE)
+"""A line that may put something under a key that is not written down."""
+
+
+def keyed_store(event: Event) -> Store | None:
+    """The store of `holder[key] = value`; None for anything else."""
+    node = event.node
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    if not isinstance(target, ast.Subscript) or not key_changes(target.slice, event):
+        return None
+    values = event.unit.file.roles.values(target.value, event.unit)
+    if not values or not all(_is_dict(value) for value, _ in values):
+        return None
+    return Store(event, target.value, node.value, key=target.slice)  # type: ignore[attr-defined]
+
+
+def _is_dict(node: ast.expr) -> bool:
+    return isinstance(node, ast.Dict) or (
+        isinstance(node, ast.Call) and terminal(node) in ("dict", "defaultdict", "OrderedDict")
+    )
+
+
+def key_changes(key: ast.expr, event: Event) -> bool:
+    """Whether a key counts up, or is what a loop around the event goes over."""
+    return counts_up(key, event) or loop_of_key(key, event) is not None
+
+
+def counts_up(key: ast.expr, event: Event) -> bool:
+    """Whether a part of a key is a number that a loop around, or a method of the class, adds to."""
+    for one in walk(key):
+        if isinstance(one, ast.Name):
+            bound = event.unit.bindings.get(one.id, ())
+            if any(isinstance(b.node, ast.AugAssign) and b.loop is not None and event.loop is not None
+                   and event.loop.within(b.loop) for b in bound):  # fmt: skip
+                return True
+        elif isinstance(one, ast.Attribute) and terminal(one.value) == event.unit.self_name() != "":
+            owner = event.unit.method_class()
+            found = owner.attributes.get(one.attr, ()) if owner is not None else ()
+            if any(isinstance(b.node, ast.AugAssign) for b, _ in found):
+                return True
+    return False
+
+
+def loop_of_key(key: ast.expr, event: Event) -> Loop | None:
+    """The outermost loop around an event whose variable is a part of a key."""
+    names = {one.id for one in walk(key) if isinstance(one, ast.Name)}
+    loop, found = event.loop, None
+    while loop is not None:
+        if isinstance(loop.node, (ast.For, ast.AsyncFor)) and names & {terminal(t) for t in targets_of(loop.node)}:
+            found = loop
+        loop = loop.parent
+    return found
 
 
 def added_up(file: SourceFile) -> Iterator[Store]:
@@ -117,12 +188,15 @@ def kept_on(file: SourceFile, store: Store, repeated: bool = False) -> Store | N
     """The store with the loop in which its holder grows; None where it does not, or that is not sure. `repeated` says
     that its function is known to run again and again."""
     root = holder_root(store.holder)
+    unit, found = store.event.unit, None
     if isinstance(root, ast.Name):
-        return _on_name(file, store, root.id, repeated)
-    unit = store.event.unit
-    if isinstance(root, ast.Attribute) and isinstance(root.value, ast.Name) and root.value.id == unit.self_name():
-        return _on_attribute(file, store, root.attr, repeated)
-    return None
+        found = _on_name(file, store, root.id, repeated)
+    elif isinstance(root, ast.Attribute) and isinstance(root.value, ast.Name) and root.value.id == unit.self_name():
+        found = _on_attribute(file, store, root.attr, repeated)
+    if found is None or found.key is None or counts_up(found.key, found.event):
+        return found
+    # The same keys come again when their loop does.
+    return replace(found, loop=loop_of_key(found.key, found.event))
 
 
 def _on_name(file: SourceFile, store: Store, name: str, repeated: bool) -> Store | None:
@@ -138,13 +212,13 @@ def _on_name(file: SourceFile, store: Store, name: str, repeated: bool) -> Store
     if home is not event.unit:
         if emptied or _bound_elsewhere(file, name) or not (repeated or is_repeated(file, event.unit, event)):
             return None
-        return Store(event, store.holder, store.value, None, True)
+        return replace(store, loop=None, lasting=True)
     loop = _widest(event, [*fresh, *emptied])
     if loop is None:
         once = repeated and not emptied and all(b.loop is None for b in fresh)
-        return Store(event, store.holder, store.value, None, True) if once else None
+        return replace(store, loop=None, lasting=True) if once else None
     lasting = home.is_module and not emptied and all(b.loop is None for b in fresh)
-    return Store(event, store.holder, store.value, loop, lasting)
+    return replace(store, loop=loop, lasting=lasting)
 
 
 def _bound_elsewhere(file: SourceFile, name: str) -> bool:
@@ -165,7 +239,7 @@ def _on_attribute(file: SourceFile, store: Store, name: str, repeated: bool) -> 
         return None
     if _attribute_cut(name, file.text) or not (repeated or is_repeated(file, store.event.unit, store.event)):
         return None
-    return Store(store.event, store.holder, store.value, None, True)
+    return replace(store, loop=None, lasting=True)
 
 
 def _attribute_cut(name: str, text: str) -> bool:

@@ -142,9 +142,9 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A training step adds whole batches or outputs to what nothing ever empties."""
-        if not file.mentions("append(", "extend(") or not file.mentions("backward"):
+        if not file.mentions("backward"):
             return
-        for stored in _stores.appended(file):
+        for stored in _stores.collected(file):
             if not of_a_batch(file, stored.value, stored.event) or not _in_training(file, stored.event):
                 continue
             store = _stores.kept_on(file, stored)

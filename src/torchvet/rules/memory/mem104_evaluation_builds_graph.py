@@ -18,7 +18,8 @@ from torchvet.rules.memory import _stores
 from torchvet.rules.share_rule import observed, peak_of
 from torchvet.source.model import edits
 from torchvet.source.model.destinations import Destinations
-from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.origins import identity
+from torchvet.source.model.units import receiver, targets_of, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
@@ -220,10 +221,30 @@ def _evaluating_runs(file: SourceFile) -> Iterator[Event]:
             if after and in_loop and same and not _trains_again(event, run):
                 yield run
     if not file.steps:
+        yield from _runs_of_inference(file)
         return
     lines = (file.line_of(match.start()) for match in _LOOP.finditer(file.text))
     for unit in {id(u): u for u in map(file.unit_at, lines)}.values():
         yield from _runs_on_held_out(file, unit)
+
+
+def _runs_of_inference(file: SourceFile) -> Iterator[Event]:
+    """Repeated runs of what is put into evaluation mode somewhere in a file that trains nothing."""
+    if file.mentions(".train(", "backward", "autograd", "requires_grad", "attack"):
+        return
+    for event in file.calls("eval"):
+        on = receiver(event.call)
+        if on is None or event.call.args or file.dotted(on) == "torch":
+            continue
+        mine = identity(on, event.unit)
+        while isinstance(on, ast.Call) and isinstance(on.func, ast.Attribute):
+            on = on.func.value
+        words = {terminal(on), *(terminal(t) for t in targets_of(event.statement))} - {""}
+        for run in file.calls(*words):
+            in_loop = run.loop is not None and not run.loop.comprehension
+            again = in_loop or (run.loop is None and _stores.is_repeated(file, run.unit))
+            if again and identity(run.call.func, run.unit) & mine:
+                yield run
 
 
 _LOOP = re.compile(r"for [^\n]*?(?:val|test|dev|holdout)")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.events import Event
+from torchvet.source.model.forwards import INDICES
 from torchvet.source.model.units import Unit, receiver, targets_of, terminal
 from torchvet.source.model.walking import walk
 
@@ -32,6 +33,10 @@ _LOGGING = {"log"}
 ADDING = {"append", "appendleft", "extend", "extendleft", "add", "insert", "put", "put_nowait", "setdefault"}
 """Methods that put their arguments into what they are called on."""
 _HANDLING = {"clear", "remove", "pop", "popleft", "reset"}
+_OTHERS = {"eq", "ne", "gt", "lt", "ge", "le", "equal", "allclose", "isclose", "expand_as", "view_as", "reshape_as",
+           "topk", "dot", "outer", "maximum", "minimum", "masked_select", "logical_and", "logical_or", "lerp",
+           "cosine_similarity", "where", "addmm", "baddbmm", "cross", "fmod", "remainder", "true_divide"}  # fmt: skip
+"""More methods of tensors: what goes into them comes out again, or not at all."""
 _NO_GRAPH = {"shape", "dtype", "device", "ndim", "grad_fn", "requires_grad", "is_cuda", "data", "grad", "size"}
 
 
@@ -223,7 +228,7 @@ class Destinations:
         name, on = terminal(call), receiver(call)
         if dotted in _TO_NUMBERS or dotted in _PASS_ON or dotted.startswith((*_LIBRARIES, "torch.")):
             return True
-        if name in _READERS or (name in _LOGGING and on is not None) or name in names.TENSOR_METHODS:
+        if name in _READERS or (name in _LOGGING and on is not None) or name in names.TENSOR_METHODS or name in _OTHERS:
             return True
         if name == "step" and on is not None:
             return self._file.roles.is_a("scheduler", on, event.unit)
@@ -315,6 +320,8 @@ def _pairs(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
         if isinstance(target, (ast.Tuple, ast.List)):
             same = isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts)
             for number, one in enumerate(target.elts):
+                if number == 1 and terminal(value) in INDICES:
+                    continue  # the indices of `values, indices = x.max(1)`
                 yield one, value.elts[number] if same else value  # type: ignore[union-attr]
         else:
             yield target, value

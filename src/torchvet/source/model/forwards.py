@@ -38,7 +38,7 @@ RECURRENT = {
     "torch.nn.GRUCell",
     "torch.nn.RNNCell",
 }
-_INDICES = {"max", "min", "topk", "sort", "median", "mode", "kthvalue", "cummax", "cummin", "nanmedian"}
+INDICES = {"max", "min", "topk", "sort", "median", "mode", "kthvalue", "cummax", "cummin", "nanmedian"}
 
 
 class Forwards:
@@ -131,7 +131,7 @@ class Forwards:
     def part(self, call: ast.Call, target: ast.expr, number: int, of: int, event: Event, depth: int) -> Answer:
         """Whether one element of a call's result, taken apart into targets, carries a graph."""
         gradients = self._file.gradients
-        if terminal(call) in _INDICES and number == 1:
+        if terminal(call) in INDICES and number == 1:
             return "no"
         whole = gradients.of_call(call, event, depth)
         if whole == "no" or number == 0 or not self.runs_module(call, event.unit):
@@ -158,6 +158,6 @@ class Forwards:
 def takes_indices(node: ast.Subscript) -> bool:
     """`x.max(1)[1]`: the indices of a maximum, which carry no graph."""
     index = node.slice
-    if not (isinstance(node.value, ast.Call) and terminal(node.value) in _INDICES):
+    if not (isinstance(node.value, ast.Call) and terminal(node.value) in INDICES):
         return False
     return isinstance(index, ast.Constant) and index.value == 1
