@@ -69,6 +69,30 @@ def _of_parameter(file: SourceFile, name: str, event: Event, depth: int) -> Even
     return graph
 
 
+def passed_graphs(file: SourceFile, node: ast.expr, event: Event) -> list[tuple[ast.expr, Event, Event]]:
+    """What single callers pass for a parameter that an expression keeps the graph of, each with its call and the event
+    that builds the graph: a meter's `update(loss)`, which others give numbers."""
+    name = _kept_parameter(node, event)
+    found: list[tuple[ast.expr, Event, Event]] = []
+    for caller in file.callers(event.unit) if name else ():
+        for value in file.passed(caller, event.unit, name):
+            graph = own_graph(file, value, caller) if file.gradients.carries(value, caller) == "yes" else None
+            if graph is not None:
+                found.append((value, caller, graph))
+    return found
+
+
+def _kept_parameter(node: ast.expr, event: Event) -> str:
+    """The parameter, never bound anew, whose graph goes into a sum, a product with a number or the value itself."""
+    if isinstance(node, ast.Name):
+        unit = event.unit
+        return node.id if node.id in unit.parameters[bool(unit.owner) :] and not unit.bindings.get(node.id) else ""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult, ast.Div)):
+        # In `value * n` either may be the tensor: the first that is a parameter is the quantity, by habit.
+        return _kept_parameter(node.left, event) or _kept_parameter(node.right, event)
+    return ""
+
+
 def _value(binding: Event, name: str) -> ast.expr | None:
     node = binding.node
     if isinstance(node, ast.AugAssign):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -246,7 +247,19 @@ class _Tracer:
     def _is_loader(self, node: ast.AST | None, event: Event) -> bool:
         while isinstance(node, ast.Call) and node.args and terminal(node) in ("enumerate", "tqdm", "iter", "next"):
             node = node.args[0]
-        return isinstance(node, ast.expr) and self._file.roles.is_a("loader", node, event.unit)
+        if not isinstance(node, ast.expr):
+            return False
+        known = self._file.roles.of(node, event.unit)
+        data = isinstance(event.node, (ast.For, ast.AsyncFor)) and _is_data(node)
+        return "loader" in known or (not known and (self._file.roles.hinted("loader", node) or data))
+
+
+_DATA = re.compile(r"^((train|val|valid|test|eval|dev)_)?(batches|dataset|data|stream|samples|examples|ds)$")
+
+
+def _is_data(node: ast.expr) -> bool:
+    """A name, not an attribute, that people give to what a training loop goes over."""
+    return isinstance(node, ast.Name) and _DATA.search(node.id) is not None
 
 
 def keeps_state(methods: dict[str, Unit]) -> bool:

@@ -63,7 +63,29 @@ def of_a_batch(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) -
         return any(of_a_batch(file, one, event, depth) for one in node.elts)
     if file.roles.hinted("loss", node):
         return False
+    if event.unit.name == "forward" and _is_activation(file, node, event):
+        return True
     return any(_is_large(file, value, at, depth) for value, at in origins(node, event))
+
+
+_ACTIVATIONS = ("softmax", "log_softmax", "relu", "gelu", "sigmoid", "tanh", "silu", "leaky_relu", "elu")
+
+
+def _is_activation(file: SourceFile, node: ast.expr | None, event: Event, depth: int = 0) -> bool:
+    """Whether a module's forward computes it by a function of each element, so that it has the size of a layer."""
+    while isinstance(node, ast.Call):
+        on, name = receiver(node), terminal(node)
+        torch = file.dotted(node.func).startswith("torch.")
+        if name in _ACTIVATIONS and (torch or (on is not None and terminal(on) != event.unit.self_name())):
+            return True
+        if torch or name not in _SAME_SIZE:
+            return False
+        node = on
+    if not isinstance(node, ast.Name) or depth > _DEEPEST:
+        return False
+    bindings = bindings_at(node.id, event)
+    values = [value_for(b.node, t) for b in bindings for t in targets_of(b.node) if terminal(t) == node.id]
+    return len(bindings) == 1 == len(values) and _is_activation(file, values[0], bindings[0], depth + 1)
 
 
 def _iterated(node: ast.expr) -> ast.expr:

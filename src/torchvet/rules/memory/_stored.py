@@ -62,6 +62,32 @@ def kept_in_loops(file: SourceFile, lines: list[int]) -> Iterator[Kept]:
             yield kept
 
 
+def kept_under_keys(file: SourceFile, lines: list[int]) -> Iterator[Kept]:
+    """Assignments on given lines, made again and again, of a value to a key that is not written down in a dict that
+    lasts: an attribute, the module's, or one from outside of all loops of the function."""
+    for event in (e for unit in {id(u): u for u in map(file.unit_at, lines)}.values() for e in unit.events):
+        node = event.node
+        target = node.targets[0] if isinstance(node, ast.Assign) and event.line in lines else None
+        if not isinstance(target, ast.Subscript) or isinstance(target.slice, ast.Constant):
+            continue
+        values = file.roles.values(target.value, event.unit)
+        if not values or not all(_stores.is_dict(value) for value, _ in values):
+            continue
+        loop = event.loop
+        while loop is not None and loop.parent is not None:
+            loop = loop.parent
+        kept = Kept(file.segment(target.value), node.value, event, key=target.slice)  # type: ignore[attr-defined]
+        lasts = outlives(kept, loop) if loop is not None else _is_of_others(kept)
+        if lasts and _stores.is_repeated(file, event.unit, event):
+            yield kept
+
+
+def _is_of_others(kept: Kept) -> bool:
+    """Whether what keeps the value is not the function's own."""
+    root, unit = kept.name.split(".")[0], kept.event.unit
+    return root == unit.self_name() or unit.home(root) not in (unit, None)
+
+
 def store(event: Event) -> Kept | None:
     """What an event stores, where it is `x.append(value)`, `x += value` or `x[key] = value`."""
     node = event.node

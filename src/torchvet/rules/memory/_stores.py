@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from torchvet.source.model.destinations import reaching
-from torchvet.source.model.units import Unit, receiver, targets_of, terminal
+from torchvet.source.model.units import Unit, keyword, receiver, targets_of, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
-    from torchvet.source.model import Event, Loop, SourceFile
+    from torchvet.source.model import ClassModel, Event, Loop, SourceFile
 
 _ADDABLE = re.compile(r"\s*[^\s\d\"'\[{]")
 EMPTYING = ("clear", "pop", "popleft", "popitem", "reset")
@@ -83,12 +83,13 @@ def keyed_store(event: Event) -> Store | None:
     if not isinstance(target, ast.Subscript) or not key_changes(target.slice, event):
         return None
     values = event.unit.file.roles.values(target.value, event.unit)
-    if not values or not all(_is_dict(value) for value, _ in values):
+    if not values or not all(is_dict(value) for value, _ in values):
         return None
     return Store(event, target.value, node.value, key=target.slice)  # type: ignore[attr-defined]
 
 
-def _is_dict(node: ast.expr) -> bool:
+def is_dict(node: ast.expr) -> bool:
+    """Whether an expression makes a dict."""
     return isinstance(node, ast.Dict) or (
         isinstance(node, ast.Call) and terminal(node) in ("dict", "defaultdict", "OrderedDict")
     )
@@ -231,7 +232,8 @@ def _on_attribute(file: SourceFile, store: Store, name: str, repeated: bool) -> 
     owner = store.event.unit.method_class()
     bound = owner.attributes.get(name, []) if owner is not None else []
     fresh = [event for event, _ in bound if not _from_itself(event, name)]
-    if not fresh or not all(_can_grow(b, name, store) for b in fresh):
+    declared = not fresh and owner is not None and _is_field(owner, name)
+    if not (fresh or declared) or not all(_can_grow(b, name, store) for b in fresh):
         return None
     if any(b.unit.name != "__init__" or b.loop is not None for b in fresh):
         return None
@@ -240,6 +242,15 @@ def _on_attribute(file: SourceFile, store: Store, name: str, repeated: bool) -> 
     if _attribute_cut(name, file.text) or not (repeated or is_repeated(file, store.event.unit, store.event)):
         return None
     return replace(store, loop=None, lasting=True)
+
+
+def _is_field(owner: ClassModel, name: str) -> bool:
+    """Whether a dataclass makes the attribute, a list or a dict, for each of its objects."""
+    for one in owner.node.body:
+        if isinstance(one, ast.AnnAssign) and terminal(one.target) == name and isinstance(one.value, ast.Call):
+            made = keyword(one.value, "default_factory")
+            return terminal(one.value) == "field" and terminal(made) in ("list", "dict", "OrderedDict", "deque")
+    return False
 
 
 def _attribute_cut(name: str, text: str) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from torchvet.rules import words
 from torchvet.rules.growth_rule import GrowthRule
 from torchvet.rules.memory import _stores
-from torchvet.rules.memory._graphs import own_graph
+from torchvet.rules.memory._graphs import own_graph, passed_graphs
 from torchvet.source.model import edits
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.destinations import Destinations
@@ -147,10 +147,13 @@ print(f"mean squared error {sum(pixel_errors) / len(pixel_errors):.3f}")
         if not file.mentions(".backward(", ".eval()", "manual_backward"):
             return
         for store in _stores.stores(file):
-            if file.gradients.carries(store.value, store.event) != "yes":
+            if (carries := file.gradients.carries(store.value, store.event)) != "yes":
+                yield from self._passed(file, store) if carries == "unknown" else ()
                 continue
             graph = own_graph(file, store.value, store.event)
-            if graph is None or not _grows_with(graph, store) or not _stores.surely_recording(file, store.event):
+            if graph is None or not _grows_with(graph, store) or _is_of_one_pass(file, store):
+                continue
+            if not _stores.surely_recording(file, store.event):
                 continue
             flow = _kept(file, store)
             if not (flow.backward or flow.escaped) and (not flow.loose or _evaluates(file, store.event)):
@@ -170,12 +173,35 @@ print(f"mean squared error {sum(pixel_errors) / len(pixel_errors):.3f}")
             related=[self.also(file, "computed", graph, file.segment(graph.node))][: graph.line != store.event.line],
         )  # fmt: skip
 
+    def _passed(self, file: SourceFile, store: _stores.Store) -> Iterator[Finding]:
+        """A caller that passes a value with its graph to what others pass numbers to."""
+        found = passed_graphs(file, store.value, store.event)
+        if not found:
+            return
+        flow = _kept(file, store)
+        if flow.backward or flow.escaped or flow.loose:
+            return
+        for value, caller, graph in found:
+            if _stores.surely_recording(file, caller) and (caller.loop is not None or not caller.unit.is_module):
+                yield self._suspected(file, _stores.Store(caller, store.holder, value, store.loop, store.lasting),
+                                      graph, sure=False)  # fmt: skip
+
 
 def _grows_with(graph: Event, store: _stores.Store) -> bool:
     """Whether each round of the loop in which the holder grows makes a graph anew."""
     if store.loop is None or graph.unit is not store.event.unit:
         return True
     return graph.loop is not None and graph.loop.within(store.loop)
+
+
+def _is_of_one_pass(file: SourceFile, store: _stores.Store) -> bool:
+    """Whether the holder is a function's own and its loop runs no model: parts of one pass, gone with the function."""
+    unit, loop = store.event.unit, store.loop
+    root = _stores.holder_root(store.holder)
+    if loop is None or unit.is_module or not isinstance(root, ast.Name) or unit.home(root.id) is not unit:
+        return False
+    inside = (e for e in unit.events if isinstance(e.node, ast.Call) and e.inside(loop))
+    return not any(file.gradients.forwards.runs_module(e.call, unit) or file.callee(e) is not None for e in inside)
 
 
 def _kept(file: SourceFile, store: _stores.Store) -> Destinations:

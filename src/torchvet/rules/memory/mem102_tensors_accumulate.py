@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     from torchvet.finding import Finding
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
-    from torchvet.source.model import Event, SourceFile
+    from torchvet.source.model import ClassModel, Event, SourceFile
+    from torchvet.source.model.steps import Step
     from torchvet.source.stores import Store
 
 
@@ -168,4 +170,13 @@ def _in_training(file: SourceFile, event: Event, depth: int = 0) -> bool:
         inside = step.loop is None or (event.loop is not None and event.loop.within(step.loop))
         if inside and step.unit is event.unit and step.optimizers:
             return True
+    if event.unit.name == "forward" and event.unit.owner is not None:
+        return any(_runs(file, step, event.unit.owner) for step in file.steps if step.optimizers)
     return depth < 3 and any(_in_training(file, caller, depth + 1) for caller in file.callers(event.unit))
+
+
+def _runs(file: SourceFile, step: Step, module: ClassModel) -> bool:
+    """Whether a training step runs a module, alone or as a part of another."""
+    forwards = file.gradients.forwards
+    calls = (e for e in step.unit.events if isinstance(e.node, ast.Call) and e.inside(step.loop))
+    return any(forwards.contains(forwards.class_run(e.call, step.unit), module) for e in calls)

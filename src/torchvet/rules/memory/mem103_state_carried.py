@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torchvet.finding import Finding, Severity
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
-    from torchvet.source.model import Event, SourceFile
+    from torchvet.source.model import ClassModel, Event, SourceFile
     from torchvet.source.stores import Store
 
 
@@ -123,9 +123,10 @@ for step in range(40):
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A state that a module returns goes into its next run, and nothing cuts its graph in between."""
         if not file.mentions(".backward(", ".eval()") or not file.mentions(
-            "LSTM", "GRU", "RNN", "hidden", "state,", "state)"
+            "LSTM", "GRU", "RNN", "hidden", "state,", "state)", "memory"
         ):
             return
+        yield from self._computed(file)
         lines = set(_carrying_lines(file))
         for unit in {id(u): u for u in map(file.unit_at, sorted(lines))}.values():
             for event in unit.events:
@@ -161,7 +162,7 @@ for step in range(40):
 
     def _judged_attribute(self, file: SourceFile, event: Event, name: str) -> Iterator[Finding]:
         """A module's own attribute: told only where a loop of this file trains the module."""
-        owner = event.unit.method_class()
+        owner, forwards = event.unit.method_class(), file.gradients.forwards
         for step in file.steps:
             backward = next((e for e in step.effects if e.kind == "backward" and e.at.loop is step.loop), None)
             if step.loop is None or backward is None:
@@ -171,15 +172,30 @@ for step in range(40):
                 if (
                     inside
                     and not backward.event.context.arms
-                    and owner is file.gradients.forwards.class_run(run.call, step.unit)
+                    and owner is not None
+                    and forwards.contains(forwards.class_run(run.call, step.unit), owner)
                 ):
                     yield self._suspected(file, event, name, "error", _RAISES, backward.event)
                     return
 
+    def _computed(self, file: SourceFile) -> Iterator[Finding]:
+        """`self.memory = tanh(self.write(cat([self.memory, x])))` of a module that each training step runs."""
+        if not file.steps:
+            return
+        for match in _OWN.finditer(file.text):
+            unit = file.unit_at(file.line_of(match.start(1)))
+            line = file.line_of(match.start(1))
+            for event in unit.events if unit.name in _PASSES else ():
+                name = _recomputed(file, event) if event.line == line else None
+                if name is not None:
+                    yield from self._judged_attribute(file, event, name)
+
     def _suspected(
         self, file: SourceFile, event: Event, name: str, severity: Severity, effect: str, backward: Event | None
     ) -> Finding:
-        called = file.segment(event.node.value.func)  # type: ignore[attr-defined]
+        function, owner = event.node.value.func, event.unit.method_class()  # type: ignore[attr-defined]
+        plain = owner is not None and file.dotted(function).startswith("torch.")
+        called = owner.name if plain and owner is not None else file.segment(function)
         cut = f"`{name} = {name}.detach()`, or `tuple(t.detach() for t in {name})` where it is a tuple"
         return self.suspect(
             file, event, f"{name} goes from one pass of {called} into the next with its autograd graph: {effect}",
@@ -279,6 +295,51 @@ def _carried_attribute(file: SourceFile, event: Event) -> str | None:
         rf"(?<!self)\.{target.attr}\b(\s*=(?!=)|\[[^\]\n]*\]\s*=(?!=)|\.(detach_|zero_|fill_))", file.text
     )
     return None if outside else ast.unparse(target)
+
+
+_OWN = re.compile(r"^[ \t]*(self\.(\w+))[ \t]*=(?!=)[^\n]*\bself\.\2\b", re.MULTILINE)
+"""A line that binds an attribute to something computed from itself."""
+
+
+_PASSES = ("forward", "step", "update")
+
+
+def _recomputed(file: SourceFile, event: Event) -> str | None:
+    """An attribute that a module computes from its own last value and what has a graph, and that nothing detaches; what
+    starts it afresh is `__init__`, a `reset` that no training step calls, or the first pass."""
+    node, owner = event.node, event.unit.method_class()
+    if not isinstance(node, ast.Assign) or owner is None or len(node.targets) != 1:
+        return None
+    target = node.targets[0]
+    if not isinstance(target, ast.Attribute) or "module" not in file.roles.of_class(owner):
+        return None
+    text = "\n".join(file.lines[owner.node.lineno - 1 : owner.node.end_lineno])
+    if any(word in text for word in ("detach", "no_grad", ".data", "register_buffer", "item()")):
+        return None
+    if file.gradients.carries(node.value, event) != "yes" or not isinstance(node.value, ast.Call):
+        return None
+    for other, value in owner.attributes[target.attr]:
+        lazily = any(isinstance(b, ast.If) and f"{target.attr} is None" in ast.unparse(b.test)
+                     for b, _ in other.context.arms)  # fmt: skip
+        nothing = isinstance(value, ast.Constant) and value.value is None and other.unit.name not in _PASSES
+        fresh = other.unit.name == "__init__" or lazily or nothing
+        if other is not event and not fresh:
+            return None
+    return None if _started_afresh(file, owner, target.attr) else ast.unparse(target)
+
+
+def _started_afresh(file: SourceFile, owner: ClassModel, attribute: str) -> bool:
+    """Whether a training step may start the attribute afresh or cut it: by a method, or from outside."""
+    resets = {e.unit.name for e, _ in owner.attributes[attribute]} - {"__init__", *_PASSES}
+    units = {id(step.unit) for step in file.steps}
+    if any(id(e.unit) not in units and not e.unit.is_module for e in file.calls(*resets)):
+        return True
+    for step in file.steps:
+        inside = (e for e in step.unit.events if isinstance(e.node, ast.Call) and e.inside(step.loop))
+        if any(terminal(e.node) in resets or "detach" in terminal(e.node) or "reset" in terminal(e.node)
+               for e in inside):  # fmt: skip
+            return True
+    return bool(re.search(rf"(?<!self)\.{attribute}\b(\s*=(?!=)|\.(detach_|zero_|fill_))", file.text))
 
 
 def _carried_name(file: SourceFile, event: Event) -> str | None:

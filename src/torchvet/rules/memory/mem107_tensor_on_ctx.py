@@ -211,7 +211,9 @@ def _has_gradient(model: ClassModel, unit: Unit, inputs: list[str], name: str) -
     parts = [value.elts if isinstance(value, ast.Tuple) else [value] for value in returned]
     place = inputs.index(name)
     return bool(parts) and all(
-        len(p) == len(inputs) and not any(isinstance(one, ast.Starred) for one in p) and not _is_none(p[place], backward)
+        len(p) == len(inputs)
+        and not any(isinstance(one, ast.Starred) for one in p)
+        and not _is_none(p[place], backward)
         for p in parts
     )
 

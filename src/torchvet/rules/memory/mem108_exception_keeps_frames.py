@@ -11,7 +11,7 @@ from torchvet.recording.records import Census
 from torchvet.rules.growth_rule import GrowthRule
 from torchvet.rules.memory import _stores
 from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.units import receiver, targets_of, terminal
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
@@ -136,19 +136,17 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """An `except` block of a loop that collects its exceptions, around code that works on tensors."""
-        if not file.mentions("append(", ".put(") or not _NAMED.search(file.text):
+        if not _NAMED.search(file.text):
             return
-        for event in file.calls("append", "appendleft", "put"):
-            on = receiver(event.call)
-            handler, attempt = _handler_of(event)
-            if handler is None or attempt is None or on is None or len(event.call.args) != 1:
+        stored = [*file.calls("append", "appendleft", "put")]
+        for store in (*_collected(stored), *_stores.keyed(file), *_handed_on(file, stored)):
+            handler, attempt = _handler_of(store.event)
+            given = _exception_in(file, store.value, handler.name or "") if handler is not None else None
+            if given is None or attempt is None or not _works_on_tensors(file, store.event, attempt):
                 continue
-            given = _exception_in(event.call.args[0], handler.name or "")
-            if given is None or not _works_on_tensors(file, event, attempt):
-                continue
-            store = _stores.kept_on(file, _stores.Store(event, on, given))
-            if store is not None:
-                yield self._suspected(file, store)
+            kept = _stores.kept_on(file, _stores.Store(store.event, store.holder, given, key=store.key))
+            if kept is not None:
+                yield self._suspected(file, kept)
 
     def _suspected(self, file: SourceFile, store: _stores.Store) -> Finding:
         holder, error = file.segment(_stores.holder_root(store.holder)), file.segment(store.value)
@@ -158,29 +156,55 @@ for step in range(40):
             severity="warning",
             cause=f"{error} refers to its traceback, that to each frame between raise and except, and those to their "
             "local tensors",
-            advice=f"store `str({error})` or `traceback.format_exc()`; where the object is needed, "
+            advice="store the text, `traceback.format_exc()`" if isinstance(store.value, ast.Call) else
+            f"store `str({error})` or `traceback.format_exc()`; where the object is needed, "
             f"`{error}.with_traceback(None)`",
-            edits=[edits.replace(file, store.value, f"{error}.with_traceback(None)")],
+            edits=[edits.replace(file, store.value, f"{error}.with_traceback(None)")] if isinstance(
+                store.value, ast.Name) else (),
         )  # fmt: skip
 
 
-_NAMED = re.compile(r"^\s*except\b[^\n]*\bas\s+\w+\s*:", re.MULTILINE)
+_NAMED = re.compile(r"^\s*except\b[^\n]*\bas\s+\w+\s*:|exc_info\(\)", re.MULTILINE)
+
+
+def _collected(stored: list[Event]) -> Iterator[_stores.Store]:
+    """`errors.append(error)` and its kin."""
+    for event in stored:
+        on = receiver(event.call)
+        if on is not None and len(event.call.args) == 1:
+            yield _stores.Store(event, on, event.call.args[0])
+
+
+def _handed_on(file: SourceFile, stored: list[Event]) -> Iterator[_stores.Store]:
+    """`result.error = error` in an `except` block of a loop that then collects `result`."""
+    for added in _collected(stored):
+        if not isinstance(added.value, ast.Name):
+            continue
+        for event in added.event.unit.events:
+            target = next(iter(targets_of(event.node)), None) if isinstance(event.node, ast.Assign) else None
+            if not isinstance(target, ast.Attribute) or event.loop is not added.event.loop:
+                continue
+            if isinstance(target.value, ast.Name) and target.value.id == added.value.id:
+                yield _stores.Store(event, added.holder, event.node.value)  # type: ignore[attr-defined]
 
 
 def _handler_of(event: Event) -> tuple[ast.ExceptHandler | None, ast.Try | None]:
-    """The innermost `except ... as name` block that an event stands in."""
+    """The innermost `except` block that an event stands in."""
     for branch, arm in reversed(event.context.arms):
-        if isinstance(branch, ast.Try) and 0 < arm <= len(branch.handlers) and branch.handlers[arm - 1].name:
+        if isinstance(branch, ast.Try) and 0 < arm <= len(branch.handlers):
             return branch.handlers[arm - 1], branch
     return None, None
 
 
-def _exception_in(node: ast.expr, name: str) -> ast.expr | None:
-    """The exception itself in what is stored: alone, or an element of a tuple, list or dict."""
+def _exception_in(file: SourceFile, node: ast.expr, name: str) -> ast.expr | None:
+    """The exception itself in what is stored: alone, or an element of a tuple, list or dict; `sys.exc_info()` holds
+    it, too."""
     if isinstance(node, ast.Name):
         return node if node.id == name else None
+    if isinstance(node, ast.Call):
+        return node if file.dotted(node.func) == "sys.exc_info" else None
     parts = node.elts if isinstance(node, (ast.Tuple, ast.List)) else node.values if isinstance(node, ast.Dict) else []
-    return next((found for found in (_exception_in(one, name) for one in parts) if found is not None), None)
+    return next((found for found in (_exception_in(file, one, name) for one in parts) if found is not None), None)
 
 
 def _works_on_tensors(file: SourceFile, event: Event, attempt: ast.Try) -> bool:

@@ -262,7 +262,7 @@ def _bound_to(binding: Event, name: str) -> ast.expr | None:
 
 
 def _is_nothing(binding: Event, name: str) -> bool:
-    """Whether a binding starts the name with what holds no weights: None, numbers, an empty container or one of such."""
+    """Whether a binding starts the name with what holds no weights: None, numbers, empty containers or such of them."""
     return _holds_nothing(_bound_to(binding, name))
 
 

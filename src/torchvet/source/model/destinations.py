@@ -196,6 +196,9 @@ class Destinations:
         if id(unit) in self._returning:
             return
         self._returning.add(id(unit))
+        if "property" in unit.decorators:
+            self._attribute(unit.name)
+            return
         callers = self._file.callers(unit)
         self.loose |= not callers
         for event in callers:

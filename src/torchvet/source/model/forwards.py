@@ -128,6 +128,16 @@ class Forwards:
         node = model.node
         return any(node.lineno < line <= (node.end_lineno or 0) for line in self._file.lines_with(other))
 
+    def contains(self, outer: ClassModel | None, inner: ClassModel | None) -> bool:
+        """Whether a module is of a class, or makes one of that class somewhere below."""
+        reached = [outer] if outer is not None else []
+        for one in reached:
+            if one is inner:
+                return True
+            mentioned = (c for name, c in self._file.classes.items() if c not in reached and self._makes(one, name))
+            reached.extend(mentioned)
+        return False
+
     def part(self, call: ast.Call, target: ast.expr, number: int, of: int, event: Event, depth: int) -> Answer:
         """Whether one element of a call's result, taken apart into targets, carries a graph."""
         gradients = self._file.gradients
@@ -149,7 +159,7 @@ class Forwards:
         for event in forward.events:
             if isinstance(event.node, ast.Return) and event.node.value is not None:
                 value = event.node.value
-                if not isinstance(value, ast.Tuple) or len(value.elts) != of or depth > 4:
+                if not isinstance(value, ast.Tuple) or len(value.elts) != of or depth > 12:
                     return "unknown"
                 answers.add(self._file.gradients.carries_at(value.elts[number], event, depth + 2))
         return answers.pop() if len(answers) == 1 else "unknown"

@@ -37,6 +37,10 @@ _WRAPPERS = {"compile", "DataParallel", "DistributedDataParallel", "FullySharded
              "prepare_data_loader", "setup_dataloaders", "EMA"}  # fmt: skip
 
 
+_OF_OUTPUT = ("logits", "last_hidden_state", "pooler_output")
+"""Tensors of the output objects of pretrained models."""
+
+
 class RoleFinder:
     """Answers for one file; what was found for a node is remembered."""
 
@@ -203,6 +207,8 @@ class RoleFinder:
 
     def _of_attribute(self, node: ast.Attribute, unit: Unit, depth: int) -> Roles:
         owner = self._owner(node.value, unit)
+        if owner is None and node.attr in _OF_OUTPUT and "output" in self._of(node.value, unit, depth + 1):
+            return frozenset({"output", "tensor"})
         if owner is None:
             return names.role_of_call(self._file.dotted(node), calling=False)
         found: set[str] = set()
