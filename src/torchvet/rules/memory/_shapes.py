@@ -151,7 +151,7 @@ class Shapes:
     def _of_call(self, node: ast.Call, event: Event, depth: int) -> Shape | None:
         dotted, name, on = self._file.dotted(node.func), terminal(node), receiver(node)
         if dotted.startswith("torch.") or (on is None and name == "Variable"):
-            if dotted.count(".") == 1 and name in (*_SIZED, "tensor", "arange", "linspace", "as_tensor"):
+            if dotted.count(".") == 1 and name in (*_SIZED, "tensor", "arange", "linspace", "as_tensor", "randperm"):
                 return written(node, name)
             operand, given = (node.args[0] if node.args else None), node.args[1:]
             if name in _LIKE:
@@ -227,6 +227,10 @@ class Shapes:
         taken = terminal(node.value) in ("max", "min", "sort", "topk") and isinstance(node.value, ast.Call)
         if taken and node.value.args and isinstance(node.slice, ast.Constant):  # type: ignore[attr-defined]
             return shape  # `x.max(1)[0]`: one of two results of the same size
+        if shape and shape[0] is not ... and isinstance(node.slice, (ast.Name, ast.Subscript)):
+            picked = self.of(node.slice, event, depth + 1)
+            if picked is not None and len(picked) == 1 and ... not in picked:
+                return (picked[0], *shape[1:])  # rows by their indices
         return None if shape is None else indexed(shape, node.slice)
 
 

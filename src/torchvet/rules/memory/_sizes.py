@@ -135,7 +135,7 @@ def _reduced(shape: Shape, dim: int | None, keep: ast.expr | None, given: bool) 
 
 def written(node: ast.Call, name: str) -> Shape | None:
     """The sizes that a factory is given; for `torch.tensor` those of the list."""
-    if name in ("arange", "linspace"):
+    if name in ("arange", "linspace", "randperm"):
         return (None,)
     if name in ("tensor", "as_tensor"):
         shape: list[Dim] = []

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from torchvet.source.model.destinations import reaching
-from torchvet.source.model.units import Unit, keyword, receiver, targets_of, terminal
+from torchvet.source.model.units import Unit, keyword, receiver, targets_of, terminal, value_for
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
@@ -291,7 +291,8 @@ def _can_grow(binding: Event, name: str, store: Store) -> bool:
     values: list[ast.expr | None] = [node.value]
     target = next((t for t in targets_of(node) if terminal(t) == name), None)
     if isinstance(node, ast.Assign) and target not in node.targets and isinstance(node.value, (ast.Tuple, ast.List)):
-        values = list(node.value.elts)
+        own = value_for(node, target) if target is not None else None
+        values = [own] if own is not None else list(node.value.elts)
     return all(growable(one, store.adds) for one in values)
 
 

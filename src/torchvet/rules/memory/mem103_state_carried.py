@@ -167,6 +167,10 @@ for step in range(40):
             backward = next((e for e in step.effects if e.kind == "backward" and e.at.loop is step.loop), None)
             if step.loop is None or backward is None:
                 continue
+            called = [e for e in file.callers(event.unit) if e.unit is step.unit and e.inside(step.loop)]
+            if called and not backward.event.context.arms and not file.gradients.enabled(event) == "no":
+                yield self._suspected(file, event, name, "error", _RAISES, backward.event)
+                return
             for run in step.unit.events:
                 inside = run.loop is not None and run.loop.within(step.loop) and isinstance(run.node, ast.Call)
                 if (
@@ -285,7 +289,7 @@ def _carried_attribute(file: SourceFile, event: Event) -> str | None:
     given = {ast.dump(one) for one in node.value.args[1:]}
     targets = (t for t in targets_of(node) if isinstance(t, ast.Attribute))
     target = next((t for t in targets if ast.dump(t).replace("Store", "Load") in given), None)
-    if target is None or file.gradients.forwards.kind(node.value.func, event.unit) not in RECURRENT:
+    if target is None or not _gives_graph_on(file, node.value, event):
         return None
     others = [e for e, _ in owner.attributes[target.attr] if e is not event]
     text = "\n".join(file.lines[owner.node.lineno - 1 : owner.node.end_lineno])

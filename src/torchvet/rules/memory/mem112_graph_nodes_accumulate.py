@@ -12,6 +12,7 @@ from torchvet.rules.memory._lineage import lineage
 from torchvet.rules.memory._stored import Kept, kept_in_steps
 from torchvet.rules.memory.mem109_graph_kept_needlessly import root_of
 from torchvet.source.model import edits
+from torchvet.source.model.units import targets_of, terminal, value_for
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
@@ -176,7 +177,9 @@ def _went_backward(file: SourceFile, kept: Kept, backwards: list[Event]) -> bool
 
 def _is_a_loss(file: SourceFile, kept: Kept, bound: Event) -> bool:
     """Whether a part of the loss that went backward is one itself, and not a count that came with it."""
-    alone = isinstance(bound.node, ast.Assign) and all(isinstance(t, ast.Name) for t in bound.node.targets)
+    assert isinstance(kept.value, ast.Name)
+    targets = [t for t in targets_of(bound.node) if terminal(t) == kept.value.id]
+    alone = isinstance(bound.node, ast.Assign) and all(value_for(bound.node, t) is not None for t in targets)
     roles = file.roles.of(kept.value, kept.event.unit)
     return alone and ("loss" in roles or (not roles and file.roles.hinted("loss", kept.value)))
 

@@ -10,6 +10,7 @@ from torchvet.finding import Edit
 from torchvet.rules.base import Rule
 from torchvet.rules.memory.mem114_loader_remembers_batches import loader_in
 from torchvet.source.model import edits
+from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
@@ -100,7 +101,7 @@ for step in range(40):
             if not file.dotted(event.call.func).startswith("torch.") or not _unconditional(file, event):
                 continue
             training = _each_step(file, event) or _helps_each_step(file, event)
-            if training or (event.loop is not None and _over_loader(file, event.loop, event)):
+            if training or (event.loop is not None and _each_batch(file, event.loop, event)):
                 yield self._suspected(file, event, training)
 
     def _suspected(self, file: SourceFile, event: Event, training: bool) -> Finding:
@@ -163,6 +164,22 @@ def _helps_each_step(file: SourceFile, event: Event, depth: int = 0) -> bool:
 def _goes_through(step: Step, unit: Unit) -> bool:
     """Whether the step calls a function that goes backward itself."""
     return any(e.event.unit is unit and e.event.loop is None for e in step.of("backward"))
+
+
+def _each_batch(file: SourceFile, loop: Loop, event: Event) -> bool:
+    """Whether a loop that trains nothing goes over batches, or runs a model in each turn."""
+    if _over_loader(file, loop, event):
+        return True
+    if file.effects(event.unit) or loop.comprehension:
+        return False
+    runs = (e for e in event.unit.events if isinstance(e.node, ast.Call) and e.loop is loop)
+    return any(file.gradients.forwards.runs_module(e.call, event.unit) or _generates(file, e) for e in runs)
+
+
+def _generates(file: SourceFile, event: Event) -> bool:
+    """`model.generate(...)` of a pretrained model, or what is named like one."""
+    on = receiver(event.call)
+    return terminal(event.node) == "generate" and on is not None and file.roles.is_a("module", on, event.unit)
 
 
 def _over_loader(file: SourceFile, loop: Loop, event: Event) -> bool:

@@ -26,6 +26,15 @@ _ONLY_READS = re.compile(r"^(print|save|dump|log|info|debug|append|format|len|id
 _TEST = re.compile(r"(^|[/\\])(tests?|testing|test_utils)[/\\]|(^|[/\\])(test_[^/\\]*|[^/\\]*_test|conftest)\.py$")
 
 
+def is_loader(file: SourceFile, node: ast.expr, unit: Unit) -> bool:
+    """Whether a loop over an expression goes over a loader's batches."""
+    while isinstance(node, ast.Call) and terminal(node) in ("enumerate", "tqdm", "zip", "track", "trange", "iter"):
+        if not node.args:
+            return False
+        node = node.args[0]
+    return file.roles.is_a("loader", node, unit)
+
+
 def is_test(file: SourceFile) -> bool:
     """Whether the file is one of a test suite: what stands there was often written on purpose."""
     return bool(_TEST.search(file.path))

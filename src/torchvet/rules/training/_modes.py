@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from torchvet.rules.training import _loops as loops
 from torchvet.source.model.origins import Identity, identity, made_by
 from torchvet.source.model.units import receiver, terminal
 
@@ -64,15 +65,7 @@ def _evaluates(file: SourceFile, event: Event) -> bool:
         return False
     if file.gradients.enabled(event) != "no" or not file.roles.is_a("module", event.call.func, event.unit):
         return False
-    return _is_loader(file, loop.node.iter, event.unit)
-
-
-def _is_loader(file: SourceFile, node: ast.expr, unit: Unit) -> bool:
-    while isinstance(node, ast.Call) and terminal(node) in ("enumerate", "tqdm", "zip", "track", "trange", "iter"):
-        if not node.args:
-            return False
-        node = node.args[0]
-    return file.roles.is_a("loader", node, unit)
+    return loops.is_loader(file, loop.node.iter, event.unit)
 
 
 def stochastic(file: SourceFile, model: ast.expr, unit: Unit) -> Literal["yes", "no", "unknown"]:

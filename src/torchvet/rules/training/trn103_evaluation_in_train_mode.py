@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from torchvet.rules.base import Rule
 from torchvet.rules.training import _loops as loops
 from torchvet.rules.training import _modes as modes
+from torchvet.source.model.origins import identity
 from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
@@ -186,7 +187,20 @@ def _trained(file: SourceFile, unit: Unit) -> Identity:
     for effect in file.effects(unit):
         if effect.kind in ("step", "scaler_step"):
             found |= loops.models_of(loops.subject_of(effect), effect.event.unit) or frozenset()
-    return frozenset(found)
+    return frozenset(found) or _run_with_gradients(file, unit)
+
+
+def _run_with_gradients(file: SourceFile, unit: Unit) -> Identity:
+    """The only model that runs with gradients in the loops of a unit's backward passes; nothing where there are more.
+    For optimizers that somebody else builds."""
+    forwards, found = file.gradients.forwards, set()
+    for effect in (e for e in file.effects(unit) if e.kind == "backward"):
+        owner = effect.event.unit
+        for event in loops.events_in(owner, effect.event.loop):
+            if event.node.__class__ is ast.Call and forwards.runs_module(event.call, owner):
+                if file.gradients.enabled(event) != "no":
+                    found.add(identity(event.call.func, owner))
+    return found.pop() if len(found) == 1 else frozenset()
 
 
 def _model(one: Moment) -> ast.expr:

@@ -200,8 +200,10 @@ for step in range(40):
         if not mine or not made or len(made) != 1:
             return None
         models = models_in(made[0][0])
-        if len(models) != 1 or not terminal(models[0]) or any(key[0] != "made" for key in mine):
+        if len(models) != 1 or not terminal(models[0]):
             return None
+        if any(key[0] != "made" for key in mine) and not _is_cleared(file, stepped):
+            return None  # somebody else may have run it
         word, calls = terminal(models[0]), []
         # The step's own unit first: the model is mostly run there, with gradients.
         for owner in sorted(file.units_with(word), key=lambda u: u is not stepped.at.unit):
@@ -284,6 +286,14 @@ def _given_away(file: SourceFile, unit: Unit, loop: Loop | None, losses: list[Ev
         if isinstance(event.node, (ast.Yield, ast.Return)):
             return True
     return False
+
+
+def _is_cleared(file: SourceFile, stepped: Effect) -> bool:
+    """Whether the same function clears the optimizer's gradients in each pass that steps it, before it does."""
+    effects = file.effects(stepped.event.unit)
+    before = [e for e in effects if e.kind == "zero_grad" and e.event.unit is stepped.event.unit
+              and e.event.index < stepped.event.index and stepped.event.loop is e.event.loop]  # fmt: skip
+    return any(stepped.event.sure_after(e.event) and loops.who(e) & loops.who(stepped) for e in before)
 
 
 def _is_call(binding: Event) -> bool:

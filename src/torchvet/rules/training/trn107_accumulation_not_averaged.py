@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
     from torchvet.rules.training._loops import Window
     from torchvet.source.model import Event, SourceFile
+
+_BY_HAND = re.compile(r"\.grad\b")
+"""Gradients are read or written: they may be averaged there."""
 
 
 class AccumulationNotAveraged(Rule):
@@ -104,7 +108,7 @@ for i in range(160):
             loss = loops.loss_of(backward)
             if loss is None or _scaling(loss, backward.event, 0) != "no":
                 continue
-            if any(".grad" in loops.unit_text(u) for u in loops.units_of(window.step)):
+            if any(_BY_HAND.search(loops.unit_text(u)) for u in loops.units_of(window.step)):
                 continue
             yield self._finding(file, window)
 
@@ -155,7 +159,8 @@ def _scaling(node: ast.AST | None, event: Event, depth: int) -> str:
             return "unknown" if _sums(node.func, event) else "no"
         if roles.of(node, event.unit) & {"loss"} and event.unit.file.callee(event) is None:
             return "unknown" if "sum" in ast.unparse(node) else "no"
-        return "no" if "module" in called and roles.class_of(node.func, event.unit) is None else "unknown"
+        foreign = "module" in called or (not called and roles.hinted("module", node.func))
+        return "no" if foreign and roles.class_of(node.func, event.unit) is None else "unknown"
     return "unknown"
 
 

@@ -11,7 +11,7 @@ from torchvet.rules.base import Rule
 from torchvet.rules.training import _loops as loops
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.origins import identity, models_in
-from torchvet.source.model.units import keyword, targets_of, terminal
+from torchvet.source.model.units import keyword, receiver, targets_of, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
@@ -96,7 +96,8 @@ for step in range(40):
         """An optimizer that is built in a loop which trains the same model with it."""
         if not file.mentions("optim"):
             return
-        for unit in {id(s.unit): s.unit for s in file.steps}.values():
+        units = {id(u): u for s in file.steps for u in (s.unit, *(e.event.unit for e in s.effects))}
+        for unit in units.values():
             for made in (e for name in names.OPTIMIZERS & unit.calls.keys() for e in unit.calls[name]):
                 if not _is_optimizer(file, made):
                     continue
@@ -214,12 +215,19 @@ def _same_model(file: SourceFile, caller: Event) -> bool:
     if loop is None or not isinstance(loop.node, ast.For) or loop.parent is not None:
         return False
     words = ast.unparse(loop.node.target)
-    if not re.search("epoch|step|iter", words.lower()) or _OTHER.search(words + ast.unparse(loop.node.iter)):
+    if _OTHER.search(words + ast.unparse(loop.node.iter)) or _AGAIN.search(loops.loop_text(file, loop)):
         return False
-    return not _depends_on(caller.unit, loop, caller.call, words) and not _AGAIN.search(loops.loop_text(file, loop))
+    if re.search("epoch|step|iter", words.lower()):
+        return not _depends_on(caller.unit, loop, caller.call, words)
+    # A loop over batches, each of which a method of one object takes one step with.
+    on = receiver(caller.call)
+    steps = [e for e in file.effects(caller.unit) if e.kind in ("step", "scaler_step") and e.at is caller]
+    if on is None or not steps or any(e.event.loop is not None for e in steps):
+        return False
+    return loops.is_loader(file, loop.node.iter, caller.unit) and not _depends_on(caller.unit, loop, on)
 
 
-def _depends_on(unit: Unit, loop: Loop | None, call: ast.Call, but: str = "") -> bool:
+def _depends_on(unit: Unit, loop: Loop | None, call: ast.expr, but: str = "") -> bool:
     """Whether the optimizer is given something that is made in the loop."""
     used = {n.id for n in walk(call) if isinstance(n, ast.Name)}
     attributes = {ast.unparse(n) for n in walk(call) if isinstance(n, ast.Attribute)}

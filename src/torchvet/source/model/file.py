@@ -15,7 +15,7 @@ from torchvet.source.model.gradients import Gradients
 from torchvet.source.model.imports import Imports
 from torchvet.source.model.roles import RoleFinder
 from torchvet.source.model.steps import Effect, Step, StepFinder
-from torchvet.source.model.units import ClassModel, FunctionNode, Unit, keyword, receiver, terminal
+from torchvet.source.model.units import ClassModel, FunctionNode, Unit, keyword, receiver, targets_of, terminal
 
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 _SIMPLE = {ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Raise, ast.Assert, ast.Pass, ast.Delete,
@@ -199,7 +199,7 @@ class SourceFile:
         """The function or method of this file that a call runs; None where that is elsewhere or not sure."""
         function = event.call.func
         if terminal(function) not in self._by_name:
-            return None
+            return self._instance_called(event) if "__call__" in self._by_name else None
         if isinstance(function, ast.Name):
             return self._function_seen_from(event.unit, function.id)
         on = receiver(event.call)
@@ -216,6 +216,14 @@ class SourceFile:
         known = self.roles.class_of(on, event.unit)
         return known.method(function.attr) if known is not None else None
 
+    def _instance_called(self, event: Event) -> Unit | None:
+        """`__call__` of the class, no module, that what is called is an instance of."""
+        function = event.call.func
+        if not isinstance(function, (ast.Name, ast.Attribute)) or self.dotted(function).startswith("torch."):
+            return None
+        known = self.roles.class_of(function, event.unit)
+        return known.method("__call__") if known is not None and known.method("forward") is None else None
+
     def _function_seen_from(self, unit: Unit | None, name: str) -> Unit | None:
         candidates = [f for f in self.functions(name) if f.owner is None]
         while unit is not None and candidates:
@@ -231,6 +239,10 @@ class SourceFile:
             return []
         if unit.name == "__init__" and unit.owner is not None:
             return list(self.calls(unit.owner.name))
+        if unit.name == "__call__" and unit.owner is not None:
+            made = (t for e in self.calls(unit.owner.name) for t in targets_of(e.statement))
+            names = {terminal(t) for t in made} - {""}
+            return [event for event in self.calls(*names) if self.callee(event) is unit]
         return [event for event in self.calls(unit.name) if self.callee(event) is unit]
 
     def arguments(self, unit: Unit, name: str) -> Iterator[tuple[ast.expr, Unit]]:
