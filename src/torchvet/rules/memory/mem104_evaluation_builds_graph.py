@@ -243,7 +243,8 @@ def _runs_of_inference(file: SourceFile) -> Iterator[Event]:
         for run in file.calls(*words):
             in_loop = run.loop is not None and not run.loop.comprehension
             again = in_loop or (run.loop is None and _stores.is_repeated(file, run.unit))
-            if again and identity(run.call.func, run.unit) & mine:
+            warms_up = isinstance(run.parent, ast.Expr)
+            if again and not warms_up and identity(run.call.func, run.unit) & mine:
                 yield run
 
 

@@ -12,6 +12,7 @@ from torchvet.rules.growth_rule import GrowthRule
 from torchvet.rules.memory import _stores
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, targets_of, terminal
+from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
@@ -142,7 +143,12 @@ for step in range(40):
         for store in (*_collected(stored), *_stores.keyed(file), *_handed_on(file, stored)):
             handler, attempt = _handler_of(store.event)
             given = _exception_in(file, store.value, handler.name or "") if handler is not None else None
-            if given is None or attempt is None or not _works_on_tensors(file, store.event, attempt):
+            if (
+                given is None
+                or attempt is None
+                or _tries_in_turn(attempt)
+                or not _works_on_tensors(file, store.event, attempt)
+            ):
                 continue
             kept = _stores.kept_on(file, _stores.Store(store.event, store.holder, given, key=store.key))
             if kept is not None:
@@ -207,6 +213,12 @@ def _exception_in(file: SourceFile, node: ast.expr, name: str) -> ast.expr | Non
     return next((found for found in (_exception_in(file, one, name) for one in parts) if found is not None), None)
 
 
+def _tries_in_turn(attempt: ast.Try) -> bool:
+    """Whether a success ends the loop: one of several ways is looked for, and the failures go when it is found."""
+    return any(isinstance(node, (ast.Break, ast.Return)) for part in (*attempt.body, *attempt.orelse)
+               for node in walk(part))  # fmt: skip
+
+
 def _works_on_tensors(file: SourceFile, event: Event, attempt: ast.Try) -> bool:
     """Whether the `try` body runs a module, torch's functions or a backward, itself or in a function of this file."""
     first, last = attempt.body[0].lineno, attempt.body[-1].end_lineno or attempt.body[-1].lineno
@@ -226,7 +238,7 @@ def _on_tensors(file: SourceFile, event: Event) -> bool:
     if terminal(event.node) == "backward" or file.gradients.forwards.runs_module(event.call, event.unit):
         return True
     return dotted.startswith(("torch.nn.functional.", "torch.")) and dotted.count(".") < 4 and not dotted.startswith(
-        ("torch.utils", "torch.distributed", "torch.save", "torch.load", "torch.device", "torch.cuda", "torch.backends")
+        ("torch._", "torch.utils", "torch.distributed", "torch.save", "torch.load", "torch.device", "torch.cuda", "torch.backends")
     )  # fmt: skip
 
 

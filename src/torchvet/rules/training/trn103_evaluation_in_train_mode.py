@@ -112,9 +112,10 @@ for epoch in range(4):
         seen: set[int] = set()
         for unit in {id(s.unit): s.unit for s in file.steps if s.loop is not None}.values():
             trained = _trained(file, unit)
-            happenings = list(modes.moments(file, unit)) if trained else []
+            run = trained or _run_with_gradients(file, unit)
+            happenings = list(modes.moments(file, unit)) if run else []
             for found in (
-                *self._never_back(file, unit, happenings, trained),
+                *self._never_back(file, unit, happenings, run),
                 *self._evaluated(file, happenings, trained),
             ):
                 if id(found[0].event) not in seen:
@@ -157,7 +158,7 @@ for epoch in range(4):
     ) -> Iterator[tuple[Moment, Finding]]:
         """A pass over a loader without gradients, while the model is in train mode."""
         for number, one in enumerate(happenings):
-            if one.kind != "evaluates" or not one.who & trained:
+            if one.kind != "evaluates" or not one.who & trained or _trains_here(file, one.event):
                 continue
             mine = [h for h in happenings[:number] if h.kind != "evaluates" and not h.event.excludes(one.event)]
             last = mine[-1] if mine else None
@@ -187,7 +188,12 @@ def _trained(file: SourceFile, unit: Unit) -> Identity:
     for effect in file.effects(unit):
         if effect.kind in ("step", "scaler_step"):
             found |= loops.models_of(loops.subject_of(effect), effect.event.unit) or frozenset()
-    return frozenset(found) or _run_with_gradients(file, unit)
+    return frozenset(found)
+
+
+def _trains_here(file: SourceFile, event: Event) -> bool:
+    """Whether the loop around a pass without gradients goes backward itself: a target is computed, nothing evaluated."""
+    return any(e.kind == "backward" and e.at.inside(event.loop) for e in file.effects(event.unit))
 
 
 def _run_with_gradients(file: SourceFile, unit: Unit) -> Identity:
