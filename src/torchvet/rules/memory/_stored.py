@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torchvet.rules.memory import _stores
+from torchvet.rules.memory import _keyed, _stores
 from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ def _is_new(kept: Kept, loop: Loop) -> bool:
     """Whether a key, where the value is stored under one, is another one in each pass of a loop."""
     if kept.key is None:
         return True
-    changing = _stores.loop_of_key(kept.key, kept.event)
-    return _stores.counts_up(kept.key, kept.event) or (changing is not None and loop.within(changing))
+    changing = _keyed.loop_of_key(kept.key, kept.event)
+    return _keyed.counts_up(kept.key, kept.event) or (changing is not None and loop.within(changing))
 
 
 def kept_in_loops(file: SourceFile, lines: list[int]) -> Iterator[Kept]:
@@ -71,7 +71,7 @@ def kept_under_keys(file: SourceFile, lines: list[int]) -> Iterator[Kept]:
         if not isinstance(target, ast.Subscript) or isinstance(target.slice, ast.Constant):
             continue
         values = file.roles.values(target.value, event.unit)
-        if not values or not all(_stores.is_dict(value) for value, _ in values):
+        if not values or not all(_keyed.is_dict(value) for value, _ in values):
             continue
         loop = event.loop
         while loop is not None and loop.parent is not None:
@@ -102,7 +102,7 @@ def store(event: Event) -> Kept | None:
         value, name = node.value, node.targets[0].id
         if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and terminal(value.left) == name:
             return Kept(name, value.right, event, added=True)
-    keyed = _stores.keyed_store(event)
+    keyed = _keyed.keyed_store(event)
     if keyed is not None:
         return Kept(event.unit.file.segment(keyed.holder), keyed.value, event, key=keyed.key)
     return None

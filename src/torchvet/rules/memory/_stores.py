@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from torchvet.rules.memory import _keyed
 from torchvet.source.model.destinations import reaching
 from torchvet.source.model.units import Unit, keyword, receiver, targets_of, terminal, value_for
 from torchvet.source.model.walking import walk
@@ -64,67 +65,9 @@ def collected(file: SourceFile) -> Iterator[Store]:
 
 
 def keyed(file: SourceFile) -> Iterator[Store]:
-    """`holder[key] = value` where the holder is a dict and the key is another one in each pass of a loop."""
-    lines = {file.line_of(m.start(1)) for m in _KEYED.finditer(file.text)}
-    for unit in {id(u): u for u in map(file.unit_at, sorted(lines))}.values():
-        for event in unit.events:
-            if event.line in lines and (store := keyed_store(event)) is not None:
-                yield store
-
-
-_KEYED = re.compile(r"^[ \t]*([A-Za-z_][\w.]*\[[^\]\n'\":]+\])[ \t]*=(?!=)", re.MULTILINE)
-"""A line that may put something under a key that is not written down."""
-
-
-def keyed_store(event: Event) -> Store | None:
-    """The store of `holder[key] = value`; None for anything else."""
-    node = event.node
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
-    if not isinstance(target, ast.Subscript) or not key_changes(target.slice, event):
-        return None
-    values = event.unit.file.roles.values(target.value, event.unit)
-    if not values or not all(is_dict(value) for value, _ in values):
-        return None
-    return Store(event, target.value, node.value, key=target.slice)  # type: ignore[attr-defined]
-
-
-def is_dict(node: ast.expr) -> bool:
-    """Whether an expression makes a dict."""
-    return isinstance(node, ast.Dict) or (
-        isinstance(node, ast.Call) and terminal(node) in ("dict", "defaultdict", "OrderedDict")
-    )
-
-
-def key_changes(key: ast.expr, event: Event) -> bool:
-    """Whether a key counts up, or is what a loop around the event goes over."""
-    return counts_up(key, event) or loop_of_key(key, event) is not None
-
-
-def counts_up(key: ast.expr, event: Event) -> bool:
-    """Whether a part of a key is a number that a loop around, or a method of the class, adds to."""
-    for one in walk(key):
-        if isinstance(one, ast.Name):
-            bound = event.unit.bindings.get(one.id, ())
-            if any(isinstance(b.node, ast.AugAssign) and b.loop is not None and event.loop is not None
-                   and event.loop.within(b.loop) for b in bound):  # fmt: skip
-                return True
-        elif isinstance(one, ast.Attribute) and terminal(one.value) == event.unit.self_name() != "":
-            owner = event.unit.method_class()
-            found = owner.attributes.get(one.attr, ()) if owner is not None else ()
-            if any(isinstance(b.node, ast.AugAssign) for b, _ in found):
-                return True
-    return False
-
-
-def loop_of_key(key: ast.expr, event: Event) -> Loop | None:
-    """The outermost loop around an event whose variable is a part of a key."""
-    names = {one.id for one in walk(key) if isinstance(one, ast.Name)}
-    loop, found = event.loop, None
-    while loop is not None:
-        if isinstance(loop.node, (ast.For, ast.AsyncFor)) and names & {terminal(t) for t in targets_of(loop.node)}:
-            found = loop
-        loop = loop.parent
-    return found
+    """`holder[step] = value`."""
+    for one in _keyed.keyed(file):
+        yield Store(one.event, one.holder, one.value, key=one.key)
 
 
 def added_up(file: SourceFile) -> Iterator[Store]:
@@ -194,10 +137,10 @@ def kept_on(file: SourceFile, store: Store, repeated: bool = False) -> Store | N
         found = _on_name(file, store, root.id, repeated)
     elif isinstance(root, ast.Attribute) and isinstance(root.value, ast.Name) and root.value.id == unit.self_name():
         found = _on_attribute(file, store, root.attr, repeated)
-    if found is None or found.key is None or counts_up(found.key, found.event):
+    if found is None or found.key is None or _keyed.counts_up(found.key, found.event):
         return found
     # The same keys come again when their loop does.
-    return replace(found, loop=loop_of_key(found.key, found.event))
+    return replace(found, loop=_keyed.loop_of_key(found.key, found.event))
 
 
 def _on_name(file: SourceFile, store: Store, name: str, repeated: bool) -> Store | None:

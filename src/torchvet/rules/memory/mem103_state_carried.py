@@ -168,7 +168,7 @@ for step in range(40):
             if step.loop is None or backward is None:
                 continue
             called = [e for e in file.callers(event.unit) if e.unit is step.unit and e.inside(step.loop)]
-            if called and not backward.event.context.arms and not file.gradients.enabled(event) == "no":
+            if called and not backward.event.context.arms and file.gradients.enabled(event) != "no":
                 yield self._suspected(file, event, name, "error", _RAISES, backward.event)
                 return
             for run in step.unit.events:

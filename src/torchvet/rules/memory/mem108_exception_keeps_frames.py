@@ -238,7 +238,8 @@ def _on_tensors(file: SourceFile, event: Event) -> bool:
     if terminal(event.node) == "backward" or file.gradients.forwards.runs_module(event.call, event.unit):
         return True
     return dotted.startswith(("torch.nn.functional.", "torch.")) and dotted.count(".") < 4 and not dotted.startswith(
-        ("torch._", "torch.utils", "torch.distributed", "torch.save", "torch.load", "torch.device", "torch.cuda", "torch.backends")
+        ("torch._", "torch.utils", "torch.distributed", "torch.save", "torch.load", "torch.device", "torch.cuda",
+         "torch.backends")
     )  # fmt: skip
 
 

@@ -192,7 +192,7 @@ def _trained(file: SourceFile, unit: Unit) -> Identity:
 
 
 def _trains_here(file: SourceFile, event: Event) -> bool:
-    """Whether the loop around a pass without gradients goes backward itself: a target is computed, nothing evaluated."""
+    """Whether the loop around a pass without gradients goes backward itself: a target is computed there."""
     return any(e.kind == "backward" and e.at.inside(event.loop) for e in file.effects(event.unit))
 
 
@@ -203,9 +203,9 @@ def _run_with_gradients(file: SourceFile, unit: Unit) -> Identity:
     for effect in (e for e in file.effects(unit) if e.kind == "backward"):
         owner = effect.event.unit
         for event in loops.events_in(owner, effect.event.loop):
-            if event.node.__class__ is ast.Call and forwards.runs_module(event.call, owner):
-                if file.gradients.enabled(event) != "no":
-                    found.add(identity(event.call.func, owner))
+            runs = event.node.__class__ is ast.Call and forwards.runs_module(event.call, owner)
+            if runs and file.gradients.enabled(event) != "no":
+                found.add(identity(event.call.func, owner))
     return found.pop() if len(found) == 1 else frozenset()
 
 
