@@ -59,7 +59,13 @@ def is_dict(node: ast.expr) -> bool:
 
 def key_changes(key: ast.expr, event: Event) -> bool:
     """Whether a key counts up, or is what a loop around the event goes over."""
+    if any(isinstance(one, ast.BinOp) and isinstance(one.op, _COMES_AGAIN) for one in walk(key)):
+        return False
     return counts_up(key, event) or loop_of_key(key, event) is not None
+
+
+_COMES_AGAIN = (ast.Mod, ast.FloorDiv, ast.BitAnd, ast.RShift)
+"""`step % 10`, `step // 100`: the same key for many steps."""
 
 
 def counts_up(key: ast.expr, event: Event) -> bool:
