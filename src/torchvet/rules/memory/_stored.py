@@ -12,6 +12,7 @@ from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
     from torchvet.source.model import Event, Loop, SourceFile
+    from torchvet.source.model.steps import Step
 
 _ADDING = ("append", "extend", "appendleft", "add")
 
@@ -33,13 +34,25 @@ def kept_in_steps(file: SourceFile) -> Iterator[Kept]:
     for step in file.steps:
         if step.loop is None:
             continue
-        for event in step.unit.events:
-            if event.loop is None or not event.loop.within(step.loop) or id(event) in seen:
+        for event in _events_of(step):
+            if id(event) in seen:
                 continue
             kept = store(event)
-            if kept is not None and outlives(kept, step.loop) and _is_new(kept, step.loop):
+            own = event.unit is step.unit
+            if kept is None or not (outlives(kept, step.loop) if own else _is_of_others(kept)):
+                continue
+            if _is_new(kept, step.loop):
                 seen.add(id(event))
                 yield kept
+
+
+def _events_of(step: Step) -> Iterator[Event]:
+    """What each pass does in the step's own unit, then in the methods without loops that go backward for it."""
+    assert step.loop is not None
+    yield from (e for e in step.unit.events if e.loop is not None and e.loop.within(step.loop))
+    for unit in {id(e.event.unit): e.event.unit for e in step.of("backward")}.values():
+        if unit is not step.unit and unit.owner is not None:
+            yield from (e for e in unit.events if e.loop is None)
 
 
 def _is_new(kept: Kept, loop: Loop) -> bool:
@@ -84,7 +97,7 @@ def kept_under_keys(file: SourceFile, lines: list[int]) -> Iterator[Kept]:
 
 def _is_of_others(kept: Kept) -> bool:
     """Whether what keeps the value is not the function's own."""
-    root, unit = kept.name.split(".")[0], kept.event.unit
+    root, unit = kept.name.split(".")[0].split("[")[0], kept.event.unit
     return root == unit.self_name() or unit.home(root) not in (unit, None)
 
 

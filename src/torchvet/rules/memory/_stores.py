@@ -136,7 +136,9 @@ def kept_on(file: SourceFile, store: Store, repeated: bool = False) -> Store | N
     if isinstance(root, ast.Name):
         found = _on_name(file, store, root.id, repeated)
     elif isinstance(root, ast.Attribute) and isinstance(root.value, ast.Name) and root.value.id == unit.self_name():
-        found = _on_attribute(file, store, root.attr, repeated)
+        found = _on_attribute(file, store, root.attr, unit.method_class(), repeated)
+    elif isinstance(root, ast.Attribute) and isinstance(root.value, ast.Name):
+        found = _on_attribute(file, store, root.attr, file.roles.class_of(root.value, unit), repeated)
     if found is None or found.key is None or _keyed.counts_up(found.key, found.event):
         return found
     # The same keys come again when their loop does.
@@ -171,8 +173,7 @@ def _bound_elsewhere(file: SourceFile, name: str) -> bool:
     return any(not _from_itself(b, name) for u in others for b in u.bindings.get(name, ()))
 
 
-def _on_attribute(file: SourceFile, store: Store, name: str, repeated: bool) -> Store | None:
-    owner = store.event.unit.method_class()
+def _on_attribute(file: SourceFile, store: Store, name: str, owner: ClassModel | None, repeated: bool) -> Store | None:
     bound = owner.attributes.get(name, []) if owner is not None else []
     fresh = [event for event, _ in bound if not _from_itself(event, name)]
     declared = not fresh and owner is not None and _is_field(owner, name)
@@ -199,7 +200,7 @@ def _is_field(owner: ClassModel, name: str) -> bool:
 def _attribute_cut(name: str, text: str) -> bool:
     """Whether an attribute is bound from outside, deleted or shortened by slices somewhere."""
     return bool(re.search(
-        rf"(?<!self)\.{name}\s*=(?!=)|del\s+[\w.]+\.{name}\b|\.{name}\[[^\]\n]*:[^\]\n]*\]\s*=(?!=)"
+        rf"(?<!self)\.{name}\s*=(?!=)|\bdel[ \t]+[\w.]+\.{name}\b|\.{name}\[[^\]\n]*:[^\]\n]*\]\s*=(?!=)"
         rf"|\.{name}\s*=[^=\n]*\.{name}\[[^\]\n]*:", text,
     ))  # fmt: skip
 

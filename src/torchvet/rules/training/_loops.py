@@ -192,6 +192,25 @@ def loss_of(backward: Effect) -> ast.expr | None:
     return loss_in(backward.event.unit.file, backward.event)
 
 
+def returned_part(node: ast.Assign, name: str, binding: Event) -> list[tuple[ast.expr, Event]]:
+    """The elements that a name gets of the tuples which a module or function of this file returns."""
+    call, target, file = node.value, node.targets[0], binding.unit.file
+    if not isinstance(call, ast.Call) or not isinstance(target, ast.Tuple):
+        return []
+    own = next((e for e in binding.unit.calls[terminal(call)] if e.node is call), binding)
+    model = file.gradients.forwards.class_run(call, binding.unit)
+    run = model.method("forward") if model is not None else file.callee(own)
+    place = next((n for n, one in enumerate(target.elts) if isinstance(one, ast.Name) and one.id == name), None)
+    found: list[tuple[ast.expr, Event]] = []
+    for event in run.events if run is not None and place is not None else ():
+        if isinstance(event.node, ast.Return):
+            value = event.node.value
+            if not isinstance(value, ast.Tuple) or len(value.elts) != len(target.elts):
+                return []
+            found.append((value.elts[place], event))  # type: ignore[index]
+    return found
+
+
 def without_statement(file: SourceFile, statement: ast.stmt) -> list[Edit]:
     """Take out a statement with its lines; nothing where it shares them."""
     if not edits.stands_alone(file, statement):

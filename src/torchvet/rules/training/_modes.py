@@ -61,11 +61,19 @@ def _kind(event: Event) -> Literal["train", "eval", "either"]:
 
 def _evaluates(file: SourceFile, event: Event) -> bool:
     loop = event.loop
-    if loop is None or not isinstance(loop.node, ast.For) or isinstance(event.parent, ast.Expr):
+    over = _gone_over(loop.node) if loop is not None else None
+    if over is None or isinstance(event.parent, ast.Expr):
         return False
     if file.gradients.enabled(event) != "no" or not file.roles.is_a("module", event.call.func, event.unit):
         return False
-    return loops.is_loader(file, loop.node.iter, event.unit)
+    return loops.is_loader(file, over, event.unit)
+
+
+def _gone_over(node: ast.AST) -> ast.expr | None:
+    """What a loop or a comprehension goes over."""
+    if isinstance(node, (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)):
+        return node.generators[0].iter
+    return node.iter if isinstance(node, ast.For) else None
 
 
 def stochastic(file: SourceFile, model: ast.expr, unit: Unit) -> Literal["yes", "no", "unknown"]:

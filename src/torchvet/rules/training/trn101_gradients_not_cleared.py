@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from torchvet.source.model import SourceFile
     from torchvet.source.model.steps import Effect, Step
 
+_UNCALLED = re.compile(r"\s*[\w.]+\.zero_grad\s*(#.*)?$")
+"""`optimizer.zero_grad` without the brackets does nothing."""
+
 
 class GradientsNotCleared(Rule):
     """The optimizer steps on gradients that were never cleared."""
@@ -200,7 +203,9 @@ for step in range(40):
         units = loops.units_of(step)
         spans = [(u.first, u.last) for u in units if not u.is_module]
         return any(
-            line not in known and any(a <= line <= b for a, b in spans or [(1, 10**9)])
+            line not in known
+            and any(a <= line <= b for a, b in spans or [(1, 10**9)])
+            and not _UNCALLED.match(file.lines[line - 1])
             for line in file.lines_with("zero_grad")
         )
 

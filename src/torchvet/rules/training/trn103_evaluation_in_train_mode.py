@@ -192,8 +192,9 @@ def _trained(file: SourceFile, unit: Unit) -> Identity:
 
 
 def _trains_here(file: SourceFile, event: Event) -> bool:
-    """Whether the loop around a pass without gradients goes backward itself: a target is computed there."""
-    return any(e.kind == "backward" and e.at.inside(event.loop) for e in file.effects(event.unit))
+    """Whether the loop around a pass without gradients goes backward each time, too: a target is computed there."""
+    backwards = [e for e in file.effects(event.unit) if e.kind == "backward" and e.at.inside(event.loop)]
+    return any(all(arm in e.arms for arm in event.context.arms) for e in backwards)
 
 
 def _run_with_gradients(file: SourceFile, unit: Unit) -> Identity:

@@ -203,7 +203,11 @@ def _pretended(file: SourceFile, loss: ast.expr, event: Event) -> Event | None:
         on = receiver(value)
         return last if on is not None and _of_something(file, on, last) and _detached(file, on, last) else None
     for later in unit.events[last.index : event.index]:
-        if _sets_flag(later, loss.id) and value is not None and _detached(file, value, last):
+        if (
+            _sets_flag(later, loss.id)
+            and value is not None
+            and (_detached(file, value, last) or (isinstance(value, ast.Call) and _cut_criterion(file, value, last)))
+        ):
             return later if _of_something(file, value, last) else None
     return None
 

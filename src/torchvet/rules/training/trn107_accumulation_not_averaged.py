@@ -154,6 +154,8 @@ def _scaling(node: ast.AST | None, event: Event, depth: int) -> str:
         on = receiver(node)
         if terminal(node) == "mean" and on is not None:
             return _scaling(on, event, depth + 1)
+        if terminal(node) == "sum" and on is None and node.args:
+            return _of_values(node.args[0], event, depth)
         called = roles.of(node.func, event.unit)
         if "criterion" in called:
             return "unknown" if _sums(node.func, event) else "no"
@@ -177,7 +179,7 @@ def _of_name(name: str, event: Event, depth: int) -> str:
             continue
         value = next((value_for(node, t) for t in targets_of(node) if isinstance(t, ast.Name) and t.id == name), None)
         if value is None and isinstance(node, ast.Assign):
-            parts = _returned(node, name, binding)
+            parts = loops.returned_part(node, name, binding)
             answers += [_scaling(one, at, depth + 2) for one, at in parts]
             if parts:
                 continue
@@ -187,23 +189,14 @@ def _of_name(name: str, event: Event, depth: int) -> str:
     return _worst(*answers)
 
 
-def _returned(node: ast.Assign, name: str, binding: Event) -> list[tuple[ast.expr, Event]]:
-    """The elements that a name gets of the tuples which a module or function of this file returns."""
-    call, target, file = node.value, node.targets[0], binding.unit.file
-    if not isinstance(call, ast.Call) or not isinstance(target, ast.Tuple):
-        return []
-    own = next((e for e in binding.unit.calls[terminal(call)] if e.node is call), binding)
-    model = file.gradients.forwards.class_run(call, binding.unit)
-    run = model.method("forward") if model is not None else file.callee(own)
-    place = next((n for n, one in enumerate(target.elts) if isinstance(one, ast.Name) and one.id == name), None)
-    found: list[tuple[ast.expr, Event]] = []
-    for event in run.events if run is not None and place is not None else ():
-        if isinstance(event.node, ast.Return):
-            value = event.node.value
-            if not isinstance(value, ast.Tuple) or len(value.elts) != len(target.elts):
-                return []
-            found.append((value.elts[place], event))  # type: ignore[index]
-    return found
+def _of_values(node: ast.expr, event: Event, depth: int) -> str:
+    """`losses.values()`, also where a generator goes over it and takes each as it is."""
+    if isinstance(node, (ast.GeneratorExp, ast.ListComp)) and len(node.generators) == 1:
+        if terminal(node.elt) != terminal(node.generators[0].target) or not isinstance(node.elt, ast.Name):
+            return "unknown"
+        node = node.generators[0].iter
+    on = receiver(node) if isinstance(node, ast.Call) and terminal(node) == "values" else None
+    return _scaling(on, event, depth + 1)
 
 
 def _sums(criterion: ast.expr, event: Event) -> bool:

@@ -165,6 +165,9 @@ def _of_name(name: str, event: Event, depth: int) -> tuple[str, ast.AST, Unit] |
     value = next(
         (value_for(last.node, t) for t in targets_of(last.node) if isinstance(t, ast.Name) and t.id == name), None
     )
+    if value is None and isinstance(last.node, ast.Assign):
+        parts = [_normalised(one, at, depth + 2) for one, at in loops.returned_part(last.node, name, last)]
+        return parts[0] if parts and all(parts) else None
     # `x = softmax(x)`: what is asked is the state before the binding.
     return _normalised(value, last, depth + 1)
 
