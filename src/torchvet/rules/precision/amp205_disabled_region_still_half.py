@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
+from torchvet.rules.numerics import _half
 from torchvet.rules.precision import _autocast, _losses
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Finding, Severity
     from torchvet.source.model import Event, SourceFile
 
 _EXACT = frozenset(("argmax", "argmin", "argsort", "cat", "stack", "split", "chunk", "zeros_like", "ones_like", "isnan",
@@ -134,6 +135,22 @@ for step in range(40):
             if _losses.half_output(binding, name) is not None:
                 yield self._finding(file, event, one, name, binding)
                 return
+            severity = self._in_forward(binding, name)
+            if severity is not None:
+                yield self._finding(file, event, one, name, binding, severity)
+                return
+
+    @staticmethod
+    def _in_forward(binding: Event, name: str) -> Severity | None:
+        """Where a layer's own output meets a region that is off, in a module that other code runs under autocast:
+        `warning` if this file does, `info` if only the region speaks of it."""
+        file, unit = binding.unit.file, binding.unit
+        owner = unit.owner
+        if owner is None or unit.name != "forward" or "module" not in file.roles.of_class(owner):
+            return None
+        if _autocast.state(binding) is not None or _losses.layer_output(binding, name) is None:
+            return None
+        return "warning" if owner.name in _half.run_under_autocast(file) else "info"
 
     @staticmethod
     def _known_to_compute(file: SourceFile, event: Event) -> bool:
@@ -141,11 +158,13 @@ for step in range(40):
         known = file.roles.of(event.call.func, event.unit)
         return dotted.startswith("torch.") or bool(known & {"module", "criterion"})
 
-    def _finding(self, file: SourceFile, event: Event, given: ast.expr, name: str, binding: Event) -> Finding:
+    def _finding(self, file: SourceFile, event: Event, given: ast.expr, name: str, binding: Event,
+                 severity: Severity | None = None) -> Finding:  # fmt: skip
         what = file.segment(event.call.func)
         return self.suspect(
             file, event, f"{what}(…) has autocast off, but {name} is half already: it runs in half precision or raises",
-            cause=f"{name} was made in an active region, and `enabled=False` brings nothing back to float32",
+            severity=severity, cause=f"{name} was made outside of the region that is off, under autocast, and "
+            "`enabled=False` brings nothing back to float32",
             advice=f"give it `{file.segment(given)}.float()`",
             edits=[edits.replace(file, given, f"{file.segment(given)}.float()")],
             related=[self.also(file, "made", binding, file.segment(binding.statement))],
