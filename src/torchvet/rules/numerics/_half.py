@@ -138,6 +138,8 @@ def _joined(parts: list[ast.expr], event: Event, depth: int) -> str:
 def _is_number(node: ast.expr) -> bool:
     if isinstance(node, ast.UnaryOp):
         return _is_number(node.operand)
+    if isinstance(node, (ast.Tuple, ast.List)):
+        return all(map(_is_number, node.elts))
     return isinstance(node, ast.Constant)
 
 
@@ -190,7 +192,7 @@ def _buffers(owner: ClassModel, name: str) -> list[tuple[ast.expr, Event]]:
 # Modules -------------------------------------------------------------------------------------------------------------
 
 
-def of_module(node: ast.expr, event: Event) -> str:
+def of_module(node: ast.expr, event: Event, depth: int = 0) -> str:
     """The half dtype that a module's weights surely have at an event: by what made it, or `model.half()` before it."""
     file, unit = event.unit.file, event.unit
     text = ast.unparse(node)
@@ -202,7 +204,7 @@ def of_module(node: ast.expr, event: Event) -> str:
         if converted is not None:
             return converted
     values = file.roles.values(node, unit)
-    kinds = {_made(file, v, where) for v, where in values}
+    kinds = {_made(file, v, where, depth) for v, where in values}
     found = kinds.pop() if len(kinds) == 1 else ""
     return found or _of_part(node, event)
 
@@ -220,7 +222,7 @@ def _of_part(node: ast.expr, event: Event) -> str:
     return "" if replaced else of_module(whole, event)
 
 
-def _made(file: SourceFile, value: ast.expr, unit: Unit) -> str:
+def _made(file: SourceFile, value: ast.expr, unit: Unit, depth: int) -> str:
     """The half dtype of `Net().to(device).half()`."""
     while isinstance(value, ast.Call):
         converted = converts(file, value, unit)
@@ -231,9 +233,27 @@ def _made(file: SourceFile, value: ast.expr, unit: Unit) -> str:
             return named(file, dtype, unit)
         on = receiver(value)
         if on is None:
-            return ""
+            return _returned(file, value, unit, depth + 1)
         value = on
     return ""
+
+
+def _returned(file: SourceFile, call: ast.Call, unit: Unit, depth: int) -> str:
+    """The half dtype of the module that a function of this file returns."""
+    if depth > 2:
+        return ""
+    event = next((e for e in unit.calls.get(terminal(call), ()) if e.node is call), None)
+    callee = file.callee(event) if event is not None else None
+    returned = [e for e in callee.events if isinstance(e.node, ast.Return)] if callee is not None else []
+    kinds = {_of_returned(file, one, depth) for one in returned}
+    return kinds.pop() if len(kinds) == 1 else ""
+
+
+def _of_returned(file: SourceFile, event: Event, depth: int) -> str:
+    value = getattr(event.node, "value", None)
+    if isinstance(value, ast.Call):
+        return _made(file, value, event.unit, depth)
+    return of_module(value, event, depth) if isinstance(value, (ast.Name, ast.Attribute)) else ""
 
 
 @lru_cache(maxsize=1)

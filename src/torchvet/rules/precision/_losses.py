@@ -10,7 +10,7 @@ from torchvet.source.model import origins
 from torchvet.source.model.units import receiver, targets_of, terminal, value_for
 
 if TYPE_CHECKING:
-    from torchvet.source.model import ClassModel, Event
+    from torchvet.source.model import ClassModel, Event, Unit
 
 STAYS_HALF = frozenset(("cross_entropy", "CrossEntropyLoss", "multi_margin_loss", "MultiMarginLoss"))
 """Losses against class indices. Against a float32 target the result is promoted to float32."""
@@ -28,8 +28,30 @@ def stays_half(event: Event) -> bool:
     dotted = file.dotted(call.func)
     if dotted.startswith("torch."):
         return terminal(call) in STAYS_HALF
+    own = _own_loss(event)
+    if own is not None:
+        return _hands_on(own)
     made = makers(call.func, event)
     return bool(made) and all(isinstance(m, ast.Call) and terminal(m) in STAYS_HALF for m in made)
+
+
+def _own_loss(event: Event) -> Unit | None:
+    """The function of this file that a call runs, or the `forward` of its module that it calls."""
+    file, call = event.unit.file, event.call
+    known = file.roles.class_of(call.func, event.unit)
+    if known is not None:
+        return known.method("forward") if "module" in file.roles.of_class(known) else None
+    return file.callee(event)
+
+
+def _hands_on(unit: Unit) -> bool:
+    """Whether a loss of this file gives what it gets first, as it is, to one that stays half: its result is as half."""
+    given = [p for p in unit.parameters if p != unit.self_name()]
+    text = "\n".join(unit.file.lines[unit.first - 1 : unit.last])
+    if not given or given[0] in unit.bindings or any(word in text for word in (*_FULL, ".to(", ".type(")):
+        return False
+    calls = [e for name in STAYS_HALF for e in unit.calls.get(name, ()) if e.call.args]
+    return any(rooted(e.call.args[0]) == given[0] and unit.file.dotted(e.call.func).startswith("torch.") for e in calls)
 
 
 def makers(node: ast.expr, event: Event) -> list[ast.expr]:

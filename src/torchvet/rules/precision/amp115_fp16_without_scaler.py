@@ -124,8 +124,10 @@ for step in range(40):
         """Whether a region lies in the step and computes, with gradients, the loss of one of its backwards."""
         units = {id(b.event.unit): b for b in step.of("backward")}
         backward = units.get(id(event.unit))
-        if backward is None or file.gradients.enabled(event) != "yes":
+        if file.gradients.enabled(event) != "yes":
             return False
+        if backward is None:
+            return any(_given_back(file, b, event, node) for b in step.of("backward"))
         if event.unit is step.unit and step.loop is not None and not (event.loop and event.loop.within(step.loop)):
             return False
         if event.index > backward.event.index or event.excludes(backward.event):
@@ -167,3 +169,17 @@ for step in range(40):
 
 def _is_fp16(region: autocast.Region) -> bool:
     return region.dtype == "fp16" and region.enabled != "no" and not region.framework
+
+
+def _given_back(file: SourceFile, backward: Effect, event: Event, node: ast.With | ast.AsyncWith) -> bool:
+    """Whether a function of this file makes the loss of a backward in a region of its own, and returns it."""
+    unit, last = event.unit, node.end_lineno or node.lineno
+    made = {n for n, bound in unit.bindings.items() if any(node.lineno <= b.line <= last for b in bound)}
+    returned = [e for e in unit.events if isinstance(e.node, ast.Return)]
+    names = [{n.id for n in walk(e.node) if isinstance(n, ast.Name)} for e in returned]
+    if not returned or not all(n & made or node.lineno <= e.line <= last for n, e in zip(names, returned, strict=True)):
+        return False
+    caller = backward.event.unit
+    given = [getattr(b.node, "value", None) for b in caller.bindings.get(backward.subject, ())]
+    calls = [e for e in caller.calls.get(unit.name, ()) if e.index < backward.event.index]
+    return any(call.node is value and file.callee(call) is unit for call in calls for value in given)

@@ -14,7 +14,7 @@ from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding, Severity
-    from torchvet.source.model import Event, SourceFile
+    from torchvet.source.model import Event, SourceFile, Unit
 
 _EXACT = frozenset(("argmax", "argmin", "argsort", "cat", "stack", "split", "chunk", "zeros_like", "ones_like", "isnan",
                     "isfinite", "isinf", "is_tensor", "empty_like", "randn_like", "rand_like", "full_like", "no_grad",
@@ -118,7 +118,7 @@ for step in range(40):
             return _losses.stays_half(event)
         if dotted.startswith("torch."):
             return terminal(call) not in _EXACT and not terminal(call)[:1].isupper()
-        return _autocast.is_module_call(event) or receiver(call) is not None
+        return _autocast.is_module_call(event) or receiver(call) is not None or file.callee(event) is not None
 
     def _judge(self, file: SourceFile, event: Event, region: _autocast.Region) -> Iterator[Finding]:
         on = receiver(event.call)
@@ -156,7 +156,10 @@ for step in range(40):
     def _known_to_compute(file: SourceFile, event: Event) -> bool:
         dotted = file.dotted(event.call.func)
         known = file.roles.of(event.call.func, event.unit)
-        return dotted.startswith("torch.") or bool(known & {"module", "criterion"})
+        if dotted.startswith("torch.") or known & {"module", "criterion"}:
+            return True
+        callee = file.callee(event)
+        return callee is not None and _computes_as_given(callee)
 
     def _finding(self, file: SourceFile, event: Event, given: ast.expr, name: str, binding: Event,
                  severity: Severity | None = None) -> Finding:  # fmt: skip
@@ -177,3 +180,11 @@ _METHODS = frozenset(("exp", "log", "sum", "mean", "pow", "square", "softmax", "
 
 def _is_tensor_method(event: Event) -> bool:
     return terminal(event.node) in _METHODS
+
+
+def _computes_as_given(unit: Unit) -> bool:
+    """Whether a function of this file computes with torch in the dtype that it is given: nothing in it says float."""
+    lines = unit.file.lines[unit.first - 1 : unit.last]
+    if any(word in line for line in lines for word in ("float", "double", "dtype", "autocast", ".type(")):
+        return False
+    return any(unit.file.dotted(e.call.func).startswith("torch.") for calls in unit.calls.values() for e in calls)
