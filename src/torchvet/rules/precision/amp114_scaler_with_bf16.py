@@ -85,7 +85,9 @@ for step in range(40):
         if not file.mentions("bfloat16", '"cpu"', "'cpu'") or not file.mentions("caler"):
             return
         opened = autocast.opened(file)
-        made = [m for m in scaling.made_by(file) if scaling.bound_to(m) and _on_with(file, m, opened)]
+        made = [
+            m for m in scaling.made_by(file) if scaling.bound_to(m) and _on_with(file, m, [r for r, _, _ in opened])
+        ]
         if not made or not any(scaling.is_scale_call(e.node, e.unit) for e in file.calls("scale")):
             return
         if opened and all(r.dtype == "bf16" and not r.framework for r, _, _ in opened):
@@ -101,12 +103,12 @@ for step in range(40):
         )  # fmt: skip
 
 
-def _on_with(file: SourceFile, made: Event, opened: list[tuple[autocast.Region, Event, ast.With | ast.AsyncWith]]) -> bool:
+def _on_with(file: SourceFile, made: Event, opened: list[autocast.Region]) -> bool:
     """Whether a scaler is on in every run, or under the very switch that turns all the regions on."""
     switch = keyword(made.call, "enabled")
     if switch is None:
-        return all(region.enabled == "yes" for region, _, _ in opened)
+        return all(region.enabled == "yes" for region in opened)
     if scaling.is_constant(switch, False):
         return False
-    given = [autocast.arguments(file, r.call).get("enabled") if r.call is not None else None for r, _, _ in opened]
+    given = [autocast.arguments(file, r.call).get("enabled") if r.call is not None else None for r in opened]
     return bool(given) and all(g is not None and ast.unparse(g) == ast.unparse(switch) for g in given)
