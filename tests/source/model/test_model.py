@@ -105,6 +105,29 @@ def test_branches_exclude_and_imply() -> None:
 # Roles ---------------------------------------------------------------------------------------------------------------
 
 
+def test_what_follows_a_continue_is_past_its_test() -> None:
+    """Through a `with`, not out of an arm; an `if` that has an `else`, or goes on, guards nothing."""
+    file = read("""
+        def train(batches):
+            for batch in batches:
+                first()
+                with context():
+                    if batch.empty:
+                        continue
+                    second()
+                if batch.odd:
+                    if batch.small:
+                        continue
+                    third()
+                else:
+                    pass
+                fourth()
+    """)
+    guards = {n: [ast.unparse(b.test) for b, _ in call(file, n).context.guards] for n in ("first", "second", "third")}
+    assert guards == {"first": [], "second": ["batch.empty"], "third": ["batch.empty", "batch.small"]}
+    assert [ast.unparse(b.test) for b, arm in call(file, "fourth").context.guards if arm == 1] == ["batch.empty"]
+
+
 def test_roles_by_what_made_them() -> None:
     file = read("""
         import torch

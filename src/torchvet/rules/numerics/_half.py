@@ -10,6 +10,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from torchvet.rules.precision import _autocast
 from torchvet.source.model.units import keyword, receiver, targets_of, terminal, value_for
 
 if TYPE_CHECKING:
@@ -137,6 +138,8 @@ def _joined(parts: list[ast.expr], event: Event, depth: int) -> str:
 def _is_number(node: ast.expr) -> bool:
     if isinstance(node, ast.UnaryOp):
         return _is_number(node.operand)
+    if isinstance(node, (ast.Tuple, ast.List)):
+        return all(map(_is_number, node.elts))
     return isinstance(node, ast.Constant)
 
 
@@ -189,7 +192,7 @@ def _buffers(owner: ClassModel, name: str) -> list[tuple[ast.expr, Event]]:
 # Modules -------------------------------------------------------------------------------------------------------------
 
 
-def of_module(node: ast.expr, event: Event) -> str:
+def of_module(node: ast.expr, event: Event, depth: int = 0) -> str:
     """The half dtype that a module's weights surely have at an event: by what made it, or `model.half()` before it."""
     file, unit = event.unit.file, event.unit
     text = ast.unparse(node)
@@ -201,11 +204,25 @@ def of_module(node: ast.expr, event: Event) -> str:
         if converted is not None:
             return converted
     values = file.roles.values(node, unit)
-    kinds = {_made(file, v, where) for v, where in values}
-    return kinds.pop() if len(kinds) == 1 else ""
+    kinds = {_made(file, v, where, depth) for v, where in values}
+    found = kinds.pop() if len(kinds) == 1 else ""
+    return found or _of_part(node, event)
 
 
-def _made(file: SourceFile, value: ast.expr, unit: Unit) -> str:
+def _of_part(node: ast.expr, event: Event) -> str:
+    """The half dtype of `model.head` or `model.get_input_embeddings()`: what the whole has, but for `self`."""
+    if isinstance(node, ast.Call) and not node.args and terminal(node).startswith("get_"):
+        whole = receiver(node)
+    else:
+        whole = node.value if isinstance(node, ast.Attribute) else None
+    if not isinstance(whole, ast.Name) or whole.id == event.unit.self_name():
+        return ""
+    text = ast.unparse(node)
+    replaced = any(ast.unparse(t) == text for e in event.unit.events for t in targets_of(e.node))
+    return "" if replaced else of_module(whole, event)
+
+
+def _made(file: SourceFile, value: ast.expr, unit: Unit, depth: int) -> str:
     """The half dtype of `Net().to(device).half()`."""
     while isinstance(value, ast.Call):
         converted = converts(file, value, unit)
@@ -216,9 +233,27 @@ def _made(file: SourceFile, value: ast.expr, unit: Unit) -> str:
             return named(file, dtype, unit)
         on = receiver(value)
         if on is None:
-            return ""
+            return _returned(file, value, unit, depth + 1)
         value = on
     return ""
+
+
+def _returned(file: SourceFile, call: ast.Call, unit: Unit, depth: int) -> str:
+    """The half dtype of the module that a function of this file returns."""
+    if depth > 2:
+        return ""
+    event = next((e for e in unit.calls.get(terminal(call), ()) if e.node is call), None)
+    callee = file.callee(event) if event is not None else None
+    returned = [e for e in callee.events if isinstance(e.node, ast.Return)] if callee is not None else []
+    kinds = {_of_returned(file, one, depth) for one in returned}
+    return kinds.pop() if len(kinds) == 1 else ""
+
+
+def _of_returned(file: SourceFile, event: Event, depth: int) -> str:
+    value = getattr(event.node, "value", None)
+    if isinstance(value, ast.Call):
+        return _made(file, value, event.unit, depth)
+    return of_module(value, event, depth) if isinstance(value, (ast.Name, ast.Attribute)) else ""
 
 
 @lru_cache(maxsize=1)
@@ -246,6 +281,29 @@ def _class_of(file: SourceFile, node: ast.expr, unit: Unit) -> ClassModel | None
             return None
         node = on
     return None if terminal(node) == "self" else file.roles.class_of(node, unit)
+
+
+def run_under_autocast(file: SourceFile, dtype: str = "") -> dict[str, str]:
+    """Modules of a file, with their parts, that it calls in active regions (of a dtype), and whether those are on:
+    "yes", or "unknown" where a switch decides or the call is only named after the class (`encoder(x)`)."""
+    found: dict[str, str] = {}
+    named: dict[str, str] = {}
+    for region, at, _ in _autocast.opened(file):
+        if region.enabled == "no" or region.framework or dtype not in ("", region.dtype):
+            continue
+        for call in [c for c in _autocast.inside(at.unit, region) if isinstance(c.node, ast.Call)]:
+            known = file.roles.class_of(call.call.func, at.unit)
+            if known is not None:
+                spread(known, region.enabled, found)
+            elif (alike := _named_like(file, call)) is not None:
+                spread(alike, "unknown", named)
+    return {**named, **found}
+
+
+def _named_like(file: SourceFile, call: Event) -> ClassModel | None:
+    name = terminal(call.node).replace("_", "").lower()
+    found = [c for c in file.classes.values() if c.name.lower() == name and c.name != terminal(call.node)]
+    return found[0] if len(found) == 1 and "module" in file.roles.of_class(found[0]) else None
 
 
 def spread(known: ClassModel, dtype: str, found: dict[str, str]) -> None:

@@ -27,6 +27,8 @@ _MASTERED = (
     "GradScaler",
 )
 """What in a file may keep float32 copies of the weights (or is AMP113's affair)."""
+_ADDED = ("lora", "LoRA", "peft", "adapter", "Adapter", "cast_training_params")
+"""What gives a half model float32 parameters of its own to train."""
 
 
 class OptimizerOnHalf(Rule):
@@ -120,6 +122,9 @@ for step in range(40):
         """The module whose parameters are given, and the half dtype that they have."""
         given = event.call.args[0] if event.call.args else None
         given = given or keyword(event.call, "params")
+        if isinstance(given, ast.Name) and not event.unit.file.mentions(*_ADDED):
+            binding = _half.latest(given.id, event)
+            given = getattr(binding.node, "value", None) if binding is not None else None
         for node in walk(given) if given is not None else ():
             if isinstance(node, ast.Call) and terminal(node) in ("parameters", "named_parameters"):
                 on = receiver(node)

@@ -162,14 +162,7 @@ for step in range(40):
             return None
         if _half.half_classes(file).get(owner.name) == "fp16":
             return "error"
-        run: dict[str, str] = {}
-        for region, at, _ in _autocast.opened(file):
-            if region.enabled != "no" and region.dtype == "fp16":
-                for call in _autocast.inside(at.unit, region):
-                    known = file.roles.class_of(call.call.func, at.unit) if isinstance(call.node, ast.Call) else None
-                    if known is not None:
-                        _half.spread(known, region.enabled, run)
-        found = run.get(owner.name)
+        found = _half.run_under_autocast(file, "fp16").get(owner.name)
         return "error" if found == "yes" else "warning" if found else None
 
     def _finding(self, file: SourceFile, event: Event, value: ast.expr, severity: Severity) -> Finding:

@@ -99,7 +99,7 @@ for step in range(200):
                 target = self._target(event)
                 if target is None:
                     continue
-                kind = self._accumulates(target, event)
+                kind = self._accumulates(target, event) or _averaged(target, event)
                 if kind:
                     yield self._finding(file, event, target, kind)
 
@@ -173,6 +173,29 @@ for step in range(200):
             cause=f"next to {_ENOUGH[kind]} the numbers of {dtype} are 2 apart, so that adding 1 changes nothing",
             advice=f"make {name} float32 (`dtype=torch.float32`), or add Python numbers (`.item()`)",
         )  # fmt: skip
+
+
+def _averaged(target: ast.expr, event: Event) -> str:
+    """The half dtype of a module whose parameters a loop moves a little: `s.mul_(d).add_(…)`, `s.lerp_(…)`."""
+    moves = isinstance(event.node, ast.Call) and (terminal(event.node) == "lerp_" or _scales(event.node))
+    loop = event.loop.node if event.loop is not None else None
+    if not moves or not isinstance(target, ast.Name) or not isinstance(loop, ast.For):
+        return ""
+    iterated: ast.expr | None = loop.iter
+    if isinstance(loop.target, ast.Tuple) and isinstance(iterated, ast.Call) and terminal(iterated) == "zip":
+        pairs = zip(loop.target.elts, iterated.args, strict=False)
+        iterated = next((given for one, given in pairs if terminal(one) == target.id), None)
+    elif terminal(loop.target) != target.id:
+        return ""
+    if not isinstance(iterated, ast.Call) or terminal(iterated) != "parameters":
+        return ""
+    on = receiver(iterated)
+    return _half.of_module(on, event) if on is not None else ""
+
+
+def _scales(call: ast.Call) -> bool:
+    on = receiver(call)
+    return isinstance(on, ast.Call) and terminal(on) == "mul_"
 
 
 def _is_model(event: Event) -> bool:

@@ -12,7 +12,7 @@ from torchvet.source.model.units import keyword, receiver, terminal
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding, Severity
-    from torchvet.source.model import Event, SourceFile
+    from torchvet.source.model import Event, SourceFile, Unit
 
 _LIMIT = {"fp16": 2048, "bf16": 256}
 _LAYOUT = ("unsqueeze", "view", "reshape", "expand", "to", "cuda", "repeat", "flatten", "squeeze")
@@ -94,13 +94,21 @@ for step in range(80):
         for event in file.calls("arange"):
             if file.dotted(event.call.func) == "torch.arange":
                 dtype = keyword(event.call, "dtype")
-                kind = _half.named(file, dtype, event.unit)
+                kind = _half.named(file, dtype, event.unit) or self._passed(file, dtype, event.unit)
                 if kind:
                     yield from self._judge(file, event, event.call, event, kind)
         for event in file.calls("half", "bfloat16", "to", "type"):
             found = self._converted(event)
             if found is not None:
                 yield from self._judge(file, event, *found)
+
+    @staticmethod
+    def _passed(file: SourceFile, dtype: ast.expr | None, unit: Unit) -> str:
+        """The half dtype that all callers of this file give for a parameter."""
+        if not isinstance(dtype, ast.Name) or unit.home(dtype.id) is not unit or dtype.id in unit.bindings:
+            return ""
+        kinds = {_half.named(file, given, where) for given, where in file.arguments(unit, dtype.id)}
+        return kinds.pop() if len(kinds) == 1 else ""
 
     @staticmethod
     def _converted(event: Event) -> tuple[ast.Call, Event, str] | None:

@@ -133,6 +133,8 @@ for step in range(40):
                 about, where = _terms.meaning(argument, at)
                 if _is_safe(about, where) or not asked & (_names(argument) | _names(about)):
                     continue
+                if _is_threshold(argument, condition):
+                    continue
                 if event.unit.file.gradients.carries(argument, at) != "no":
                     return whole, argument
         return None
@@ -165,6 +167,23 @@ def _names(node: ast.expr) -> set[str]:
         elif isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name) and one.value.id == "self":
             found.add(f"self.{one.attr}")
     return found
+
+
+def _is_threshold(argument: ast.expr, condition: ast.expr) -> bool:
+    """Whether the condition holds something else against an argument: `error < beta` does not ask if `beta` is 0."""
+    sides = [
+        (one, other)
+        for c in walk(condition) if isinstance(c, ast.Compare) and len(c.ops) == 1
+        for one, other in ((c.left, c.comparators[0]), (c.comparators[0], c.left))
+        if _terms.same(one, argument)
+    ]  # fmt: skip
+    plain = isinstance(argument, (ast.Name, ast.Attribute))
+    return plain and bool(sides) and not any(_is_bound(other) for _, other in sides)
+
+
+def _is_bound(node: ast.expr) -> bool:
+    """Whether a side of a comparison is a number, or a small one by its name."""
+    return isinstance(node, (ast.Constant, ast.UnaryOp)) or _terms.mentions(node, "eps", "EPS", "tol", "zero", "tiny")
 
 
 def _singular(node: ast.expr, event: Event) -> Iterator[tuple[ast.expr, ast.expr]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
-    from torchvet.source.model import Event, SourceFile, Unit
+    from torchvet.source.model import ClassModel, Event, SourceFile, Unit
 
 Enabled = Literal["yes", "no", "unknown"]
 
@@ -194,6 +194,16 @@ def state(event: Event) -> Region | None:
     return found[-1] if found else None
 
 
+def of_forward(known: ClassModel | None) -> Region | None:
+    """The region, on or maybe on, that a module's `forward` opens itself and returns from: by its decorator or a `with`
+    around every return."""
+    forward = known.method("forward") if known is not None else None
+    if forward is None or not forward.file.mentions("autocast"):
+        return None
+    found = [active(e) for e in forward.events if isinstance(e.node, ast.Return)]
+    return found[0] if found and all(f is not None and f == found[0] for f in found) else None
+
+
 def active(event: Event) -> Region | None:
     """The innermost region around an event, if it is on or may be."""
     found = state(event)
@@ -247,4 +257,18 @@ def is_module_call(event: Event) -> bool:
         return "module" in known and "criterion" not in known
     if not isinstance(function, (ast.Name, ast.Attribute)) or file.callee(event) is not None:
         return False
-    return file.roles.hinted("module", function)
+    return file.roles.hinted("module", function) or _has_parameters(function, event.unit)
+
+
+def _has_parameters(node: ast.Name | ast.Attribute, unit: Unit) -> bool:
+    """Whether the same thing is asked for its parameters: what is called `D` and has some is a module."""
+    text, owner = ast.unparse(node), unit.method_class()
+    for asked in unit.file.calls("parameters", "named_parameters"):
+        on = receiver(asked.call)
+        if on is None or terminal(on) != terminal(node) or ast.unparse(on) != text:
+            continue
+        if isinstance(node, ast.Attribute) and owner is not None and asked.unit.method_class() is owner:
+            return True
+        if isinstance(node, ast.Name) and asked.unit.home(node.id) is unit.home(node.id):
+            return True
+    return False

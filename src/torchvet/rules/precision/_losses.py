@@ -10,11 +10,14 @@ from torchvet.source.model import origins
 from torchvet.source.model.units import receiver, targets_of, terminal, value_for
 
 if TYPE_CHECKING:
-    from torchvet.source.model import ClassModel, Event
+    from torchvet.source.model import ClassModel, Event, Unit
 
 STAYS_HALF = frozenset(("cross_entropy", "CrossEntropyLoss", "multi_margin_loss", "MultiMarginLoss"))
 """Losses against class indices. Against a float32 target the result is promoted to float32."""
 _LAYOUT = frozenset(("view", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "permute", "contiguous", "t"))
+_CAST = frozenset(("Linear", "Bilinear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d",
+                   "ConvTranspose3d"))  # fmt: skip
+"""Layers that autocast runs in half precision on every device."""
 _FULL = ("float(", "float32", "log_softmax", "LogSoftmax", "softmax", "Softmax", "double(", "autocast")
 """What in a `forward` says that its output may be float32 after all."""
 
@@ -25,8 +28,30 @@ def stays_half(event: Event) -> bool:
     dotted = file.dotted(call.func)
     if dotted.startswith("torch."):
         return terminal(call) in STAYS_HALF
+    own = _own_loss(event)
+    if own is not None:
+        return _hands_on(own)
     made = makers(call.func, event)
     return bool(made) and all(isinstance(m, ast.Call) and terminal(m) in STAYS_HALF for m in made)
+
+
+def _own_loss(event: Event) -> Unit | None:
+    """The function of this file that a call runs, or the `forward` of its module that it calls."""
+    file, call = event.unit.file, event.call
+    known = file.roles.class_of(call.func, event.unit)
+    if known is not None:
+        return known.method("forward") if "module" in file.roles.of_class(known) else None
+    return file.callee(event)
+
+
+def _hands_on(unit: Unit) -> bool:
+    """Whether a loss of this file gives what it gets first, as it is, to one that stays half: its result is as half."""
+    given = [p for p in unit.parameters if p != unit.self_name()]
+    text = "\n".join(unit.file.lines[unit.first - 1 : unit.last])
+    if not given or given[0] in unit.bindings or any(word in text for word in (*_FULL, ".to(", ".type(")):
+        return False
+    calls = [e for name in STAYS_HALF for e in unit.calls.get(name, ()) if e.call.args]
+    return any(rooted(e.call.args[0]) == given[0] and unit.file.dotted(e.call.func).startswith("torch.") for e in calls)
 
 
 def makers(node: ast.expr, event: Event) -> list[ast.expr]:
@@ -63,13 +88,39 @@ def made_by(binding: Event, name: str) -> ast.Call | None:
 def half_output(binding: Event, name: str) -> Event | None:
     """The call of a module, within an active region, whose half output a binding gives to a name."""
     call = made_by(binding, name)
-    if call is None or _autocast.active(binding) is None:
-        return None
     event = next((e for e in binding.unit.calls.get(terminal(call), ()) if e.node is call), None)
-    if event is None or not _autocast.is_module_call(event):
+    if call is None or event is None or not _autocast.is_module_call(event) or region_of(event) is None:
         return None
     known = binding.unit.file.roles.class_of(call.func, binding.unit)
     return None if known is not None and _may_be_full(known) else event
+
+
+def layer_output(binding: Event, name: str) -> ast.Call | None:
+    """The call of one of torch's layers, kept on `self`, whose output a binding gives to a name, in parts or another
+    layout."""
+    node = binding.node
+    if not isinstance(node, ast.Assign) or not any(isinstance(t, ast.Name) and t.id == name for t in targets_of(node)):
+        return None
+    value: ast.expr | None = node.value
+    while isinstance(value, ast.Call) and terminal(value) in (*_LAYOUT, "chunk", "split", "unbind"):
+        value = receiver(value)
+    if not isinstance(value, ast.Call):
+        return None
+    made = binding.unit.file.roles.values(value.func, binding.unit)
+    layers = [binding.unit.file.dotted(m.func) for m, _ in made if isinstance(m, ast.Call)]
+    half = bool(layers) and all(d.startswith("torch.nn.") and terminal_of(d) in _CAST for d in layers)
+    return value if half else None
+
+
+def terminal_of(dotted: str) -> str:
+    """The last identifier of a dotted name."""
+    return dotted.rpartition(".")[2]
+
+
+def region_of(call: Event) -> _autocast.Region | None:
+    """The active region that a module's call runs in, or that the module's own `forward` opens."""
+    around = _autocast.active(call)
+    return around or _autocast.of_forward(call.unit.file.roles.class_of(call.call.func, call.unit))
 
 
 def _may_be_full(known: ClassModel) -> bool:
@@ -78,4 +129,5 @@ def _may_be_full(known: ClassModel) -> bool:
     if forward is None:
         return True
     text = "\n".join(known.file.lines[forward.first - 1 : forward.last])
-    return any(word in text for word in _FULL)
+    words = _FULL if _autocast.of_forward(known) is None else [w for w in _FULL if w != "autocast"]
+    return any(word in text for word in words)

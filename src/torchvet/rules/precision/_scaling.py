@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 
 from torchvet.finding import Edit
 from torchvet.source.model import edits
+from torchvet.source.model.units import targets_of, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.source.model import Event, Loop, SourceFile, Unit
+    from torchvet.source.model.events import Arm
     from torchvet.source.model.steps import Effect, Step
 
 _ACCUMULATION = re.compile(
@@ -42,7 +44,7 @@ class Pass:
         """What holds wherever an effect runs, as far as the branches around it tell."""
         found = self._conditions.get(effect.order)
         if found is None:
-            found = self._conditions[effect.order] = frozenset(f for arm in effect.arms for f in facts(*arm))
+            found = self._conditions[effect.order] = frozenset(f for arm in around(effect) for f in facts(*arm))
         return found
 
     def excludes(self, one: Effect, other: Effect) -> bool:
@@ -65,12 +67,17 @@ class Pass:
     def waits(self, effect: Effect, other: Effect) -> bool:
         """Whether an effect runs in some passes only, at the end of an accumulation, and `other` in every pass."""
         known = self.conditions(other)
-        mine = [arm for arm in effect.arms if not set(facts(*arm)) <= known]
+        mine = [arm for arm in around(effect) if not set(facts(*arm)) <= known]
         return any(accumulates(arm[0], effect) for arm in mine) or outside(effect, other)
 
     def chooses_precision(self, effect: Effect, other: Effect) -> bool:
         """Whether an effect stands under a condition of its own that may mean "without a scaler"."""
         return any(_PRECISION.search(text.lower()) for text, _ in self.conditions(effect) - self.conditions(other))
+
+
+def around(effect: Effect) -> tuple[Arm, ...]:
+    """The branches that an effect is in, and those that it is past."""
+    return (*effect.arms, *effect.guards)
 
 
 def facts(branch: ast.AST, number: int) -> Iterator[tuple[str, bool]]:
@@ -112,6 +119,11 @@ def accumulates(branch: ast.AST, effect: Effect) -> bool:
     named = [n.id for n in walk(branch.test) if isinstance(n, ast.Name)]
     bindings = [b for unit in {effect.at.unit, effect.event.unit} for n in named for b in unit.bindings.get(n, ())]
     return any(_counts(getattr(b.node, "value", None)) for b in bindings if b.loop is not None)
+
+
+def counts_alone(effect: Effect, other: Effect) -> bool:
+    """Whether an effect stands in a branch taken every so many passes, or is past one, and `other` does not."""
+    return any(accumulates(arm[0], effect) for arm in around(effect) if arm not in around(other))
 
 
 def _is_setting(test: ast.expr) -> bool:
@@ -214,7 +226,27 @@ def made_by(file: SourceFile) -> list[Event]:
     """Calls that make a scaler."""
     if not file.mentions("GradScaler"):
         return []
-    return [e for e in file.calls("GradScaler", "ShardedGradScaler") if "scaler" in file.roles.of(e.node, e.unit)]
+    made = {"GradScaler", "ShardedGradScaler"}
+    names = [local for local, dotted in file.imports.names.items() if dotted.rpartition(".")[2] in made]
+    return [e for e in file.calls(*made.union(names)) if "scaler" in file.roles.of(e.node, e.unit)]
+
+
+def by_hand(file: SourceFile) -> bool:
+    """Whether something is multiplied or divided by a scale that was asked for: a loss, or gradients."""
+    return any(_reckons(event.parent, event) for event in file.calls("get_scale"))
+
+
+def _reckons(parent: ast.AST, event: Event) -> bool:
+    if isinstance(parent, (ast.BinOp, ast.AugAssign, ast.Return)):
+        return True
+    if isinstance(parent, ast.Call):
+        multiplies = terminal(parent) in ("mul", "mul_", "div", "div_")
+        return multiplies or event.unit.file.roles.is_a("loss", parent, event.unit)
+    names = {t.id for t in targets_of(parent) if isinstance(t, ast.Name)}
+    if isinstance(parent, (ast.Assign, ast.AnnAssign)) and not names:
+        return True  # kept in an attribute: who knows who reads it
+    used = (n for n in walk(event.unit.node) if isinstance(n, (ast.BinOp, ast.AugAssign))) if names else ()
+    return any(isinstance(n, ast.Name) and n.id in names for one in used for n in walk(one))
 
 
 def is_constant(node: ast.AST | None, value: object) -> bool:

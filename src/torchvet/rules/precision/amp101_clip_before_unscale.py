@@ -111,6 +111,8 @@ for step in range(40):
         backward = [e for e in before if e.kind == "backward"]
         if not backward or not backward[-1].scaled or any(e.kind == "unscale" for e in before):
             return None
+        if clip.through and clip.through in step.optimizers:
+            return None  # an optimizer that clips by itself knows the scale, or not: that is another file's affair
         after = [e for e in step.of("scaler_step") if e.order > clip.order and not e.excludes(clip)]
         return after[0] if after else None
 

@@ -107,10 +107,13 @@ for step in range(80):
 
     @staticmethod
     def _already(one: scaling.Pass, call: Effect) -> Effect | None:
-        """An earlier call of the same pass that holds still."""
+        """An earlier call of the same pass that holds still, be it in some passes only."""
         for other in one.step.of("unscale"):
             alike = other.subject == call.subject and other.through == call.through and call.subject
-            if alike and other.order < call.order and one.sure(other, call) and not one.between(other, call, "update"):
+            if not alike or other.order >= call.order or one.between(other, call, "update"):
+                continue
+            # Every pass that comes to one of the two comes to the other: `if log: unscale_`, and then `unscale_`.
+            if one.sure(other, call) or (one.sure(call, other) and not scaling.leaves(other, call)):
                 return other
         return None
 
@@ -118,13 +121,13 @@ for step in range(80):
     def _update_that_waits(one: scaling.Pass, call: Effect) -> Effect | None:
         """The update that ends an accumulation, where a call comes before in every micro-step."""
         updates = [e for e in one.step.of("update") if e.through == call.through and not one.excludes(e, call)]
-        backward = any(not one.waits(b, call) and not one.excludes(b, call) for b in one.scaled)
-        if not updates or not backward or any(not one.waits(u, call) for u in updates):
+        backwards = [b for b in one.scaled if not one.waits(b, call) and not one.excludes(b, call)]
+        if not updates or not backwards or any(not one.waits(u, call) for u in updates):
             return None
         head = call.subject.partition(".")[0]
         loop = call.at.loop
         own = head and loop is not None and any(b.loop is loop for b in call.at.unit.bindings.get(head, ()))
-        waits = any(scaling.accumulates(branch, call) for branch, _ in call.arms)
+        waits = any(scaling.counts_alone(call, b) for b in backwards)
         return None if own or waits else updates[0]
 
     def _again(self, file: SourceFile, call: Effect, before: Effect) -> Finding:

@@ -101,7 +101,7 @@ for step in range(80):
     def _step_that_waits(one: scaling.Pass, update: Effect) -> Effect | None:
         steps = [s for s in one.steps if s.through == update.through]
         every = [b for b in one.scaled if not one.waits(b, update) and not one.excludes(b, update)]
-        if not steps or not every or any(scaling.accumulates(branch, update) for branch, _ in update.arms):
+        if not steps or not every or any(scaling.counts_alone(update, b) for b in every):
             return None
         return steps[0] if all(one.waits(s, update) for s in steps) else None
 

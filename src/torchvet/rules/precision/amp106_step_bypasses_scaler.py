@@ -86,7 +86,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A plain step after backwards that are all scaled, under no condition of its own that means no scaler."""
-        if file.mentions("get_scale", "inv_scale"):
+        if file.mentions("inv_scale") or scaling.by_hand(file):
             return  # unscaled by hand
         seen: set[int] = set()
         for one in scaling.passes(file):

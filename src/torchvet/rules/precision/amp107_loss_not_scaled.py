@@ -91,8 +91,8 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A plain backward before `scaler.step`, in a pass that scales nothing, or scales its other losses."""
-        if file.mentions("get_scale"):
-            return  # scaled by hand
+        if scaling.by_hand(file):
+            return
         seen: set[int] = set()
         for one in scaling.passes(file):
             for step in one.steps:

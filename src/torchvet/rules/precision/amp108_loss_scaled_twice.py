@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.source.model import edits
-from torchvet.source.model.units import value_for
+from torchvet.source.model.units import terminal, value_for
 
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
-    from torchvet.source.model import Event, SourceFile
+    from torchvet.source.model import Event, SourceFile, Unit
 
 
 class LossScaledTwice(Rule):
@@ -108,9 +108,21 @@ for step in range(40):
             return None
         target = before[-1].node.targets[0]
         value = value_for(before[-1].node, target) if isinstance(target, ast.Name) else None
-        if value is None or not scaling.is_scale_call(value, event.unit):
+        if value is None or scaling.deeper(before[-1].loop, event.loop):
             return None
-        return None if scaling.deeper(before[-1].loop, event.loop) else value
+        return value if self._is_scaled(value, event.unit) else None
+
+    @staticmethod
+    def _is_scaled(value: ast.expr, unit: Unit) -> bool:
+        """Whether a value is `scaler.scale(…)`, or what a function of this file gives that returns nothing else."""
+        if scaling.is_scale_call(value, unit):
+            return True
+        call = next((e for e in unit.calls.get(terminal(value), ()) if e.node is value), None)
+        callee = unit.file.callee(call) if call is not None else None
+        if callee is None:
+            return False
+        returned = [e.node.value for e in callee.events if isinstance(e.node, ast.Return)]
+        return bool(returned) and all(r is not None and scaling.is_scale_call(r, callee) for r in returned)
 
     def _finding(self, file: SourceFile, event: Event, first: ast.AST) -> Finding:
         given = event.call.args[0]

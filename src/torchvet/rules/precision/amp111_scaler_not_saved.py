@@ -155,13 +155,22 @@ train(train(None, 10), 10)
         last = name.rpartition(".")[2]
         for unit in file.units_with(last):
             for event in unit.events:
-                if isinstance(event.node, ast.Call) and _SAVING.search(terminal(event.node)):
-                    given = [*event.node.args, *(k.value for k in event.node.keywords)]
-                    if any(
-                        terminal(n) == last for g in given for n in walk(g) if isinstance(n, (ast.Name, ast.Attribute))
-                    ):
-                        return True
+                if not isinstance(event.node, ast.Call) or not _SAVING.search(terminal(event.node)):
+                    continue
+                given = [*event.node.args, *(k.value for k in event.node.keywords)]
+                if any(_names(g, last) for g in given) and not self._left_unread(file, event, last):
+                    return True
         return False
+
+    @staticmethod
+    def _left_unread(file: SourceFile, event: Event, last: str) -> bool:
+        """Whether the call runs a function of this file that never looks at the parameter that takes the scaler."""
+        callee = file.callee(event)
+        if callee is None or isinstance(callee.node, ast.Module):
+            return False
+        taking = [p for p in callee.parameters if any(_names(g, last) for g in file.passed(event, callee, p))]
+        body = [n for statement in callee.node.body for n in walk(statement) if isinstance(n, ast.Name)]
+        return bool(taking) and not any(n.id in taking or n.id in ("locals", "vars") for n in body)
 
     def _finding(self, file: SourceFile, saved: Event, made: Event, loaded: list[Event]) -> Finding:
         name, optimizer = scaling.bound_to(made), file.segment(receiver(saved.call) or saved.node)
@@ -174,3 +183,8 @@ train(train(None, 10), 10)
             advice=f"save `{name}.state_dict()` too, and load it where {optimizer} is loaded",
             related=related,
         )  # fmt: skip
+
+
+def _names(node: ast.expr, last: str) -> bool:
+    """Whether an expression holds a name or an attribute whose last identifier is that."""
+    return any(terminal(n) == last for n in walk(node) if isinstance(n, (ast.Name, ast.Attribute)))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.finding import Edit
 from torchvet.rules.base import Rule
+from torchvet.rules.numerics import _half
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, targets_of, terminal
@@ -98,11 +99,28 @@ for step in range(40):
         stepped = [s for one in scaling.passes(file) for s in one.steps]
         if not stepped:
             return
+        seen: set[int] = set()
         for event in file.calls("half", "to", *_LOADERS):
             model = self._halved(event)
             made = self._optimizer_of(file, event, model) if model else None
             if made is not None and any(self._trains(made, event, step) for step in stepped):
+                seen.add(id(made))
                 yield self._finding(file, event, model, made)
+        for asked in file.calls("parameters"):
+            made = self._given_half(file, asked)
+            if made is not None and id(made) not in seen and any(self._trains(made, asked, step) for step in stepped):
+                seen.add(id(made))
+                yield self._finding(file, made, file.segment(receiver(asked.call) or asked.node), made)
+
+    @staticmethod
+    def _given_half(file: SourceFile, asked: Event) -> Event | None:
+        """The optimizer whose parameters are those of a model that is half wherever it was made, functions of this file
+        included."""
+        on = receiver(asked.call)
+        if on is None or not isinstance(asked.parent, ast.Call) or _half.of_module(on, asked) != "fp16":
+            return None
+        made = next((e for e in asked.unit.events if e.node is asked.parent), None)
+        return made if made is not None and "optimizer" in file.roles.of(made.node, made.unit) else None
 
     @staticmethod
     def _halved(event: Event) -> str:

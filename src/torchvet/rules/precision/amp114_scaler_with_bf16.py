@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -83,11 +84,13 @@ for step in range(40):
         """A scaler that is on, in a file whose every autocast region is bf16."""
         if not file.mentions("bfloat16", '"cpu"', "'cpu'") or not file.mentions("caler"):
             return
-        made = [m for m in scaling.made_by(file) if scaling.bound_to(m) and keyword(m.call, "enabled") is None]
+        opened = autocast.opened(file)
+        made = [
+            m for m in scaling.made_by(file) if scaling.bound_to(m) and _on_with(file, m, [r for r, _, _ in opened])
+        ]
         if not made or not any(scaling.is_scale_call(e.node, e.unit) for e in file.calls("scale")):
             return
-        opened = autocast.opened(file)
-        if opened and all(r.dtype == "bf16" and r.enabled == "yes" and not r.framework for r, _, _ in opened):
+        if opened and all(r.dtype == "bf16" and not r.framework for r, _, _ in opened):
             yield self._finding(file, made[0], opened[0][1])
 
     def _finding(self, file: SourceFile, made: Event, region: Event) -> Finding:
@@ -98,3 +101,14 @@ for step in range(40):
             advice=f"drop {name}: call backward() and step() directly",
             related=[self.also(file, "autocast", region, file.lines[region.line - 1].strip())],
         )  # fmt: skip
+
+
+def _on_with(file: SourceFile, made: Event, opened: list[autocast.Region]) -> bool:
+    """Whether a scaler is on in every run, or under the very switch that turns all the regions on."""
+    switch = keyword(made.call, "enabled")
+    if switch is None:
+        return all(region.enabled == "yes" for region in opened)
+    if scaling.is_constant(switch, False):
+        return False
+    given = [autocast.arguments(file, r.call).get("enabled") if r.call is not None else None for r in opened]
+    return bool(given) and all(g is not None and ast.unparse(g) == ast.unparse(switch) for g in given)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _autocast as autocast
+from torchvet.source.model.units import targets_of
+from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
-    import ast
-
     from torchvet.finding import Finding
     from torchvet.source.model import Event, SourceFile
     from torchvet.source.model.steps import Effect, Step
 
-_SCALED_ELSEWHERE = ("caler", "scale_loss", "loss_scale", "ccelerat", "deepspeed", "lightning", "abric", "apex",
+_USED = re.compile(r"caler\w*(\[[^\]]*\])?\s*[.(]")
+"""A scaler that is called or asked for something; `scaler=None` is neither."""
+_SCALED_ELSEWHERE = ("scale_loss", "loss_scale", "ccelerat", "deepspeed", "lightning", "abric", "apex",
                      "amp.initialize", "fastai", "get_scale", "set_autocast")  # fmt: skip
 """Words of what scales the loss for the user, or by hand."""
 
@@ -90,14 +94,19 @@ for step in range(40):
         """An fp16 region in a training step whose backward and optimizer step nobody scales."""
         if not file.mentions("autocast") or file.mentions(*_SCALED_ELSEWHERE):
             return
+        if file.mentions("caler") and (file.mentions("GradScaler") or _USED.search(file.text)):
+            return
         seen: set[int] = set()
         for step in file.steps:
             backward = self._trained(step)
             for region, event, node in autocast.opened(file) if backward is not None else ():
-                fits = region.dtype == "fp16" and region.enabled != "no" and not region.framework
-                if fits and id(node) not in seen and self._belongs(file, step, event, node):
+                if _is_fp16(region) and id(node) not in seen and self._belongs(file, step, event, node):
                     seen.add(id(node))
                     yield self._finding(file, event, backward)
+            for call in self._own_region(step, backward) if backward is not None else ():
+                if id(call.node) not in seen:
+                    seen.add(id(call.node))
+                    yield self._finding(file, call, backward)
 
     @staticmethod
     def _trained(step: Step) -> Effect | None:
@@ -115,8 +124,10 @@ for step in range(40):
         """Whether a region lies in the step and computes, with gradients, the loss of one of its backwards."""
         units = {id(b.event.unit): b for b in step.of("backward")}
         backward = units.get(id(event.unit))
-        if backward is None or file.gradients.enabled(event) != "yes":
+        if file.gradients.enabled(event) != "yes":
             return False
+        if backward is None:
+            return any(_given_back(file, b, event, node) for b in step.of("backward"))
         if event.unit is step.unit and step.loop is not None and not (event.loop and event.loop.within(step.loop)):
             return False
         if event.index > backward.event.index or event.excludes(backward.event):
@@ -126,6 +137,26 @@ for step in range(40):
         last = node.end_lineno or node.lineno
         return any(node.lineno <= b.line <= last for b in inside)
 
+    @staticmethod
+    def _own_region(step: Step, backward: Effect) -> Iterator[Event]:
+        """Calls, with gradients, of a module that enters an fp16 region by itself, whose output makes the loss."""
+        event = backward.event
+        file, unit = event.unit.file, event.unit
+        regions = {n: autocast.of_forward(c) for n, c in file.classes.items()}
+        if not any(r is not None and _is_fp16(r) for r in regions.values()):
+            return
+        made = [b.node for b in unit.bindings.get(backward.subject, ()) if b.index < event.index]
+        used = {id(n): n for value in made for n in walk(value)}
+        names = {n.id for n in used.values() if isinstance(n, ast.Name)}
+        for call in [e for calls in unit.calls.values() for e in calls if e.index < event.index]:
+            known = file.roles.class_of(call.call.func, unit)
+            region = regions.get(known.name) if known is not None else None
+            bound = {t.id for t in targets_of(call.statement) if isinstance(t, ast.Name)}
+            if region is None or not _is_fp16(region) or not (id(call.node) in used or names & bound):
+                continue
+            if autocast.is_module_call(call) and file.gradients.enabled(call) == "yes":
+                yield call
+
     def _finding(self, file: SourceFile, event: Event, backward: Effect | None) -> Finding:
         assert backward is not None
         return self.suspect(
@@ -134,3 +165,21 @@ for step in range(40):
             advice="scale the loss with `torch.amp.GradScaler`, or use `dtype=torch.bfloat16` where the device has it",
             related=[self.also(file, "backward", backward.event, file.segment(backward.event.node))],
         )  # fmt: skip
+
+
+def _is_fp16(region: autocast.Region) -> bool:
+    return region.dtype == "fp16" and region.enabled != "no" and not region.framework
+
+
+def _given_back(file: SourceFile, backward: Effect, event: Event, node: ast.With | ast.AsyncWith) -> bool:
+    """Whether a function of this file makes the loss of a backward in a region of its own, and returns it."""
+    unit, last = event.unit, node.end_lineno or node.lineno
+    made = {n for n, bound in unit.bindings.items() if any(node.lineno <= b.line <= last for b in bound)}
+    returned = [e for e in unit.events if isinstance(e.node, ast.Return)]
+    names = [{n.id for n in walk(e.node) if isinstance(n, ast.Name)} for e in returned]
+    if not returned or not all(n & made or node.lineno <= e.line <= last for n, e in zip(names, returned, strict=True)):
+        return False
+    caller = backward.event.unit
+    given = [getattr(b.node, "value", None) for b in caller.bindings.get(backward.subject, ())]
+    calls = [e for e in caller.calls.get(unit.name, ()) if e.index < backward.event.index]
+    return any(call.node is value and file.callee(call) is unit for call in calls for value in given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from torchvet.rules.precision import _scaling as scaling
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
-    from torchvet.source.model import SourceFile
+    from torchvet.source.model import Event, SourceFile
     from torchvet.source.model.steps import Effect
 
 
@@ -92,7 +93,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A scheduler that steps wherever the scaler does, in the same loop, and does not ask for the scale."""
-        if not file.mentions("sched") or file.mentions("get_scale", "skip_lr", "skipped"):
+        if not file.mentions("sched") or file.mentions("skip_lr", "skipped") or _compares_scale(file):
             return
         seen: set[int] = set()
         for one in scaling.passes(file):
@@ -104,11 +105,10 @@ for step in range(40):
 
     @staticmethod
     def _follows(one: scaling.Pass, step: Effect, scheduler: Effect) -> bool:
-        if one.step.loop is None or scheduler.order < step.order or not one.sure(step, scheduler):
+        if scheduler.order < step.order or not one.sure(step, scheduler):
             return False
-        return not any(
-            scaling.accumulates(b, scheduler) for b, _ in scheduler.arms if b not in {a for a, _ in step.arms}
-        )
+        known = {branch for branch, _ in scaling.around(step)}
+        return not any(scaling.accumulates(b, scheduler) for b, _ in scaling.around(scheduler) if b not in known)
 
     def _finding(self, file: SourceFile, step: Effect, scheduler: Effect) -> Finding:
         return self.suspect(
@@ -119,3 +119,12 @@ for step in range(40):
             "before the step",
             related=[self.also(file, "stepped", step.event, file.segment(step.event.node))],
         )  # fmt: skip
+
+
+def _compares_scale(file: SourceFile) -> bool:
+    """Whether a scale is read for more than a log: what is only logged decides nothing."""
+    return any(not _only_logged(event) for event in file.calls("get_scale"))
+
+
+def _only_logged(event: Event) -> bool:
+    return isinstance(event.parent, (ast.Call, ast.FormattedValue, ast.Dict, ast.keyword))

@@ -92,7 +92,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Reads of a scaled loss, norms of scaled gradients, penalties on them."""
-        if not file.mentions("caler") or file.mentions("get_scale", "inv_scale", "_scale)"):
+        if not file.mentions("caler") or file.mentions("inv_scale", "_scale)") or scaling.by_hand(file):
             return
         yield from self._losses(file)
         yield from self._gradients(file)
@@ -167,7 +167,7 @@ for step in range(40):
         if terminal(node) in _MEASURES:
             on = receiver(node)
             looked = [on, *node.args[:1]] if on is not None else node.args[:1]
-            return any(_is_gradient(one) for one in looked if one is not None)
+            return any(_is_gradient(one, event) for one in looked if one is not None)
         callee = event.unit.file.callee(event)
         words = ("norm", "grad")
         if callee is None or not any(w in callee.name for w in words) or event.unit.file.effects(callee):
@@ -227,10 +227,10 @@ def _is_value(node: ast.expr | None, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
-def _is_gradient(node: ast.expr) -> bool:
-    """Whether an expression is some tensor's `.grad`, or a list of them."""
+def _is_gradient(node: ast.expr, event: Event, depth: int = 0) -> bool:
+    """Whether an expression is some tensor's `.grad`, or a list of them, also by a name that stands for such."""
     if isinstance(node, (ast.ListComp, ast.GeneratorExp)):
-        return _is_gradient(node.elt)
+        return _is_gradient(node.elt, event, depth)
     while isinstance(node, (ast.Call, ast.Attribute)):
         if isinstance(node, ast.Attribute) and node.attr == "grad":
             return True
@@ -238,4 +238,8 @@ def _is_gradient(node: ast.expr) -> bool:
         if on is None:
             return False
         node = on
-    return False
+    if not isinstance(node, ast.Name) or depth > 2:
+        return False
+    bound = event.unit.bindings.get(node.id, ())
+    given = [getattr(b.node, "iter", None) or getattr(b.node, "value", None) for b in bound]
+    return bool(given) and all(g is not None and _is_gradient(g, event, depth + 1) for g in given)

@@ -96,6 +96,8 @@ for step in range(40):
         if not file.mentions("autocast") or file.imports.uses("accelerate"):
             return
         units = {id(at.unit): at.unit for region, at, _ in _autocast.opened(file) if self._counts(region)}
+        if any(_autocast.of_forward(known) is not None for known in file.classes.values()):
+            units |= {id(u): u for u in file.units_calling("backward")}
         for unit in units.values():
             for event in [e for calls in unit.calls.values() for e in calls]:
                 if event.call.args and self._is_loss(event) and self._trained(file, event):
@@ -122,7 +124,7 @@ for step in range(40):
         name = _losses.rooted(given)
         binding = _losses.latest(event, name) if name else None
         made = _losses.half_output(binding, name) if binding is not None else None
-        region = _autocast.active(binding) if binding is not None else None
+        region = _losses.region_of(made) if made is not None else None
         if made is None or binding is None or region is None or not self._counts(region):
             return
         called = file.segment(event.call.func)

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
+from torchvet.rules.numerics import _half
 from torchvet.rules.precision import _autocast, _losses
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.source.model import Event, SourceFile
+    from torchvet.finding import Finding, Severity
+    from torchvet.source.model import Event, SourceFile, Unit
 
 _EXACT = frozenset(("argmax", "argmin", "argsort", "cat", "stack", "split", "chunk", "zeros_like", "ones_like", "isnan",
                     "isfinite", "isinf", "is_tensor", "empty_like", "randn_like", "rand_like", "full_like", "no_grad",
@@ -117,7 +118,7 @@ for step in range(40):
             return _losses.stays_half(event)
         if dotted.startswith("torch."):
             return terminal(call) not in _EXACT and not terminal(call)[:1].isupper()
-        return _autocast.is_module_call(event) or receiver(call) is not None
+        return _autocast.is_module_call(event) or receiver(call) is not None or file.callee(event) is not None
 
     def _judge(self, file: SourceFile, event: Event, region: _autocast.Region) -> Iterator[Finding]:
         on = receiver(event.call)
@@ -134,18 +135,39 @@ for step in range(40):
             if _losses.half_output(binding, name) is not None:
                 yield self._finding(file, event, one, name, binding)
                 return
+            severity = self._in_forward(binding, name)
+            if severity is not None:
+                yield self._finding(file, event, one, name, binding, severity)
+                return
+
+    @staticmethod
+    def _in_forward(binding: Event, name: str) -> Severity | None:
+        """Where a layer's own output meets a region that is off, in a module that other code runs under autocast:
+        `warning` if this file does, `info` if only the region speaks of it."""
+        file, unit = binding.unit.file, binding.unit
+        owner = unit.owner
+        if owner is None or unit.name != "forward" or "module" not in file.roles.of_class(owner):
+            return None
+        if _autocast.state(binding) is not None or _losses.layer_output(binding, name) is None:
+            return None
+        return "warning" if owner.name in _half.run_under_autocast(file) else "info"
 
     @staticmethod
     def _known_to_compute(file: SourceFile, event: Event) -> bool:
         dotted = file.dotted(event.call.func)
         known = file.roles.of(event.call.func, event.unit)
-        return dotted.startswith("torch.") or bool(known & {"module", "criterion"})
+        if dotted.startswith("torch.") or known & {"module", "criterion"}:
+            return True
+        callee = file.callee(event)
+        return callee is not None and _computes_as_given(callee)
 
-    def _finding(self, file: SourceFile, event: Event, given: ast.expr, name: str, binding: Event) -> Finding:
+    def _finding(self, file: SourceFile, event: Event, given: ast.expr, name: str, binding: Event,
+                 severity: Severity | None = None) -> Finding:  # fmt: skip
         what = file.segment(event.call.func)
         return self.suspect(
             file, event, f"{what}(…) has autocast off, but {name} is half already: it runs in half precision or raises",
-            cause=f"{name} was made in an active region, and `enabled=False` brings nothing back to float32",
+            severity=severity, cause=f"{name} was made outside of the region that is off, under autocast, and "
+            "`enabled=False` brings nothing back to float32",
             advice=f"give it `{file.segment(given)}.float()`",
             edits=[edits.replace(file, given, f"{file.segment(given)}.float()")],
             related=[self.also(file, "made", binding, file.segment(binding.statement))],
@@ -158,3 +180,11 @@ _METHODS = frozenset(("exp", "log", "sum", "mean", "pow", "square", "softmax", "
 
 def _is_tensor_method(event: Event) -> bool:
     return terminal(event.node) in _METHODS
+
+
+def _computes_as_given(unit: Unit) -> bool:
+    """Whether a function of this file computes with torch in the dtype that it is given: nothing in it says float."""
+    lines = unit.file.lines[unit.first - 1 : unit.last]
+    if any(word in line for line in lines for word in ("float", "double", "dtype", "autocast", ".type(")):
+        return False
+    return any(unit.file.dotted(e.call.func).startswith("torch.") for calls in unit.calls.values() for e in calls)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from torchvet.source.model.walking import CHILDREN
@@ -34,16 +35,24 @@ class Loop:
 
 
 class Context:
-    """What is around events of one block: innermost loop, arms outermost first, `with` expressions outermost first."""
+    """What is around events of one block: innermost loop, arms outermost first, `with` expressions outermost first.
 
-    __slots__ = ("arms", "deferred", "loop", "withs")
+    `guards` are the arms that nobody wrote: what follows `if test: continue` runs only where the test is false.
+    """
+
+    __slots__ = ("arms", "deferred", "guards", "loop", "withs")
 
     def __init__(self, loop: Loop | None = None, arms: tuple[Arm, ...] = (), withs: tuple[ast.expr, ...] = (),
-                 deferred: bool = False) -> None:  # fmt: skip
+                 deferred: bool = False, guards: tuple[Arm, ...] = ()) -> None:  # fmt: skip
         self.loop = loop
         self.arms = arms
         self.withs = withs
         self.deferred = deferred
+        self.guards = guards
+
+    def guarded(self, guards: tuple[Arm, ...]) -> Context:
+        """The same with other guards."""
+        return self if guards == self.guards else Context(self.loop, self.arms, self.withs, self.deferred, guards)
 
 
 class Event:
@@ -97,6 +106,7 @@ _LEAVES = frozenset((ast.Name, ast.Constant))
 _COMPREHENSIONS = frozenset((ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp))
 _BINDING = frozenset((ast.Assign, ast.AnnAssign, ast.AugAssign))
 _EMITTED = frozenset((ast.Return, ast.Delete, ast.Raise))
+_LEAVING = frozenset((ast.Continue, ast.Break, ast.Return, ast.Raise))
 _NESTED = frozenset((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
 
 
@@ -112,21 +122,24 @@ class Walker:
     def _emit(self, node: ast.AST, parent: ast.AST) -> None:
         self.events.append(Event(node, parent, self._statement, self._context, self.unit, len(self.events)))
 
-    def block(self, statements: list[ast.stmt], context: Context) -> None:
-        """Walk statements one after another in a context."""
+    def block(self, statements: list[ast.stmt], context: Context) -> Context:
+        """Walk statements one after another in a context; the context at the end has the guards met on the way."""
         for statement in statements:
             self._context = context
             self._statement = statement
             kind = statement.__class__
             handler = _HANDLERS.get(kind)
             if handler is not None:
-                handler(self, statement, context)
+                guards = handler(self, statement, context)
+                if guards:
+                    context = context.guarded(guards)
             elif kind not in _NESTED:
                 self._fields(statement)
                 if kind in _EMITTED:
                     self._emit(statement, statement)
             else:
                 self._definition(statement)
+        return context
 
     def _definition(self, statement: ast.stmt) -> None:
         """Decorators and defaults are evaluated here, the body is not."""
@@ -146,15 +159,18 @@ class Walker:
                 self._expr(target, statement)
         self._emit(statement, statement)
 
-    def _if(self, statement: ast.stmt, context: Context) -> None:
+    def _if(self, statement: ast.stmt, context: Context) -> tuple[Arm, ...]:
         assert isinstance(statement, ast.If)
         self._expr(statement.test, statement)
         for number, body in enumerate((statement.body, statement.orelse)):
             if body:
                 self.block(body, self._arm(context, statement, number))
+        leaves = statement.body[-1].__class__ in _LEAVING and not statement.orelse
+        return (*context.guards, (statement, 1)) if leaves else ()
 
     def _arm(self, context: Context, branch: ast.AST, number: int) -> Context:
-        return Context(context.loop, (*context.arms, (branch, number)), context.withs, context.deferred)
+        arms = (*context.arms, (branch, number))
+        return Context(context.loop, arms, context.withs, context.deferred, context.guards)
 
     def _for(self, statement: ast.stmt, context: Context) -> None:
         assert isinstance(statement, (ast.For, ast.AsyncFor))
@@ -174,16 +190,18 @@ class Walker:
         self.block(statement.orelse, context)
 
     def _loop(self, node: ast.AST, context: Context, comprehension: bool = False) -> Context:
-        return Context(Loop(node, context.loop, comprehension), context.arms, context.withs, context.deferred)
+        loop = Loop(node, context.loop, comprehension)
+        return Context(loop, context.arms, context.withs, context.deferred, context.guards)
 
-    def _with(self, statement: ast.stmt, context: Context) -> None:
+    def _with(self, statement: ast.stmt, context: Context) -> tuple[Arm, ...]:
         assert isinstance(statement, (ast.With, ast.AsyncWith))
         withs = list(context.withs)
         for item in statement.items:
             self._expr(item.context_expr, statement)
             withs.append(item.context_expr)
         self._emit(statement, statement)
-        self.block(statement.body, Context(context.loop, context.arms, tuple(withs), context.deferred))
+        inner = Context(context.loop, context.arms, tuple(withs), context.deferred, context.guards)
+        return self.block(statement.body, inner).guards
 
     def _try(self, statement: ast.stmt, context: Context) -> None:
         self.block(statement.body, context)  # type: ignore[attr-defined]
@@ -221,7 +239,7 @@ class Walker:
             self._conditional(node)
         elif kind is ast.Lambda:
             outer = self._context
-            self._context = Context(outer.loop, (*outer.arms, (node, 0)), outer.withs, True)
+            self._context = Context(outer.loop, (*outer.arms, (node, 0)), outer.withs, True, outer.guards)
             self._expr(node.body, node)  # type: ignore[attr-defined]
             self._context = outer
         else:
@@ -262,7 +280,7 @@ class Walker:
                 self._expr(value, node)
 
 
-_HANDLERS = {
+_HANDLERS: dict[type[ast.stmt], Callable[[Walker, ast.stmt, Context], tuple[Arm, ...] | None]] = {
     ast.Assign: Walker._binding, ast.AnnAssign: Walker._binding, ast.AugAssign: Walker._binding,
     ast.If: Walker._if, ast.For: Walker._for, ast.AsyncFor: Walker._for, ast.While: Walker._while,
     ast.With: Walker._with, ast.AsyncWith: Walker._with, ast.Try: Walker._try, ast.Match: Walker._match,

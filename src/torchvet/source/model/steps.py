@@ -32,7 +32,7 @@ class Effect:
     `subject` is what it is done to, as the step's own unit would write it (`self.optimizer`, `opt`; empty where that
     is not known): the loss of a backward, the optimizer of the others, the scheduler. `through` is the scaler,
     accelerator or engine that does it. `event` is where it stands, `at` the event of the step's own unit that leads
-    there. `arms` are all branches on the way.
+    there. `arms` are all branches on the way, `guards` those that it is past: see `Context`.
     """
 
     kind: Kind
@@ -42,6 +42,7 @@ class Effect:
     through: str = ""
     scaled: bool = False
     arms: tuple[Arm, ...] = ()
+    guards: tuple[Arm, ...] = ()
     order: int = 0
 
     @property
@@ -209,7 +210,8 @@ class StepFinder:
         subject = renamed.get(head, head) + dot + rest
         head, dot, rest = effect.through.partition(".")
         through = renamed.get(head, head) + dot + rest
-        return replace(effect, subject=subject, through=through, at=event, arms=(*event.context.arms, *effect.arms))
+        arms, guards = (*event.context.arms, *effect.arms), (*event.context.guards, *effect.guards)
+        return replace(effect, subject=subject, through=through, at=event, arms=arms, guards=guards)
 
     @staticmethod
     def _names_for(event: Event, callee: Unit) -> dict[str, str]:
@@ -234,7 +236,7 @@ class StepFinder:
         kind, subject, through, scaled = _NAMES[name](self, event)
         if kind is None:
             return None
-        return Effect(kind, subject, event, event, through, scaled, event.context.arms)
+        return Effect(kind, subject, event, event, through, scaled, event.context.arms, event.context.guards)
 
     @staticmethod
     def _assigned(event: Event) -> Effect | None:
