@@ -171,3 +171,26 @@ def test_recursion_ends() -> None:
             walk(loss, 3)
             optimizer.step()
     """)
+
+
+def test_an_instance_that_is_called_is_followed() -> None:
+    (step,) = steps("""
+        class Update:
+            def __init__(self, model, optimizer):
+                self.model, self.optimizer = model, optimizer
+
+            def __call__(self, x):
+                self.optimizer.zero_grad()
+                self.model(x).sum().backward()
+                self.optimizer.step()
+
+        def main(model, optimizer, data):
+            update = Update(model, optimizer)
+            for x in data:
+                update(x)
+    """)
+    assert [e for e in told(step) if e[0] != "backward"] == [
+        ("zero_grad", "update.optimizer"),
+        ("step", "update.optimizer"),
+    ]
+    assert step.unit.name == "main" and step.loop is not None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from torchvet.rules.base import Rule
 from torchvet.rules.device import _containers as containers
 from torchvet.source.model import edits
-from torchvet.source.model.units import targets_of, terminal
+from torchvet.source.model.units import targets_of, terminal, value_for
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
@@ -114,11 +114,13 @@ for step in range(40):
     def _in_class(self, file: SourceFile, model: ClassModel) -> Iterator[Finding]:
         init = model.methods["__init__"]
         for event in init.events:
-            value = getattr(event.node, "value", None)
-            if not isinstance(event.node, (ast.Assign, ast.AnnAssign)) or value is None:
+            if not isinstance(event.node, (ast.Assign, ast.AnnAssign)):
                 continue
             for target in targets_of(event.node):
+                value = value_for(event.node, target)
                 if not (isinstance(target, ast.Attribute) and terminal(target.value) == init.self_name()):
+                    continue
+                if value is None:
                     continue
                 local = value.id if isinstance(value, ast.Name) else ""
                 known = containers.local_value(init, local) if local else (value, event)

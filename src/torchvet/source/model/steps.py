@@ -174,7 +174,10 @@ class StepFinder:
         new = list(found.values())
         for _ in range(_DEEPEST):
             names = {u.name for u in new if not u.is_module}
-            new = [u for name in names for u in self._file.units_calling(name) if id(u) not in found]
+            # An instance is called by its own name.
+            called = [e.unit for u in new if u.name == "__call__" for e in self._file.callers(u)]
+            calling = (*called, *(u for name in names for u in self._file.units_calling(name)))
+            new = [u for u in calling if id(u) not in found]
             found.update((id(u), u) for u in new)
         return set(found)
 
@@ -218,7 +221,8 @@ class StepFinder:
         """The caller's names of a function's parameters."""
         parameters = list(callee.parameters)
         renamed: dict[str, str] = {}
-        on = receiver(event.call)
+        instance = callee.name == "__call__" and terminal(event.node) != "__call__"
+        on = event.call.func if instance else receiver(event.call)
         if callee.owner is not None and "staticmethod" not in callee.decorators and parameters:
             renamed[parameters.pop(0)] = text_of(on) if on is not None else ""
         for name, value in zip(parameters, event.call.args, strict=False):
