@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from torchvet.rules.operations._steps import names_in
 from torchvet.source.model.origins import Identity, identity, made_by
-from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.units import receiver, targets_of, terminal
 
 if TYPE_CHECKING:
-    from torchvet.source.model import ClassModel, Event, SourceFile, Unit
+    from torchvet.source.model import ClassModel, Event, Loop, SourceFile, Unit
 
 _MODES = re.compile(r"Drop(out|path)|Batch_?Norm|BatchNorm|dropout|drop_path|\bDropPath\b|nn\.Transformer|rrelu|RReLU")
 _DEEPEST = 3
@@ -64,7 +65,17 @@ def _evaluates(file: SourceFile, event: Event) -> bool:
         return False
     if file.gradients.enabled(event) != "no" or not file.roles.is_a("module", event.call.func, event.unit):
         return False
-    return _is_loader(file, loop.node.iter, event.unit)
+    return _is_loader(file, loop.node.iter, event.unit) and _given_a_batch(event, loop, loop.node)
+
+
+def _given_a_batch(event: Event, loop: Loop, head: ast.For) -> bool:
+    """Whether what the model is given comes from the loader: a generator is sampled from noise, often in train mode."""
+    batch = {t.id for t in targets_of(head) if isinstance(t, ast.Name)}
+    for binding in event.unit.events:
+        assigned = binding.node.value if isinstance(binding.node, ast.Assign) and binding.inside(loop) else None
+        if binding.index < event.index and names_in(assigned) & batch:
+            batch |= {t.id for t in targets_of(binding.node) if isinstance(t, ast.Name)}
+    return any(names_in(a) & batch for a in (*event.call.args, *(k.value for k in event.call.keywords)))
 
 
 def _is_loader(file: SourceFile, node: ast.expr, unit: Unit) -> bool:
