@@ -234,6 +234,8 @@ HARD = [
     ("def f(args):\n    device = torch.device(args.device)\n    return torch.ones(2).cuda(), device\n", True),
     (STATE.format(move="Net().to(device)"), True),
     (STATE.format(move="Net()"), False),
+    (DEVICE + "loss = nn.BCELoss().cuda()\n", False),
+    (DEVICE + "loss = nn.BCELoss(weight=w).cuda()\n", True),
 ]
 
 

@@ -11,7 +11,9 @@ import msgspec
 from torchvet.checking.engine import collector_off
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
-_MAGIC = re.compile(r"^[ \t]*(?:[%!?]|\S.*\?[ \t]*$|[^#'\"]*?=[ \t]*[%!])", re.MULTILINE)
+_BARE = r"(?:pip|conda|mamba|cd|ls|mkdir|cp|mv|rm|cat)[ \t]+(?![=.(\[,)])\S"
+"""Commands that IPython takes without their `%`."""
+_MAGIC = re.compile(rf"^[ \t]*(?:[%!?]|{_BARE}|\S.*\?[ \t]*$|[^#'\"]*?=[ \t]*[%!])", re.MULTILINE)
 _ASSIGNED = re.compile(r"([^#'\"=]*=[ \t]*)[%!]")
 _PYTHON_CELLS = ("%%time", "%%timeit", "%%capture", "%%prun", "%%memit", "%%mprun")
 
@@ -59,9 +61,11 @@ def _is_python(metadata: Any) -> bool:
 
 def without_magics(source: str) -> str:
     """A cell's source with `pass` where IPython's own lines stand; columns and lines of all else stay."""
-    if not _MAGIC.search(source) or parses(source):
+    if not (_MAGIC.search(source) or source[:1] in (" ", "\t")) or parses(source):
         return source  # a line may begin with % in the middle of an expression or a string
     lines = _LINE_END.split(source)
+    if _begins_indented(lines):
+        return "\n" * (len(lines) - 1)
     first = next((line.strip() for line in lines if line.strip()), "")
     if first.startswith("%%") and first.split()[0] not in _PYTHON_CELLS:
         return "\n" * (len(lines) - 1)
@@ -71,6 +75,12 @@ def without_magics(source: str) -> str:
         out.append("" if continued else _blanked(line) if magic else line)
         continued = (continued or magic) and line.rstrip().endswith("\\")
     return "\n".join(out)
+
+
+def _begins_indented(lines: list[str]) -> bool:
+    """A cell that IPython takes by removing its first line's indentation: its columns would not be ours."""
+    indent = lines[0][: len(lines[0]) - len(lines[0].lstrip())]
+    return bool(indent) and parses("\n".join(line.removeprefix(indent) for line in lines))
 
 
 def _blanked(line: str) -> str:

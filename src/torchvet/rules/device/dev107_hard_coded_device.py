@@ -93,7 +93,8 @@ for step in range(40):
         on = receiver(call)
         if name == "cuda":
             told = call.args or any(k.arg == "device" for k in call.keywords)
-            return call if not told and on is not None and file.dotted(on) != "torch" else None
+            named = not told and on is not None and file.dotted(on) != "torch" and not _holds_nothing(file, on)
+            return call if named else None
         given = [k.value for k in call.keywords if k.arg == "device"] + (call.args[:1] if name == "to" else [])
         if name != "to" and not file.dotted(call.func).startswith("torch."):
             return None
@@ -190,3 +191,11 @@ for step in range(40):
             file, event, message, cause=f"{variable} can be the CPU or another device, and this line always means CUDA",
             advice=advice, edits=change, node=event.node,
         )  # fmt: skip
+
+
+def _holds_nothing(file: SourceFile, node: ast.expr) -> bool:
+    """`nn.BCELoss()`, `nn.Softmax(dim=1)`: a module without tensors can be "moved" on every machine."""
+    if not isinstance(node, ast.Call) or node.args or any("weight" in (k.arg or "weight") for k in node.keywords):
+        return False
+    dotted = file.dotted(node.func)
+    return dotted.startswith("torch.nn.") and dotted.endswith(("Loss", "Softmax", "Sigmoid", "ReLU", "Tanh"))

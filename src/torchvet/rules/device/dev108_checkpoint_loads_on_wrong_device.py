@@ -85,7 +85,7 @@ for step in range(40):
 
     @staticmethod
     def _grade(file: SourceFile, event: Event) -> tuple[Severity, str]:
-        if _made_here(event):
+        if _made_here(event) or _saved_just_before(file, event):
             return "info", "its tensors go to the device that they were saved from"
         own = "\n".join(file.lines[event.unit.first - 1 : event.unit.last])
         if file.mentions("init_process_group(") and "rank" in own and not _first_rank_only(file, event):
@@ -95,7 +95,7 @@ for step in range(40):
             and not _first_rank_only(file, event)
             and any(file.devices.may_be_host(binding, event.unit) for binding in _device_variables(event))
         )
-        if chosen:
+        if chosen and not _run_has_saved(file, event):
             return "warning", "saved on a GPU it does not load where the program falls back to the CPU"
         return "info", "its tensors go to the device that they were saved from"
 
@@ -134,6 +134,30 @@ def _made_here(event: Event) -> bool:
     return any(isinstance(b.node, ast.With) for b in event.unit.bindings.get(given.id, ())) or any(
         terminal(v) in ("BytesIO", "NamedTemporaryFile", "TemporaryFile") for v in values
     )
+
+
+def _saved_just_before(file: SourceFile, event: Event) -> bool:
+    """Whether the function itself has saved that very path, whatever way it went."""
+    for save in event.unit.calls.get("save", ()):
+        paths = [ast.dump(call.args[at]) for call, at in ((save.call, 1), (event.call, 0)) if len(call.args) > at]
+        same = len(paths) == 2 and paths[0] == paths[1] and file.dotted(save.call.func) == "torch.save"
+        if same and save.index < event.index and event.sure_after(save):
+            return True
+    return False
+
+
+def _run_has_saved(file: SourceFile, event: Event) -> bool:
+    """Whether the run saves checkpoints before it loads: what it saved, on whatever device, it can load."""
+    saves = (e for e in file.calls("save", "ModelCheckpoint", "Checkpoint")
+             if terminal(e.node) != "save" or file.dotted(e.call.func) == "torch.save")  # fmt: skip
+    return any(_comes_before(file, save, event, 0) for save in saves)
+
+
+def _comes_before(file: SourceFile, one: Event, event: Event, depth: int) -> bool:
+    """Whether an event, or a call that leads to it, stands before another in the other's function."""
+    if one.unit is event.unit:
+        return one.index < event.index and not one.excludes(event)
+    return depth < 3 and any(_comes_before(file, caller, event, depth + 1) for caller in file.callers(one.unit))
 
 
 def _device_variables(event: Event) -> Iterator[ast.expr]:

@@ -117,7 +117,7 @@ for step in range(40):
             if not isinstance(event.node, (ast.Assign, ast.AnnAssign)):
                 continue
             for target in targets_of(event.node):
-                value = value_for(event.node, target)
+                value = value_for(event.node, target)  # none for `self.a, self.b = [Layer(), Layer()]`: both registered
                 if not (isinstance(target, ast.Attribute) and terminal(target.value) == init.self_name()):
                     continue
                 if value is None:
@@ -146,11 +146,10 @@ for step in range(40):
     def _has_state(self, file: SourceFile, call: ast.Call, at: Event, depth: int = 0) -> bool:
         dotted = file.dotted(call.func)
         if dotted.startswith("torch.nn."):
-            last = dotted.rpartition(".")[2]
-            return last[:1].isupper() and not any(word in last for word in _STATELESS)
+            return _is_stateful(dotted)
         known = file.roles.class_named(call.func, at.unit)
         if known is not None:
-            return "module" in file.roles.of_class(known)
+            return "module" in file.roles.of_class(known) and _may_hold_state(file, known)
         event = next((e for e in at.unit.calls.get(terminal(call), ()) if e.node is call), None)
         made = file.callee(event) if event is not None and depth < _DEEPEST else None
         returned = [e for e in made.events if isinstance(e.node, ast.Return)] if made is not None else []
@@ -207,4 +206,36 @@ def _kept_otherwise(init: Unit, name: str) -> bool:
         registers = isinstance(event.node, ast.Call) and terminal(event.node) in _REGISTERING
         if registers and any(isinstance(n, ast.Name) and n.id == name for n in walk(event.node)):
             return True
+    return False
+
+
+def _is_stateful(dotted: str) -> bool:
+    """Whether a class of `torch.nn` holds parameters, buffers or a mode."""
+    last = dotted.rpartition(".")[2]
+    return last[:1].isupper() and not any(word in last for word in _STATELESS)
+
+
+def _may_hold_state(file: SourceFile, model: ClassModel) -> bool:
+    """Whether a class of the file makes anything but activations, pooling and their like, itself or by its parts."""
+    waiting, seen = [model], set()
+    while waiting:
+        one = waiting.pop()
+        seen.add(one.name)
+        if any(b != "torch.nn.Module" and b not in file.classes for b in one.bases):
+            return True
+        waiting += [c for c in one.lineage if c.name not in seen]
+        for node in ast.walk(one.node):
+            dotted = file.dotted(node.func) if isinstance(node, ast.Call) else ""
+            last = dotted.rpartition(".")[2]
+            if last in file.classes:
+                waiting += [file.classes[last]] if last not in seen else []
+            elif dotted.startswith("torch.nn.") and "functional" not in dotted:
+                if _is_stateful(dotted) or last == "Parameter":
+                    return True
+            elif (
+                (last[:1].isupper() and not last.endswith("Error"))
+                or "register_" in last
+                or last in ("add_module", "setattr")
+            ):
+                return True
     return False

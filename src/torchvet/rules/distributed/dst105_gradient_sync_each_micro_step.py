@@ -94,7 +94,7 @@ dist.destroy_process_group()
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Accumulation windows over a DistributedDataParallel model, in a file that never holds its gradients back."""
         if not file.mentions("DistributedDataParallel") or file.mentions(
-            "no_sync", "backward_grad_sync", "_gradient_sync"
+            "no_sync", "backward_grad_sync", "_gradient_sync", "able_allreduce"
         ):
             return
         wrapped: set[tuple[object, ...]] = set()

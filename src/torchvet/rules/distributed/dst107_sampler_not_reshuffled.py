@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
     from torchvet.source.model import Event, Loop, SourceFile, Unit
 
-_FRAMEWORKS = ("lightning", "pytorch_lightning", "accelerate", "transformers", "ignite", "fastai", "lightning_fabric")
+_FRAMEWORKS = ("lightning", "pytorch_lightning", "accelerate", "lightning_fabric")
+"""They wrap the loaders of a loop that the program writes itself, and tell their samplers the epoch."""
 
 
 class SamplerNotReshuffled(Rule):
@@ -119,9 +120,9 @@ for epoch in range(5):
     @staticmethod
     def _epochs(file: SourceFile, loader: Event) -> tuple[Event, Loop] | None:
         """The training pass over a loader and the loop over epochs around it."""
-        key = identity(loader.call, loader.unit)
+        key = identity(loader.call, loader.unit) | _handed_out(file, loader)
         for step in file.steps:
-            if step.loop is None or not isinstance(step.loop.node, ast.For) or not step.optimizers:
+            if step.loop is None or not isinstance(step.loop.node, ast.For) or not step.of("backward"):
                 continue
             if not any(key & _loaders_in(one, step.unit) for one in _iterated(step.loop.node.iter)):
                 continue
@@ -156,6 +157,20 @@ for epoch in range(5):
         if name == "the sampler" or not isinstance(target, ast.Name) or terminal(loop.node.iter) != "range":
             return []
         return edits.before(file, body[0], f"{name}.set_epoch({target.id})")
+
+
+def _handed_out(file: SourceFile, loader: Event) -> Identity:
+    """What callers call the loader that a function makes and returns beside other things."""
+    found: set[tuple[object, ...]] = set()
+    names = {t.id for t in targets_of(loader.statement) if isinstance(t, ast.Name)}
+    for given in (e.node.value for e in loader.unit.events if isinstance(e.node, ast.Return)):
+        parts = given.elts if isinstance(given, ast.Tuple) else []
+        for caller in file.callers(loader.unit) if parts else ():
+            targets = targets_of(caller.statement) if getattr(caller.statement, "value", None) is caller.node else []
+            if len(targets) == len(parts):
+                mine = (t for t, part in zip(targets, parts, strict=True) if terminal(part) in names)
+                found |= {one for target in mine for one in identity(target, caller.unit)}
+    return frozenset(found)
 
 
 def _possible(node: ast.expr, unit: Unit) -> list[ast.AST]:

@@ -189,8 +189,11 @@ print(f"mean squared error {sum(pixel_errors) / len(pixel_errors):.3f}")
 
 def _grows_with(graph: Event, store: _stores.Store) -> bool:
     """Whether each round of the loop in which the holder grows makes a graph anew."""
-    if store.loop is None or graph.unit is not store.event.unit:
+    if store.loop is None:
         return True
+    if graph.unit is not store.event.unit:
+        # A function that is given what its caller computed makes no graph itself, however often it goes round.
+        return not any(caller.unit is graph.unit for caller in graph.unit.file.callers(store.event.unit))
     return graph.loop is not None and graph.loop.within(store.loop)
 
 

@@ -10,12 +10,13 @@ from torchvet.rules import words
 from torchvet.rules.growth_rule import GrowthRule
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._storages import of_a_batch
+from torchvet.rules.training._loops import is_test
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
-    from torchvet.source.model import ClassModel, Event, SourceFile
+    from torchvet.source.model import ClassModel, Event, SourceFile, Unit
     from torchvet.source.model.steps import Step
     from torchvet.source.stores import Store
 
@@ -149,19 +150,33 @@ for step in range(40):
         for stored in _stores.collected(file):
             if not of_a_batch(file, stored.value, stored.event) or not _in_training(file, stored.event):
                 continue
+            if _at_one_step(stored.event):
+                continue
             store = _stores.kept_on(file, stored)
-            if store is not None and store.lasting:
+            if store is not None and store.lasting and not _of_a_hook(file, stored.event.unit):
                 yield self._suspected(file, store)
 
     def _suspected(self, file: SourceFile, store: _stores.Store) -> Finding:
         holder, value = file.segment(_stores.holder_root(store.holder)), file.segment(store.value)
         return self.suspect(
             file, store.event, f"{holder} takes in {value} at every training step and nothing takes it out",
-            severity="warning",
+            severity="info" if is_test(file) else "warning",
             cause=f"{value} has the size of a batch; {holder} outlives the step and is emptied nowhere in this file",
             advice=f"keep in {holder} only what is needed: a number (`.item()`), a running sum, a "
             "`collections.deque(maxlen=…)`, or clear it every epoch",
         )  # fmt: skip
+
+
+def _at_one_step(event: Event) -> bool:
+    """`if step == 0:` around it: once a loop."""
+    tests = [branch.test for branch, arm in event.context.arms if isinstance(branch, ast.If) and arm == 0]
+    return any(isinstance(t, ast.Compare) and isinstance(t.ops[0], ast.Eq) and isinstance(t.left, ast.Name)
+               and isinstance(t.comparators[0], ast.Constant) for t in tests)  # fmt: skip
+
+
+def _of_a_hook(file: SourceFile, unit: Unit) -> bool:
+    """Whether a framework calls it for each batch: that is MEM117's."""
+    return unit.owner is not None and bool(file.roles.of_class(unit.owner) & {"lightning", "hooked"})
 
 
 def _in_training(file: SourceFile, event: Event, depth: int = 0) -> bool:

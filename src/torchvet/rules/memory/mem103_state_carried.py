@@ -258,6 +258,8 @@ def _plain(op: str) -> str:
     return op.split("::")[-1].rstrip("0123456789").removesuffix("Backward")
 
 
+_FEW = re.compile(r"range\([0-9]\)")
+"""A demonstration of a few passes: its graph stays as short."""
 _CALLED = re.compile(r" = [\w.\[\]]+\(")
 _WORDS = re.compile(r"[\w.]+")
 
@@ -351,6 +353,8 @@ def _carried_name(file: SourceFile, event: Event) -> str | None:
     and nothing else in the loop binds, detaches or resets it."""
     node = event.node
     if event.loop is None or not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+        return None
+    if _FEW.fullmatch(ast.unparse(getattr(event.loop.node, "iter", node))):
         return None
     call, unit = node.value, event.unit
     given = {one.id for one in (*call.args[1:], *(k.value for k in call.keywords)) if isinstance(one, ast.Name)}

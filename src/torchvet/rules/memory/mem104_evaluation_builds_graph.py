@@ -18,6 +18,7 @@ from torchvet.rules.memory import _stores
 from torchvet.rules.share_rule import observed, peak_of
 from torchvet.source.model import edits
 from torchvet.source.model.destinations import Destinations
+from torchvet.source.model.devices import passed
 from torchvet.source.model.origins import identity
 from torchvet.source.model.units import receiver, targets_of, terminal
 from torchvet.source.model.walking import walk
@@ -220,6 +221,7 @@ def _evaluating_runs(file: SourceFile) -> Iterator[Event]:
             same = ast.dump(run.call.func) == ast.dump(on)
             if after and in_loop and same and not _trains_again(event, run):
                 yield run
+        yield from _runs_in_helpers(file, event, on)
     if not file.steps:
         yield from _runs_of_inference(file)
         return
@@ -244,8 +246,24 @@ def _runs_of_inference(file: SourceFile) -> Iterator[Event]:
             in_loop = run.loop is not None and not run.loop.comprehension
             again = in_loop or (run.loop is None and _stores.is_repeated(file, run.unit))
             warms_up = isinstance(run.parent, ast.Expr)
-            if again and not warms_up and identity(run.call.func, run.unit) & mine:
+            if again and not warms_up and not _hands_on(file, run.unit) and identity(run.call.func, run.unit) & mine:
                 yield run
+
+
+def _runs_in_helpers(file: SourceFile, event: Event, model: ast.expr) -> Iterator[Event]:
+    """Runs in a function of the file that a loop after `.eval()` gives the model to; saliency hands it on."""
+    wanted = ast.dump(model)
+    for call in event.unit.events:
+        looped = call.index > event.index and call.loop is not None and not call.loop.comprehension
+        if not looped or call.node.__class__ is not ast.Call or _trains_again(event, call) or call.excludes(event):
+            continue
+        helper = file.callee(call) if any(ast.dump(a) == wanted for a in call.call.args) else None
+        if helper is None or helper.owner is not None or _hands_on(file, helper):
+            continue
+        for name in helper.parameters:
+            given = passed(helper, name, call.call)
+            if given is not None and ast.dump(given) == wanted:
+                yield from helper.calls.get(name, ())
 
 
 _LOOP = re.compile(r"for [^\n]*?(?:val|test|dev|holdout)")

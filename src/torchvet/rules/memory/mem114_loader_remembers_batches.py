@@ -12,6 +12,7 @@ from torchvet.recording.records import Window
 from torchvet.recording.training_records import LoaderMemory
 from torchvet.rules import grading
 from torchvet.rules.growth_rule import GrowthRule
+from torchvet.rules.training._loops import is_test
 from torchvet.source.model import SourceFile, edits
 from torchvet.source.model.units import terminal
 
@@ -171,7 +172,7 @@ for step in range(40):
         return self.suspect(
             file, event, f"len(list({name})) loads the whole data set to count its batches" if counted
             else f"list({name}) holds every batch of the data set at once",
-            severity=None if counted else "info",
+            severity=None if counted and not is_test(file) else "info",
             cause="the list keeps a reference to every collated batch",
             advice=f"`len({name})` counts them without loading any" if counted
             else f"iterate over {name}, unless the data set is small and meant to be held",

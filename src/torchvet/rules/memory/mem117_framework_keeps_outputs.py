@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
 from torchvet.rules.memory._stored import Kept, store
+from torchvet.rules.training._loops import is_test
 from torchvet.source.model.origins import made_by
 from torchvet.source.model.units import receiver, targets_of, terminal, value_for
 
@@ -127,7 +128,7 @@ for step in range(40):
     def _kept(self, file: SourceFile, kept: Kept, hook: str, severity: Severity) -> Finding:
         return self.suspect(
             file, kept.event, f"{kept.name} keeps {file.segment(kept.value)} of every batch: {hook} adds to it "
-            "and nothing in the class empties it", severity=severity,
+            "and nothing in the class empties it", severity="info" if is_test(file) else severity,
             cause="the object lives as long as the training does",
             advice=f"`{kept.name}.clear()` at the end of the epoch, or a running metric instead of the outputs",
         )  # fmt: skip

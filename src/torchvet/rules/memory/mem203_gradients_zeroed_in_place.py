@@ -11,6 +11,7 @@ from torchvet.recording.training_records import ZeroedInPlace
 from torchvet.rules import grading, words
 from torchvet.rules.base import Rule
 from torchvet.rules.share_rule import observed
+from torchvet.rules.training._loops import is_test
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, targets_of, terminal
 
@@ -125,6 +126,7 @@ for step in range(40):
         positional = bool(event.call.args)
         return self.suspect(
             file, event, f"{on}.zero_grad(set_to_none=False) keeps every gradient allocated through the forward pass",
+            severity="info" if is_test(file) else None,
             cause="gradients set to zero keep their storages while the forward pass fills memory with activations",
             advice=f"`{on}.zero_grad()`: its default, `set_to_none=True`, drops them", safe=True,
             edits=[edits.replace(file, event.call, f"{on}.zero_grad()")] if positional
@@ -136,7 +138,7 @@ for step in range(40):
         alone = isinstance(event.parent, ast.Expr)
         return self.suspect(
             file, event, f"{file.segment(event.node)} keeps every gradient allocated through the forward pass",
-            severity=None if _in_training(file) and not _needs_them(file) else "info",
+            severity=None if _in_training(file) and not _needs_them(file) and not is_test(file) else "info",
             cause="gradients set to zero keep their storages while the forward pass fills memory with activations",
             advice=f"`{name}.grad = None`, or `optimizer.zero_grad()`, which does that",
             edits=[edits.replace(file, event.call, f"{name}.grad = None")] if alone else (),

@@ -142,8 +142,8 @@ def _each_step(file: SourceFile, event: Event) -> bool:
         if not step.of("backward"):
             continue
         if step.loop is not None and step.unit is event.unit:
-            # Not in a loop around it: an epoch is long.
-            if event.loop is not None and event.loop.within(step.loop):
+            # Not in a loop around it, nor around a call of a function that has the loop: an epoch is long.
+            if event.loop is not None and event.loop.within(step.loop) and not _loops_below(step):
                 return True
         elif event.loop is None and step.loop is not None and _goes_through(step, event.unit):
             return True
@@ -159,6 +159,11 @@ def _helps_each_step(file: SourceFile, event: Event, depth: int = 0) -> bool:
         _unconditional(file, caller) and (_each_step(file, caller) or _helps_each_step(file, caller, depth + 1))
         for caller in file.callers(unit)
     )
+
+
+def _loops_below(step: Step) -> bool:
+    """Whether every backward of the step stands in a loop of a function that the step calls."""
+    return all(e.event.unit is not step.unit and e.event.loop is not None for e in step.of("backward"))
 
 
 def _goes_through(step: Step, unit: Unit) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from torchvet.rules.training._loops import is_test
 from torchvet.source.model.units import Unit
 from torchvet.source.model.walking import walk
 
@@ -36,8 +37,8 @@ def uses_a_device(file: SourceFile) -> bool:
 def per_step(file: SourceFile, event: Event, depth: int = 0) -> bool:
     """Whether an event runs at every training step, or at every forward, as far as source shows; loops included."""
     unit = event.unit
-    if unit.is_module and event.loop is None:
-        return False
+    if (unit.is_module and event.loop is None) or is_test(file):
+        return False  # a test takes a step or two: what each costs is nothing
     if unit.name in _HOOKS and unit.owner is not None and "module" in file.roles.of_class(unit.owner):
         return True
     for step in file.steps:

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
+from torchvet.rules.training._loops import is_test
 from torchvet.source.model.devices import operands
 from torchvet.source.model.steps import text_of
 from torchvet.source.model.units import targets_of, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Finding, Severity
     from torchvet.source.model import Event, Loop, SourceFile
 
 _CALL = re.compile(r"torch\.(cat|concat|concatenate|hstack|vstack)\(")
@@ -85,7 +86,8 @@ for step in range(40):
             if not name or loop is None or not file.dotted(event.call.func).startswith("torch."):
                 continue
             if not _few_turns(loop) and self._only_gathered(file, event, name, loop):
-                yield self._finding(file, event, name)
+                costly = _many_turns(file, loop, event) and not _at_an_interval(event, loop) and not is_test(file)
+                yield self._finding(file, event, name, None if costly else "info")
 
     def _growing(self, file: SourceFile) -> Iterator[Event]:
         for match in _CALL.finditer(file.text):
@@ -139,12 +141,11 @@ for step in range(40):
                 return False
         return True
 
-    def _finding(self, file: SourceFile, event: Event, name: str) -> Finding:
+    def _finding(self, file: SourceFile, event: Event, name: str, severity: Severity | None) -> Finding:
         return self.suspect(
-            file, event, f"{name} is copied whole in every turn: {file.segment(event.node)[:70]}",
+            file, event, f"{name} is copied whole in every turn: {file.segment(event.node)[:70]}", severity=severity,
             cause=f"torch.cat makes a new tensor of all that {name} holds, and the loop reads it nowhere else",
             advice=f"append to a list and make {name} = torch.cat(list) once after the loop",
-            severity=None if event.loop is not None and _many_turns(file, event.loop, event) else "info",
         )  # fmt: skip
 
 
@@ -205,3 +206,9 @@ def _many_turns(file: SourceFile, loop: Loop, event: Event) -> bool:
         elif _GATHERED.search(terminal(one).lower()) or file.roles.is_a("loader", one, event.unit):
             return True
     return False
+
+
+def _at_an_interval(event: Event, loop: Loop) -> bool:
+    """`if step % 100 == 0:` within the loop."""
+    tests = [b.test for b, _ in event.context.arms if isinstance(b, ast.If) and _within(b, loop.node)]
+    return any("%" in ast.unparse(test) for test in tests)

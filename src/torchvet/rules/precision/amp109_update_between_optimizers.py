@@ -124,6 +124,8 @@ for step in range(40):
         loop = update.event.loop
         if loop is None or not isinstance(loop.node, ast.For):
             return None
+        if any(isinstance(s, ast.If) and any(isinstance(b, ast.Continue) for b in s.body) for s in loop.node.body):
+            return None  # `if number != chosen: continue`: one of them is stepped
         targets = {t.id for t in targets_of(loop.node) if isinstance(t, ast.Name)}
         if any(b.event.unit is update.event.unit and b.event.loop is loop for b in one.backwards):
             return None

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from torchvet.rules.operations._steps import names_in
 from torchvet.rules.training import _loops as loops
 from torchvet.source.model.origins import Identity, identity, made_by
-from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.units import receiver, targets_of, terminal
 
 if TYPE_CHECKING:
-    from torchvet.source.model import ClassModel, Event, SourceFile, Unit
+    from torchvet.source.model import ClassModel, Event, Loop, SourceFile, Unit
 
 _MODES = re.compile(r"Drop(out|path)|Batch_?Norm|BatchNorm|dropout|drop_path|\bDropPath\b|nn\.Transformer|rrelu|RReLU")
 _DEEPEST = 3
@@ -62,11 +63,23 @@ def _kind(event: Event) -> Literal["train", "eval", "either"]:
 def _evaluates(file: SourceFile, event: Event) -> bool:
     loop = event.loop
     over = _gone_over(loop.node) if loop is not None else None
-    if over is None or isinstance(event.parent, ast.Expr):
+    if loop is None or over is None or isinstance(event.parent, ast.Expr):
         return False
     if file.gradients.enabled(event) != "no" or not file.roles.is_a("module", event.call.func, event.unit):
         return False
-    return loops.is_loader(file, over, event.unit)
+    return loops.is_loader(file, over, event.unit) and _given_a_batch(event, loop)
+
+
+def _given_a_batch(event: Event, loop: Loop) -> bool:
+    """Whether what the model is given comes from the loader: a generator is sampled from noise, often in train mode."""
+    generators = getattr(loop.node, "generators", ())
+    head = generators[0] if generators else loop.node
+    batch = {t.id for t in targets_of(head) if isinstance(t, ast.Name)}
+    for binding in event.unit.events:
+        assigned = binding.node.value if isinstance(binding.node, ast.Assign) and binding.inside(loop) else None
+        if binding.index < event.index and names_in(assigned) & batch:
+            batch |= {t.id for t in targets_of(binding.node) if isinstance(t, ast.Name)}
+    return any(names_in(a) & batch for a in (*event.call.args, *(k.value for k in event.call.keywords)))
 
 
 def _gone_over(node: ast.AST) -> ast.expr | None:

@@ -144,7 +144,7 @@ for step in range(40):
             return False
         return not (
             self._cleared_out_of_sight(step) or loops.clears_by_hand(loops.units_of(step))
-            or loops.may_do_more(file, step) or self._is_wrapper(file, stepped)
+            or loops.may_do_more(file, step) or self._is_wrapper(file, stepped) or self._is_of_the_turn(step, stepped)
         )  # fmt: skip
 
     @staticmethod
@@ -221,6 +221,20 @@ for step in range(40):
                 return True
             name = file.dotted(call.func).rpartition(".")[2]
             if known is None and name[:1].isupper() and "optimizer" not in file.roles.of(call, where):
+                return True
+        return False
+
+    @staticmethod
+    def _is_of_the_turn(step: Step, stepped: Effect) -> bool:
+        """An optimizer that each turn of the loop makes for a tensor that the turn makes too: no gradient is there."""
+        bindings = step.unit.bindings
+        for call, where in loops.constructors(loops.subject_of(stepped), stepped.event.unit) or []:
+            given = call.args[0] if call.args and where is step.unit else None
+            listed = given.elts if isinstance(given, (ast.List, ast.Tuple)) else []
+            names = [one.id for one in listed if isinstance(one, ast.Name)]
+            if names and len(names) == len(listed) and all(
+                bindings.get(name) and all(b.inside(step.loop) for b in bindings[name]) for name in names
+            ):  # fmt: skip
                 return True
         return False
 

@@ -15,7 +15,7 @@ from torchvet.source.model.units import keyword, receiver
 
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
-    from torchvet.source.model import SourceFile
+    from torchvet.source.model import SourceFile, Unit
     from torchvet.source.model.steps import Effect
 
 
@@ -113,7 +113,7 @@ for epoch in range(4):
         if loop is None or call.args or call.keywords:
             return None
         made = loops.constructors(receiver(call), early.event.unit)
-        if made is None or not all(_is_torch(file.dotted(c.func)) for c, _ in made):
+        if made is None or not all(_is_torch(file.dotted(c.func)) or _derives(file, c, where) for c, where in made):
             return None
         mine: set[tuple[object, ...]] = set()
         for one, where in made:
@@ -154,3 +154,10 @@ def _is_torch(dotted: str) -> bool:
     last = dotted.rpartition(".")[2]
     ours = dotted.startswith(("torch.optim.lr_scheduler.", "transformers."))
     return ours and last != "ReduceLROnPlateau"
+
+
+def _derives(file: SourceFile, call: ast.Call, unit: Unit) -> bool:
+    """A scheduler of the file's own that leaves `step` to torch's class."""
+    known = file.roles.class_named(call.func, unit)
+    own = known is not None and any(base.startswith("torch.optim.lr_scheduler.") for base in known.ancestors)
+    return own and known is not None and known.method("step") is None

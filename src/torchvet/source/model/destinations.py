@@ -201,6 +201,8 @@ class Destinations:
             return
         callers = self._file.callers(unit)
         self.loose |= not callers
+        # A module is handed on, wrapped and kept in dicts: who else runs it is not seen.
+        self.escaped |= unit.name == "forward" and unit.owner is not None
         for event in callers:
             self._involve(event.unit)
 

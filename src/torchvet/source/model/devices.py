@@ -191,8 +191,18 @@ class Devices:
         if event.unit.home(node.id) is not event.unit:
             return ""
         reaching = self.reaching(node.id, event)
+        filled = self._file.mentions(f"{node.id}[")
+        if filled and any(self._fills(e, node.id) for e in event.unit.events[: event.index]):
+            return ""  # `blocks[i] = blocks[i].to(device)`
         found = {self._of_binding(b, node.id, depth) for b in reaching}
         return found.pop() if len(found) == 1 else ""
+
+    @staticmethod
+    def _fills(event: Event, name: str) -> bool:
+        """Whether an event puts something into a container by index."""
+        node = event.node
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        return any(isinstance(t, ast.Subscript) and terminal(t.value) == name for t in targets)
 
     def _of_binding(self, binding: Event, name: str, depth: int) -> Place:
         node = binding.node
@@ -216,6 +226,10 @@ class Devices:
             isinstance(v, ast.Call) and self._wrapped(v) for v, _ in values
         ):
             return False
+        if isinstance(node, ast.Name):
+            latest = self.reaching(node.id, event)
+            if latest and any(terminal(getattr(b.node, "value", None)) == "cpu" for b in latest):
+                return False
         if any(isinstance(v, ast.Call) and self._moved_by(v, where) for v, where in values):
             return True
         if isinstance(node, ast.Name) and node.id in event.unit.parameters:
@@ -256,6 +270,11 @@ class Devices:
             return False
         if isinstance(node, ast.Name) and call.unit is not event.unit.home(node.id):
             return False
+        if isinstance(node, ast.Name) and any(
+            b.index > call.index and (call.unit is not event.unit or b.index < event.index)
+            for b in call.unit.bindings.get(node.id, ())
+        ):
+            return False  # what was moved is another object
         moved = self.move(call.call, call.unit)
         return moved is not None and moved[0] == "device" and not call.context.arms
 
@@ -305,13 +324,17 @@ class Devices:
         if dotted.startswith(_HOST_DATASETS):
             return True
         if dotted == "torch.utils.data.TensorDataset":
-            # At the end of the unit: what a name holds there is what it held at the call, if it is bound once.
-            at = next((e for e in unit.calls.get("TensorDataset", ()) if e.node is value), None)
-            return at is not None and all(self.of(a, at) == "cpu" for a in value.args)
+            return self._given_on_host(value, unit)
         known = self._file.classes.get(value.func.id) if isinstance(value.func, ast.Name) else None
         if known is not None:
-            return not self._class_moves(known)
+            return not self._class_moves(known) and (not _hands_through(known) or self._given_on_host(value, unit))
         return depth < 2 and self._returns_host_dataset(value, unit, depth)
+
+    def _given_on_host(self, value: ast.Call, unit: Unit) -> bool:
+        """Whether all that a call is given is on the host."""
+        # At the end of the unit: what a name holds there is what it held at the call, if it is bound once.
+        at = next((e for e in unit.calls.get(terminal(value), ()) if e.node is value), None)
+        return at is not None and all(self.of(a, at) == "cpu" for a in value.args)
 
     def _returns_host_dataset(self, value: ast.Call, unit: Unit, depth: int) -> bool:
         """Whether a function of the file that makes the dataset returns nothing but one on the host."""
@@ -331,6 +354,12 @@ class Devices:
         known = self._file.functions(terminal(function))
         texts = ["\n".join(self._file.lines[u.first - 1 : u.last]) for u in known]
         return bool(texts) and not any(w in text for text in texts for w in _CALLS_THAT_MOVE)
+
+
+def _hands_through(dataset: ClassModel) -> bool:
+    """Whether a dataset gives out parts of what it was made with, as they are."""
+    item = dataset.method("__getitem__")
+    return item is not None and not any(isinstance(e.node, ast.Call) for e in item.events)
 
 
 def passed(unit: Unit, name: str, call: ast.Call) -> ast.expr | None:
