@@ -8,6 +8,7 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
@@ -77,7 +78,12 @@ def check_text(path: str, text: str, rules: Sequence[SourceRule], scope: Scope |
         return FileResult(path)
     with collector_off(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes and the like are not ours to say
-        return _check(path, text, rules, scope or Scope.of([r.code for r in rules]))
+        return _check(path, text, rules, scope or _all_of(tuple(rules)))
+
+
+@lru_cache(maxsize=16)
+def _all_of(rules: tuple[SourceRule, ...]) -> Scope:
+    return Scope.of([rule.code for rule in rules])
 
 
 @contextmanager
@@ -125,10 +131,24 @@ def _check(path: str, text: str, rules: Sequence[SourceRule], scope: Scope) -> F
         _let_go(file)
 
 
+@lru_cache(maxsize=16)
+def _with_signs(rules: tuple[SourceRule, ...]) -> tuple[list[tuple[SourceRule, frozenset[str]]], frozenset[str]]:
+    """Rules, each with the signs of which a file must have one to be worth asking about (empty for all files), and all
+    those signs."""
+    from torchvet.source.model import signs_of
+
+    asked = [(rule, signs_of(getattr(rule, "words", ()))) for rule in rules]
+    return asked, frozenset().union(*(signs for _, signs in asked))
+
+
 def _ask(file: SourceFile, rules: Sequence[SourceRule]) -> FileResult:
     result = FileResult(file.path, [], [])
     seen: set[tuple[str, Location | None, str]] = set()
-    for rule in rules:
+    asked, every = _with_signs(tuple(rules))
+    held = file.words.signs(every)
+    for rule, signs in asked:
+        if signs and held.isdisjoint(signs):
+            continue
         try:
             for finding in rule.in_source(file):
                 key = finding.code, finding.location, finding.message

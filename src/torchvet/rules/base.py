@@ -26,6 +26,8 @@ class Rule:
     """One line, present tense, no full stop."""
     severity: ClassVar[Severity]
     """The usual severity; a finding from a run is graded by what was measured."""
+    words: ClassVar[tuple[str, ...]] = ()
+    """`in_source` is asked about files that hold one of these, be it in a comment; about all files if it names none."""
 
     what: ClassVar[str]
     """What happens, mechanically."""

@@ -31,6 +31,7 @@ class DeviceMismatch(Rule):
     name = "device-mismatch"
     summary = "An operation is given tensors that live on different devices"
     severity = "error"
+    words = (".to(", ".cuda(")
 
     what = (
         "The model was moved to a device, and a batch, a target or a tensor that was just made is still on the CPU. "
@@ -81,7 +82,7 @@ for x, y in loader:
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A module that was moved, a loss or an operation of torch, given something that is surely on the CPU."""
-        if not file.mentions(".to(", ".cuda("):
+        if not file.mentions(*self.words):
             return
         for unit in file.functions("forward"):
             if (

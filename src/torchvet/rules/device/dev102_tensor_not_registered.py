@@ -34,6 +34,7 @@ class TensorNotRegistered(Rule):
     name = "tensor-not-registered"
     summary = "A module keeps a tensor as a plain attribute, which `.to()` never moves"
     severity = "warning"
+    words = ("Module",)
 
     what = (
         "`nn.Module` moves, converts and saves parameters and registered buffers. A tensor that is assigned as "
@@ -95,7 +96,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """`self.x = torch.factory(…)` in a module's `__init__` that `forward` combines with other tensors as it is."""
-        if not file.mentions("Module") or not file.mentions("self."):
+        if not file.mentions(*self.words) or not file.mentions("self."):
             return
         for made, event in self._kept(file):
             owner = event.unit.owner

@@ -27,6 +27,7 @@ class OptimizerBeforeMove(Rule):
     name = "optimizer-before-move"
     summary = "Parameters are replaced after the optimizer was built on them"
     severity = "error"
+    words = (".parameters()", "requires_grad")
 
     what = (
         "An optimizer keeps the Parameter objects that it was given. A new head, `copy.deepcopy(model)`, `to_empty`, "
@@ -90,7 +91,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """After `optimizer = O(model.parameters())`, in the same unit, what gives `model` other parameters."""
-        if not file.mentions(".parameters()", "requires_grad"):
+        if not file.mentions(*self.words):
             return
         found = [*file.units_with("parameters"), *file.units_with("requires_grad")] if file.mentions(*_OPTIM) else []
         units = {id(u): u for u in found}

@@ -21,6 +21,7 @@ class DataParallel(Rule):
     name = "data-parallel"
     summary = "nn.DataParallel copies the model at every step and loses autocast's dtype"
     severity = "info"
+    words = ("DataParallel(",)
 
     what = (
         "`nn.DataParallel` copies the whole model to every device at each forward, runs the copies in threads under "
@@ -87,7 +88,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Wrapping in `nn.DataParallel`; a warning where a forward runs under autocast in bfloat16."""
-        if not file.mentions("DataParallel("):
+        if not file.mentions(*self.words):
             return
         for event in file.calls("DataParallel"):
             dotted = file.dotted(event.call.func)

@@ -28,6 +28,7 @@ class HardCodedDevice(Rule):
     name = "hard-coded-device"
     summary = "A device is written out in code that chooses its device elsewhere"
     severity = "warning"
+    words = (".cuda(", *_WRITTEN)
 
     what = (
         "The program chooses a device at run time (`device = 'cuda' if torch.cuda.is_available() else 'cpu'`), or a "
@@ -73,7 +74,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """`.cuda()`, `.to("cuda…")` or `device="cuda…"` where a variable for the device can be seen."""
-        if not file.mentions(".cuda(", *_WRITTEN) or not file.mentions("device"):
+        if not file.mentions(*self.words) or not file.mentions("device"):
             return
         words = ["to", "cuda"] if file.mentions(".cuda(", *(f".to({w}" for w in _WRITTEN)) else []
         if file.mentions(*(f"device={w}" for w in _WRITTEN)):

@@ -23,6 +23,7 @@ class CheckpointLoadsOnWrongDevice(Rule):
     name = "checkpoint-loads-on-wrong-device"
     summary = "A checkpoint is loaded onto the device that it was saved from"
     severity = "warning"
+    words = ("load",)
 
     what = (
         "`torch.load(path)` puts every tensor back on the device that it was saved from. Without `map_location` a "

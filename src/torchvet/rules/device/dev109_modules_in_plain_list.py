@@ -33,6 +33,7 @@ class ModulesInPlainList(Rule):
     name = "modules-in-plain-list"
     summary = "Submodules stand in a Python list or dict, where their module does not see them"
     severity = "error"
+    words = ("Module",)
 
     what = (
         "`nn.Module` registers a submodule when it is assigned to an attribute. Modules inside a plain list, dict or "
@@ -95,7 +96,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """`self.x = [Layer(…), …]`, or `self.x.append(Layer(…))`, in a module that registers `self.x` nowhere."""
-        if not file.mentions("Module"):
+        if not file.mentions(*self.words):
             return
         for model in list(file.classes.values()):
             if "module" not in file.roles.of_class(model) or "__init__" not in model.methods:

@@ -27,6 +27,7 @@ class MoveResultDiscarded(Rule):
     name = "move-result-discarded"
     summary = "A tensor is moved or converted, and the result is thrown away"
     severity = "error"
+    words = (".to(", ".cuda(", ".cpu(", ".double(", ".half(", ".float(", ".long(", ".bfloat16(")
 
     what = (
         "`tensor.to(device)`, `.cuda()`, `.cpu()`, `.float()` and the like return a new tensor and leave the old one "

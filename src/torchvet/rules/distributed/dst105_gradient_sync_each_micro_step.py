@@ -23,6 +23,7 @@ class GradientSyncEachMicroStep(Rule):
     name = "gradient-sync-each-micro-step"
     summary = "Every micro-step of an accumulation window synchronises the gradients of all ranks"
     severity = "warning"
+    words = ("DistributedDataParallel",)
 
     what = (
         "DistributedDataParallel averages gradients over all ranks in every backward. While gradients accumulate only "
@@ -93,7 +94,7 @@ dist.destroy_process_group()
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Accumulation windows over a DistributedDataParallel model, in a file that never holds its gradients back."""
-        if not file.mentions("DistributedDataParallel") or file.mentions(
+        if not file.mentions(*self.words) or file.mentions(
             "no_sync", "backward_grad_sync", "_gradient_sync", "able_allreduce"
         ):
             return

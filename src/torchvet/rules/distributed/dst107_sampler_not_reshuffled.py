@@ -28,6 +28,7 @@ class SamplerNotReshuffled(Rule):
     name = "sampler-not-reshuffled"
     summary = "A DistributedSampler is never told the epoch, so that every epoch has the same order"
     severity = "warning"
+    words = ("DistributedSampler",)
 
     what = (
         "`DistributedSampler` shuffles with its seed plus the epoch that `set_epoch` was told. Without that call the "
@@ -95,7 +96,7 @@ for epoch in range(5):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A shuffling DistributedSampler whose loader is gone through epoch after epoch, and no `set_epoch`."""
-        if not file.mentions("DistributedSampler") or file.mentions("set_epoch"):
+        if not file.mentions(*self.words) or file.mentions("set_epoch"):
             return
         if any(file.imports.uses(name) for name in _FRAMEWORKS):
             return

@@ -29,6 +29,7 @@ class AllRanksOnOneDevice(Rule):
     name = "all-ranks-on-one-device"
     summary = "Every rank uses the first GPU"
     severity = "warning"
+    words = ("init_process_group",)
 
     what = (
         "`.cuda()` and `torch.device('cuda')` mean the current device, which is GPU 0 in every process until "
@@ -106,7 +107,7 @@ dist.destroy_process_group()
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A model that is wrapped for one process per GPU and put on the current device, which nothing selects."""
-        if not file.mentions("init_process_group") or not file.mentions("cuda"):
+        if not file.mentions(*self.words) or not file.mentions("cuda"):
             return
         starts = [
             e for e in file.calls("init_process_group") if file.dotted(e.call.func).startswith("torch.distributed.")

@@ -31,6 +31,7 @@ class GraphRetained(GrowthRule):
     name = "graph-retained"
     summary = "A tensor kept across steps still owns an autograd graph with its saved tensors"
     severity = "error"
+    words = (".backward(", ".eval()", "manual_backward")
 
     what = (
         "A tensor computed with gradients on refers through `grad_fn` to its autograd graph, and the graph owns "
@@ -144,7 +145,7 @@ print(f"mean squared error {sum(pixel_errors) / len(pixel_errors):.3f}")
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A value with a graph of its own goes into what outlives the pass, and into no backward."""
-        if not file.mentions(".backward(", ".eval()", "manual_backward"):
+        if not file.mentions(*self.words):
             return
         for store in _stores.stores(file):
             if (carries := file.gradients.carries(store.value, store.event)) != "yes":

@@ -28,6 +28,7 @@ class TensorsAccumulate(GrowthRule):
     name = "tensors-accumulate"
     summary = "Tensors without a graph pile up in a container, an attribute or a registry"
     severity = "error"
+    words = ("backward",)
 
     what = (
         "Each step adds tensors to something that outlives the step (a list, a dict, a queue, an attribute, a "
@@ -145,7 +146,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A training step adds whole batches or outputs to what nothing ever empties."""
-        if not file.mentions("backward"):
+        if not file.mentions(*self.words):
             return
         for stored in _stores.collected(file):
             if not of_a_batch(file, stored.value, stored.event) or not _in_training(file, stored.event):

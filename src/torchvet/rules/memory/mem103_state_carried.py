@@ -29,6 +29,7 @@ class StateCarried(GrowthRule):
     name = "state-carried"
     summary = "Recurrent state is carried to the next step together with its graph"
     severity = "error"
+    words = (".backward(", ".eval()")
 
     what = (
         "The state that a recurrent model returns refers to the graph of the step that computed it. Fed into the "
@@ -122,7 +123,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A state that a module returns goes into its next run, and nothing cuts its graph in between."""
-        if not file.mentions(".backward(", ".eval()") or not file.mentions(
+        if not file.mentions(*self.words) or not file.mentions(
             "LSTM", "GRU", "RNN", "hidden", "state,", "state)", "memory"
         ):
             return

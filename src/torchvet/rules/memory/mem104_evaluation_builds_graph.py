@@ -38,6 +38,7 @@ class EvaluationBuildsGraph(Rule):
     name = "evaluation-builds-graph"
     summary = "Evaluation, prediction or sampling runs with gradients on"
     severity = "warning"
+    words = (".eval()", "val", "test")
 
     what = (
         "A forward pass outside `no_grad` and `inference_mode` builds a graph and saves activations for a "
@@ -126,7 +127,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A model that runs in an evaluation loop with gradients on, and whose result goes into no backward."""
-        if not file.mentions(".eval()", "val", "test"):
+        if not file.mentions(*self.words):
             return
         seen: set[int] = set()
         for run in _evaluating_runs(file):

@@ -27,6 +27,7 @@ class HookKeepsTensor(GrowthRule):
     name = "hook-keeps-tensor"
     summary = "A hook stores tensors, or is registered again every step"
     severity = "error"
+    words = ("_hook(",)
 
     what = (
         "A forward, backward or tensor hook runs in every step. One that appends what it sees to a list, or "
@@ -142,7 +143,7 @@ for step in range(40):
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Hooks that collect what they are given, and hooks that each step registers anew; none where handles are
         removed."""
-        if not file.mentions("_hook(") or file.mentions(".remove()"):
+        if not file.mentions(*self.words) or file.mentions(".remove()"):
             return
         told: set[int] = set()
         for event in file.calls(*_hooks.ON_MODULES, *_hooks.ON_TENSORS):

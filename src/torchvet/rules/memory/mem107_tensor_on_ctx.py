@@ -27,6 +27,7 @@ class TensorOnCtx(GrowthRule):
     name = "tensor-on-ctx"
     summary = "A custom autograd Function keeps tensors as attributes of ctx"
     severity = "warning"
+    words = ("Function",)
 
     what = (
         "`ctx.save_for_backward(x)` hands a tensor to autograd, which frees it after the backward pass. `ctx.x = "
@@ -148,7 +149,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Outputs, and tensors that came in, that `forward` sets as attributes of its `ctx`."""
-        if not file.mentions("Function"):
+        if not file.mentions(*self.words):
             return
         for model in file.classes.values():
             if "function" in file.roles.of_class(model):

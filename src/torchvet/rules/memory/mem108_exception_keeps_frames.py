@@ -29,6 +29,7 @@ class ExceptionKeepsFrames(GrowthRule):
     name = "exception-keeps-frames"
     summary = "A stored exception keeps the frames it passed through, and their tensors"
     severity = "error"
+    words = ("except",)
 
     what = (
         "An exception refers to its traceback, the traceback to every function frame between `raise` and "
@@ -137,7 +138,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """An `except` block of a loop that collects its exceptions, around code that works on tensors."""
-        if not _NAMED.search(file.text):
+        if not file.mentions(*self.words) or not _NAMED.search(file.text):
             return
         stored = [*file.calls("append", "appendleft", "put")]
         for store in (*_collected(stored), *_stores.keyed(file), *_handed_on(file, stored)):

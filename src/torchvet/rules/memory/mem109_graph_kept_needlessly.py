@@ -27,6 +27,7 @@ class GraphKeptNeedlessly(Rule):
     name = "graph-kept-needlessly"
     summary = "retain_graph=True although no second backward uses the graph"
     severity = "warning"
+    words = ("retain_graph",)
 
     what = (
         "`backward()` frees each node's saved tensors as it passes. With `retain_graph=True` they stay until the "
@@ -109,7 +110,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A backward that retains a graph which nothing after it goes through, as far as its function shows."""
-        if not file.mentions("retain_graph"):
+        if not file.mentions(*self.words):
             return
         for event in file.calls("backward", "manual_backward"):
             if _is_set(event.call, "retain_graph") and not _is_set(event.call, "create_graph"):

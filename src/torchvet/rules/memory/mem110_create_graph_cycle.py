@@ -30,6 +30,7 @@ class CreateGraphCycle(GrowthRule):
     name = "create-graph-cycle"
     summary = "backward(create_graph=True) ties a tensor and its gradient into a cycle that no collector sees"
     severity = "error"
+    words = ("create_graph",)
 
     what = (
         "With `create_graph=True` the gradient that `backward()` stores in `x.grad` has a graph of its own, and "
@@ -156,7 +157,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """`.backward(create_graph=True)` that fills the `.grad` of an input, or of parameters that nothing clears."""
-        if not file.mentions("create_graph"):
+        if not file.mentions(*self.words):
             return
         for event in file.calls("backward", "manual_backward"):
             if _wants_graph(event.call) and _is_repeated(file, event):

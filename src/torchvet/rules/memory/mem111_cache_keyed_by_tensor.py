@@ -27,6 +27,7 @@ class CacheKeyedByTensor(GrowthRule):
     name = "cache-keyed-by-tensor"
     summary = "A cache keyed by tensors or on a method never hits and keeps everything"
     severity = "error"
+    words = ("cache", "memo", "lookup")
 
     what = (
         "Tensors hash by identity, not by value: a new batch is a new key even if its numbers are equal. "

@@ -29,6 +29,7 @@ class GraphNodesAccumulate(GrowthRule):
     name = "graph-nodes-accumulate"
     summary = "Losses kept after backward hold graph nodes in host memory"
     severity = "info"
+    words = ("backward",)
 
     what = (
         "After `backward()` the activations are freed, but the nodes of the graph stay for as long as the loss "
@@ -123,7 +124,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A loss that went through backward in this step is stored as it is, in something that outlives the step."""
-        if not file.mentions("backward"):
+        if not file.mentions(*self.words):
             return
         backwards = [e for e in file.calls("backward", "manual_backward") if not e.call.keywords]
         for kept in kept_in_steps(file):

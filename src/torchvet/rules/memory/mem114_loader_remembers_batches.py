@@ -31,6 +31,7 @@ class LoaderRemembersBatches(GrowthRule):
     name = "loader-remembers-batches"
     summary = "The loop around the data loader keeps every batch of the first epoch"
     severity = "warning"
+    words = ("itertools", "list(")
 
     what = (
         "`itertools.cycle(loader)` keeps a reference to every batch that it hands out, in order to hand the same "

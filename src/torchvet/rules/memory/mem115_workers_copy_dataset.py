@@ -27,6 +27,7 @@ class WorkersCopyDataset(Rule):
     name = "workers-copy-dataset"
     summary = "A data set of Python objects is copied into every worker, page by page"
     severity = "warning"
+    words = ("num_workers",)
 
     what = (
         "Workers that are forked share the parent's memory until somebody writes to it. Reading a Python object "
@@ -94,7 +95,7 @@ for epoch in range(4):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A loader with workers over a data set of this file that keeps what was parsed as Python objects."""
-        if not file.mentions("num_workers") or not file.mentions(*_WORDS):
+        if not file.mentions(*self.words) or not file.mentions(*_WORDS):
             return
         seen: set[tuple[str, str]] = set()
         for event in file.calls("DataLoader"):

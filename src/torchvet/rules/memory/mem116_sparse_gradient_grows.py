@@ -28,6 +28,7 @@ class SparseGradientGrows(Rule):
     name = "sparse-gradient-grows"
     summary = "Sparse gradients that are never cleared grow with every backward"
     severity = "error"
+    words = ("sparse",)
 
     what = (
         "`nn.Embedding(sparse=True)` makes a gradient that lists the rows used by the batch. A second backward "
@@ -122,7 +123,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Steps of an optimizer, in a file that makes sparse embeddings, whose gradients nothing clears."""
-        if not file.mentions("sparse"):
+        if not file.mentions(*self.words):
             return
         tables = [e for e in file.calls("Embedding", "EmbeddingBag", "from_pretrained") if _is_sparse(file, e)]
         if not tables or _others_clear(file):

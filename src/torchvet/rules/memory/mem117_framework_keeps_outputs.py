@@ -32,6 +32,7 @@ class FrameworkKeepsOutputs(Rule):
     name = "framework-keeps-outputs"
     summary = "The outputs of every batch are gathered in a framework's hooks and never let go"
     severity = "warning"
+    words = ("LightningModule", "Callback", "compute_metrics")
 
     what = (
         "A LightningModule or callback that appends to `self.outputs` in `training_step` or `validation_step` keeps "

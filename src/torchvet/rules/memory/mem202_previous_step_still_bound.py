@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from torchvet.source.model import Event, SourceFile
     from torchvet.source.model.steps import Step
 
+_LARGE = ("softmax", "sigmoid", "log_softmax", "detach")
+
 
 class PreviousStepStillBound(Rule):
     """Tensors of the last step are alive while the next one runs."""
@@ -31,6 +33,7 @@ class PreviousStepStillBound(Rule):
     name = "previous-step-still-bound"
     summary = "Tensors of the last step are alive while the next one runs"
     severity = "warning"
+    words = _LARGE
 
     what = (
         "A variable of a loop keeps its value until it is assigned again. Large results of the last step (logits, "
@@ -138,7 +141,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A copy of a model's output, bound after the backward of a step and still bound in the forward of the next."""
-        if not file.mentions(*_LARGE):
+        if not file.mentions(*self.words):
             return
         seen: set[int] = set()
         for step in file.steps:
@@ -162,7 +165,6 @@ _WORTH_A_LINE = 0.01
 _WORTH_A_WARNING = 512 * 1024
 """Bytes off the peak below which a large share of a tiny peak is only information: a quarter of the smallest segment
 (2 MiB) that the caching allocator reserves. Chosen, not measured."""
-_LARGE = ("softmax", "sigmoid", "log_softmax", "detach")
 _SAME_SIZE = {"softmax", "sigmoid", "log_softmax", "detach", "float", "exp", "clone", "tanh", "cpu", "contiguous"}
 
 

@@ -27,6 +27,7 @@ class GradientsZeroedInPlace(Rule):
     name = "gradients-zeroed-in-place"
     summary = "Gradients are zeroed in place and stay allocated through the forward pass"
     severity = "warning"
+    words = ("set_to_none", "zero_grad(False", "grad.zero_(", "grad.data.zero_(")
 
     what = (
         "`zero_grad(set_to_none=False)`, or a hand-written `p.grad.zero_()`, fills the gradients with zeros and "

@@ -31,6 +31,7 @@ class BroadcastBlowUp(Rule):
     name = "broadcast-blow-up"
     summary = "A column of predictions meets a row of targets: every one is compared with every other"
     severity = "error"
+    words = ("backward",)
 
     what = (
         "A model that ends in `nn.Linear(..., 1)` gives predictions of shape (N, 1); targets are often (N,). In "
@@ -99,7 +100,7 @@ for step in range(200):
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A loss, or the mean of a difference, whose two sides stretch each other."""
         # Without a layer of width one there are no columns to be found.
-        if not file.mentions("backward") or not _TO_ONE.search(file.text):
+        if not file.mentions(*self.words) or not _TO_ONE.search(file.text):
             return
         shapes = Shapes(file)
         if file.mentions(*_FUNCTIONS, *_CLASSES):

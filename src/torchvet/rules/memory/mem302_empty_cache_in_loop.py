@@ -29,6 +29,7 @@ class EmptyCacheInLoop(Rule):
     name = "empty-cache-in-loop"
     summary = "empty_cache() in every step gives memory back that the next step asks for again"
     severity = "warning"
+    words = ("empty_cache",)
 
     what = (
         "`torch.cuda.empty_cache()` returns the cached blocks that hold no tensor to the driver. It frees no tensor: "
@@ -95,7 +96,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A call that every training step makes, under no condition but that there is a device."""
-        if not file.mentions("empty_cache"):
+        if not file.mentions(*self.words):
             return
         for event in file.calls("empty_cache"):
             if not file.dotted(event.call.func).startswith("torch.") or not _unconditional(file, event):

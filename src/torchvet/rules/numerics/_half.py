@@ -16,8 +16,7 @@ from torchvet.source.model.units import keyword, receiver, targets_of, terminal,
 if TYPE_CHECKING:
     from torchvet.source.model import ClassModel, Event, SourceFile, Unit
 
-FP16 = re.compile(r"(?<!b)float16|\.half\b")
-"""What a file that makes a float16 tensor by itself mentions."""
+_HALF = re.compile(r"\.half\b")
 DTYPES = {"torch.float16": "fp16", "torch.half": "fp16", "torch.bfloat16": "bf16"}
 _FULL = ("torch.float32", "torch.float", "torch.float64", "torch.double")
 WORDS = (".half", "float16")
@@ -38,6 +37,12 @@ _FACTORIES = frozenset(("zeros", "ones", "empty", "full", "rand", "randn", "aran
                         "as_tensor", "logspace", "zeros_like", "ones_like", "full_like", "empty_like", "randn_like",
                         "rand_like"))  # fmt: skip
 _DEEPEST = 7
+
+
+def names_fp16(file: SourceFile) -> bool:
+    """Whether a file mentions what one that makes a float16 tensor by itself mentions."""
+    text = file.text
+    return text.count("float16") > text.count("bfloat16") or bool(file.mentions(".half") and _HALF.search(text))
 
 
 def named(file: SourceFile, node: ast.expr | None, unit: Unit) -> str:

@@ -21,6 +21,8 @@ _LARGEST_ZERO = 2.0**-25
 _LITERAL = r"\b\d+(?:\.\d*)?[eE]-0*(?:[89]|[1-9]\d)\b"
 """A number that vanishes."""
 _WRITTEN = re.compile(_LITERAL)
+_EXPONENT = re.compile(r"[eE]-0*(?:[89]|[1-9]\d)\b")
+"""Its end, which is quickly searched for."""
 _BOUND = re.compile(r"(\w+)\s*(?::\s*\w+\s*)?=\s*$")
 """The name that a number is bound to, by the text before it."""
 _SENSITIVE = ("log", "log2", "log10", "sqrt", "rsqrt", "reciprocal")
@@ -33,6 +35,7 @@ class EpsVanishes(Rule):
     name = "eps-vanishes"
     summary = "An eps that is 0 in float16 protects nothing"
     severity = "warning"
+    words = _half.WORDS
 
     what = (
         "float16 has nothing between 0 and 5.96e-8: numbers up to 2.98e-8 become 0. `x / (norm + 1e-8)`, "
@@ -97,9 +100,9 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A vanishing eps under a division, root or logarithm of a tensor that is float16 by the text."""
-        if not file.mentions(*_half.WORDS) or not _half.FP16.search(file.text):
+        if not file.mentions(*self.words) or not _half.names_fp16(file):
             return
-        numbers = list(_WRITTEN.finditer(file.text))
+        numbers = list(_WRITTEN.finditer(file.text)) if _EXPONENT.search(file.text) else []
         if not numbers and not file.mentions(".normalize("):
             return
         for event in _terms.statements_with(file, self._where(file.text, numbers)):

@@ -38,6 +38,7 @@ class OptimizerOnHalf(Rule):
     name = "optimizer-on-half"
     summary = "An Adam-like optimizer works on half-precision parameters"
     severity = "error"
+    words = _half.WORDS
 
     what = (
         "Adam and its kin divide by `sqrt(v) + eps`. On float16 parameters eps, 1e-8, is 0, and `v`, the square of the "
@@ -104,7 +105,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Such an optimizer of torch over the parameters of a module that is half by then."""
-        if not file.mentions(*_half.WORDS) or file.mentions(*_MASTERED):
+        if not file.mentions(*self.words) or file.mentions(*_MASTERED):
             return
         for event in file.calls(*_ADAPTIVE):
             if not file.dotted(event.call.func).startswith(("torch.optim.", "transformers.")):

@@ -28,6 +28,7 @@ class MaskConstantOverflows(Rule):
     name = "mask-constant-overflows"
     summary = "A mask constant, such as -1e9, that float16 cannot hold"
     severity = "error"
+    words = (*_FILLS[:3], "full")
 
     what = (
         "float16 ends at 65,504. `masked_fill(mask, -1e9)` on a float16 tensor raises, and so do `fill_`, `full` and "
@@ -98,7 +99,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A fill of a float16 tensor, or of a product in a module that this file runs in float16."""
-        if not file.mentions(*_FILLS[:3], "full") or not file.mentions(*_half.WORDS, "autocast"):
+        if not file.mentions(*self.words) or not file.mentions(*_half.WORDS, "autocast"):
             return
         for event in file.calls(*_FILLS):
             value = self._value(event)

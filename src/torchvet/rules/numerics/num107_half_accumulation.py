@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 _STARTS = ("zeros", "zeros_like", "tensor", "ones", "ones_like", "full", "new_zeros", "empty", "full_like", "as_tensor",
            "register_buffer")  # fmt: skip
-_WRITTEN = re.compile(r"[+-]=|\.add_\(|\.lerp_\(")
+_WRITTEN = ("+=", "-=", ".add_(", ".lerp_(")
 _ENOUGH = {"fp16": 2048, "bf16": 256}
 
 
@@ -29,6 +28,7 @@ class HalfAccumulation(Rule):
     name = "half-accumulation"
     summary = "A sum, counter or running mean is kept in half precision"
     severity = "warning"
+    words = _half.WORDS
 
     what = (
         "Half precision has few digits: adding 1 to a float16 stops at 2,048, to a bfloat16 at 256, since the next "
@@ -91,9 +91,9 @@ for step in range(200):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """`+=`, `.add_`, `.lerp_` in a loop, or in a method, on what began as a half tensor before it."""
-        if not file.mentions(*_half.WORDS):
+        if not file.mentions(*self.words):
             return
-        lines = {file.line_of(m.start()) for m in _WRITTEN.finditer(file.text)}
+        lines = {file.line_of(p) for sign in _WRITTEN for p in file.words.positions(sign)}
         for unit in {id(u): u for u in map(file.unit_at, sorted(lines))}.values():
             for event in unit.events:
                 target = self._target(event)

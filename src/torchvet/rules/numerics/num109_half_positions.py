@@ -25,6 +25,7 @@ class HalfPositions(Rule):
     name = "half-positions"
     summary = "Positions are counted in half precision, where many of them are the same number"
     severity = "warning"
+    words = ("arange",)
 
     what = (
         "Whole numbers are exact up to 2,048 in float16 and up to 256 in bfloat16. Beyond, `torch.arange` in half "
@@ -89,7 +90,7 @@ for step in range(80):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """`arange` with a half dtype, or one that is converted to half, unless it is short."""
-        if not file.mentions("arange") or not file.mentions(*_half.WORDS):
+        if not file.mentions(*self.words) or not file.mentions(*_half.WORDS):
             return
         for event in file.calls("arange"):
             if file.dotted(event.call.func) == "torch.arange":

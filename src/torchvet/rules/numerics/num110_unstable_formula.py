@@ -21,6 +21,7 @@ class UnstableFormula(Rule):
     name = "unstable-formula"
     summary = "A formula that overflows or underflows where torch has a stable one"
     severity = "warning"
+    words = ("log", "exp", "sqrt")
 
     what = (
         "`log(softmax(x))` and `log(sigmoid(x))` take the logarithm of what was rounded to 0, `exp(x) / exp(x).sum()` "
@@ -86,7 +87,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """The formulas, written in one expression or over a name in between."""
-        if not file.mentions("log", "exp", "sqrt") or not file.imports.uses("torch"):
+        if not file.mentions(*self.words) or not file.imports.uses("torch"):
             return
         for found in _formulas.all_in(file):
             off = "no" in (file.gradients.enabled(found.event), file.gradients.carries(found.node, found.event))

@@ -44,6 +44,7 @@ class WhereHidesNan(Rule):
     name = "where-hides-nan"
     summary = "`torch.where` hides a branch whose gradient is NaN all the same"
     severity = "warning"
+    words = ("where(",)
 
     what = (
         "`torch.where(x > 0, torch.log(x), 0)` computes both branches. Backward gives the branch that was not taken a "
@@ -112,7 +113,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A branch with a singular function of what the condition asks about."""
-        if not file.mentions("where("):
+        if not file.mentions(*self.words):
             return
         for event in file.calls("where"):
             if file.dotted(event.call.func) != "torch.where" or len(event.call.args) != 3:

@@ -28,6 +28,7 @@ class SyncInLoop(Rule):
     name = "sync-in-loop"
     summary = "The host waits for the device at every step, or for every parameter of a step"
     severity = "info"
+    words = (".item()", ".tolist()", ".cpu()", "float(", "loss")
 
     what = (
         "`.item()`, `.cpu()`, `.tolist()` and `float(tensor)` need the value on the host: Python stops until the "
@@ -75,7 +76,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Reading a value per parameter in a step is a warning; reading one per step is worth knowing."""
-        if not file.mentions(".item()", ".tolist()", ".cpu()", "float(", "loss") or not uses_a_device(file):
+        if not file.mentions(*self.words) or not uses_a_device(file):
             return
         lines = {file.line_of(m.start()) for m in _ELEMENT.finditer(file.text)}
         for event in (

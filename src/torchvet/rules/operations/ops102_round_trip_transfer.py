@@ -42,6 +42,7 @@ class RoundTripTransfer(Rule):
     name = "round-trip-transfer"
     summary = "Values go from the device to the host and back again within a step"
     severity = "warning"
+    words = (".cpu()",)
 
     what = (
         "`.cpu()` copies a tensor to the host and waits for it; numpy or plain Python works on it, and `.to(device)` "
@@ -84,7 +85,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A move to the device of what numpy or torch made of a tensor that was moved to the host."""
-        if not file.mentions(".cpu()") or not file.mentions(".to(", ".cuda(", "device="):
+        if not file.mentions(*self.words) or not file.mentions(".to(", ".cuda(", "device="):
             return
         for event in file.calls("to", "cuda", "tensor", "as_tensor"):
             origin = self._origin(file, event)

@@ -32,6 +32,7 @@ class CreatedOnHostThenMoved(Rule):
     name = "created-on-host-then-moved"
     summary = "A tensor is made on the host and copied to the device, where it could be made there"
     severity = "info"
+    words = (".to(", ".cuda(")
 
     what = (
         "`torch.zeros(n).to(device)` allocates and fills host memory, then copies it over; `torch.zeros(n, "
@@ -74,7 +75,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """`torch.factory(…).to(device)` in a step or in `forward`."""
-        if not file.mentions(".to(", ".cuda("):
+        if not file.mentions(*self.words):
             return
         for event in file.calls("to", "cuda"):
             factory = _factory(file, receiver(event.call), event)

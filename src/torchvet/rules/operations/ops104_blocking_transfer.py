@@ -24,6 +24,7 @@ class BlockingTransfer(Rule):
     name = "blocking-transfer"
     summary = "Batches are copied to the device while everything waits, where the copy could overlap"
     severity = "info"
+    words = ("DataLoader(",)
 
     what = (
         "A copy from host to device overlaps with computation only from pinned memory (`pin_memory=True` in the "
@@ -67,7 +68,7 @@ for x, y in loader:
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A loop over a loader of this file whose batches are moved: pinned and not blocking, or not."""
-        if not file.mentions("DataLoader(") or not file.mentions(".to(", ".cuda("):
+        if not file.mentions(*self.words) or not file.mentions(".to(", ".cuda("):
             return
         told: set[int] = set()
         for event in file.calls("to", "cuda"):

@@ -25,6 +25,7 @@ class ContiguousHurts(Rule):
     name = "contiguous-hurts"
     summary = "`.contiguous()` copies what needs no copy, or undoes channels_last"
     severity = "warning"
+    words = (".contiguous()",)
 
     what = (
         "Matrix products take a transposed operand as it is; `.contiguous()` on it copies the whole tensor first. On "
@@ -70,7 +71,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A transposed operand of a product made contiguous; a channels_last tensor made contiguous."""
-        if not file.mentions(".contiguous()"):
+        if not file.mentions(*self.words):
             return
         for event in file.calls("contiguous"):
             on = receiver(event.call)

@@ -31,6 +31,7 @@ class AllocationInLoop(Rule):
     name = "allocation-in-loop"
     summary = "The same constant tensor is made anew in every step"
     severity = "info"
+    words = ("for ", "while ")
 
     what = (
         "A tensor whose size and contents do not change from step to step (a causal mask, positions, a buffer of "
@@ -89,7 +90,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A factory whose arguments nothing in a training loop changes, and whose result is only read."""
-        if not file.mentions("for ", "while "):
+        if not file.mentions(*self.words):
             return
         loops = {id(s.loop) for s in file.steps if s.loop is not None}
         for event in self._made(file, bool(loops)):

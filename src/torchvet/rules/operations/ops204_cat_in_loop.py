@@ -31,6 +31,7 @@ class CatInLoop(Rule):
     name = "cat-in-loop"
     summary = "A tensor grows by `torch.cat` in a loop, and is copied whole each time"
     severity = "warning"
+    words = ("cat(", "concat(", "concatenate(", "hstack(", "vstack(")
 
     what = (
         "`total = torch.cat([total, part])` makes a new tensor and copies all that was gathered so far. Over n turns "

@@ -33,6 +33,7 @@ class PythonLoopOverElements(Rule):
     name = "python-loop-over-elements"
     summary = "A Python loop works through a tensor element by element"
     severity = "warning"
+    words = ("range(",)
 
     what = (
         "Each `x[i]` makes a new tensor object, and each sum or product of two of them is an operation of its own, "
@@ -93,7 +94,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Innermost `for i in range(…)` loops whose whole body is arithmetic on single elements of tensors."""
-        if not file.mentions("range(") or not self._may_index(file):
+        if not file.mentions(*self.words) or not self._may_index(file):
             return
         for event in file.calls("range"):
             loop = event.parent

@@ -34,6 +34,7 @@ class InPlaceOpportunity(Rule):
     name = "in-place-opportunity"
     summary = "Tensors outside any graph are computed anew where they could be updated in place"
     severity = "info"
+    words = (".data", "copy_(", "no_grad", "inference_mode")
 
     what = (
         "`p.data = p.data * decay + q.data * (1 - decay)` allocates a temporary for each product and a new tensor for "

@@ -22,7 +22,6 @@ _IN_PLACE = frozenset(("add_", "sub_", "mul_", "div_", "clamp_", "fill_", "zero_
                        "uniform_", "clamp_min_", "neg_", "exp_"))  # fmt: skip
 _MODULES = ("modules", "named_modules", "children", "named_children")
 _SAVES = re.compile(r"\.(?:" + "|".join(sorted(_SAVE_OUTPUT)) + r")\(")
-_METHODS = re.compile(r"\.(?:" + "|".join(sorted(_IN_PLACE)) + r")\(")
 _CHANGING = frozenset((ast.AugAssign, ast.Call, ast.Assign))
 _LAYERS = ("Sigmoid", "Tanh", "ReLU", "Softmax", "LogSoftmax")
 """Layers of `torch.nn` whose backward reads their own result."""
@@ -37,6 +36,7 @@ class InPlaceBreaksAutograd(Rule):
     name = "in-place-breaks-autograd"
     summary = "An operation changes in place what autograd needs as it was"
     severity = "error"
+    words = ("requires_grad", "Parameter(", "parameters()", "modules()", "children()", "backward", "forward")
 
     what = (
         "A parameter, or any leaf that requires a gradient, cannot be changed in place while gradients are recorded. "
@@ -84,7 +84,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """In-place work on a parameter, or on a saved result, where gradients are recorded."""
-        changing = _units_that_change(file)
+        changing = _units_that_change(file) if file.mentions(*self.words) else []
         if changing and file.mentions("requires_grad", "Parameter(", ".parameters()", "modules()", "children()"):
             yield from self._on_leaves(file, changing)
         if changing and file.mentions("backward", "forward"):
@@ -195,12 +195,8 @@ for step in range(40):
 
 def _units_that_change(file: SourceFile) -> list[Unit]:
     """Units whose lines may change something in place: looking is cheaper than walking them."""
-    places = [match.start() for match in _METHODS.finditer(file.text)]
-    for sign in ("+= ", "-= ", "*= ", "/= "):
-        start = file.text.find(sign)
-        while start >= 0:
-            places.append(start)
-            start = file.text.find(sign, start + 3)
+    methods = [f".{name}(" for name in _IN_PLACE & file.words.identifiers]
+    places = [p for sign in (*methods, "+= ", "-= ", "*= ", "/= ") for p in file.words.positions(sign)]
     found = {id(u): u for u in map(file.unit_at, {file.line_of(p) for p in places})}
     if file.mentions("] = ") and file.mentions("forward", "backward"):
         parts = {id(u): u for u in (file.unit_at(file.line_of(m.start())) for m in _PARTS.finditer(file.text))}

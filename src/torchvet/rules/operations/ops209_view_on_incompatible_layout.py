@@ -29,6 +29,7 @@ class ViewOnIncompatibleLayout(Rule):
     name = "view-on-incompatible-layout"
     summary = "`.view()` is asked for a shape that a transposed tensor's memory does not have"
     severity = "error"
+    words = (".view(",)
 
     what = (
         "`transpose` and `permute` change strides and move nothing. `.view()` never copies: it can split dimensions "
@@ -75,7 +76,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """`.view(…)` right after a permutation that leaves nothing to merge in order."""
-        if not file.mentions(".view(") or not file.mentions("transpose(", "permute(", "swapaxes(", ".t()"):
+        if not file.mentions(*self.words) or not file.mentions("transpose(", "permute(", "swapaxes(", ".t()"):
             return
         for event in file.calls("view"):
             on = receiver(event.call)

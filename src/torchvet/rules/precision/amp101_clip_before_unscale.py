@@ -23,6 +23,7 @@ class ClipBeforeUnscale(Rule):
     name = "clip-before-unscale"
     summary = "Gradients are clipped while they are still multiplied by the loss scale"
     severity = "error"
+    words = ("clip_grad",)
 
     what = (
         "`scaler.scale(loss).backward()` leaves gradients that are multiplied by the loss scale, 65,536 at first. "
@@ -94,7 +95,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A clip between a scaled backward and `scaler.step`, with no `unscale_` on the way."""
-        if not file.mentions("clip_grad"):
+        if not file.mentions(*self.words):
             return
         seen: set[int] = set()
         for step in file.steps:

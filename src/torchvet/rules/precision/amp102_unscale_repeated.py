@@ -21,6 +21,7 @@ class UnscaleRepeated(Rule):
     name = "unscale-repeated"
     summary = "`scaler.unscale_` runs twice for one optimizer before `scaler.update()`"
     severity = "error"
+    words = ("unscale_",)
 
     what = (
         "`scaler.unscale_(optimizer)` divides the gradients by the scale, once: the scaler notes it for that optimizer "
@@ -94,7 +95,7 @@ for step in range(80):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Two calls in one pass, or one in every pass of an accumulation that updates only at its end."""
-        if not file.mentions("unscale_"):
+        if not file.mentions(*self.words):
             return
         seen: set[int] = set()
         for one in scaling.passes(file):

@@ -21,6 +21,7 @@ class BackwardAfterUnscale(Rule):
     name = "backward-after-unscale"
     summary = "A scaled backward adds to gradients that have been unscaled already"
     severity = "error"
+    words = ("unscale_",)
 
     what = (
         "After `scaler.unscale_(optimizer)` the gradients have their true size. `scaler.scale(other).backward()` then "
@@ -93,7 +94,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """`unscale_`, a scaled backward and `scaler.step` of the only optimizer, in this order, with no update."""
-        if not file.mentions("unscale_"):
+        if not file.mentions(*self.words):
             return
         seen: set[int] = set()
         for one in scaling.passes(file):

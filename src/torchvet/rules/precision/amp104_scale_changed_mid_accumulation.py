@@ -22,6 +22,7 @@ class ScaleChangedMidAccumulation(Rule):
     name = "scale-changed-mid-accumulation"
     summary = "`scaler.update()` runs at every micro-step, `scaler.step` only at the end of the accumulation"
     severity = "error"
+    words = ("caler",)
 
     what = (
         "`scaler.update()` settles the scale by what `scaler.step` or `unscale_` has found. Inside an accumulation "

@@ -23,6 +23,7 @@ class ScalerOrder(Rule):
     name = "scaler-order"
     summary = "`unscale_`, `step` and `update` of a scaler come in the wrong order, or one is missing"
     severity = "error"
+    words = ("caler",)
 
     what = (
         "A scaler goes through scale, `unscale_` (optional), `step`, `update`. It notes for each optimizer how far it "

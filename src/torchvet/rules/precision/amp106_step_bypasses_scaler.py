@@ -23,6 +23,7 @@ class StepBypassesScaler(Rule):
     name = "step-bypasses-scaler"
     summary = "The loss is scaled, and `optimizer.step()` is called past the scaler"
     severity = "error"
+    words = ("caler",)
 
     what = (
         "`scaler.scale(loss).backward()` leaves gradients that are multiplied by the scale. `scaler.step(optimizer)` "

@@ -23,6 +23,7 @@ class LossNotScaled(Rule):
     name = "loss-not-scaled"
     summary = "A loss goes backward unscaled and is stepped through the scaler, which divides its gradients"
     severity = "error"
+    words = ("caler",)
 
     what = (
         "`scaler.step(optimizer)` divides all gradients by the scale. Those of a loss that went backward without "

@@ -23,6 +23,7 @@ class LossScaledTwice(Rule):
     name = "loss-scaled-twice"
     summary = "A loss that is scaled already is scaled again"
     severity = "error"
+    words = ("caler",)
 
     what = (
         "`scaler.scale(scaler.scale(loss))` multiplies by the scale twice, by 4.3e9 at first, and `scaler.step` "
@@ -87,7 +88,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """`scale` of what is, or stands for, a scaled loss."""
-        if not file.mentions("caler"):
+        if not file.mentions(*self.words):
             return
         for event in file.calls("scale"):
             if scaling.is_scale_call(event.node, event.unit) and len(event.call.args) == 1:

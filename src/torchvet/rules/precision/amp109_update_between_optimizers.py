@@ -23,6 +23,7 @@ class UpdateBetweenOptimizers(Rule):
     name = "update-between-optimizers"
     summary = "`scaler.update()` runs between the steps of two optimizers whose gradients exist already"
     severity = "warning"
+    words = ("caler",)
 
     what = (
         "`scaler.update()` may change the scale and forgets which optimizers have been unscaled. An optimizer that is "

@@ -22,6 +22,7 @@ class ScalerRecreated(Rule):
     name = "scaler-recreated"
     summary = "A new gradient scaler is made every epoch, or every step, of one training run"
     severity = "warning"
+    words = ("GradScaler",)
 
     what = (
         "A scaler learns the loss scale: it halves it where gradients overflow and doubles it after 2000 clean steps. "

@@ -27,6 +27,7 @@ class ScalerNotSaved(Rule):
     name = "scaler-not-saved"
     summary = "A checkpoint saves the optimizer's state and not the gradient scaler's"
     severity = "warning"
+    words = ("GradScaler",)
 
     what = (
         "A run that is resumed from a checkpoint without `scaler.state_dict()` begins with a loss scale of 65,536 and "
@@ -125,7 +126,7 @@ train(train(None, 10), 10)
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A file that makes and uses a scaler, saves the optimizer's state and never asks for the scaler's."""
-        if not file.mentions("state_dict") or not file.mentions("GradScaler") or _KEY.search(file.text):
+        if not file.mentions("state_dict") or not file.mentions(*self.words) or _KEY.search(file.text):
             return
         made = [m for m in scaling.made_by(file) if scaling.bound_to(m) and not self._off(m)]
         saved = [e for e in file.calls("state_dict") if self._of("optimizer", e) and not e.call.args]

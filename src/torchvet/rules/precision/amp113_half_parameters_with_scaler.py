@@ -30,6 +30,7 @@ class HalfParametersWithScaler(Rule):
     name = "half-parameters-with-scaler"
     summary = "A model is turned to half precision and trained through a gradient scaler"
     severity = "error"
+    words = ("caler",)
 
     what = (
         "`model.half()` makes the parameters themselves fp16, and so their gradients. A gradient scaler refuses to "
@@ -94,7 +95,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A model that is turned to half for good, and whose parameters an optimizer of the scaler is given."""
-        if not file.mentions("half", "float16") or not file.mentions("caler"):
+        if not file.mentions("half", "float16") or not file.mentions(*self.words):
             return
         stepped = [s for one in scaling.passes(file) for s in one.steps]
         if not stepped:

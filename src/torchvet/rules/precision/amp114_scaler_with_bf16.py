@@ -23,6 +23,7 @@ class ScalerWithBf16(Rule):
     name = "scaler-with-bf16"
     summary = "A gradient scaler is used with bf16 autocast, which needs none"
     severity = "info"
+    words = ("caler",)
 
     what = (
         "bf16 has the range of fp32, so that gradients neither underflow nor overflow where fp32 would not. Scaling "
@@ -82,7 +83,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A scaler that is on, in a file whose every autocast region is bf16."""
-        if not file.mentions("bfloat16", '"cpu"', "'cpu'") or not file.mentions("caler"):
+        if not file.mentions("bfloat16", '"cpu"', "'cpu'") or not file.mentions(*self.words):
             return
         opened = autocast.opened(file)
         made = [

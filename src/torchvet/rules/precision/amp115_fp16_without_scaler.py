@@ -31,6 +31,7 @@ class Fp16WithoutScaler(Rule):
     name = "fp16-without-scaler"
     summary = "Training under fp16 autocast without a gradient scaler: small gradients become zero"
     severity = "warning"
+    words = ("autocast",)
 
     what = (
         "Under fp16 autocast the gradients of activations are fp16 too: what is below 6e-8 becomes 0. A scaler "
@@ -92,7 +93,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """An fp16 region in a training step whose backward and optimizer step nobody scales."""
-        if not file.mentions("autocast") or file.mentions(*_SCALED_ELSEWHERE):
+        if not file.mentions(*self.words) or file.mentions(*_SCALED_ELSEWHERE):
             return
         if file.mentions("caler") and (file.mentions("GradScaler") or _USED.search(file.text)):
             return

@@ -22,6 +22,7 @@ class SchedulerOnSkippedStep(Rule):
     name = "scheduler-on-skipped-step"
     summary = "The scheduler steps at every pass, also where the scaler has left the optimizer's step out"
     severity = "info"
+    words = ("sched",)
 
     what = (
         "`scaler.step(optimizer)` leaves the step out where a gradient is not finite, as a rule in the first passes. "
@@ -93,7 +94,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A scheduler that steps wherever the scaler does, in the same loop, and does not ask for the scale."""
-        if not file.mentions("sched") or file.mentions("skip_lr", "skipped") or _compares_scale(file):
+        if not file.mentions(*self.words) or file.mentions("skip_lr", "skipped") or _compares_scale(file):
             return
         seen: set[int] = set()
         for one in scaling.passes(file):

@@ -27,6 +27,7 @@ class ScaledValuesInspected(Rule):
     name = "scaled-values-inspected"
     summary = "A norm, a penalty or a log is taken of values that are multiplied by the loss scale"
     severity = "warning"
+    words = ("caler",)
 
     what = (
         "What `scaler.scale` returns, and every gradient between that backward and `scaler.unscale_` or `scaler.step`, "
@@ -92,7 +93,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Reads of a scaled loss, norms of scaled gradients, penalties on them."""
-        if not file.mentions("caler") or file.mentions("inv_scale", "_scale)") or scaling.by_hand(file):
+        if not file.mentions(*self.words) or file.mentions("inv_scale", "_scale)") or scaling.by_hand(file):
             return
         yield from self._losses(file)
         yield from self._gradients(file)

@@ -23,6 +23,7 @@ class ScalerDisabled(Rule):
     name = "scaler-disabled"
     summary = "A gradient scaler is off, or made for a device that is not used, and scales nothing"
     severity = "warning"
+    words = ("GradScaler",)
 
     what = (
         "`GradScaler()` is made for CUDA and switches itself off, with a warning, on a machine without it; "

@@ -22,6 +22,7 @@ class LossOutsideAutocast(Rule):
     name = "loss-outside-autocast"
     summary = "A loss is computed on half logits, outside the autocast region that made them"
     severity = "warning"
+    words = ("autocast",)
 
     what = (
         "Inside an autocast region `cross_entropy` runs in float32. After the region's end nothing is cast: the "
@@ -93,7 +94,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A loss of class indices, with a backward to come, on what a module gave within a region before it."""
-        if not file.mentions("autocast") or file.imports.uses("accelerate"):
+        if not file.mentions(*self.words) or file.imports.uses("accelerate"):
             return
         units = {id(at.unit): at.unit for region, at, _ in _autocast.opened(file) if self._counts(region)}
         if any(_autocast.of_forward(known) is not None for known in file.classes.values()):

@@ -23,6 +23,7 @@ class BackwardInsideAutocast(Rule):
     name = "backward-inside-autocast"
     summary = "Backward runs inside an autocast region"
     severity = "warning"
+    words = ("autocast",)
 
     what = (
         "Backward repeats the dtypes of the forward pass by itself. Inside an active region autocast casts the "
@@ -90,7 +91,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A backward of a step whose innermost region is on, or whose call stands in one."""
-        if not file.mentions("autocast") or not file.mentions("backward"):
+        if not file.mentions(*self.words) or not file.mentions("backward"):
             return
         seen: set[int] = set()
         for step in file.steps:

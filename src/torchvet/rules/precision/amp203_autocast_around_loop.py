@@ -22,6 +22,7 @@ class AutocastAroundLoop(Rule):
     name = "autocast-around-loop"
     summary = "One autocast region holds the training loop: its half copies of the weights go stale"
     severity = "error"
+    words = ("autocast",)
 
     what = (
         "Autocast casts each float32 weight to half precision once and keeps the copy until the outermost region "
@@ -92,7 +93,7 @@ train([torch.randn(64, 16) for _ in range(40)])
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A step with an optimizer whose loop lies within a region that keeps its copies."""
-        if not file.mentions("autocast"):
+        if not file.mentions(*self.words):
             return
         seen: set[int] = set()
         for step in file.steps:

@@ -28,6 +28,7 @@ class WeightsChangedInsideAutocast(Rule):
     name = "weights-changed-inside-autocast"
     summary = "Weights change between two forward passes of one autocast region"
     severity = "error"
+    words = ("autocast",)
 
     what = (
         "Autocast casts each float32 weight to half precision once and keeps the copy until the outermost region "
@@ -96,7 +97,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A module called before and after a change of its weights, all within one region."""
-        if not file.mentions("autocast") or file.mentions("clear_autocast_cache"):
+        if not file.mentions(*self.words) or file.mentions("clear_autocast_cache"):
             return
         for region, at, block in _autocast.opened(file):
             if region.enabled == "no" or not region.cached:

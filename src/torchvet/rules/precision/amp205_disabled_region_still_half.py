@@ -32,6 +32,7 @@ class DisabledRegionStillHalf(Rule):
     name = "disabled-region-still-half"
     summary = "A region with autocast off computes on tensors that are half already"
     severity = "warning"
+    words = ("autocast",)
 
     what = (
         "`autocast(enabled=False)` stops casting; it brings nothing back. What the region around it made in half "
@@ -98,7 +99,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A computation in a region that is off, on the output of a module called in an active one."""
-        if not file.mentions("autocast"):
+        if not file.mentions(*self.words):
             return
         for region, at, _ in _autocast.opened(file):
             if region.enabled != "no":

@@ -28,6 +28,7 @@ class FunctionWithoutCustomFwd(Rule):
     name = "function-without-custom-fwd"
     summary = "A custom autograd Function under autocast lacks `custom_fwd` and `custom_bwd`"
     severity = "warning"
+    words = ("save_for_backward",)
 
     what = (
         "The `forward` of a custom `autograd.Function` runs under autocast, so its matrix products give half tensors, "
@@ -121,7 +122,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A Function of matrix products that saves its inputs, in a file that runs under autocast."""
-        if not (file.mentions("autocast") and file.mentions("save_for_backward")):
+        if not (file.mentions(*self.words) and file.mentions("autocast")):
             return
         for known in file.classes.values():
             if "function" not in file.roles.of_class(known):

@@ -28,6 +28,7 @@ class WrongDeviceType(Rule):
     name = "wrong-device-type"
     summary = "Autocast is opened for a device that the tensors are not on"
     severity = "warning"
+    words = ("autocast",)
 
     what = (
         "An autocast region casts the operators of one device type only. On tensors of another device it does "
@@ -90,7 +91,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A region given a `torch.device`, or one for another device than a module called in it is on."""
-        if not file.mentions("autocast"):
+        if not file.mentions(*self.words):
             return
         for event in file.calls("autocast"):
             yield from self._not_a_string(file, event)

@@ -26,6 +26,7 @@ class AutocastNotInThread(Rule):
     name = "autocast-not-in-thread"
     summary = "A forward pass runs in another thread, which the autocast region does not reach"
     severity = "warning"
+    words = ("autocast",)
 
     what = (
         "Autocast's state belongs to a thread. A thread or pool that is started within a region runs with autocast "
@@ -105,7 +106,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A thread or pool that is given a forward pass within a region; a bfloat16 region around DataParallel."""
-        if not file.mentions("autocast"):
+        if not file.mentions(*self.words):
             return
         if file.mentions("Thread"):
             for event in file.calls("Thread", *_HANDED):

@@ -24,6 +24,7 @@ class BCEUnderAutocast(Rule):
     name = "bce-under-autocast"
     summary = "Binary cross entropy on probabilities under autocast: CUDA raises, the CPU saturates"
     severity = "error"
+    words = ("autocast",)
 
     what = (
         "`BCELoss` and `binary_cross_entropy` take probabilities. Under CUDA's autocast they raise, whatever the dtype "
@@ -91,7 +92,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A call of the loss within an active region, or in the `forward` of a module that is called in one."""
-        if not file.mentions("autocast") or not file.mentions("BCELoss", "binary_cross_entropy"):
+        if not file.mentions(*self.words) or not file.mentions("BCELoss", "binary_cross_entropy"):
             return
         seen: set[int] = set()
         for region, at, _ in _autocast.opened(file):

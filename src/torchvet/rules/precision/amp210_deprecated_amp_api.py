@@ -27,6 +27,7 @@ class DeprecatedAMPAPI(Rule):
     name = "deprecated-amp-api"
     summary = "`torch.cuda.amp` and `torch.cpu.amp` are deprecated; `torch.amp` takes the device"
     severity = "info"
+    words = (".amp", " amp")
 
     what = (
         "`autocast`, `GradScaler`, `custom_fwd` and `custom_bwd` of `torch.cuda.amp` and `torch.cpu.amp` give a "

@@ -33,6 +33,7 @@ class GradientsNotCleared(Rule):
     name = "gradients-not-cleared"
     summary = "The optimizer steps on gradients that were never cleared"
     severity = "error"
+    words = ("backward",)
 
     what = (
         "`backward()` adds to `.grad`. Without `zero_grad()` between the steps the optimizer applies the sum of "
@@ -116,7 +117,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Loops with a backward and a step whose optimizer nothing clears."""
-        if not file.mentions("backward") or file.mentions(
+        if not file.mentions(*self.words) or file.mentions(
             "register_post_accumulate_grad_hook", "optimizer_in_backward"
         ):
             return

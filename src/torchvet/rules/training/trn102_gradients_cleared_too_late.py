@@ -24,6 +24,7 @@ class GradientsClearedTooLate(Rule):
     name = "gradients-cleared-too-late"
     summary = "Gradients are cleared after backward, before the step that was to use them"
     severity = "error"
+    words = ("zero_grad",)
 
     what = (
         "`optimizer.zero_grad()` between `loss.backward()` and `optimizer.step()` sets the new gradients to None, and "
@@ -86,7 +87,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A clear after the last backward and before the step that was to use its gradients."""
-        if not file.mentions("zero_grad"):
+        if not file.mentions(*self.words):
             return
         seen: set[int] = set()
         for step in file.steps:

@@ -30,6 +30,7 @@ class EvaluationInTrainMode(Rule):
     name = "evaluation-in-train-mode"
     summary = "A model is evaluated in train mode, or goes on training in eval mode"
     severity = "warning"
+    words = ("backward",)
 
     what = (
         "`model.eval()` and `model.train()` switch dropout and batch norm, and hold until the other is called; "
@@ -105,7 +106,7 @@ for epoch in range(4):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A model that goes on training in eval mode, or is evaluated in train mode."""
-        if not file.mentions("backward") or not (
+        if not file.mentions(*self.words) or not (
             file.mentions(".eval()") or file.mentions("no_grad", "inference_mode")
         ):
             return

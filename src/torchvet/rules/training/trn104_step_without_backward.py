@@ -34,6 +34,7 @@ class StepWithoutBackward(Rule):
     name = "step-without-backward"
     summary = "An optimizer steps although its parameters never get a gradient"
     severity = "error"
+    words = ("zero_grad",)
 
     what = (
         "`optimizer.step()` skips every parameter whose `.grad` is None, silently. When the backward call is "
@@ -149,7 +150,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Steps without any backward in their loop, and models that only ever run without gradients."""
-        if not file.mentions("zero_grad"):
+        if not file.mentions(*self.words):
             return
         seen: set[int] = set()
         for unit in {id(e.unit): e.unit for e in file.calls("zero_grad")}.values():

@@ -24,6 +24,7 @@ class DetachedLoss(Rule):
     name = "detached-loss"
     summary = "The path from the parameters to the loss is cut before backward"
     severity = "error"
+    words = ("backward",)
 
     what = (
         "`item()`, `.data`, `detach()`, numpy and `torch.tensor(loss)` leave the autograd graph. A loss made of "
@@ -88,7 +89,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Backwards of a loss whose path from the parameters is cut."""
-        if not file.mentions("backward"):
+        if not file.mentions(*self.words):
             return
         for event in file.calls("backward"):
             loss = loops.loss_in(file, event)
@@ -245,8 +246,8 @@ def _sets_flag(event: Event, name: str) -> bool:
     """`loss.requires_grad = True`, `loss.requires_grad_(True)`."""
     node = event.node
     if isinstance(node, ast.Assign):
-        return any(ast.unparse(t) == f"{name}.requires_grad" for t in node.targets)
-    return isinstance(node, ast.Call) and ast.unparse(node.func) == f"{name}.requires_grad_"
+        return any(terminal(t) == "requires_grad" and ast.unparse(t) == f"{name}.requires_grad" for t in node.targets)
+    return terminal(node) == "requires_grad_" and ast.unparse(getattr(node, "func", node)) == f"{name}.requires_grad_"
 
 
 def _detached(file: SourceFile, node: ast.expr, event: Event) -> bool:

@@ -30,6 +30,7 @@ class AccumulationNotAveraged(Rule):
     name = "accumulation-not-averaged"
     summary = "Gradients of several passes are summed and the loss is not divided by their number"
     severity = "warning"
+    words = ("backward",)
 
     what = (
         "Each `backward()` adds the gradient of a mean over one micro-batch. After n of them `.grad` holds n times "
@@ -98,7 +99,7 @@ for i in range(160):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Accumulation windows whose loss is known not to be divided."""
-        if not file.mentions("backward"):
+        if not file.mentions(*self.words):
             return
         for window in loops.windows(file):
             backward = window.backward

@@ -29,6 +29,7 @@ class SoftmaxBeforeCrossEntropy(Rule):
     name = "softmax-before-cross-entropy"
     summary = "Probabilities are given to a loss that normalises its input itself"
     severity = "warning"
+    words = ("softmax", "Softmax", "sigmoid", "Sigmoid")
 
     what = (
         "`cross_entropy` and `CrossEntropyLoss` apply log-softmax to what they are given, the `with_logits` losses a "
@@ -94,7 +95,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Losses that normalise their input, given what is normalised already."""
-        if not file.mentions("softmax", "Softmax", "sigmoid", "Sigmoid"):
+        if not file.mentions(*self.words):
             return
         if not file.mentions("cross_entropy(", "CrossEntropyLoss(", "_with_logits(", "WithLogitsLoss("):
             return

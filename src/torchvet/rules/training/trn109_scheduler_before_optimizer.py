@@ -26,6 +26,7 @@ class SchedulerBeforeOptimizer(Rule):
     name = "scheduler-before-optimizer"
     summary = "The learning rate scheduler steps before the optimizer does"
     severity = "warning"
+    words = ("sched", "LR", "backward")
 
     what = (
         "`scheduler.step()` moves on to the next value of the schedule. Called at the top of the loop it does so "
@@ -95,7 +96,7 @@ for epoch in range(4):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A scheduler that is stepped in a loop before the first optimizer step in it."""
-        if not file.mentions("sched", "LR", "backward"):
+        if not file.mentions(*self.words):
             return
         seen: set[int] = set()
         for unit in {id(s.unit): s.unit for s in file.steps}.values():

@@ -28,6 +28,7 @@ class StateDictAliased(Rule):
     name = "state-dict-aliased"
     summary = "A state dict is kept without a copy, so that it follows the live weights"
     severity = "error"
+    words = (".state_dict()",)
 
     what = (
         "`model.state_dict()` returns a dict of the parameters' own tensors, not of copies. The optimizer changes "
@@ -106,7 +107,7 @@ print(f"restored loss {nn.functional.mse_loss(model(held_out), held_out @ truth)
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A live state dict that is kept while the model trains on and read as if it were a snapshot."""
-        if not file.mentions(".state_dict()") or not _BOUND.search(file.text) or file.mentions("FSDP", "FullySharded"):
+        if not file.mentions(*self.words) or not _BOUND.search(file.text) or file.mentions("FSDP", "FullySharded"):
             return
         for taken in file.calls("state_dict"):
             call, model = taken.call, receiver(taken.call)

@@ -35,6 +35,7 @@ class OptimizerRecreated(Rule):
     name = "optimizer-recreated"
     summary = "The optimizer is built anew in every pass, so that its state is lost"
     severity = "warning"
+    words = ("optim",)
 
     what = (
         "Momentum, Adam's running averages and its step count live in the optimizer object. One that is built inside "
@@ -94,7 +95,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """An optimizer that is built in a loop which trains the same model with it."""
-        if not file.mentions("optim"):
+        if not file.mentions(*self.words):
             return
         units = {id(u): u for s in file.steps for u in (s.unit, *(e.event.unit for e in s.effects))}
         for unit in units.values():

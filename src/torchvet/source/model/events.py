@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from torchvet.source.model.walking import CHILDREN
 
@@ -85,21 +85,24 @@ class Event:
     @property
     def call(self) -> ast.Call:
         """The node of an event that is known to be a call."""
-        return cast(ast.Call, self.node)
+        return self.node  # type: ignore[return-value]
 
     def excludes(self, other: Event) -> bool:
         """Whether the two lie in different arms of one branch, so that one pass never runs both."""
+        if not self.context.arms or not other.context.arms:
+            return False
         mine = dict(self.context.arms)
         return any(mine.get(branch, arm) != arm for branch, arm in other.context.arms)
 
     def inside(self, loop: Loop | None) -> bool:
         """Whether it runs in every turn of a loop of its unit; None stands for the unit itself."""
-        return loop is None or (self.loop is not None and self.loop.within(loop))
+        own = self.context.loop
+        return loop is None or (own is not None and own.within(loop))
 
     def sure_after(self, other: Event) -> bool:
         """Whether a pass that reaches `self` has been through the branches of `other`."""
-        mine = self.context.arms
-        return all(arm in mine for arm in other.context.arms)
+        mine, others = self.context.arms, other.context.arms
+        return not others or all(arm in mine for arm in others)
 
 
 _LEAVES = frozenset((ast.Name, ast.Constant))
@@ -133,6 +136,8 @@ class Walker:
                 guards = handler(self, statement, context)
                 if guards:
                     context = context.guarded(guards)
+            elif kind is ast.Expr:
+                self._expr(statement.value, statement)  # type: ignore[attr-defined]
             elif kind not in _NESTED:
                 self._fields(statement)
                 if kind in _EMITTED:
@@ -154,7 +159,7 @@ class Walker:
         value = statement.value  # type: ignore[attr-defined]
         if value is not None:
             self._expr(value, statement)
-        for target in statement.targets if isinstance(statement, ast.Assign) else [statement.target]:  # type: ignore[attr-defined]
+        for target in statement.targets if statement.__class__ is ast.Assign else [statement.target]:  # type: ignore[attr-defined]
             if target.__class__ is not ast.Name:
                 self._expr(target, statement)
         self._emit(statement, statement)
@@ -222,16 +227,20 @@ class Walker:
 
     def _expr(self, node: ast.AST, parent: ast.AST) -> None:
         kind = node.__class__
+        while kind is ast.Attribute:
+            node, parent = node.value, node  # type: ignore[attr-defined]
+            kind = node.__class__
         if kind in _LEAVES:
             return
-        if kind is ast.Attribute:
-            self._expr(node.value, node)  # type: ignore[attr-defined]
-        elif kind is ast.Call:
-            self._expr(node.func, node)  # type: ignore[attr-defined]
+        if kind is ast.Call:
+            if node.func.__class__ is not ast.Name:  # type: ignore[attr-defined]
+                self._expr(node.func, node)  # type: ignore[attr-defined]
             for argument in node.args:  # type: ignore[attr-defined]
-                self._expr(argument, node)
+                if argument.__class__ not in _LEAVES:
+                    self._expr(argument, node)
             for keyword in node.keywords:  # type: ignore[attr-defined]
-                self._expr(keyword.value, node)
+                if keyword.value.__class__ not in _LEAVES:
+                    self._expr(keyword.value, node)
             self._emit(node, parent)
         elif kind in _COMPREHENSIONS:
             self._comprehension(node)

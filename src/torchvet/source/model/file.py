@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import ast
-import re
 from bisect import bisect_right
 from collections.abc import Iterator
-from functools import cached_property
 
 from torchvet.finding import Location
 from torchvet.source.model.devices import Devices
 from torchvet.source.model.events import Event
 from torchvet.source.model.gradients import Gradients
 from torchvet.source.model.imports import Imports
+from torchvet.source.model.lazily import lazy
 from torchvet.source.model.roles import RoleFinder
 from torchvet.source.model.steps import Effect, Step, StepFinder
 from torchvet.source.model.units import ClassModel, FunctionNode, Unit, keyword, receiver, targets_of, terminal
+from torchvet.source.model.words import Words
 
-_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
-_SIMPLE = {ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Raise, ast.Assert, ast.Pass, ast.Delete,
-           ast.Break, ast.Continue, ast.Global, ast.Nonlocal}  # fmt: skip
-_COMPOUND = {ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match, ast.ExceptHandler,
-             ast.match_case, getattr(ast, "TryStar", ast.Try)}  # fmt: skip
+_TRY = ("body", "orelse", "finalbody", "handlers")
+_BLOCKS: dict[type[ast.AST], tuple[str, ...]] = {
+    ast.If: ("body", "orelse"), ast.For: ("body", "orelse"), ast.AsyncFor: ("body", "orelse"),
+    ast.While: ("body", "orelse"), ast.With: ("body",), ast.AsyncWith: ("body",), ast.ExceptHandler: ("body",),
+    ast.match_case: ("body",), ast.Match: ("cases",), ast.Try: _TRY, getattr(ast, "TryStar", ast.Try): _TRY,
+}  # fmt: skip
+_READ = {ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, *_BLOCKS}
 
 
 class SourceFile:
@@ -39,7 +41,8 @@ class SourceFile:
         self._statements: list[ast.Import | ast.ImportFrom] = []
         self._cache: dict[str, list[Event]] = {}
         self._calling: dict[str, list[Unit]] = {}
-        self._mentioned: dict[str, bool] = {}
+        self.words = Words(text)
+        self.line_of = self.words.line_of
         self.top = Unit(self, self.tree, "", None, None)
         self.units.append(self.top)
         self._read(self.tree.body, self.top, None, "")
@@ -52,22 +55,22 @@ class SourceFile:
 
     def _read(self, statements: list[ast.stmt], unit: Unit, owner: ClassModel | None, prefix: str) -> None:
         """Find definitions and imports; expressions are not looked at."""
-        waiting: list[ast.AST] = list(reversed(statements))
+        waiting: list[ast.AST] = [s for s in reversed(statements) if s.__class__ in _READ]
         while waiting:
             node = waiting.pop()
-            if node.__class__ in _SIMPLE:
-                continue
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            blocks = _BLOCKS.get(node.__class__)
+            if blocks is not None:
+                for name in blocks:
+                    block: list[ast.AST] = getattr(node, name)
+                    waiting += [s for s in reversed(block) if s.__class__ in _READ]
+            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 self._function(node, unit, owner, prefix)
             elif isinstance(node, ast.ClassDef):
                 model = ClassModel(self, node, prefix + node.name, unit)
                 self.classes.setdefault(node.name, model)
                 self._read(node.body, unit, model, model.qualname + ".")
-            elif isinstance(node, (ast.Import, ast.ImportFrom)):
-                self._statements.append(node)
-            elif node.__class__ in _COMPOUND:
-                for name in _BLOCKS:
-                    waiting.extend(reversed(getattr(node, name, ())))
+            else:
+                self._statements.append(node)  # type: ignore[arg-type]
 
     def _function(self, node: FunctionNode, unit: Unit, owner: ClassModel | None, prefix: str) -> None:
         function = Unit(self, node, prefix + node.name, unit, owner)
@@ -76,7 +79,7 @@ class SourceFile:
             owner.methods[node.name] = function
         self._read(node.body, function, None, f"{function.qualname}.<locals>.")
 
-    @cached_property
+    @lazy
     def lines(self) -> list[str]:
         """The text's lines, as the parser counts them, without line ends."""
         text = self.text
@@ -84,16 +87,12 @@ class SourceFile:
             text = text.replace("\r\n", "\n").replace("\r", "\n")
         return text.split("\n")
 
-    @cached_property
+    @lazy
     def newline(self) -> str:
         """How the file ends its lines."""
         return "\r\n" if "\r\n" in self.text else "\n"
 
-    @cached_property
-    def _line_starts(self) -> list[int]:
-        return [0, *(m.end() for m in re.finditer(r"\r\n|\r|\n", self.text))]
-
-    @cached_property
+    @lazy
     def _spans(self) -> tuple[list[int], list[Unit]]:
         """First lines, and from each on the innermost unit."""
         marks: list[tuple[int, Unit]] = [(1, self.top)]
@@ -113,31 +112,17 @@ class SourceFile:
             unit = unit.parent
         return unit
 
-    def line_of(self, position: int) -> int:
-        """The line, from 1, of a position in the text."""
-        return bisect_right(self._line_starts, position)
-
     def lines_with(self, word: str) -> list[int]:
         """Lines, in order, that hold an identifier."""
-        found: list[int] = []
-        start = self.text.find(word)
-        while start >= 0:
-            end = start + len(word)
-            before, after = self.text[start - 1 : start], self.text[end : end + 1]
-            if not (before.isalnum() or before == "_" or after.isalnum() or after == "_"):
-                found.append(self.line_of(start))
-            start = self.text.find(word, end)
-        return found
+        return self.words.lines_with(word)
 
     def mentions(self, *words: str) -> bool:
         """Whether the text holds any of the words, be it in a comment."""
-        return any(self._mentions(word) for word in words)
-
-    def _mentions(self, word: str) -> bool:
-        found = self._mentioned.get(word)
-        if found is None:
-            found = self._mentioned[word] = word in self.text
-        return found
+        held = self.words
+        for word in words:  # noqa: SIM110 - asked a hundred times a file, where a generator takes twice as long
+            if held[word]:
+                return True
+        return False
 
     def units_with(self, word: str) -> list[Unit]:
         """Units on whose own lines an identifier stands."""
@@ -146,7 +131,7 @@ class SourceFile:
     def units_calling(self, name: str) -> list[Unit]:
         """Units on whose own lines something of that name is called."""
         if name not in self._calling:
-            self._calling[name] = list({id(u): u for u in map(self.unit_at, self._lines_calling(name))}.values())
+            self._calling[name] = list({id(u): u for u in map(self.unit_at, self.words.lines_calling(name))}.values())
         return self._calling[name]
 
     def calls(self, *names: str) -> Iterator[Event]:
@@ -162,24 +147,11 @@ class SourceFile:
             self._cache[name] = sorted(found, key=lambda e: (e.line, e.index))
         return self._cache[name]
 
-    def _lines_calling(self, name: str) -> list[int]:
-        """Lines on which an identifier is followed by a bracket and is not being defined: comments have many words."""
-        found: list[int] = []
-        text, start = self.text, self.text.find(name)
-        while start >= 0:
-            end = start + len(name)
-            before = text[start - 1 : start]
-            called = text[end : end + 1] == "(" or text[end : end + 8].lstrip(" \\\n").startswith("(")
-            if called and not (before.isalnum() or before == "_") and text[start - 4 : start] != "def ":
-                found.append(self.line_of(start))
-            start = text.find(name, end)
-        return found
-
     def functions(self, name: str) -> list[Unit]:
         """Functions and methods of a name."""
         return self._by_name.get(name, [])
 
-    @cached_property
+    @lazy
     def _by_name(self) -> dict[str, list[Unit]]:
         found: dict[str, list[Unit]] = {}
         for unit in self.units[1:]:

@@ -16,6 +16,7 @@ _MOVED = (
     ("torch.cpu.amp.autocast_mode.", "torch.cpu.amp."),
 )
 """Where else torch's own names can be imported from."""
+_MOVED_FROM = tuple(moved for moved, _ in _MOVED)
 
 
 class Imports:
@@ -50,14 +51,14 @@ class Imports:
         A chain whose first name was not imported stays as it is written: `self.optimizer`, `model.train`.
         """
         parts: list[str] = []
-        while isinstance(node, ast.Attribute):
+        while node.__class__ is ast.Attribute:
             parts.append(node.attr)
             node = node.value
         if not isinstance(node, ast.Name):
             return ""
         parts.append(self.names.get(node.id, node.id))
         found = ".".join(reversed(parts))
-        if found.startswith("torch."):
+        if found.startswith(_MOVED_FROM):
             for moved, home in _MOVED:
                 if found.startswith(moved):
                     return home + found[len(moved) :]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from torchvet.source.model import torch_names as names
@@ -41,6 +42,12 @@ _OF_OUTPUT = ("logits", "last_hidden_state", "pooler_output")
 """Tensors of the output objects of pretrained models."""
 
 
+@lru_cache(maxsize=8192)
+def _reads_like(role: str, name: str) -> bool:
+    pattern = _HINTS[role]
+    return bool(name) and bool(pattern.search(name) or pattern.search(name.lower()))
+
+
 class RoleFinder:
     """Answers for one file; what was found for a node is remembered."""
 
@@ -48,6 +55,7 @@ class RoleFinder:
         self._file = file
         self._known: dict[tuple[int, int], Roles] = {}
         self._classes: dict[tuple[int, str], ClassModel | None] = {}
+        self._bound: dict[tuple[int, str], list[tuple[ast.expr, Unit]]] = {}
 
     def of(self, node: ast.AST | None, unit: Unit) -> Roles:
         """Everything that an expression is known to be in a unit; empty where nothing is known."""
@@ -63,9 +71,7 @@ class RoleFinder:
         """Whether the last identifier reads like a thing of that role; `optimizers[0]` is one of `optimizers`."""
         while isinstance(node, ast.Subscript):
             node = node.value
-        name = terminal(node)
-        pattern = _HINTS[role]
-        return bool(name) and bool(pattern.search(name) or pattern.search(name.lower()))
+        return _reads_like(role, terminal(node))
 
     def _of(self, node: ast.AST | None, unit: Unit, depth: int) -> Roles:
         if node is None or depth > _DEEPEST:
@@ -182,7 +188,12 @@ class RoleFinder:
             return [(node, unit)]
         if isinstance(node, ast.Name):
             home = unit.home(node.id)
-            return [] if home is None else _bound(home, node.id)
+            if home is None:
+                return []
+            key = (id(home), node.id)
+            if key not in self._bound:
+                self._bound[key] = _bound(home, node.id)
+            return self._bound[key]
         if isinstance(node, ast.Attribute):
             owner = self._owner(node.value, unit)
             found = owner.attributes.get(node.attr, []) if owner is not None else []

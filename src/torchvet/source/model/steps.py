@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from torchvet.source.model.events import Arm, Event, Loop
+from torchvet.source.model.lazily import lazy
 from torchvet.source.model.units import Unit, receiver, targets_of, terminal
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Step:
         """Effects of some kinds, in order."""
         return [e for e in self.effects if e.kind in kinds]
 
-    @cached_property
+    @lazy
     def optimizers(self) -> set[str]:
         """What is stepped in it."""
         return {e.subject for e in self.of("step", "scaler_step")}
@@ -81,7 +81,7 @@ class Step:
         """Whether its loop, where it has one, runs an event of its unit in each turn."""
         return self.loop is not None and event.inside(self.loop)
 
-    @cached_property
+    @lazy
     def opaque(self) -> list[Event]:
         """Calls that may do more than is seen here: methods from elsewhere, functions from elsewhere that are given the
         optimizer, the scaler or the loss."""
@@ -105,7 +105,7 @@ class StepFinder:
         self._file = file
         self._sequences: dict[int, list[Effect]] = {}
 
-    @cached_property
+    @lazy
     def steps(self) -> list[Step]:
         """All training steps, in the order of the file."""
         if not self._file.mentions("backward", "zero_grad", "unscale_"):
@@ -156,18 +156,26 @@ class StepFinder:
     def _is_called_here(self, unit: Unit) -> bool:
         return bool(self._file.callers(unit))
 
-    @cached_property
+    @lazy
     def _training(self) -> set[int]:
         """Units that call backward, or what does in this file."""
         return self._reaching({id(u): u for word in _BACKWARD for u in self._file.units_calling(word)})
 
-    @cached_property
+    @lazy
     def _acting(self) -> set[int]:
         """Units that act on a step in any way, or call what does in this file."""
         found = {id(u): u for word in _ACTING for u in self._file.units_calling(word)}
         if self._file.mentions("grad = None", "grad=None"):
             found.update((id(u), u) for u in self._file.units_with("grad"))
         return self._reaching(found)
+
+    def _may_act(self, event: Event) -> bool:
+        """Whether a call may run what acts: by its name, or an instance that can be called by any."""
+        return terminal(event.node) in self._acting_names or "__call__" in self._acting_names
+
+    @lazy
+    def _acting_names(self) -> set[str]:
+        return {u.name for u in self._file.units if id(u) in self._acting}
 
     def _reaching(self, found: dict[int, Unit]) -> set[int]:
         """Identities of units and of those that call them by name, a few calls deep."""
@@ -190,31 +198,34 @@ class StepFinder:
         self._sequences[key] = []  # recursion ends here
         found: list[Effect] = []
         for event in unit.events:
-            own = self._own(event)
+            kind = event.node.__class__
+            if kind is not ast.Call and kind is not ast.Assign:
+                continue
+            own = self._own(event, len(found))
             if own is not None:
                 found.append(own)
-            elif event.node.__class__ is ast.Call and depth < _DEEPEST:
-                found.extend(self._called(event, depth))
-        found = [replace(e, order=number) for number, e in enumerate(found)]
+            elif kind is ast.Call and depth < _DEEPEST and self._may_act(event):
+                found.extend(self._called(event, depth, len(found)))
         self._sequences[key] = found
         return found
 
-    def _called(self, event: Event, depth: int) -> list[Effect]:
+    def _called(self, event: Event, depth: int, order: int) -> list[Effect]:
         """The effects of a function of this file, in the caller's names."""
         callee = self._file.callee(event)
         if callee is None or id(callee) not in self._acting:
             return []
         renamed = self._names_for(event, callee)
-        return [self._moved(e, event, renamed) for e in self._expand(callee, depth + 1)]
+        effects = self._expand(callee, depth + 1)
+        return [self._moved(e, event, renamed, order + number) for number, e in enumerate(effects)]
 
     @staticmethod
-    def _moved(effect: Effect, event: Event, renamed: dict[str, str]) -> Effect:
+    def _moved(effect: Effect, event: Event, renamed: dict[str, str], order: int) -> Effect:
         head, dot, rest = effect.subject.partition(".")
         subject = renamed.get(head, head) + dot + rest
         head, dot, rest = effect.through.partition(".")
         through = renamed.get(head, head) + dot + rest
         arms, guards = (*event.context.arms, *effect.arms), (*event.context.guards, *effect.guards)
-        return replace(effect, subject=subject, through=through, at=event, arms=arms, guards=guards)
+        return Effect(effect.kind, subject, effect.event, event, through, effect.scaled, arms, guards, order)
 
     @staticmethod
     def _names_for(event: Event, callee: Unit) -> dict[str, str]:
@@ -230,26 +241,27 @@ class StepFinder:
         renamed.update({k.arg: text_of(k.value) for k in event.call.keywords if k.arg})
         return renamed
 
-    def _own(self, event: Event) -> Effect | None:
+    def _own(self, event: Event, order: int) -> Effect | None:
         node = event.node
         if node.__class__ is not ast.Call:
-            return self._assigned(event)
+            return self._assigned(event, order)
         name = terminal(node)
         if name not in _NAMES:
             return None
         kind, subject, through, scaled = _NAMES[name](self, event)
         if kind is None:
             return None
-        return Effect(kind, subject, event, event, through, scaled, event.context.arms, event.context.guards)
+        context = event.context
+        return Effect(kind, subject, event, event, through, scaled, context.arms, context.guards, order)
 
     @staticmethod
-    def _assigned(event: Event) -> Effect | None:
+    def _assigned(event: Event, order: int) -> Effect | None:
         """`p.grad = None`: cleared by hand."""
         node = event.node
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value is None:
             for target in targets_of(node):
                 if isinstance(target, ast.Attribute) and target.attr == "grad":
-                    return Effect("zero_grad", "*", event, event, arms=event.context.arms)
+                    return Effect("zero_grad", "*", event, event, arms=event.context.arms, order=order)
         return None
 
     # What a call does ------------------------------------------------------------------------------------------------

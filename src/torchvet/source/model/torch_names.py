@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 Roles = frozenset[str]
 _NONE: Roles = frozenset()
 
@@ -56,6 +58,7 @@ _LIGHTNING_MODULES = ("LightningModule",)
 _MODULE_BASES = ("torch.nn.", "torchvision.models.", "timm.models.")
 
 
+@lru_cache(maxsize=8192)
 def role_of_call(dotted: str, calling: bool = True) -> Roles:
     """What calling a dotted name gives; with `calling` False what the name itself is. Empty for what is not known."""
     if not dotted:

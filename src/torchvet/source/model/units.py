@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from torchvet.source.model.events import Context, Event, Walker
+from torchvet.source.model.lazily import lazy
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
@@ -35,10 +35,17 @@ def keyword(call: ast.Call, name: str) -> ast.expr | None:
     return next((k.value for k in call.keywords if k.arg == name), None)
 
 
+_WHOLE = frozenset((ast.Name, ast.Attribute, ast.Subscript))
+BINDING_NOTHING = frozenset((ast.Call, ast.Return, ast.Raise, ast.Yield, ast.YieldFrom))
+"""What most events are."""
+
+
 def targets_of(node: ast.AST) -> list[ast.expr]:
     """What a binding node binds, tuples taken apart, starred names bare."""
-    if node.__class__ is ast.Call or node.__class__ is ast.Return:
-        return []  # most events are these
+    if node.__class__ in BINDING_NOTHING:
+        return []
+    if node.__class__ is ast.Assign and len(node.targets) == 1 and node.targets[0].__class__ in _WHOLE:
+        return [node.targets[0]]
     found: list[ast.expr]
     if isinstance(node, ast.Assign):
         found = list(node.targets)
@@ -70,30 +77,16 @@ class Unit:
         self.qualname = qualname
         self.parent = parent
         self.owner = owner
-
-    @property
-    def name(self) -> str:
-        """The function's name; empty for the module."""
-        return "" if isinstance(self.node, ast.Module) else self.node.name
-
-    @property
-    def is_module(self) -> bool:
+        self.is_module = parent is None
         """Whether this is the file's own level."""
-        return isinstance(self.node, ast.Module)
+        self.name, self.first, self.last = "", 1, 10**9
+        """The function's name, empty for the module; its first line, decorators included, and its last."""
+        if not isinstance(node, ast.Module):
+            self.name = node.name
+            self.first = node.decorator_list[0].lineno if node.decorator_list else node.lineno
+            self.last = node.end_lineno or node.lineno
 
-    @property
-    def first(self) -> int:
-        """The first line, decorators included."""
-        if isinstance(self.node, ast.Module):
-            return 1
-        return min([self.node.lineno, *(d.lineno for d in self.node.decorator_list)])
-
-    @property
-    def last(self) -> int:
-        """The last line."""
-        return 10**9 if isinstance(self.node, ast.Module) else self.node.end_lineno or self.node.lineno
-
-    @cached_property
+    @lazy
     def parameters(self) -> list[str]:
         """Names of all parameters in order, `self` included, `*args` and `**kwargs` last."""
         if isinstance(self.node, ast.Module):
@@ -108,21 +101,21 @@ class Unit:
         ]
         return [p.arg for p in named]
 
-    @cached_property
+    @lazy
     def decorators(self) -> list[str]:
         """Dotted names of the decorators, calls of them likewise; in source order."""
         if isinstance(self.node, ast.Module):
             return []
         return [self.file.dotted(d.func if isinstance(d, ast.Call) else d) for d in self.node.decorator_list]
 
-    @cached_property
+    @lazy
     def events(self) -> list[Event]:
         """Everything it does, in the order of evaluation."""
         walker = Walker(self)
         walker.block(self.node.body, Context())
         return walker.events
 
-    @cached_property
+    @lazy
     def calls(self) -> dict[str, list[Event]]:
         """Calls by the last identifier of what is called."""
         found: dict[str, list[Event]] = defaultdict(list)
@@ -131,25 +124,35 @@ class Unit:
                 found[terminal(event.node)].append(event)
         return found
 
-    @cached_property
+    @lazy
     def bindings(self) -> dict[str, list[Event]]:
         """Events that bind a name, by name. Comprehension variables count as the unit's own."""
         found: dict[str, list[Event]] = defaultdict(list)
         for event in self.events:
-            for target in targets_of(event.node):
-                if target.__class__ is ast.Name:
-                    found[target.id].append(event)
+            if event.node.__class__ not in BINDING_NOTHING:
+                for target in targets_of(event.node):
+                    if target.__class__ is ast.Name:
+                        found[target.id].append(event)
         return found
 
-    @cached_property
+    @lazy
     def outer_names(self) -> set[str]:
         """Names declared `global` or `nonlocal`."""
-        if self.is_module or not any(w in self.file.text for w in ("global ", "nonlocal ")):
+        if self.is_module or not self.file.mentions("global ", "nonlocal "):
             return set()
         return {n for s in walk(self.node) if isinstance(s, (ast.Global, ast.Nonlocal)) for n in s.names}
 
     def home(self, name: str) -> Unit | None:
         """The unit that a name used here belongs to; None for builtins and what is only imported."""
+        if name not in self._homes:
+            self._homes[name] = self._home(name)
+        return self._homes[name]
+
+    @lazy
+    def _homes(self) -> dict[str, Unit | None]:
+        return {}
+
+    def _home(self, name: str) -> Unit | None:
         unit: Unit | None = self
         skip = name in self.outer_names
         while unit is not None:
@@ -191,12 +194,12 @@ class ClassModel:
         """The class's own name."""
         return self.node.name
 
-    @cached_property
+    @lazy
     def bases(self) -> list[str]:
         """Dotted names of the direct bases."""
         return [self.file.dotted(b.value if isinstance(b, ast.Subscript) else b) for b in self.node.bases]
 
-    @cached_property
+    @lazy
     def lineage(self) -> list[ClassModel]:
         """This class and those of its ancestors that stand in the same file, nearest first."""
         found: list[ClassModel] = [self]
@@ -207,7 +210,7 @@ class ClassModel:
                     found.append(known)
         return found
 
-    @cached_property
+    @lazy
     def ancestors(self) -> set[str]:
         """Dotted names of all known ancestors, those outside the file included as they are named there."""
         return {base for one in self.lineage for base in one.bases}
@@ -216,7 +219,7 @@ class ClassModel:
         """A method by name, here or in an ancestor of the same file."""
         return next((one.methods[name] for one in self.lineage if name in one.methods), None)
 
-    @cached_property
+    @lazy
     def attributes(self) -> dict[str, list[tuple[Event, ast.expr | None]]]:
         """Bindings of `self.NAME` in any method of the class and its ancestors in the file: event and value, None where
         the value is a part of something (a tuple taken apart, a loop variable)."""
