@@ -259,6 +259,50 @@ with torch.no_grad():
         print(net(blocks))
 """,
     ),
+    "OPS205 a kernel": (
+        """
+def scaled(x: torch.Tensor, w: torch.Tensor, s):
+    for i in range(x.size(0)):
+        s = s + x[i] * w[i]
+    return s
+""",
+        """
+from numba import cuda
+
+@cuda.jit
+def scaled(x: torch.Tensor, w: torch.Tensor, s):
+    for i in range(x.size(0)):
+        s = s + x[i] * w[i]
+    return s
+""",
+    ),
+    "OPS208 an evaluation that goes nowhere": (
+        """
+model = nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in batches:
+    logits = model(x)
+    probs = nn.functional.softmax(logits, dim=-1)
+    probs *= 2
+    optimizer.zero_grad()
+    probs.sum().backward()
+    optimizer.step()
+""",
+        """
+model = nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in batches:
+    optimizer.zero_grad()
+    model(x).sum().backward()
+    optimizer.step()
+model.eval()
+for x in batches:
+    logits = model(x)
+    probs = nn.functional.softmax(logits, dim=-1)
+    probs *= 2
+    print(torch.argmax(probs[0, -1]))
+""",
+    ),
     "OPS204 over a list of a few": (
         """
 def gather(dataloader, model):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from torchvet.rules.base import Rule
 from torchvet.rules.device._tensors import surely_tensor
 from torchvet.rules.operations._steps import few_turns
+from torchvet.rules.training._loops import is_test
 from torchvet.source.model.steps import text_of
 from torchvet.source.model.units import terminal
 from torchvet.source.model.walking import walk
@@ -101,8 +102,10 @@ for step in range(40):
             if not isinstance(loop, ast.For) or loop.iter is not event.node or not isinstance(loop.target, ast.Name):
                 continue
             body = _statements(loop.body)
-            if few_turns(event.call) or not body or _carries_over(body, loop.target.id):
+            if few_turns(event.call) or not body or _carries_over(body, loop.target.id) or is_test(file):
                 continue
+            if any("jit" in name for name in event.unit.decorators):
+                continue  # a kernel: its loop is no Python
             tensors = [self._elements(file, s, loop.target.id, event) for s in body]
             if all(tensors):
                 yield self._finding(file, event, loop, sorted(set().union(*tensors)))

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
+from torchvet.source.model.destinations import Destinations
 from torchvet.source.model.units import receiver, targets_of, terminal, value_for
 from torchvet.source.model.walking import walk
 
@@ -163,7 +164,8 @@ for step in range(40):
                     if file.gradients.carries(saving.node, saving) != "yes":
                         break
                     reaching = file.devices.reaching(name, event)
-                    if len(reaching) == 1 and reaching[0].node is saving.statement and self._records(file, event):
+                    same = len(reaching) == 1 and reaching[0].node is saving.statement
+                    if same and self._records(file, event) and not _only_read(file, saving):
                         yield self._saved_finding(file, event, saving, name)
                         break
 
@@ -285,3 +287,13 @@ def _switched_off(event: Event, name: str) -> bool:
         if isinstance(other.node, ast.Call) and terminal(other.node) in ("requires_grad_", "detach_"):
             return True
     return False
+
+
+def _only_read(file: SourceFile, saving: Event) -> bool:
+    """Whether a function that evaluates reads the result and nothing goes backward through it."""
+    if not any(e.unit is saving.unit and e.index < saving.index for e in file.calls("eval")):
+        return False
+    flow = Destinations(file)
+    flow.made_by(saving)
+    flow.follow()
+    return not (flow.backward or flow.escaped)
