@@ -4,6 +4,7 @@
     torchvet check src             what source alone can show, without torch
     with torchvet.watch() as w:    as `run`, around a block of one's own program; `w.report` is a `Report`
     torchvet.check("src")          as `check`; gives a `Report`
+    torchvet.inspect("a.pickle")   what a CUDA memory snapshot says; gives a `Report`
 
 Importing this package imports neither torch nor anything else that is slow.
 """
@@ -16,6 +17,7 @@ from torchvet._version import __version__
 
 if TYPE_CHECKING:
     from torchvet._check import check
+    from torchvet._inspect import inspect
     from torchvet._watch import Watch, watch
     from torchvet.errors import BadInput, MissingExtra, TorchvetError
     from torchvet.finding import Finding, Report
@@ -29,6 +31,7 @@ __all__ = [
     "Watch",
     "__version__",
     "check",
+    "inspect",
     "watch",
 ]
 
@@ -40,6 +43,7 @@ _HOMES = {
     "TorchvetError": "torchvet.errors",
     "Watch": "torchvet._watch",
     "check": "torchvet._check",
+    "inspect": "torchvet._inspect",
     "watch": "torchvet._watch",
 }
 

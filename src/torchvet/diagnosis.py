@@ -29,9 +29,9 @@ def diagnose(
     recorded one for forecasts."""
     if memory_limit is not None:
         recording = recording.limited(memory_limit)
-    rules = [r for r in all_rules() if _wanted(r.code, select, ignore)]
+    rules = [r for r in all_rules() if wanted(r.code, select, ignore)]
     findings = _most_specific([(r, f) for r in rules for f in r.in_recording(recording)])
-    findings = sorted(joined(recording, findings, rules), key=_order)
+    findings = sorted(joined(recording, findings, rules), key=gravest_first)
     verdict: Verdict = "findings" if findings else "clean"
     if not findings and not _had_something_to_judge(recording):
         verdict = "undetermined"
@@ -41,7 +41,8 @@ def diagnose(
     )  # fmt: skip
 
 
-def _wanted(code: str, select: Sequence[str], ignore: Sequence[str]) -> bool:
+def wanted(code: str, select: Sequence[str], ignore: Sequence[str]) -> bool:
+    """Whether a rule was asked for: `select` and `ignore` are beginnings of codes."""
     chosen = not select or any(code.startswith(p) for p in select)
     return chosen and not any(code.startswith(p) for p in ignore)
 
@@ -60,7 +61,8 @@ def _most_specific(found: list[tuple[Rule, Finding]]) -> list[Finding]:
     return others + [finding for _, finding in best.values()]
 
 
-def _order(finding: Finding) -> tuple[int, bool, float, str]:
+def gravest_first(finding: Finding) -> tuple[int, bool, float, str]:
+    """The order of findings in a report."""
     return (
         -SEVERITIES.index(finding.severity),
         finding.evidence == "suspected",

@@ -13,13 +13,14 @@ import click
 from torchvet._version import __version__
 from torchvet.errors import TorchvetError
 
-VERBS = ("run", "check", "report", "compare", "explain")
+VERBS = ("run", "check", "inspect", "report", "compare", "explain")
 
 EXAMPLES = """\b
 Examples:
   torchvet run train.py --epochs 3
   torchvet run --steps 200 -o report.json -m project.train
   torchvet check src
+  torchvet inspect snapshot.pickle
   torchvet explain MEM101
 
 Exit status: 0 clean, 1 findings, 2 usage or tool error, 3 could not judge. A program that fails keeps its own status.

@@ -64,15 +64,22 @@ class Delivery:
 
         return Checker(self.configuration)
 
+    @cached_property
+    def unwanted(self) -> tuple[str, ...]:
+        """The codes that were not asked for, or were asked to be left out."""
+        scope = self._checker.scope
+        return tuple(sorted(scope.known - scope.wanted)) if self.configuration.layers else ()
+
     def diagnose(self, recording: Recording) -> Report:
         """The report on a recording, by the rules that were asked for."""
-        import msgspec
-
         from torchvet.diagnosis import diagnose
 
-        scope = self._checker.scope
-        unwanted = tuple(sorted(scope.known - scope.wanted)) if self.configuration.layers else ()
-        report = diagnose(recording, ignore=unwanted, memory_limit=self.memory_limit)
+        return self.kept(diagnose(recording, ignore=self.unwanted, memory_limit=self.memory_limit))
+
+    def kept(self, report: Report) -> Report:
+        """A report without what the configuration ignores in the files that findings stand in."""
+        import msgspec
+
         if not self.configuration.per_file_ignores:
             return report
         kept = [f for f in report.findings if not self._left_out(f)]

@@ -9,9 +9,10 @@ from rich.cells import cell_len
 
 from torchvet.finding import Report
 from torchvet.renderers.page import LABEL, Page, padded
+from torchvet.renderers.text_snapshot import add_snapshot
 from torchvet.renderers.wording import count, limit, percent, printable, seconds, size
 
-CATEGORIES, PROBES = 8, 5
+CATEGORIES, PROBES, SNAPSHOTS = 8, 5, 4
 AMOUNTS = 20
 """Columns that the size and the share of a category take."""
 
@@ -20,6 +21,11 @@ def add_facts(page: Page, report: Report) -> None:
     """The section on what was seen; every fact is optional, and what is missing is left out."""
     seen = Page(page.width)
     _add_lines(seen, report, report.facts)
+    snapshots = report.facts.get("snapshots") or []
+    for snapshot in snapshots[:SNAPSHOTS]:
+        add_snapshot(seen, snapshot, len(snapshots) > 1)
+    if len(snapshots) > SNAPSHOTS:
+        seen.paragraph(f"and {len(snapshots) - SNAPSHOTS} more; JSON has all of them", indent=2)
     if seen.lines:
         page.heading("What was seen")
         page.lines.extend(seen.lines)
@@ -27,7 +33,7 @@ def add_facts(page: Page, report: Report) -> None:
 
 def _add_lines(page: Page, report: Report, facts: dict[str, Any]) -> None:
     _line(page, "program", shlex.join(map(str, report.subject.get("argv") or [])))
-    _line(page, "steps", _steps(facts))
+    _line(page, "steps", "" if facts.get("snapshots") else _steps(facts))
     _line(page, "time", _phases(facts.get("phases") or {}))
     _add_peak(page, facts.get("peak") or {})
     _line(page, "growth", _growth(facts.get("growth") or {}))

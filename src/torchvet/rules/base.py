@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import ast
 
     from torchvet.recording import Recording
+    from torchvet.snapshots.memory import SnapshotMemory
     from torchvet.source.model import Event, SourceFile
 
 
@@ -62,6 +63,10 @@ class Rule:
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Yield what a file's text shows. What cannot be decided from it stays silent, or is `info`."""
+        return iter(())
+
+    def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
+        """Yield what a CUDA memory snapshot shows."""
         return iter(())
 
     def suspect(

@@ -11,6 +11,8 @@ from torchvet.rules import words
 from torchvet.rules.growth_rule import GrowthRule
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._graphs import own_graph, passed_graphs
+from torchvet.rules.snapshot_growth import leaking
+from torchvet.snapshots.growth import keeps_graph
 from torchvet.source.model import edits
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.destinations import Destinations
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
+    from torchvet.snapshots.memory import SnapshotMemory
     from torchvet.source.model import Event, SourceFile
     from torchvet.source.stores import Store
 
@@ -142,6 +145,20 @@ print(f"mean squared error {sum(pixel_errors) / len(pixel_errors):.3f}")
             f"store a number or a detached tensor: `{value}.item()` for a scalar, `{value}.detach()` for a tensor; or "
             "compute it under `torch.no_grad()` if it is only logged"
         )
+
+    def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
+        """Several lines of a forward pass whose blocks stay, step after step: what a graph saved."""
+        for memory in snapshot.devices:
+            growth = memory.growth
+            kept = [leak for leak in growth.leaks if keeps_graph(leak, growth.leaks)] if growth else []
+            if growth and kept:
+                yield leaking(
+                    self, memory, kept, growth,
+                    cause=f"{len(kept)} lines of the forward pass each leave memory behind in every step: together "
+                    "they are what an autograd graph saves, and a name keeps the graph",
+                    advice="look for what takes in a loss or an output at every step (a list, a sum, an attribute) and "
+                    "store `.item()` or `.detach()` of it; `torchvet run` names it",
+                )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A value with a graph of its own goes into what outlives the pass, and into no backward."""

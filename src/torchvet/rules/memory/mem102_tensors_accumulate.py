@@ -10,15 +10,21 @@ from torchvet.rules import words
 from torchvet.rules.growth_rule import GrowthRule
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._storages import of_a_batch
+from torchvet.rules.snapshot_growth import leaking
 from torchvet.rules.training._loops import is_test
+from torchvet.snapshots.growth import keeps_graph
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
+    from torchvet.snapshots.memory import SnapshotMemory
     from torchvet.source.model import ClassModel, Event, SourceFile, Unit
     from torchvet.source.model.steps import Step
     from torchvet.source.stores import Store
+
+_MOST = 5
+"""Lines of a snapshot that are told; the sum is in the facts."""
 
 
 class TensorsAccumulate(GrowthRule):
@@ -143,6 +149,21 @@ for step in range(40):
             "`collections.deque(maxlen=…)`, "
             "or write it to disk and clear it every epoch"
         )
+
+    def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
+        """Lines whose blocks stay, step after step, without the rest of a forward pass."""
+        for memory in snapshot.devices:
+            growth = memory.growth
+            for leak in growth.leaks[:_MOST] if growth else ():
+                if growth and not keeps_graph(leak, growth.leaks):
+                    yield leaking(
+                        self, memory, [leak], growth,
+                        cause=f"{leak.with_blocks:,} of {growth.steps:,} steps each left memory behind that this line "
+                        "allocated, and none of it has been freed since",
+                        advice="find what keeps it (a list, a dict, an attribute, a cache) and keep a number "
+                        "(`.item()`), a running sum or a `collections.deque(maxlen=…)` instead; `torchvet run` names "
+                        "it",
+                    )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A training step adds whole batches or outputs to what nothing ever empties."""

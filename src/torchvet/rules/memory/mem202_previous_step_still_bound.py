@@ -13,6 +13,8 @@ from torchvet.rules import grading, words
 from torchvet.rules.base import Rule
 from torchvet.rules.growth_rule import allocated
 from torchvet.rules.share_rule import observed
+from torchvet.rules.snapshot_rule import in_memory, named
+from torchvet.snapshots.stale import stale_at_peak
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, targets_of, terminal
 from torchvet.source.model.walking import walk
@@ -20,6 +22,7 @@ from torchvet.source.model.walking import walk
 if TYPE_CHECKING:
     from torchvet.finding import Edit
     from torchvet.recording import RankRecording, Recording
+    from torchvet.snapshots.memory import SnapshotMemory
     from torchvet.source.model import Event, SourceFile
     from torchvet.source.model.steps import Step
 
@@ -138,6 +141,22 @@ for step in range(40):
             return None
         stores = recording.index.stores(record.names[0], f"__main__.{place.function}", place.path)
         return Location(path=stores[0].path, line=stores[0].line, function=stores[0].function) if stores else place
+
+    def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
+        """Results of the step before that are in use at the peak and freed before the step ends."""
+        for memory in snapshot.devices:
+            row = stale_at_peak(memory)
+            share = row.bytes / memory.peak.bytes if row is not None and memory.peak.bytes else 0.0
+            if row is not None and share >= _WORTH_A_LINE:
+                yield in_memory(
+                    self, memory, severity=grading.of_share(share) if row.bytes >= _WORTH_A_WARNING else "info",
+                    message=f"{words.size(row.bytes)} that {named(row.place)} allocated in the step before are in use "
+                    "when "
+                    f"the next step peaks ({share:.0%} of the peak)", place=row.place,
+                    cause="a name keeps its value until it is assigned again, which is after the next forward pass",
+                    advice="`del` the name at the end of the step, or put the step into a function",
+                    measured=Measured(bytes=row.bytes, peak_bytes=memory.peak.bytes, share=share),
+                )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A copy of a model's output, bound after the backward of a step and still bound in the forward of the next."""

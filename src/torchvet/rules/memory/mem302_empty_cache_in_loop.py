@@ -6,20 +6,27 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
+from torchvet.finding import Edit, Measured
+from torchvet.rules import words
 from torchvet.rules.base import Rule
 from torchvet.rules.memory.mem114_loader_remembers_batches import loader_in
+from torchvet.rules.snapshot_rule import in_memory
+from torchvet.snapshots.emptying import given_back
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.snapshots.memory import SnapshotMemory
     from torchvet.source.model import Event, Loop, SourceFile, Unit
     from torchvet.source.model.steps import Step
 
 _PER_BATCH = {"training_step", "on_train_batch_end", "on_train_batch_start", "on_before_zero_grad",
               "on_after_backward", "optimizer_step"}  # fmt: skip
 """Hooks that Lightning calls for each batch of the training."""
+
+_MOST_STEPS = 0.6
+"""The share of steps in which a snapshot shows it: less often is between phases, which is what it is for."""
 
 
 class EmptyCacheInLoop(Rule):
@@ -93,6 +100,20 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
+        """Segments given back in most steps by empty_cache(), and taken from the driver again."""
+        for memory in snapshot.devices:
+            given = given_back(memory)
+            if given is not None and given.share >= _MOST_STEPS:
+                yield in_memory(
+                    self, memory, severity=self.severity, place=given.place,
+                    message=f"{words.size(given.bytes / given.steps)} in {given.segments / given.steps:,.1f} segments "
+                    f"are given back to the driver in {given.share:.0%} of the steps and asked for again",
+                    cause="`empty_cache()` frees no tensor, only cached segments, and waits for the device",
+                    advice="take the call out of the loop",
+                    measured=Measured(bytes=given.bytes, steps=given.steps),
+                )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A call that every training step makes, under no condition but that there is a device."""

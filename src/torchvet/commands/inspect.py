@@ -1,0 +1,42 @@
+"""`torchvet inspect`: what files say that a run left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from torchvet.commands.deliver import Delivery
+from torchvet.commands.options import shared
+
+EPILOG = """\b
+Examples:
+  torchvet inspect snapshot.pickle
+  torchvet inspect rank*.pickle -o report.json
+  torchvet inspect snapshot.pickle --memory-limit 24GiB
+  torchvet inspect run.vet
+"""
+
+
+@click.command(
+    "inspect",
+    short_help="Say what memory snapshots mean.",
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.argument("files", nargs=-1, required=True, type=click.Path())
+@shared
+def command(files: tuple[str, ...], **asked: Any) -> int:
+    """Report on FILES: CUDA memory snapshots (torch.cuda.memory._dump_snapshot), or a recording. Needs no torch.
+
+    Several snapshots are the ranks of one program. Files are told by their content, and nothing in them is executed.
+    """
+    from torchvet.inspecting import inspect_paths
+
+    delivery = Delivery(**asked)
+    delivery.check()
+    report = inspect_paths([Path(f) for f in files], ignore=delivery.unwanted, memory_limit=delivery.memory_limit)
+    report = delivery.kept(report)
+    delivery.deliver(report)
+    return delivery.status(report)

@@ -1,0 +1,70 @@
+"""Foreign files, told apart by their content and reported on. Another kind of file is another line in `KINDS`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from torchvet.errors import BadInput
+from torchvet.finding import Report
+
+_HEAD = 4096
+
+
+class Kind(NamedTuple):
+    """A kind of file: what it is called, how its first bytes are known, and the module whose `report_on` reports."""
+
+    name: str
+    sniff: Callable[[bytes], bool]
+    module: str
+
+
+def _pickle(head: bytes) -> bool:
+    """A pickle of protocol 2 or later: a snapshot, whatever its name."""
+    return head[:1] == b"\x80" and 2 <= head[1] <= 5 if len(head) > 1 else False
+
+
+KINDS: tuple[Kind, ...] = (Kind("CUDA memory snapshot", _pickle, "torchvet.inspecting.snapshots"),)
+"""Asked in this order. `report_on(paths, select=, ignore=, memory_limit=)` gives one report on files of one kind."""
+
+
+def inspect_paths(
+    paths: Sequence[Path], select: Sequence[str] = (), ignore: Sequence[str] = (), memory_limit: int | None = None
+) -> Report:
+    """The report on files of one kind, or on one recording. Raises `BadInput` for what cannot be read or told."""
+    if len(paths) == 1 and paths[0].is_dir():
+        return _recording(paths[0], select, ignore, memory_limit)
+    kinds = {kind_of(path).name: kind_of(path) for path in paths}
+    if len(kinds) > 1:
+        raise BadInput(f"these are a {' and a '.join(sorted(kinds))}: inspect files of one kind at a time")
+    if not kinds:
+        raise BadInput("no file was given; expected a CUDA memory snapshot or a recording")
+    module = importlib.import_module(next(iter(kinds.values())).module)
+    report: Report = module.report_on(paths, select=select, ignore=ignore, memory_limit=memory_limit)
+    return report
+
+
+def kind_of(path: Path) -> Kind:
+    """What a file is, by its beginning. Raises `BadInput` where nothing here reads it."""
+    if path.is_dir():
+        raise BadInput(f"{path}: is a folder; inspect one recording (.vet) at a time, or files")
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
+    for kind in KINDS:
+        if kind.sniff(head):
+            return kind
+    known = ", ".join(kind.name for kind in KINDS)
+    what = "is empty" if not head else "looks like a checkpoint (a zip file)" if head[:2] == b"PK" else "is not known"
+    raise BadInput(f"{path}: {what}; expected a {known} or a recording (.vet)")
+
+
+def _recording(path: Path, select: Sequence[str], ignore: Sequence[str], memory_limit: int | None) -> Report:
+    from torchvet.diagnosis import diagnose
+    from torchvet.recording import read
+
+    return diagnose(read(path), select=select, ignore=ignore, memory_limit=memory_limit)

@@ -1,0 +1,100 @@
+"""The report on CUDA memory snapshots: what the rules find, what was seen, and what the files could not show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from torchvet.diagnosis import gravest_first, wanted
+from torchvet.finding import Finding, NotChecked, Report, Verdict
+from torchvet.inspecting.snapshot_facts import facts_of
+from torchvet.readers.isolated import Reading
+from torchvet.readers.pickles import collector_off
+from torchvet.readers.snapshot import Snapshot
+
+
+def report_on(
+    paths: Sequence[Path], select: Sequence[str] = (), ignore: Sequence[str] = (), memory_limit: int | None = None
+) -> Report:
+    """One report on one snapshot or several (the ranks of a program, in the order given).
+
+    They are read one after the other, so that memory stays that of the largest. Raises `BadInput` for what is none.
+    """
+    findings: list[Finding] = []
+    seen: list[dict[str, Any]] = []
+    gaps: list[NotChecked] = []
+    for rank, path in enumerate(paths):
+        reading = Reading(path)
+        rules = _rules(select, ignore)  # loaded while the file is read
+        snapshot = reading.result()
+        with collector_off():
+            found, facts, missing = _judge(snapshot, rules, memory_limit)
+        findings += [_ranked(f, rank) for f in found] if len(paths) > 1 else found
+        seen += facts
+        gaps += missing
+    verdict: Verdict = (
+        "findings" if findings else "clean" if any(s["in_use"] or s["events"] for s in seen) else "undetermined"
+    )
+    if verdict == "undetermined" and not gaps:
+        gaps.append(NotChecked(check="everything", reason="no memory was in use and nothing was recorded"))
+    return Report(
+        subject={"kind": "snapshot", "paths": [str(p) for p in paths]}, verdict=verdict,
+        findings=sorted(findings, key=gravest_first), not_checked=list(dict.fromkeys(gaps)), facts=_facts(seen),
+    )  # fmt: skip
+
+
+def _rules(select: Sequence[str], ignore: Sequence[str]) -> list[Any]:
+    from torchvet.rules import Rule, all_rules
+
+    of_snapshots = [r for r in all_rules() if type(r).in_snapshot is not Rule.in_snapshot]
+    return [r for r in of_snapshots if wanted(r.code, select, ignore)]
+
+
+def _judge(
+    snapshot: Snapshot, rules: list[Any], limit: int | None
+) -> tuple[list[Finding], list[dict[str, Any]], list[NotChecked]]:
+    from torchvet.snapshots.memory import SnapshotMemory
+
+    memory = SnapshotMemory(snapshot, limit)
+    findings = [finding for rule in rules for finding in rule.in_snapshot(memory)]
+    return findings, [facts_of(d) for d in memory.devices], list(_gaps(snapshot, memory))
+
+
+def _ranked(finding: Finding, rank: int) -> Finding:
+    import msgspec
+
+    return msgspec.structs.replace(finding, rank=rank)
+
+
+def _facts(seen: list[dict[str, Any]]) -> dict[str, Any]:
+    """All devices' facts; `steps` also where every report has it."""
+    counts = [s["steps"]["count"] for s in seen if s["steps"]["count"]]
+    return {"snapshots": seen, **({"steps": max(counts)} if counts else {})}
+
+
+def _gaps(snapshot: Snapshot, memory: Any) -> Iterator[NotChecked]:
+    """What a snapshot without history, stacks or enough steps cannot show."""
+    from torchvet.snapshots.growth import FEWEST
+
+    name = Path(snapshot.path).name
+    for device in memory.devices:
+        where = f"{name}, device {device.device}" if len(memory.devices) > 1 else name
+        events = len(device.lifetimes.trace)
+        if not events:
+            reason = (
+                "no history was recorded: call torch.cuda.memory._record_memory_history() before the steps of interest"
+            )
+            yield NotChecked(check=f"peak, growth and lines of {where}", reason=reason)
+            continue
+        if not any(facts.place for facts in device.stacks):
+            reason = "the history has no Python stacks (stacks='python' or 'all')"
+            yield NotChecked(check=f"lines and categories of {where}", reason=reason)
+        if device.growth is None:
+            steps = len(device.phases.boundaries)
+            reason = f"{steps} steps were recognised, growth needs {FEWEST}" if steps else "no steps were recognised"
+            yield NotChecked(check=f"growth from step to step in {where}", reason=reason)
+        if device.lifetimes.older and device.lifetimes.at_start > device.lifetimes.peak // 2:
+            share = device.lifetimes.at_start / device.lifetimes.peak
+            reason = f"{share:.0%} of the peak is older than the recording, which has no lines for it"
+            yield NotChecked(check=f"where older memory of {where} comes from", reason=reason)

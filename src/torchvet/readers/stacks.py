@@ -1,0 +1,70 @@
+"""Stacks kept once: hundreds of thousands of events share a few thousand different ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchvet.errors import BadInput
+from torchvet.readers.snapshot import Frame
+
+_LONGEST = 2000
+"""Characters of a name or a path that are kept: C++ templates make names of any length."""
+
+
+class Stacks:
+    """Numbers stacks by their content; number 0 is the empty stack.
+
+    Frames are usually shared objects in a snapshot, so that a stack is known again by the identities of its frames.
+    The objects must stay alive while stacks are added.
+    """
+
+    def __init__(self) -> None:
+        self.frames: dict[Frame, int] = {}
+        self.stacks: dict[tuple[int, ...], int] = {(): 0}
+        self._by_list: dict[int, int] = {}
+        self._by_identity: dict[tuple[int, ...], int] = {}
+        self._known: dict[int, int] = {}
+
+    def number(self, frames: Any) -> int:
+        """The number of a list of frames; None and an empty list are no stack."""
+        if not frames:
+            return 0
+        seen = self._by_list.get(id(frames))
+        if seen is not None:
+            return seen
+        if not isinstance(frames, (list, tuple)):
+            raise BadInput("frames are no list")
+        key = tuple(map(id, frames))
+        found = self._by_identity.get(key)
+        if found is None:
+            numbers = tuple([self._frame(f) for f in frames])
+            found = self.stacks.setdefault(numbers, len(self.stacks))
+            self._by_identity[key] = found
+        self._by_list[id(frames)] = found
+        return found
+
+    def _frame(self, raw: Any) -> int:
+        known = self._known.get(id(raw))
+        if known is None:
+            known = self.frames.setdefault(frame_of(raw), len(self.frames))
+            self._known[id(raw)] = known
+        return known
+
+
+def frame_of(raw: Any) -> Frame:
+    """A frame from its dict. Raises `BadInput` where it is none."""
+    if not isinstance(raw, dict):
+        raise BadInput("a frame is no dict")
+    line = raw.get("line")
+    fx = raw.get("fx_original_trace")
+    return Frame(
+        path=text_of(raw.get("filename")), line=line if type(line) is int and 0 <= line < 2**31 else 0,
+        name=text_of(raw.get("name")), fx=text_of(fx) if isinstance(fx, str) else "",
+    )  # fmt: skip
+
+
+def text_of(value: Any) -> str:
+    """A string that can be written anywhere; what is none is empty."""
+    if not isinstance(value, str):
+        return ""
+    return value[:_LONGEST].encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,154 @@
+"""MEM304: a request that the device could not meet, explained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.amounts import limit
+from torchvet.finding import Measured
+from torchvet.rules import words
+from torchvet.rules.base import Rule
+from torchvet.rules.snapshot_rule import allocated, in_memory, named
+from torchvet.snapshots.categories import ACTIVATIONS, GRADIENTS, STATE
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.snapshots.failure import Failure
+    from torchvet.snapshots.memory import SnapshotMemory
+
+
+class OutOfMemory(Rule):
+    """A request that the device could not meet, explained."""
+
+    code = "MEM304"
+    name = "out-of-memory"
+    summary = "The device ran out of memory: what was alive, and whether by growth, peak or fragmentation"
+    severity = "error"
+
+    what = (
+        "A request found no cached block, the driver had too little left, and giving back what was cached "
+        "did not help. "
+        "What was alive then belongs to one of three cases: it had been growing (a leak), it is what one step needs "
+        "(a peak), or enough was free, only in pieces (fragmentation)."
+    )
+    why = (
+        "Each case has another remedy. A smaller batch does not cure a leak, it only postpones the end; it does cure "
+        "a peak of activations, but not one of parameters, gradients and optimizer state, which have one size for all "
+        "batches."
+    )
+    when_not = (
+        "A program that catches the error and goes on with a smaller batch, as batch-size finders do, has been told "
+        "what it asked."
+    )
+    proof = (
+        "Not measured on a GPU: amounts, lines and the failing request are read from the recording. Recordings with a "
+        "planted leak, a planted peak and planted fragmentation, made with the model of the allocator, were each told "
+        "as what they are, with the leaked bytes exact."
+    )
+    remedy = (
+        "Growth: find the name that keeps memory (`torchvet run`). Peak: save what dominates it: activations by "
+        "checkpointing, autocast or a smaller batch with accumulation; optimizer state by sharding or 8-bit state. "
+        "Fragmentation: `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`."
+    )
+    runs_on = "cuda"
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+torch.cuda.set_per_process_memory_fraction(0.05)
+model = nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 1024)).cuda()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+losses = []
+for step in range(100000):
+    features = torch.randn(4096, 1024, device="cuda")
+    outputs = model(features)
+    loss = (outputs - features).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    losses.append(outputs)
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+torch.cuda.set_per_process_memory_fraction(0.05)
+model = nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 1024)).cuda()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+losses = []
+for step in range(100):
+    features = torch.randn(4096, 1024, device="cuda")
+    outputs = model(features)
+    loss = (outputs - features).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
+        """The last request that failed; a program that allocated on for a step or more had caught it."""
+        for memory in snapshot.devices:
+            if memory.failure is not None:
+                yield self._finding(memory.failure)
+
+    def _finding(self, failure: Failure) -> Finding:
+        memory, layout, used = failure.memory, failure.layout, failure.moment.bytes
+        caught = _caught(failure)
+        shares = ", ".join(f"{name} {held / used:.0%}" for name, held in list(failure.moment.by_category.items())[:4])
+        after = "; the program caught it and went on" if caught else ""
+        return in_memory(
+            self, memory, severity="info" if caught else "error", place=failure.stack.place,
+            message=f"{named(failure.stack.place)} asked for {words.size(failure.requested)}; {words.size(used)} "
+            "were in use, "
+            f"{words.size(layout.split_free)} free in pieces and {words.size(failure.driver_free)} left at the "
+            "driver, of "
+            f"{limit(failure.capacity)}: {_reasons(failure)}{after}",
+            cause=f"alive then: {shares}", advice=_advice(failure),
+            related=[allocated(row) for row in failure.moment.lines[:5]],
+            measured=Measured(bytes=failure.requested, peak_bytes=used),
+        )  # fmt: skip
+
+
+def _caught(failure: Failure) -> bool:
+    """Whether steps were taken after the last failure."""
+    phases = failure.memory.phases
+    return phases.step(len(failure.memory.lifetimes.trace)) > phases.step(failure.at)
+
+
+def _reasons(failure: Failure) -> str:
+    if failure.reason == "fragmentation":
+        return "enough was free, but not in one piece (MEM301)"
+    if failure.reason == "growth":
+        growth = failure.growth
+        rate = f", {words.size(growth.explained)} in every step" if growth else ""
+        return f"{words.size(failure.leaked)} of it had leaked{rate}"
+    return "one step needs more than there is"
+
+
+def _advice(failure: Failure) -> str:
+    if failure.reason == "fragmentation":
+        return "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; see MEM301 for what pins the segments"
+    if failure.reason == "growth":
+        return "mend the leak (MEM101, MEM102): a smaller batch or a larger card only postpones the end"
+    moment = failure.moment
+    fixed = moment.total(lambda name: name.split(" (")[0] in ("parameters", GRADIENTS, STATE))
+    share = moment.total(lambda name: name.startswith(ACTIVATIONS)) / moment.bytes if moment.bytes else 0.0
+    if share > 0.5:
+        return (
+            f"activations are {share:.0%} of it: half the batch with two micro-steps saves up to half of that; "
+            "checkpointing or autocast likewise"
+        )
+    return (
+        f"parameters, gradients and optimizer state take {words.size(fixed)} whatever the batch: shard them, use 8-bit "
+        "or lower-precision state, or a larger card"
+    )

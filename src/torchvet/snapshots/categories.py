@@ -1,0 +1,162 @@
+"""What a block is, told from its life: made in which phase, freed in which, as large as which others.
+
+A block that its backward pass freed is an activation, whatever its stack is called; what a backward pass leaves
+behind is a
+gradient; what an optimizer step leaves behind is its state; what a phase makes and frees itself is a temporary.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+
+from torchvet.snapshots.lifetimes import Lifetimes, Older
+from torchvet.snapshots.phases import Phases, Run
+from torchvet.snapshots.places import BACKWARD, FORWARD, OPTIMIZER, UNKNOWN, StackFacts
+
+PARAMETERS, GRADIENTS, STATE = "parameters", "gradients", "optimizer state"
+ACTIVATIONS, TEMPORARIES, INPUTS, KEPT = "activations", "temporaries", "inputs", "kept over steps"
+OLDER, NOT_KNOWN = "older than the recording", "unknown"
+
+
+@dataclass(frozen=True)
+class Categories:
+    """Tells categories of blocks. Names of older blocks end in `(older)` where behaviour shows what they are."""
+
+    lifetimes: Lifetimes
+    phases: Phases
+    stacks: list[StackFacts]
+
+    def of(self, start: int) -> str:
+        """The category of a block of the recording."""
+        kind, run = self.phases.kind(start), self.phases.run(start)
+        end = self.lifetimes.ends[start]
+        if kind == UNKNOWN or run is None:
+            return NOT_KNOWN
+        if kind == OPTIMIZER:
+            return STATE if end >= run.end else TEMPORARIES
+        if kind == BACKWARD:
+            return self._in_backward(start, end, run)
+        return self._in_forward(start, end)
+
+    def _in_backward(self, start: int, end: int, run: Run) -> str:
+        if end < run.end:
+            return TEMPORARIES
+        if run.end < len(self.lifetimes.trace) or self._ended(run):
+            return GRADIENTS
+        # The trace ends within this pass: as large as a gradient of an earlier pass, or as a parameter?
+        return GRADIENTS if self.lifetimes.trace.sizes[start] in self._sizes_of_gradients else TEMPORARIES
+
+    def _ended(self, run: Run) -> bool:
+        """Whether the pass ran to its end, although nothing was allocated after it: what it had to free is freed."""
+        before = [s for s in self.lifetimes.alive(len(self.lifetimes.trace) - 1) if s < run.start]
+        waiting = [s for s in before if self.phases.kind(s) == FORWARD and self.phases.next_backward(s) == run]
+        freed = sum(1 for b in self.lifetimes.begins[run.start :] if 0 <= b < run.start)
+        return len(waiting) <= freed // 4
+
+    def _in_forward(self, start: int, end: int) -> str:
+        backward = self.phases.next_backward(start)
+        loading = self.stacks[self.lifetimes.trace.stacks[start]].loading
+        if backward is None or end < backward.start:
+            return self._without_backward(start, end, loading)
+        if end < backward.end and end < len(self.lifetimes.trace):
+            return ACTIVATIONS
+        if self.phases.crossed(start, end) >= 2 or (end == len(self.lifetimes.trace) and start < self._first_forward):
+            if start < self._first_forward or loading:
+                return self._lasting(start, loading)
+            return KEPT
+        return ACTIVATIONS if self.phases.kind(start) == FORWARD or self._after_forward(start) else INPUTS
+
+    def _without_backward(self, start: int, end: int, loading: bool) -> str:
+        """Made in a forward pass that no backward follows, or freed before it."""
+        forward = self.phases.kind(start) == FORWARD
+        if end < len(self.lifetimes.trace):
+            crossed = self.phases.crossed(start, end)
+            return KEPT if crossed >= 2 else TEMPORARIES if forward or self._after_forward(start) else INPUTS
+        if start < self._first_forward:
+            return self._lasting(start, loading)
+        if self.phases.crossed(start, end) >= 2:
+            return KEPT
+        return ACTIVATIONS if forward or self._after_forward(start) else INPUTS
+
+    def _lasting(self, start: int, loading: bool) -> str:
+        """Made before the first forward pass, and there to stay."""
+        as_large = self.lifetimes.trace.sizes[start] in self._sizes_of_gradients
+        return PARAMETERS if loading or as_large else INPUTS
+
+    def _after_forward(self, start: int) -> bool:
+        """Whether the forward pass of its step has begun already: a loss, not an input."""
+        run = self.phases.run(start)
+        if run is None:
+            return False
+        stacks, kinds = self.lifetimes.trace.stacks, self.phases.kinds
+        first = self._first_in_run.get(run.start)
+        if first is None:
+            inside = (s for s in self.lifetimes.starts if run.start <= s < run.end and kinds[stacks[s]] == FORWARD)
+            first = self._first_in_run[run.start] = next(inside, run.end)
+        return start > first
+
+    @cached_property
+    def _first_in_run(self) -> dict[int, int]:
+        return {}
+
+    @cached_property
+    def _first_forward(self) -> int:
+        """The first allocation of a forward pass: within a module, or of what a backward pass freed."""
+        kinds, stacks = self.phases.kinds, self.lifetimes.trace.stacks
+        number = len(self.lifetimes.trace)
+        inside = next((s for s in self.lifetimes.starts if kinds[stacks[s]] in (FORWARD, BACKWARD)), number)
+        runs = self.phases.backwards[:1]
+        freed = [b for r in runs for b in self.lifetimes.begins[r.start : r.end] if 0 <= b < r.start]
+        return min([inside, *freed])
+
+    @cached_property
+    def _sizes_of_gradients(self) -> Counter[int]:
+        """How many gradients of each size one backward pass leaves: of the passes, the one that leaves most."""
+        sizes, ends, best = self.lifetimes.trace.sizes, self.lifetimes.ends, Counter[int]()
+        number = len(self.lifetimes.trace)
+        for run in self.phases.backwards[:8]:
+            if run.end == number and len(self.phases.backwards) > 1:
+                continue
+            inside = (s for s in self.lifetimes.starts if run.start <= s < run.end)
+            left = Counter(sizes[s] for s in inside if ends[s] >= run.end and self.phases.kind(s) == BACKWARD)
+            best = max(best, left, key=Counter.total)
+        return best
+
+    @cached_property
+    def _sizes_of_state(self) -> set[int]:
+        """Sizes of what optimizer steps leave behind."""
+        kinds, trace = self.phases.kinds, self.lifetimes.trace
+        made = (s for s in self.lifetimes.starts if kinds[trace.stacks[s]] == OPTIMIZER)
+        return {trace.sizes[s] for s in made if self.of(s) == STATE}
+
+    @cached_property
+    def older(self) -> dict[Older, str]:
+        """The category of every block that is older than the recording."""
+        spare = Counter(self._sizes_of_gradients)
+        return {block: self._older(block, spare) for block in self.lifetimes.older}
+
+    def _older(self, block: Older, spare: Counter[int]) -> str:
+        """By its stack where torch kept one, else by who freed it, else by its size. `spare` are gradients without a
+        parameter yet: every parameter has one gradient."""
+        kind = self.stacks[block.stack].kind if block.stack else ""
+        if kind in (OPTIMIZER, BACKWARD):
+            return f"{STATE if kind == OPTIMIZER else GRADIENTS} (older)"
+        if block.end < len(self.lifetimes.trace):
+            return self._older_freed(block)
+        if spare[block.size] > 0:
+            spare[block.size] -= 1
+            return f"{PARAMETERS} (older)"
+        updated = any(r.kind == OPTIMIZER for r in self.phases.runs)
+        return f"{STATE} (older)" if updated and block.size in spare else OLDER
+
+    def _older_freed(self, block: Older) -> str:
+        """Freed in an optimizer step that makes others as large; in a backward pass; or when gradients were cleared."""
+        run = self.phases.run(block.end)
+        as_gradient = block.size in self._sizes_of_gradients
+        if run is not None and run.kind == OPTIMIZER:
+            return f"{STATE} (older)" if as_gradient or block.size in self._sizes_of_state else OLDER
+        if run is not None and run.kind == BACKWARD:
+            return f"{ACTIVATIONS} (older)"
+        return f"{GRADIENTS} (older)" if as_gradient else OLDER

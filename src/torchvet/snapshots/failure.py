@@ -1,0 +1,98 @@
+"""An out-of-memory error: what was asked for, what was free, and whether growth, fragmentation or a peak made it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from torchvet.allocator.sizes import Settings, rounded, segment_for
+from torchvet.readers.snapshot import SEGMENT_ALLOC
+from torchvet.snapshots.growth import Growth
+from torchvet.snapshots.layout import Layout, layout_at
+from torchvet.snapshots.memory import DeviceMemory
+from torchvet.snapshots.moments import Moment
+from torchvet.snapshots.places import StackFacts
+
+_GREW = 0.10
+"""The share of what was in use that must have leaked for growth to be the reason."""
+_SCATTERED = 0.05
+"""The share of what was reserved that must lie free in pieces for fragmentation to be the reason: some always does."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The last request of a device that could not be met."""
+
+    memory: DeviceMemory
+    at: int
+
+    @cached_property
+    def requested(self) -> int:
+        """Bytes asked for."""
+        return self.memory.lifetimes.trace.sizes[self.at]
+
+    @cached_property
+    def driver_free(self) -> int:
+        """Bytes that the driver had left."""
+        return max(0, self.memory.lifetimes.trace.addresses[self.at])
+
+    @cached_property
+    def stack(self) -> StackFacts:
+        """Where it was asked for."""
+        return self.memory.stacks[self.memory.lifetimes.trace.stacks[self.at]]
+
+    @cached_property
+    def moment(self) -> Moment:
+        """What was in use."""
+        return self.memory.moment(self.at)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """How it lay."""
+        return layout_at(self.memory, self.at)
+
+    @cached_property
+    def capacity(self) -> int:
+        """Bytes that this process could have had: what it held and, unless a limit of its own kept it from that, what
+        the driver had left."""
+        return self.layout.reserved + (0 if self.capped else self.driver_free)
+
+    @property
+    def capped(self) -> bool:
+        """Whether the driver had enough, so that a limit of the process (`set_per_process_memory_fraction`) said no."""
+        return self.driver_free >= segment_for(rounded(self.requested, Settings()))
+
+    @property
+    def growth(self) -> Growth | None:
+        """What grew over the steps before."""
+        return self.memory.growth
+
+    @property
+    def leaked(self) -> int:
+        """Bytes in use that leaks had left."""
+        return sum(leak.total for leak in self.growth.leaks) if self.growth else 0
+
+    @property
+    def reason(self) -> str:
+        """`fragmentation` where enough was free, only not in one piece; `growth` where leaks took it; else `peak`."""
+        free = self.layout.split_free
+        grew = self.leaked > _GREW * self.moment.bytes
+        scattered = self.layout.share > _SCATTERED and free + self.capacity - self.layout.reserved >= self.requested
+        if scattered and not (grew and self.leaked > free):
+            return "fragmentation"
+        return "growth" if grew else "peak"
+
+
+def failure_of(memory: DeviceMemory) -> Failure | None:
+    """The last out-of-memory error of a recording, None where there was none."""
+    return Failure(memory, memory.ooms[-1]) if memory.ooms else None
+
+
+def driver_calls(memory: DeviceMemory) -> dict[int, int]:
+    """Requests to the driver by step."""
+    found: dict[int, int] = {}
+    for at, code in enumerate(memory.lifetimes.trace.actions):
+        if code == SEGMENT_ALLOC:
+            step = memory.phases.step(at)
+            found[step] = found.get(step, 0) + 1
+    return found
