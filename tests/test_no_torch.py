@@ -24,9 +24,11 @@ except SystemExit as end:
 assert "torchvet.commands" in sys.modules
 print("LOADED", "torch" in sys.modules)
 """
+SNAPSHOT = Path(__file__).parent / "data" / "silmont.pickle"
 LIBRARY = (
     "torchvet torchvet.finding torchvet.docs torchvet.recording torchvet.renderers torchvet.rules torchvet.source "
 )
+LIBRARY += "torchvet.readers.isolated torchvet.snapshots.memory torchvet.inspecting torchvet.allocator "
 LIBRARY += "torchvet.configuration torchvet.checking.project torchvet.fixing.files"
 
 
@@ -52,7 +54,14 @@ def recording(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["run", "--help"], ["report", "--help"], ["explain", "MEM101"], ["check", "--help"]],
+    [
+        ["--help"],
+        ["run", "--help"],
+        ["report", "--help"],
+        ["explain", "MEM101"],
+        ["check", "--help"],
+        ["inspect", "--help"],
+    ],
 )
 def test_commands_that_read_do_not_import_torch(arguments: list[str]) -> None:
     assert not loads_torch(SPY, *arguments)
@@ -60,6 +69,17 @@ def test_commands_that_read_do_not_import_torch(arguments: list[str]) -> None:
 
 def test_report_does_not_import_torch(recording: Path) -> None:
     assert not loads_torch(SPY, "report", str(recording))
+
+
+@pytest.mark.parametrize("options", [[], ["--format", "json"], ["--memory-limit", "8GiB"]])
+def test_inspect_does_not_import_torch(options: list[str]) -> None:
+    """Nor does the process that reads the file: it would take longer than its limits allow."""
+    assert not loads_torch(SPY, "inspect", "--exit-zero", *options, str(SNAPSHOT))
+
+
+def test_a_snapshot_is_read_without_torch(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')\n")
+    assert not loads_torch(SPY, "inspect", "--exit-zero", str(SNAPSHOT), path=tmp_path)
 
 
 @pytest.mark.parametrize("options", [[], ["--format", "sarif"], ["--fix"], ["--diff"], ["--jobs", "2"], ["--no-cache"]])

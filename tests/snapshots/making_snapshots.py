@@ -31,6 +31,7 @@ LOADING = [frame("train.py", 40, "batches"), MAIN]
 MODULE = LIBRARY + "nn/modules/module.py"
 MOVING = [frame(MODULE, 1348, "convert"), frame(MODULE, 915, "_apply"), frame("train.py", 30, "build"), MAIN]
 KEEPING = [frame("train.py", 61, "log_outputs"), frame("train.py", 84, "train_step"), MAIN]
+EMPTYING = [frame(LIBRARY + "cuda/memory.py", 224, "empty_cache"), frame("train.py", 88, "main")]
 BACKWARD: list[dict[str, Any]] = []
 
 
@@ -78,6 +79,7 @@ class Recorder:
 
     def empty_cache(self) -> None:
         """As torch.cuda.empty_cache()."""
+        self._frames = EMPTYING
         self.allocator.empty_cache()
 
     def mark(self, stage: str, name: str = "Optimizer.step#AdamW.step") -> None:
@@ -138,13 +140,12 @@ class Training:
     def step(self, leak: int = 0, scale: float = 1.0) -> None:
         """One step; `leak` bytes of it are kept for ever by `train.py:61`, `scale` multiplies its activations."""
         r = self.recorder
+        r.free(*self.gradients)
         batch = [r.alloc(256 * KB, LOADING), r.alloc(8 * KB, LOADING)]
         saved = list(self.forward(scale))
         if leak:
             self.kept.append(r.alloc(leak, KEEPING))
-        fresh = self.backward(saved)
-        r.free(*self.gradients)
-        self.gradients = fresh
+        self.gradients = self.backward(saved)
         self.optimize()
         r.free(*batch)
 

@@ -157,6 +157,6 @@ class Categories:
         as_gradient = block.size in self._sizes_of_gradients
         if run is not None and run.kind == OPTIMIZER:
             return f"{STATE} (older)" if as_gradient or block.size in self._sizes_of_state else OLDER
-        if run is not None and run.kind == BACKWARD:
+        if run is not None and run.kind == BACKWARD and not (as_gradient and block.end > run.last):
             return f"{ACTIVATIONS} (older)"
         return f"{GRADIENTS} (older)" if as_gradient else OLDER

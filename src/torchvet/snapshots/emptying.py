@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torchvet.allocator.sizes import SMALL_SEGMENT
 from torchvet.readers.snapshot import OOM, SEGMENT_ALLOC, SEGMENT_FREE
 from torchvet.snapshots.memory import DeviceMemory
 from torchvet.snapshots.places import Place
@@ -23,14 +24,14 @@ class GivenBack:
 
 
 def given_back(memory: DeviceMemory) -> GivenBack | None:
-    """Segments given back without need. The allocator gives back by itself only when a request does not fit: then the
-    next event is the driver's answer, and those are left out."""
+    """Segments given back without need: by a call that the stack names, or although the next request would have fitted
+    into one of them. The allocator itself gives back only when nothing cached fits, or above a threshold if one is set.
+    """
     steps = len(memory.phases.boundaries)
-    if steps < _FEWEST:
+    if steps < _FEWEST or float(memory.snapshot.settings.get("garbage_collection_threshold") or 0) > 0:
         return None
     trace = memory.lifetimes.trace
-    freed = [at for at, code in enumerate(trace.actions) if code == SEGMENT_FREE]
-    asked = [at for at in freed if not _pressed(trace.actions, at)]
+    asked = [at for group in _groups(trace.actions) if _needless(memory, group) for at in group]
     inside = [at for at in asked if 0 < memory.phases.step(at) <= steps]
     if not inside or SEGMENT_ALLOC not in trace.actions[inside[0] :]:
         return None
@@ -39,11 +40,30 @@ def given_back(memory: DeviceMemory) -> GivenBack | None:
     return GivenBack(len(inside), sum(trace.sizes[at] for at in inside), steps, len(with_any) / steps, place)
 
 
-def _pressed(actions: bytes, at: int) -> bool:
-    """Whether a segment was given back because a request did not fit."""
-    while at < len(actions) and actions[at] == SEGMENT_FREE:
-        at += 1
-    return at < len(actions) and actions[at] in (SEGMENT_ALLOC, OOM)
+def _groups(actions: bytes) -> list[list[int]]:
+    """Segments given back one right after the other."""
+    found: list[list[int]] = []
+    at = actions.find(SEGMENT_FREE)
+    while at >= 0:
+        if found and found[-1][-1] == at - 1:
+            found[-1].append(at)
+        else:
+            found.append([at])
+        at = actions.find(SEGMENT_FREE, at + 1)
+    return found
+
+
+def _needless(memory: DeviceMemory, group: list[int]) -> bool:
+    """Whether a call gave them back, and not a request that nothing cached could serve."""
+    if _calls(memory, group[0]):
+        return True
+    trace = memory.lifetimes.trace
+    following = trace.actions.find(SEGMENT_ALLOC, group[-1])
+    if following < 0 or OOM in trace.actions[group[-1] : following]:
+        return False
+    asked = trace.sizes[following]
+    same_pool = [trace.sizes[at] for at in group if (trace.sizes[at] <= SMALL_SEGMENT) == (asked <= SMALL_SEGMENT)]
+    return max(same_pool, default=0) >= asked
 
 
 def _calls(memory: DeviceMemory, at: int) -> bool:

@@ -91,6 +91,13 @@ class DeviceMemory:
         return self.failure.layout if self.failure is not None else layout_at(self, self.lifetimes.peak_at)
 
     @cached_property
+    def layout_at_end(self) -> Layout:
+        """How segments were divided when the snapshot was taken."""
+        from torchvet.snapshots.layout import layout_at  # likewise
+
+        return layout_at(self, len(self.lifetimes.trace) - 1)
+
+    @cached_property
     def ooms(self) -> list[int]:
         """The events at which the driver had too little left."""
         return [at for at, code in enumerate(self.lifetimes.trace.actions) if code == OOM]

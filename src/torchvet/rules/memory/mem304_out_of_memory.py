@@ -143,7 +143,7 @@ def _advice(failure: Failure) -> str:
     moment = failure.moment
     fixed = moment.total(lambda name: name.split(" (")[0] in ("parameters", GRADIENTS, STATE))
     share = moment.total(lambda name: name.startswith(ACTIVATIONS)) / moment.bytes if moment.bytes else 0.0
-    if share > 0.5:
+    if share > fixed / moment.bytes:
         return (
             f"activations are {share:.0%} of it: half the batch with two micro-steps saves up to half of that; "
             "checkpointing or autocast likewise"
