@@ -25,7 +25,7 @@ UPWARD = {
     "rules": {"finding", "errors", "source", "recording", "readers", "amounts", "allocator", "snapshots"},
     "joining": {"finding", "errors", "source", "recording", "rules", "checking"},
     "diagnosis": {"finding", "errors", "source", "recording", "readers", "rules", "joining"},
-    "inspecting": {"finding", "errors", "recording", "readers", "snapshots", "traces", "rules", "diagnosis"},
+    "inspecting": {"finding", "errors", "amounts", "recording", "readers", "snapshots", "traces", "rules", "diagnosis"},
     "probes": {"finding", "errors", "source", "recording"},
     "renderers": {"finding", "errors", "source", "amounts"},
     "comparing": {"finding", "errors", "recording", "readers", "snapshots", "traces"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ import click
 
 from torchvet.commands.deliver import CLEAN, FINDINGS, Delivery
 from torchvet.commands.options import output
+from torchvet.errors import BadInput
 
 EPILOG = """\b
 Examples:
   torchvet compare before.vet after.vet
+  torchvet compare monday.pickle friday.pickle
   torchvet compare --fail-on-growth 1% main.vet branch.vet
 """
 
@@ -35,7 +38,7 @@ def _share(context: click.Context, parameter: click.Parameter, text: str | None)
 
 @click.command(
     "compare",
-    short_help="Say what changed between two recordings.",
+    short_help="Say what changed between two recordings or snapshots.",
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -51,13 +54,20 @@ def command(before: str, after: str, fail_on_growth: float | None, **asked: Any)
 
     delivery = Delivery(**asked)
     delivery.check()
-    comparison = compare(_side(before), _side(after))
+    sides = _side(before), _side(after)
+    if sides[0].kind != sides[1].kind:
+        raise BadInput(f"{before} is a {sides[0].kind} and {after} a {sides[1].kind}: give two of one kind")
+    comparison = compare(*sides)
     report = report_on(comparison, fail_on_growth)
     delivery.deliver(report)
     return FINDINGS if report.verdict == "findings" else CLEAN
 
 
 def _side(path: str) -> Any:
+    if Path(path).is_file():
+        from torchvet.inspecting import kind_of
+
+        return importlib.import_module(kind_of(Path(path)).compared).side_of(path)
     from torchvet.comparing.recordings import side_of_recording
     from torchvet.recording import read
 

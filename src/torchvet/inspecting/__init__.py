@@ -14,11 +14,13 @@ _HEAD = 4096
 
 
 class Kind(NamedTuple):
-    """A kind of file: what it is called, how its first bytes are known, and the module whose `report_on` reports."""
+    """A kind of file: what it is called, how its first bytes are known, the module whose `report_on` reports, and the
+    one whose `side_of` gives what is compared."""
 
     name: str
     sniff: Callable[[bytes], bool]
     module: str
+    compared: str
 
 
 def _pickle(head: bytes) -> bool:
@@ -26,7 +28,9 @@ def _pickle(head: bytes) -> bool:
     return head[:1] == b"\x80" and 2 <= head[1] <= 5 if len(head) > 1 else False
 
 
-KINDS: tuple[Kind, ...] = (Kind("CUDA memory snapshot", _pickle, "torchvet.inspecting.snapshots"),)
+KINDS: tuple[Kind, ...] = (
+    Kind("CUDA memory snapshot", _pickle, "torchvet.inspecting.snapshots", "torchvet.comparing.snapshots"),
+)
 """Asked in this order. `report_on(paths, select=, ignore=, memory_limit=)` gives one report on files of one kind."""
 
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from torchvet.amounts import count
 from torchvet.diagnosis import gravest_first, wanted
 from torchvet.finding import Finding, NotChecked, Report, Verdict
 from torchvet.inspecting.snapshot_facts import facts_of
-from torchvet.readers.isolated import Reading
+from torchvet.readers.isolated import ReadAhead
 from torchvet.readers.pickles import collector_off
 from torchvet.readers.snapshot import Snapshot
 
@@ -19,23 +20,21 @@ def report_on(
 ) -> Report:
     """One report on one snapshot or several (the ranks of a program, in the order given).
 
-    They are read one after the other, so that memory stays that of the largest. Raises `BadInput` for what is none.
+    One is read while the one before is judged: memory stays that of two at most. Raises `BadInput` for what is none.
     """
     findings: list[Finding] = []
     seen: list[dict[str, Any]] = []
     gaps: list[NotChecked] = []
-    for rank, path in enumerate(paths):
-        reading = Reading(path)
-        rules = _rules(select, ignore)  # loaded while the file is read
-        snapshot = reading.result()
-        with collector_off():
-            found, facts, missing = _judge(snapshot, rules, memory_limit)
-        findings += [_ranked(f, rank) for f in found] if len(paths) > 1 else found
-        seen += facts
-        gaps += missing
-    verdict: Verdict = (
-        "findings" if findings else "clean" if any(s["in_use"] or s["events"] for s in seen) else "undetermined"
-    )
+    with ReadAhead(paths) as snapshots:
+        rules = _rules(select, ignore)  # loaded while the first file is read
+        for rank, snapshot in enumerate(snapshots):
+            with collector_off():
+                found, facts, missing = _judge(snapshot, rules, memory_limit)
+            findings += [_ranked(f, rank) for f in found] if len(paths) > 1 else found
+            seen += facts
+            gaps += missing
+    judged = any(s["in_use"] or s["events"] for s in seen)
+    verdict: Verdict = "findings" if findings else "clean" if judged else "undetermined"
     if verdict == "undetermined" and not gaps:
         gaps.append(NotChecked(check="everything", reason="no memory was in use and nothing was recorded"))
     return Report(
@@ -92,7 +91,7 @@ def _gaps(snapshot: Snapshot, memory: Any) -> Iterator[NotChecked]:
             yield NotChecked(check=f"lines and categories of {where}", reason=reason)
         if device.growth is None:
             steps = len(device.phases.boundaries)
-            reason = f"{steps} steps were recognised, growth needs {FEWEST}" if steps else "no steps were recognised"
+            reason = f"{count(steps, 'step')} recognised, {FEWEST} needed" if steps else "no steps were recognised"
             yield NotChecked(check=f"growth from step to step in {where}", reason=reason)
         if device.lifetimes.older and device.lifetimes.at_start > device.lifetimes.peak // 2:
             share = device.lifetimes.at_start / device.lifetimes.peak

@@ -23,7 +23,7 @@ def add_snapshot(page: Page, facts: dict[str, Any], several: bool) -> None:
         page.labelled("recorded", recorded, 2)
     failure = facts.get("failure")
     if failure:
-        page.labelled("out of memory", _failure(failure), 3)
+        page.labelled("failed", _failure(failure), 3)
         _add_moment(page, "in use then", failure)
     else:
         _add_moment(page, "peak", facts["peak"])
@@ -70,12 +70,12 @@ def _add_rows(page: Page, rows: list[tuple[str, int, str]], total: int) -> None:
 
 def _line(row: dict[str, Any]) -> str:
     name = re.split(r"[/\\]", row["path"])[-1]
-    return f"{'backward of ' if row['backward'] else ''}{name}:{row['line']} {row['function']}"
+    return f"{name}:{row['line']} {row['function']}{' (backward)' if row['backward'] else ''}"
 
 
 def _detail(row: dict[str, Any]) -> str:
-    operator = f"{row['operator']}, " if row["operator"] else ""
-    return f"{operator}{row['category']}, {count(row['blocks'], 'block')}"
+    operator = f", {row['operator']}" if row["operator"] else ""
+    return f"{row['category']}, {count(row['blocks'], 'block')}{operator}"
 
 
 def _failure(failure: dict[str, Any]) -> str:

@@ -20,7 +20,8 @@ def leaking(rule: Rule, memory: DeviceMemory, leaks: list[Leak], growth: Growth,
     left = sum(leak.total for leak in leaks)
     blocks = sum(leak.blocks for leak in leaks) / growth.steps
     exhausted, known = _exhausted(memory, per_step)
-    fate = f"; memory is exhausted at step {exhausted:,}" if known and exhausted is not None else ""
+    verb = "ran out" if memory.failure is not None else "is exhausted"
+    fate = f"; memory {verb} at step {exhausted:,}" if known and exhausted is not None else ""
     return in_memory(
         rule, memory, severity=grading.of_growth(len(memory.phases.boundaries), exhausted), place=leaks[0].place,
         message=f"what {named(leaks[0].place)} allocates stays: {words.size(per_step)} more in use every step, "
@@ -35,6 +36,8 @@ def leaking(rule: Rule, memory: DeviceMemory, leaks: list[Leak], growth: Growth,
 
 def _exhausted(memory: DeviceMemory, per_step: float) -> tuple[int | None, bool]:
     """The step at which the limit is reached, and whether the limit is known rather than assumed."""
+    if memory.failure is not None:
+        return memory.phases.step(memory.failure.at), True
     limit = limit_of(memory)
     used = memory.end.bytes
     left = max(0, (limit or ASSUMED_LIMIT) - used)

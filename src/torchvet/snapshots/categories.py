@@ -35,10 +35,30 @@ class Categories:
         if kind == UNKNOWN or run is None:
             return NOT_KNOWN
         if kind == OPTIMIZER:
-            return STATE if end >= run.end else TEMPORARIES
+            return TEMPORARIES if end < run.end or self._passing(start, run) else STATE
         if kind == BACKWARD:
             return self._in_backward(start, end, run)
         return self._in_forward(start, end)
+
+    def _passing(self, start: int, run: Run) -> bool:
+        """Whether a block of an optimizer step that the trace ends in is of a kind that earlier steps have freed."""
+        if run.end < len(self.lifetimes.trace):
+            return False
+        trace = self.lifetimes.trace
+        return self._freed_by_optimizer.get((trace.stacks[start], trace.sizes[start]), False)
+
+    @cached_property
+    def _freed_by_optimizer(self) -> dict[tuple[int, int], bool]:
+        """Whether the optimizer steps before the last freed, within the same step, the last block of each stack and
+        size."""
+        trace, ends, kinds = self.lifetimes.trace, self.lifetimes.ends, self.phases.kinds
+        found: dict[tuple[int, int], bool] = {}
+        for start in self.lifetimes.starts:
+            if kinds[trace.stacks[start]] == OPTIMIZER:
+                run = self.phases.run(start)
+                if run is not None and run.end < len(trace):
+                    found[trace.stacks[start], trace.sizes[start]] = ends[start] < run.end
+        return found
 
     def _in_backward(self, start: int, end: int, run: Run) -> str:
         if end < run.end:

@@ -35,9 +35,10 @@ class DeviceMemory:
     @cached_property
     def stacks(self) -> list[places.StackFacts]:
         """The facts of every stack, by its number."""
-        frames = self.snapshot.frames
-        with_python = any(f.python for f in frames)
-        return [places.facts_of([frames[n] for n in stack], with_python) for stack in self.snapshot.stacks]
+        frames, stacks = self.snapshot.frames, self.snapshot.stacks
+        # Asked of the events alone: frames may have been kept for blocks and not for the history.
+        with_python = any(frames[n].python for used in set(self.lifetimes.trace.stacks) for n in stacks[used])
+        return [places.facts_of([frames[n] for n in stack], with_python) for stack in stacks]
 
     @cached_property
     def lifetimes(self) -> Lifetimes:

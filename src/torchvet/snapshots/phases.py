@@ -87,12 +87,12 @@ class Phases:
     @cached_property
     def _steps(self) -> tuple[str, list[int]]:
         marks = [a.before for a in self.annotations if a.stage == "END" and a.name.startswith("Optimizer.step")]
-        marks = sorted({m for m in marks if m >= 0})
-        if len(marks) >= 2:
+        marks = sorted({m for m in marks if 0 < m <= len(self.lifetimes.trace)})
+        if marks:
             return "the optimizer's annotations", marks
         for kind, told in ((OPTIMIZER, "allocations in optimizer steps"), (BACKWARD, "backward passes")):
             ends = [r.end for r in self.runs if r.kind == kind]
-            if len(ends) >= 2:
+            if ends:
                 return told, ends
         found = self._periods()
         return ("the period of the allocations" if found else "", found)

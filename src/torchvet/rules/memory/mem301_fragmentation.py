@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchvet.allocator import Settings
 from torchvet.finding import Measured, Related
@@ -23,6 +23,7 @@ _LOOKED_AT, _WARNING = 0.10, 0.25
 failed. Healthy recordings come to 14 % at most."""
 _SAVED = 0.10
 """The share that the replay must save for less than `_WARNING` to be told."""
+_EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 _WORTH = 64 << 20
 """Bytes below which nobody sets an environment variable."""
 
@@ -103,8 +104,8 @@ for step in range(40):
         for memory in snapshot.devices:
             if memory.failure is not None:
                 if memory.failure.reason == "fragmentation":
-                    found = _would_fit(memory, memory.failure)
-                    yield self._finding(memory, memory.layout, "error", "when memory ran out", found)
+                    replayed = _would_fit(memory, memory.failure)
+                    yield self._finding(memory, memory.layout, "error", "when memory ran out", replayed)
                 continue
             when, layout = "at the peak", memory.layout
             if layout.share < _WARNING and memory.layout_at_end.share >= _WARNING:
@@ -113,40 +114,59 @@ for step in range(40):
                 yield from self._judged(memory, layout, when)
 
     def _judged(self, memory: DeviceMemory, layout: Layout, when: str) -> Iterator[Finding]:
-        now = replay(memory, Settings()).peak_reserved
-        saved = now - replay(memory, Settings(expandable_segments=True)).peak_reserved
-        gain = f"the replay with expandable segments reserves {words.size(saved)} ({saved / now:.0%}) less"
-        if saved < _SAVED * now:
-            gain = "the replay with expandable segments reserves about as much: what stays has to be made elsewhere"
+        replayed = _saving(memory)
         # A program that has let go of most of its memory will hardly ask for it again.
         busy = when == "at the peak" or 2 * memory.end.bytes >= memory.peak.bytes
-        if layout.share >= _WARNING or saved >= max(_SAVED * now, _WORTH):
-            yield self._finding(memory, layout, "warning" if layout.share >= _WARNING and busy else "info", when, gain)
+        if layout.share >= _WARNING or replayed.helps:
+            yield self._finding(
+                memory, layout, "warning" if layout.share >= _WARNING and busy else "info", when, replayed
+            )
 
-    def _finding(self, memory: DeviceMemory, layout: Layout, severity: Severity, when: str, gain: str) -> Finding:
+    def _finding(
+        self, memory: DeviceMemory, layout: Layout, severity: Severity, when: str, replayed: _Replayed
+    ) -> Finding:
         failure = memory.failure
         place = layout.pins[0].place if layout.pins else None
         wanted = f"; {words.size(failure.requested)} were asked for" if failure else ""
+        pinned = _pinning(layout.pins[0]) if layout.pins else "blocks in use"
+        elsewhere = (
+            f"allocate what {named(place)} keeps before the large temporaries, or into one tensor made beforehand"
+        )
         return in_memory(
             self, memory, severity=severity, place=place,
             message=f"{words.size(layout.split_free)} ({layout.share:.0%} of what is reserved) lie free in "
             f"{layout.split_segments:,} split segments {when}, the largest piece "
             f"{words.size(layout.largest_free)}{wanted}",
-            cause=f"{_pinning(layout.pins[0]) if layout.pins else 'blocks in use'} keep these segments from "
-            f"being given back; {gain}",
-            advice="set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; allocate what stays before the large "
-            "temporaries",
-            related=[_related(pin) for pin in layout.pins[:4]],
-            measured=Measured(bytes=layout.split_free, share=layout.share, peak_bytes=memory.peak.bytes),
+            cause=f"{pinned} keep these segments from being given back; {replayed.words}",
+            advice=f"set {_EXPANDABLE}, or {elsewhere}" if replayed.helps else elsewhere,
+            related=[_related(pin) for pin in layout.pins[:4]], measured=Measured(bytes=layout.split_free),
         )  # fmt: skip
 
 
-def _would_fit(memory: DeviceMemory, failure: Failure) -> str:
+class _Replayed(NamedTuple):
+    """What expandable segments come to in the replay."""
+
+    helps: bool
+    words: str
+
+
+def _saving(memory: DeviceMemory) -> _Replayed:
+    """How much less is reserved."""
+    now = replay(memory, Settings()).peak_reserved
+    saved = now - replay(memory, Settings(expandable_segments=True)).peak_reserved
+    if saved >= _SAVED * now and saved >= _WORTH:
+        return _Replayed(
+            True, f"the replay with expandable segments reserves {words.size(saved)} ({saved / now:.0%}) less"
+        )
+    return _Replayed(False, "the replay with expandable segments reserves about as much")
+
+
+def _would_fit(memory: DeviceMemory, failure: Failure) -> _Replayed:
     """Whether the same allocations fit into the same memory with expandable segments."""
     then = replay(memory, Settings(expandable_segments=True), failure.capacity)
     if then.failed_at is None or then.failed_at > failure.at:
-        return "in the replay with expandable segments the request fits"
-    return "in the replay with expandable segments memory runs out all the same"
+        return _Replayed(True, "in the replay with expandable segments the request fits")
+    return _Replayed(False, "in the replay with expandable segments memory runs out all the same")
 
 
 def _pinning(pin: Pin) -> str:

@@ -137,7 +137,7 @@ def _reasons(failure: Failure) -> str:
 
 def _advice(failure: Failure) -> str:
     if failure.reason == "fragmentation":
-        return "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; see MEM301 for what pins the segments"
+        return "see MEM301: what pins the segments, and whether expandable segments help here"
     if failure.reason == "growth":
         return "mend the leak (MEM101, MEM102): a smaller batch or a larger card only postpones the end"
     moment = failure.moment

@@ -1,0 +1,66 @@
+"""What of CUDA memory snapshots is compared: the peak by category and line, what is reserved, and what grows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from os import PathLike
+
+from torchvet.comparing.tables import Side, Table
+from torchvet.readers.isolated import read_snapshot
+from torchvet.snapshots.accounting import account
+from torchvet.snapshots.memory import DeviceMemory, SnapshotMemory
+from torchvet.snapshots.places import Place
+
+
+def side_of(path: str | PathLike[str]) -> Side:
+    """The tables of a snapshot; of several devices, of the one with the highest peak. Raises `BadInput`."""
+    devices = SnapshotMemory(read_snapshot(path)).devices
+    if not devices:
+        return Side(kind="CUDA memory snapshot", path=str(path), tables=[])
+    return side_of_memory(str(path), max(devices, key=lambda d: d.peak.bytes))
+
+
+def side_of_memory(path: str, memory: DeviceMemory) -> Side:
+    """The tables of one device."""
+    tables = [*_peak(memory), _reserved(memory)]
+    if memory.growth is not None:
+        tables.append(_growth(memory))
+    return Side(kind="CUDA memory snapshot", path=path, tables=tables)
+
+
+def _peak(memory: DeviceMemory) -> list[Table]:
+    peak = memory.peak
+    lines: Counter[str] = Counter()
+    for row in peak.lines:
+        lines[_named(row.place, row.note, row.category)] += row.bytes
+    categories = {name: float(held) for name, held in peak.by_category.items()}
+    return [
+        Table(title="peak by category", unit="bytes", total=peak.bytes, gates=True, rows=categories),
+        Table(title="peak by line", unit="bytes", total=peak.bytes, rows={n: float(v) for n, v in lines.items()}),
+    ]
+
+
+def _reserved(memory: DeviceMemory) -> Table:
+    parts = account(memory.segments)
+    names = {"asked for": parts.requested, "rounding": parts.rounding, "not worth splitting off": parts.slack,
+             "free in pieces": parts.split_free, "free in whole segments": parts.whole_free}  # fmt: skip
+    return Table(title="reserved at the end", unit="bytes", total=parts.reserved,
+                 rows={name: float(n) for name, n in names.items() if n})  # fmt: skip
+
+
+def _growth(memory: DeviceMemory) -> Table:
+    growth = memory.growth
+    leaks = growth.leaks if growth is not None else ()
+    rows: Counter[str] = Counter()
+    for leak in leaks:
+        rows[_named(leak.place, "", "no line")] += leak.left
+    steps = growth.steps if growth is not None else 1
+    return Table(title="growth by line", unit="bytes per step", gates=True, total=sum(rows.values()) / steps,
+                 rows={name: left / steps for name, left in rows.items()})  # fmt: skip
+
+
+def _named(place: Place | None, note: str, otherwise: str) -> str:
+    """A line by its file's name: two checkouts have the same names."""
+    if place is None:
+        return otherwise
+    return f"{place.short}:{place.line} in {place.function}{' (backward)' if note else ''}"
