@@ -31,6 +31,8 @@ def test_out_of_memory_by_growth() -> None:
     assert failure.moment.bytes == training.recorder.allocator.requested
     assert found["MEM304"].severity == found["MEM102"].severity == "error" and "MEM301" not in found
     assert "3.1 MB in every step" in found["MEM304"].message
+    bought = [r.message for r in found["MEM304"].related if r.role == "would buy"]
+    assert f"twice the memory lasts {400 / 3:,.0f} steps longer" in bought and len(bought) == 3
 
 
 def test_out_of_memory_by_a_peak() -> None:

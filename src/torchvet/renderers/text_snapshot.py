@@ -57,7 +57,7 @@ def _add_moment(page: Page, label: str, moment: dict[str, Any]) -> None:
         _add_rows(page, lines, total)
     modules = list(moment["modules"].items())[:MODULES]
     if len(modules) > 1:
-        page.labelled("by module", ", ".join(f"{name} {size(held)}" for name, held in modules), 2)
+        page.labelled("modules at", ", ".join(f"{name} {size(held)}" for name, held in modules), 2)
 
 
 def _add_rows(page: Page, rows: list[tuple[str, int, str]], total: int) -> None:

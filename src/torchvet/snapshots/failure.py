@@ -7,11 +7,12 @@ from functools import cached_property
 
 from torchvet.allocator.sizes import Settings, rounded, segment_for
 from torchvet.readers.snapshot import SEGMENT_ALLOC
+from torchvet.snapshots.categories import ACTIVATIONS, INPUTS, TEMPORARIES
 from torchvet.snapshots.growth import Growth
 from torchvet.snapshots.layout import Layout, layout_at
 from torchvet.snapshots.memory import DeviceMemory
 from torchvet.snapshots.moments import Moment
-from torchvet.snapshots.places import StackFacts
+from torchvet.snapshots.places import OPTIMIZER, StackFacts
 
 _GREW = 0.10
 """The share of what was in use that must have leaked for growth to be the reason."""
@@ -71,6 +72,16 @@ class Failure:
     def leaked(self) -> int:
         """Bytes in use that leaks had left."""
         return sum(leak.total for leak in self.growth.leaks) if self.growth else 0
+
+    @cached_property
+    def of_the_batch(self) -> int:
+        """Bytes in use that a smaller batch needs less of: activations, inputs, temporaries but the optimizer's."""
+        sizes, phases = self.memory.lifetimes.trace.sizes, self.memory.phases
+        wanted = (ACTIVATIONS, INPUTS, TEMPORARIES)
+        return sum(
+            sizes[start] for start, category in self.moment.category.items()
+            if category in wanted and phases.kind(start) != OPTIMIZER
+        )  # fmt: skip
 
     @property
     def reason(self) -> str:

@@ -90,7 +90,7 @@ class Moment:
 
     @cached_property
     def by_module(self) -> dict[str, int]:
-        """Bytes by the innermost module's forward function, where frames show one."""
+        """Bytes by the innermost module, named by the line that calls it, where frames show one."""
         trace, stacks = self.categories.lifetimes.trace, self.categories.stacks
         named = [(stacks[trace.stacks[s]].module, trace.sizes[s]) for s in self.blocks]
         return {name: held for name, held in _summed(named).items() if name}

@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 
 from torchvet.readers.snapshot import Frame
 
@@ -21,7 +20,8 @@ _ENGINE = "torch::autograd::Engine::"
 _OPERATOR = re.compile(r"^at::_ops::(\w+)::call\b")
 _OVERLOAD = re.compile(r"_[A-Z].*$")
 """`div_Tensor` is the dispatcher's word for `div`."""
-_LOADING = frozenset({"_apply", "__init__", "reset_parameters", "load_state_dict", "from_pretrained", "build", "to"})
+_LOADING = frozenset({"_apply", "reset_parameters", "load_state_dict", "from_pretrained"})
+_NN = re.compile(r"[/\\]torch[/\\]nn[/\\]")
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class StackFacts:
     place: Place | None
     operator: str
     module: str
+    """The line that called the innermost module; empty outside modules."""
     loading: bool
     """Whether a model is built, moved or loaded here."""
 
@@ -65,7 +66,7 @@ def facts_of(frames: Sequence[Frame], with_python: bool) -> StackFacts:
     return StackFacts(
         kind=_kind(frames, python, user, with_python), place=fx or (_place(best) if best else None),
         operator=_operator(frames), module=_module(python),
-        loading=any(f.name in _LOADING and (_MODULE.search(f.path) or f.name != "to") for f in python),
+        loading=any(f.name in _LOADING or (f.name == "__init__" and _NN.search(f.path)) for f in python),
     )  # fmt: skip
 
 
@@ -113,8 +114,9 @@ def _operator(frames: Sequence[Frame]) -> str:
 
 
 def _module(python: list[Frame]) -> str:
-    """The innermost module's forward: the function that `Module.__call__` called, as its file and name."""
-    for inner, outer in pairwise(python):
-        if outer.name == "_call_impl" and _MODULE.search(outer.path):
-            return f"{_place(inner).short}:{inner.name}"
-    return ""
+    """The innermost module, by the line that calls it: frames show neither its class nor its name."""
+    calls = [n for n, f in enumerate(python) if f.name == "_call_impl" and _MODULE.search(f.path)]
+    if not calls:
+        return ""
+    caller = next((f for f in python[calls[0] :] if not is_library(f.path)), None)
+    return _place(caller).text if caller is not None else ""

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.amounts import limit
-from torchvet.finding import Measured
+from torchvet.finding import Measured, Related
 from torchvet.rules import words
 from torchvet.rules.base import Rule
 from torchvet.rules.snapshot_rule import allocated, in_memory, named
-from torchvet.snapshots.categories import ACTIVATIONS, GRADIENTS, STATE
+from torchvet.snapshots.categories import GRADIENTS, STATE
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
@@ -114,9 +114,22 @@ for step in range(100):
             "driver, of "
             f"{limit(failure.capacity)}: {_reasons(failure)}{after}",
             cause=f"alive then: {shares}", advice=_advice(failure),
-            related=[allocated(row) for row in failure.moment.lines[:5]],
+            related=[*(allocated(row) for row in failure.moment.lines[:3]), *_shortcuts(failure)],
             measured=Measured(bytes=failure.requested, peak_bytes=used),
         )  # fmt: skip
+
+
+def _shortcuts(failure: Failure) -> list[Related]:
+    """What is usually tried first, and what it would buy here."""
+    moment = failure.moment
+    found = [
+        f"half the batch saves {words.size(failure.of_the_batch / 2)} at most, of {words.size(moment.bytes)} in use"
+    ]
+    if failure.leaked and failure.growth:
+        more = failure.capacity / max(1.0, failure.growth.explained)
+        found.append(f"twice the memory lasts {more:,.0f} steps longer")
+    found.append("`empty_cache()` buys nothing: all that could be given back was, before the error")
+    return [Related(role="would buy", message=text) for text in found]
 
 
 def _caught(failure: Failure) -> bool:
@@ -142,11 +155,10 @@ def _advice(failure: Failure) -> str:
         return "mend the leak (MEM101, MEM102): a smaller batch or a larger card only postpones the end"
     moment = failure.moment
     fixed = moment.total(lambda name: name.split(" (")[0] in ("parameters", GRADIENTS, STATE))
-    share = moment.total(lambda name: name.startswith(ACTIVATIONS)) / moment.bytes if moment.bytes else 0.0
-    if share > fixed / moment.bytes:
+    if failure.of_the_batch > fixed:
         return (
-            f"activations are {share:.0%} of it: half the batch with two micro-steps saves up to half of that; "
-            "checkpointing or autocast likewise"
+            f"{failure.of_the_batch / moment.bytes:.0%} of it are activations and temporaries: half the batch with two "
+            "micro-steps saves up to half of that; checkpointing or autocast likewise"
         )
     return (
         f"parameters, gradients and optimizer state take {words.size(fixed)} whatever the batch: shard them, use 8-bit "
