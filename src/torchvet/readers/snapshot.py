@@ -103,6 +103,16 @@ class Trace:
     def __len__(self) -> int:
         return len(self.actions)
 
+    def where(self, *codes: int) -> list[int]:
+        """The events of some kinds, by their numbers, in order. Quick where they are few."""
+        found = []
+        for code in codes:
+            at = self.actions.find(code)
+            while at >= 0:
+                found.append(at)
+                at = self.actions.find(code, at + 1)
+        return sorted(found)
+
 
 @dataclass(frozen=True)
 class Annotation:

@@ -9,39 +9,42 @@ from torchvet.readers.snapshot import Frame
 
 _LONGEST = 2000
 """Characters of a name or a path that are kept: C++ templates make names of any length."""
+_ALIKE = 16
+"""Stacks compared one by one: a file in which more than these look alike pays for it itself, and no more than that."""
 
 
 class Stacks:
     """Numbers stacks by their content; number 0 is the empty stack.
 
-    Frames are usually shared objects in a snapshot, so that a stack is known again by the identities of its frames.
-    The objects must stay alive while stacks are added.
+    A snapshot has a list of its own for every block, and shares the frames in them. So a stack is looked up by a few of
+    its frames' identities and then compared as a whole, which is quick where the frames are the same objects. They must
+    stay alive while stacks are added.
     """
 
     def __init__(self) -> None:
         self.frames: dict[Frame, int] = {}
         self.stacks: dict[tuple[int, ...], int] = {(): 0}
-        self._by_list: dict[int, int] = {}
-        self._by_identity: dict[tuple[int, ...], int] = {}
+        self._alike: dict[tuple[int, ...], list[tuple[Any, int]]] = {}
         self._known: dict[int, int] = {}
 
     def number(self, frames: Any) -> int:
         """The number of a list of frames; None and an empty list are no stack."""
         if not frames:
             return 0
-        seen = self._by_list.get(id(frames))
-        if seen is not None:
-            return seen
         if not isinstance(frames, (list, tuple)):
             raise BadInput("frames are no list")
-        key = tuple(map(id, frames))
-        found = self._by_identity.get(key)
-        if found is None:
-            numbers = tuple([self._frame(f) for f in frames])
-            found = self.stacks.setdefault(numbers, len(self.stacks))
-            self._by_identity[key] = found
-        self._by_list[id(frames)] = found
-        return found
+        length = len(frames)
+        key = (length, id(frames[length // 3]), id(frames[length // 2]), id(frames[-1]))
+        alike = self._alike.get(key)
+        if alike is None:
+            alike = self._alike[key] = []
+        for known, number in alike:
+            if known == frames:
+                return number
+        number = self.stacks.setdefault(tuple([self._frame(f) for f in frames]), len(self.stacks))
+        if len(alike) < _ALIKE:
+            alike.append((frames, number))
+        return number
 
     def _frame(self, raw: Any) -> int:
         known = self._known.get(id(raw))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torchvet.allocator.sizes import SMALL_SEGMENT
-from torchvet.readers.snapshot import OOM, SEGMENT_ALLOC, SEGMENT_FREE
+from torchvet.readers.snapshot import OOM, SEGMENT_ALLOC, SEGMENT_FREE, Trace
 from torchvet.snapshots.memory import DeviceMemory
 from torchvet.snapshots.places import Place
 
@@ -31,7 +31,7 @@ def given_back(memory: DeviceMemory) -> GivenBack | None:
     if steps < _FEWEST or float(memory.snapshot.settings.get("garbage_collection_threshold") or 0) > 0:
         return None
     trace = memory.lifetimes.trace
-    asked = [at for group in _groups(trace.actions) if _needless(memory, group) for at in group]
+    asked = [at for group in _groups(trace) if _needless(memory, group) for at in group]
     inside = [at for at in asked if 0 < memory.phases.step(at) <= steps]
     if not inside or SEGMENT_ALLOC not in trace.actions[inside[0] :]:
         return None
@@ -40,16 +40,14 @@ def given_back(memory: DeviceMemory) -> GivenBack | None:
     return GivenBack(len(inside), sum(trace.sizes[at] for at in inside), steps, len(with_any) / steps, place)
 
 
-def _groups(actions: bytes) -> list[list[int]]:
+def _groups(trace: Trace) -> list[list[int]]:
     """Segments given back one right after the other."""
     found: list[list[int]] = []
-    at = actions.find(SEGMENT_FREE)
-    while at >= 0:
+    for at in trace.where(SEGMENT_FREE):
         if found and found[-1][-1] == at - 1:
             found[-1].append(at)
         else:
             found.append([at])
-        at = actions.find(SEGMENT_FREE, at + 1)
     return found
 
 

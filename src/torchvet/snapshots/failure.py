@@ -102,8 +102,7 @@ def failure_of(memory: DeviceMemory) -> Failure | None:
 def driver_calls(memory: DeviceMemory) -> dict[int, int]:
     """Requests to the driver by step."""
     found: dict[int, int] = {}
-    for at, code in enumerate(memory.lifetimes.trace.actions):
-        if code == SEGMENT_ALLOC:
-            step = memory.phases.step(at)
-            found[step] = found.get(step, 0) + 1
+    for at in memory.lifetimes.trace.where(SEGMENT_ALLOC):
+        step = memory.phases.step(at)
+        found[step] = found.get(step, 0) + 1
     return found

@@ -87,11 +87,12 @@ def _segments_at(memory: DeviceMemory, at: int) -> dict[int, int]:
     """Sizes by address of the segments that do not expand."""
     found = {s.address: s.size for s in memory.segments if not s.expandable}
     trace = memory.lifetimes.trace
-    for place in range(len(trace) - 1, at, -1):
-        code = trace.actions[place]
-        if code == SEGMENT_ALLOC:
+    for place in reversed(trace.where(SEGMENT_ALLOC, SEGMENT_FREE)):
+        if place <= at:
+            break
+        if trace.actions[place] == SEGMENT_ALLOC:
             found.pop(trace.addresses[place], None)
-        elif code == SEGMENT_FREE:
+        else:
             found[trace.addresses[place]] = trace.sizes[place]
     return found
 

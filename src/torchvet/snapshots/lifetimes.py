@@ -112,9 +112,7 @@ def of_device(snapshot: Snapshot, device: int) -> Lifetimes:
 def reserved_at(trace: Trace, segments: tuple[Segment, ...], at: int) -> int:
     """Bytes held from the driver after event `at`: what is held at the end, less what came later."""
     held = sum(s.size for s in segments)
-    for code, size in zip(trace.actions[at + 1 :], trace.sizes[at + 1 :], strict=True):
-        if code in GROWS:
-            held -= size
-        elif code in SHRINKS:
-            held += size
+    for later in trace.where(*GROWS, *SHRINKS):
+        if later > at:
+            held += trace.sizes[later] * (-1 if trace.actions[later] in GROWS else 1)
     return held

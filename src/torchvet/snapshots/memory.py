@@ -101,7 +101,7 @@ class DeviceMemory:
     @cached_property
     def ooms(self) -> list[int]:
         """The events at which the driver had too little left."""
-        return [at for at, code in enumerate(self.lifetimes.trace.actions) if code == OOM]
+        return self.lifetimes.trace.where(OOM)
 
     @cached_property
     def reserved(self) -> int:
