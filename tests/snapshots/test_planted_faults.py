@@ -98,6 +98,7 @@ def test_the_layout_in_the_middle_is_that_of_the_middle() -> None:
     recorder.empty_cache()
     recorder.alloc(64 * MB, KEEPING)
     memory, _ = judge(recorder)
+    assert memory.peak_reserved == recorder.allocator.peak_reserved
     layout = layout_at(memory, at)
     assert (layout.reserved, layout.split_free) == then
     assert layout.held + layout.split_free + layout.whole_free == layout.reserved

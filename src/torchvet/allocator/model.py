@@ -141,7 +141,10 @@ class CachingAllocator:
         block.pool.add(block)
 
     def _pool(self, small: bool, stream: int) -> Pool:
-        return self._pools.setdefault((small, stream), Pool(small, stream))
+        pool = self._pools.get((small, stream))
+        if pool is None:
+            pool = self._pools[small, stream] = Pool(small, stream)
+        return pool
 
     def _from_cache(self, pool: Pool, need: int) -> Block | None:
         block = pool.best(need)

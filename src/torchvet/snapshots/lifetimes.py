@@ -116,3 +116,12 @@ def reserved_at(trace: Trace, segments: tuple[Segment, ...], at: int) -> int:
         if later > at:
             held += trace.sizes[later] * (-1 if trace.actions[later] in GROWS else 1)
     return held
+
+
+def peak_reserved(trace: Trace, segments: tuple[Segment, ...]) -> int:
+    """The most bytes held from the driver, found by going back from what is held at the end."""
+    held = most = sum(s.size for s in segments)
+    for at in reversed(trace.where(*GROWS, *SHRINKS)):
+        held += trace.sizes[at] * (-1 if trace.actions[at] in GROWS else 1)
+        most = max(most, held)
+    return most

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from torchvet.readers.snapshot import OOM, Segment, Snapshot
 from torchvet.snapshots import places
 from torchvet.snapshots.categories import Categories
-from torchvet.snapshots.lifetimes import Lifetimes, of_device, reserved_at
+from torchvet.snapshots.lifetimes import Lifetimes, of_device, peak_reserved, reserved_at
 from torchvet.snapshots.moments import Moment
 from torchvet.snapshots.phases import Phases
 
@@ -107,6 +107,11 @@ class DeviceMemory:
     def reserved(self) -> int:
         """Bytes held from the driver at the end."""
         return sum(s.size for s in self.segments)
+
+    @cached_property
+    def peak_reserved(self) -> int:
+        """The most bytes that were ever held from the driver, as far back as the recording goes."""
+        return peak_reserved(self.lifetimes.trace, self.segments)
 
     def reserved_at(self, at: int) -> int:
         """Bytes held from the driver after an event."""

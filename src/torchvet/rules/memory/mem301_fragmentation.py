@@ -152,7 +152,7 @@ class _Replayed(NamedTuple):
 
 def _saving(memory: DeviceMemory) -> _Replayed:
     """How much less is reserved."""
-    now = replay(memory, Settings()).peak_reserved
+    now = memory.peak_reserved
     saved = now - replay(memory, Settings(expandable_segments=True)).peak_reserved
     if saved >= _SAVED * now and saved >= _WORTH:
         return _Replayed(
