@@ -16,6 +16,7 @@ _LIBRARIES = re.compile(
 )
 _OPTIMIZER = re.compile(r"[/\\]torch[/\\]optim[/\\]")
 _MODULE = re.compile(r"[/\\]torch[/\\]nn[/\\]modules[/\\]module\.py$")
+_TORCH = re.compile(r"[/\\]torch[/\\]")
 _ENGINE = "torch::autograd::Engine::"
 _OPERATOR = re.compile(r"^at::_ops::(\w+)::call\b")
 _OVERLOAD = re.compile(r"_[A-Z].*$")
@@ -81,13 +82,25 @@ def _kind(frames: Sequence[Frame], python: list[Frame], user: list[Frame], with_
         return UNKNOWN
     if any(_ENGINE in f.name for f in frames) or (with_python and not python):
         return BACKWARD
+    if not python:
+        return UNKNOWN
+    # A thread of the engine begins in torch (a custom backward, a recomputation), the program does not.
+    if _TORCH.search(python[-1].path) and python[-1].name != "<module>":
+        return BACKWARD
     if any(f.name in ("_engine_run_backward", "_make_grads") and is_library(f.path) for f in python):
         return BACKWARD
-    if any(_OPTIMIZER.search(f.path) for f in python):
-        return OPTIMIZER
-    if any(f.name == "_call_impl" and _MODULE.search(f.path) for f in python):
-        return FORWARD
-    return FORWARD if any(f.name == "forward" for f in user) else USER if python else UNKNOWN
+    return _by_caller(python) or (FORWARD if any(f.name == "forward" for f in user) else USER)
+
+
+def _by_caller(python: list[Frame]) -> str:
+    """Module or optimizer, whichever is called further in: a closure runs a whole step within `optimizer.step`."""
+    for n, frame in enumerate(python):
+        if frame.name == "_call_impl" and _MODULE.search(frame.path):
+            return FORWARD
+        if _OPTIMIZER.search(frame.path):
+            inner = python[n - 1] if n else frame
+            return OPTIMIZER if inner.name == "step" or _TORCH.search(inner.path) else USER
+    return ""
 
 
 def _place(frame: Frame) -> Place:
