@@ -72,10 +72,18 @@ class Recorder:
     def free(self, *addresses: int) -> None:
         """Give memory back."""
         for address in addresses:
-            frames, size = self._stacks.pop(address), self._sizes.pop(address)
-            self._event("free_requested", address, size, frames)
-            self._event("free_completed", address, size, frames)
-            self.allocator.free(address)
+            self.let_go(address)
+            self.complete(address)
+
+    def let_go(self, address: int) -> None:
+        """Free what another stream is still at work on."""
+        self._event("free_requested", address, self._sizes[address], self._stacks[address])
+
+    def complete(self, address: int) -> None:
+        """Give back what was let go of, once the other stream is done."""
+        frames, size = self._stacks.pop(address), self._sizes.pop(address)
+        self._event("free_completed", address, size, frames)
+        self.allocator.free(address)
 
     def empty_cache(self) -> None:
         """As torch.cuda.empty_cache()."""

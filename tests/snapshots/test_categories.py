@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from judging_snapshots import judge
-from making_snapshots import KB, MB, Recorder, Training
+from making_snapshots import BACKWARD, KB, MB, Recorder, Training, forward_stacks
 
 from torchvet.finding import SEVERITIES
 from torchvet.readers.isolated import read_snapshot
@@ -34,6 +34,27 @@ def test_every_category_of_a_training_step_is_exact() -> None:
     assert middle.by_category["activations"] == saved
     assert middle.by_category["inputs"] == 264 * KB and middle.by_category["temporaries"] == 310 * KB
     assert sum(middle.by_category.values()) == middle.bytes
+
+
+def test_what_another_stream_still_works_on_was_let_go_of() -> None:
+    """An activation that the backward pass freed is one, although its memory comes back only in the next step."""
+    recorder = Recorder()
+    training = Training(recorder)
+    waiting: list[int] = []
+    for _ in range(12):
+        large = recorder.alloc(3 * MB, forward_stacks()[0])
+        saved = list(training.forward())
+        first = recorder.alloc(1, BACKWARD)
+        recorder.let_go(large)
+        recorder.free(first, *training.backward(saved))
+        for address in waiting:
+            recorder.complete(address)
+        waiting = [large]
+    memory, found = judge(recorder)
+    assert "MEM202" not in found and "MEM102" not in found
+    start = next(s for s in memory.lifetimes.starts if memory.lifetimes.trace.sizes[s] == 3 * MB)
+    assert memory.lifetimes.let_go[start] < memory.lifetimes.ends[start]
+    assert memory.categories.of(start) == "activations"
 
 
 def test_older_blocks_are_told_apart_where_behaviour_shows_it() -> None:

@@ -31,7 +31,7 @@ class Categories:
     def of(self, start: int) -> str:
         """The category of a block of the recording."""
         kind, run = self.phases.kind(start), self.phases.run(start)
-        end = self.lifetimes.ends[start]
+        end = self.lifetimes.let_go[start]
         if kind == UNKNOWN or run is None:
             return NOT_KNOWN
         if kind == OPTIMIZER:
@@ -51,7 +51,7 @@ class Categories:
     def _freed_by_optimizer(self) -> dict[tuple[int, int], bool]:
         """Whether the optimizer steps before the last freed, within the same step, the last block of each stack and
         size."""
-        trace, ends, kinds = self.lifetimes.trace, self.lifetimes.ends, self.phases.kinds
+        trace, ends, kinds = self.lifetimes.trace, self.lifetimes.let_go, self.phases.kinds
         found: dict[tuple[int, int], bool] = {}
         for start in self.lifetimes.starts:
             if kinds[trace.stacks[start]] == OPTIMIZER:
@@ -134,7 +134,7 @@ class Categories:
     @cached_property
     def _sizes_of_gradients(self) -> Counter[int]:
         """How many gradients of each size one backward pass leaves: of the passes, the one that leaves most."""
-        sizes, ends, best = self.lifetimes.trace.sizes, self.lifetimes.ends, Counter[int]()
+        sizes, ends, best = self.lifetimes.trace.sizes, self.lifetimes.let_go, Counter[int]()
         number = len(self.lifetimes.trace)
         for run in self.phases.backwards[:8]:
             if run.end == number and len(self.phases.backwards) > 1:

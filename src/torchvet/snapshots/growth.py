@@ -72,7 +72,7 @@ def growth_of(memory: DeviceMemory) -> Growth | None:
 def _survivors(memory: DeviceMemory, first: int, last: int) -> dict[Place | int, list[int]]:
     """Blocks made in any step that are in use at the end, by their line; by their stack where it shows none."""
     lifetimes = memory.lifetimes
-    ends, number, stacks = lifetimes.ends, len(lifetimes.trace), lifetimes.trace.stacks
+    ends, number, stacks = lifetimes.let_go, len(lifetimes.trace), lifetimes.trace.stacks
     found: dict[Place | int, list[int]] = defaultdict(list)
     for start in lifetimes.starts:
         if ends[start] == number and start >= first:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 
-from torchvet.readers.snapshot import ALLOC, FREES, GROWS, SHRINKS, Segment, Snapshot, Trace
+from torchvet.readers.snapshot import ALLOC, FREE_REQUESTED, FREES, GROWS, SHRINKS, Segment, Snapshot, Trace
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,14 @@ class Lifetimes:
     """One device's blocks. A block of the recording is known by the number of the event that made it.
 
     `ends[start]` is the event that freed it, or the trace's length; `begins[end]` the other way round, -1 for a block
-    that is older. `active[i]` are the bytes in use after event `i`, as the program asked for them.
+    that is older. `let_go[start]` is when the program freed it: earlier than `ends` where another stream was still at
+    work on it. `active[i]` are the bytes in use after event `i`, as the program asked for them.
     """
 
     trace: Trace
     starts: array[int]
     ends: array[int]
+    let_go: array[int]
     begins: array[int]
     older: tuple[Older, ...]
     active: array[int]
@@ -58,6 +60,7 @@ def lifetimes_of(trace: Trace, segments: tuple[Segment, ...]) -> Lifetimes:
     """Follow a device's events from the first to the last; `segments` are that device's, as they stand at the end."""
     number = len(trace)
     ends, begins = array("i", [number]) * number, array("i", [-1]) * number
+    let_go = array("i", [number]) * number
     live: dict[int, int] = {}
     older: list[Older] = []
     lost: list[int] = []
@@ -67,7 +70,7 @@ def lifetimes_of(trace: Trace, segments: tuple[Segment, ...]) -> Lifetimes:
         at += 1
         if code == ALLOC:
             if address in live:  # its free is missing, so it ended here at the latest
-                ends[live[address]] = at
+                ends[live[address]] = let_go[live[address]] = at
                 lost.append(live[address])
             live[address] = at
             made.append(at)
@@ -77,6 +80,10 @@ def lifetimes_of(trace: Trace, segments: tuple[Segment, ...]) -> Lifetimes:
                 older.append(Older(address, trace.sizes[at], at))
             else:
                 ends[start], begins[at] = at, start
+                if let_go[start] == number:
+                    let_go[start] = at
+        elif code == FREE_REQUESTED and address in live:
+            let_go[live[address]] = at
     for segment in segments:
         older += [Older(b.address, b.requested, number, b.stack) for b in segment.blocks
                   if b.active and b.address not in live]  # fmt: skip
@@ -84,7 +91,7 @@ def lifetimes_of(trace: Trace, segments: tuple[Segment, ...]) -> Lifetimes:
     active = _active(trace, at_start, [(ends[s], trace.sizes[s]) for s in lost])
     peak = max(active, default=0)
     peak_at = active.index(peak) if active and peak > at_start else -1
-    return Lifetimes(trace, array("i", made), ends, begins, tuple(older), active, at_start, peak_at)
+    return Lifetimes(trace, array("i", made), ends, let_go, begins, tuple(older), active, at_start, peak_at)
 
 
 def _active(trace: Trace, at_start: int, lost: list[tuple[int, int]]) -> array[int]:

@@ -23,7 +23,7 @@ def stale_at_peak(memory: DeviceMemory) -> Row | None:
     here = phases.step(memory.peak.at)
     for start in memory.peak.blocks:
         place = memory.stacks[trace.stacks[start]].place
-        end = lifetimes.ends[start]
+        end = lifetimes.let_go[start]
         one_over = phases.step(start) == here - 1 and end < len(trace) and phases.step(end) == here
         if not one_over or place is None or phases.kind(start) not in (FORWARD, USER):
             continue
@@ -39,6 +39,6 @@ def _habit(memory: DeviceMemory, place: Place | None) -> bool:
     stacks = {n for n, facts in enumerate(memory.stacks) if facts.place == place}
     crossing = {
         phases.step(s) for s in lifetimes.starts
-        if lifetimes.trace.stacks[s] in stacks and phases.crossed(s, lifetimes.ends[s]) == 1
+        if lifetimes.trace.stacks[s] in stacks and phases.crossed(s, lifetimes.let_go[s]) == 1
     }  # fmt: skip
     return len(crossing) >= _OFTEN
