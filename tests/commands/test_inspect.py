@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import shutil
 import zipfile
@@ -57,6 +58,16 @@ def test_several_snapshots_are_ranks(tmp_path: Path, capsys: pytest.CaptureFixtu
     peaks = [s["peak"]["bytes"] for s in report["facts"]["snapshots"]]
     assert peaks == [13_923_997_700, 3_249_143_816]
     assert (tmp_path / "r.md").read_text()
+
+
+def test_a_bad_file_among_ranks_ends_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is being read ahead is not left behind."""
+    bad = tmp_path / "rank1.pickle"
+    bad.write_bytes(HEALTHY.read_bytes()[:5000])
+    assert main(["inspect", str(HEALTHY), str(bad), str(LARGE)]) == 2
+    assert f"{bad}: this pickle ends in the middle" in capsys.readouterr().err
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
 
 
 def test_the_library_says_the_same() -> None:

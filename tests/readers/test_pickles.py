@@ -103,9 +103,10 @@ def test_colliding_keys_end_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     refused(HEAD + b"}(" + body + b"u.", tmp_path / "a", seconds=60)
 
 
-@pytest.mark.parametrize("share", [0.0001, 0.3, 0.9, 0.999])
+@pytest.mark.parametrize("share", [0.001, 0.3, 0.9, 0.999])
 def test_a_file_that_was_cut_off(share: float, tmp_path: Path) -> None:
-    assert "cut" in refused(REAL[: max(1, int(len(REAL) * share))], tmp_path / "a") or share < 0.001
+    reason = refused(REAL[: int(len(REAL) * share)], tmp_path / "a").removeprefix(str(tmp_path))
+    assert "ends in the middle" in reason
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"PK\x03\x04rest", b"\x80"])

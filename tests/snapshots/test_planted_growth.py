@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from judging_snapshots import judge
-from making_snapshots import KB, KEEPING, MB, Recorder, Training, forward_stacks
+from making_snapshots import KB, KEEPING, LOADING, MB, Recorder, Training, forward_stacks
 
 
 @pytest.mark.parametrize(("steps", "leak"), [(43, 123_456), (12, 1), (213, 5 * MB)])
@@ -117,6 +117,21 @@ def test_steps_without_annotations() -> None:
         inference.recorder.free(batch)
     memory, _ = judge(inference.recorder)
     assert memory.phases.told_by == "the period of the allocations" and len(memory.phases.boundaries) == 20
+
+
+def test_a_batch_fetched_during_the_backward_pass_does_not_end_it() -> None:
+    """Another thread allocates in the middle; the steps are told by backward passes."""
+    training = Training(Recorder())
+    r, batches = training.recorder, list[int]()
+    for _ in range(12):
+        saved = list(training.forward())
+        first = training.backward(saved[12:])
+        r.free(*batches)
+        batches = [r.alloc(256 * KB, LOADING), r.alloc(8 * KB, LOADING)]
+        r.free(*first, *training.backward(saved[:12]))
+    memory, found = judge(r)
+    assert len(memory.phases.boundaries) == 12 and len(memory.phases.backwards) == 12
+    assert not found
 
 
 def test_layers_of_one_forward_pass_are_no_steps() -> None:

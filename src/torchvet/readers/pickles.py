@@ -18,6 +18,7 @@ from torchvet.errors import BadInput
 
 PICKLE = b"\x80"
 """What a pickle of protocol 2 or later begins with; the allocator's snapshots always have."""
+_CUT = "this pickle ends in the middle: was it cut off while being copied or written?"
 
 
 class Plain(pickle.Unpickler):
@@ -60,7 +61,9 @@ def load_plain(file: IO[bytes]) -> Any:
     except MemoryError:
         raise BadInput("this pickle asks for far more memory than a snapshot of its size needs") from None
     except EOFError:
-        raise BadInput("this pickle ends in the middle: was it cut off while being copied or written?") from None
+        raise BadInput(_CUT) from None
     except Exception as error:
+        if "truncated" in str(error):
+            raise BadInput(_CUT) from None
         # The unpickler raises nearly any type on hostile input: UnpicklingError, ValueError, KeyError, OverflowError...
         raise BadInput(f"this pickle cannot be read: {type(error).__name__}: {str(error)[:200]}") from None

@@ -14,6 +14,8 @@ from torchvet.snapshots.places import BACKWARD, FORWARD, OPTIMIZER, USER
 
 _FEWEST = 3
 """Repetitions that make a period."""
+_FEW = 4
+"""Allocations of a batch that another thread fetches."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,19 @@ class Phases:
 
     @cached_property
     def runs(self) -> list[Run]:
-        """Forward and the user's own code are one phase: they alternate within a forward pass."""
+        """Forward and the user's own code are one phase: they alternate within a forward pass. A thread that fetches
+        the next batch meanwhile does not end a backward pass."""
+        found: list[Run] = []
+        for run in self._raw_runs():
+            within = len(found) >= 2 and (found[-2].kind, found[-1].kind, run.kind) == (BACKWARD, FORWARD, BACKWARD)
+            if within and self._aside(found[-1], run):
+                del found[-1]
+                found[-1] = Run(BACKWARD, found[-1].start, run.end, run.last)
+            else:
+                found.append(run)
+        return found
+
+    def _raw_runs(self) -> list[Run]:
         kinds, stacks, starts = self.kinds, self.lifetimes.trace.stacks, self.lifetimes.starts
         merged = [FORWARD if k == USER else k for k in kinds]
         found: list[tuple[str, int, int]] = []
@@ -50,6 +64,15 @@ class Phases:
             found.append((kind, members[0], members[-1]))
         ends = [*(start for _, start, _ in found[1:]), len(self.lifetimes.trace)][: len(found)]
         return [Run(kind, start, end, last) for (kind, start, last), end in zip(found, ends, strict=True)]
+
+    def _aside(self, between: Run, after: Run) -> bool:
+        """Whether a few allocations between two stretches of backward are no forward pass: no module made them, and the
+        backward that follows frees none of them."""
+        starts, let_go = self.lifetimes.starts, self.lifetimes.let_go
+        members = starts[bisect_left(starts, between.start) : bisect_right(starts, between.last)]
+        return len(members) <= _FEW and all(
+            self.kind(s) == USER and not after.start <= let_go[s] < after.end for s in members
+        )
 
     @cached_property
     def _run_starts(self) -> list[int]:
