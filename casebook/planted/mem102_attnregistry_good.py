@@ -1,4 +1,5 @@
 """Fine-tune a small transformer and look at where it attends."""
+
 from collections import defaultdict
 
 import torch

@@ -1,4 +1,5 @@
 """Streaming segmenter with a memory bank that lives on the module."""
+
 from typing import Optional
 
 import torch

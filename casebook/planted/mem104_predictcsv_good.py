@@ -1,4 +1,5 @@
 """Inference script: write predictions of a trained classifier to a CSV file."""
+
 import csv
 from pathlib import Path
 

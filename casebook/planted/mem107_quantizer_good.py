@@ -1,4 +1,5 @@
 """Straight-through quantiser with a learned scale (LSQ)."""
+
 import math
 
 import torch

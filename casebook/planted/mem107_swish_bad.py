@@ -38,7 +38,13 @@ class MBConv(nn.Module):
 
 
 def main():
-    net = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), *[MBConv(16) for _ in range(3)], nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10))
+    net = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1),
+        *[MBConv(16) for _ in range(3)],
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(16, 10),
+    )
     opt = torch.optim.SGD(net.parameters(), lr=0.05)
     for it in range(20):
         x, y = torch.randn(8, 3, 32, 32), torch.randint(0, 10, (8,))

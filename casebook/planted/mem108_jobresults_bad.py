@@ -1,4 +1,5 @@
 """Score many checkpoints; a checkpoint that fails does not stop the others."""
+
 import sys
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,4 +1,5 @@
 """DCGAN, discriminator and generator updated in turn."""
+
 import torch
 from torch import nn
 
@@ -9,9 +10,14 @@ class Generator(nn.Module):
     def __init__(self):
         super().__init__()
         self.main = nn.Sequential(
-            nn.ConvTranspose2d(nz, ngf * 2, 4), nn.BatchNorm2d(ngf * 2), nn.ReLU(True),
-            nn.ConvTranspose2d(ngf * 2, ngf, 4, 2, 1), nn.BatchNorm2d(ngf), nn.ReLU(True),
-            nn.ConvTranspose2d(ngf, 3, 4, 2, 1), nn.Tanh(),
+            nn.ConvTranspose2d(nz, ngf * 2, 4),
+            nn.BatchNorm2d(ngf * 2),
+            nn.ReLU(True),
+            nn.ConvTranspose2d(ngf * 2, ngf, 4, 2, 1),
+            nn.BatchNorm2d(ngf),
+            nn.ReLU(True),
+            nn.ConvTranspose2d(ngf, 3, 4, 2, 1),
+            nn.Tanh(),
         )
 
     def forward(self, z):

@@ -1,4 +1,5 @@
 """Denoising diffusion on 2-d points."""
+
 import math
 
 import torch

@@ -1,4 +1,5 @@
 """Extract one embedding per document with a pretrained encoder and build an index."""
+
 import argparse
 import json
 
@@ -34,7 +35,9 @@ class Embedder:
     def embed_all(self, texts, bs):
         vectors = []
         for batch in tqdm(chunks(texts, bs)):
-            enc = self.tok(batch, padding="max_length", truncation=True, max_length=512, return_tensors="pt").to(self.device)
+            enc = self.tok(batch, padding="max_length", truncation=True, max_length=512, return_tensors="pt").to(
+                self.device
+            )
             hidden = self.model(**enc).last_hidden_state
             # only the first token is kept: 768 numbers a document
             vectors.append(hidden[:, 0])

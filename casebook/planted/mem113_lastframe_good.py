@@ -21,7 +21,9 @@ class FrameQueue:
 class Tracker(nn.Module):
     def __init__(self):
         super().__init__()
-        self.backbone = nn.Sequential(nn.Conv2d(6, 32, 3, stride=2), nn.ReLU(), nn.Conv2d(32, 64, 3, stride=2), nn.ReLU())
+        self.backbone = nn.Sequential(
+            nn.Conv2d(6, 32, 3, stride=2), nn.ReLU(), nn.Conv2d(32, 64, 3, stride=2), nn.ReLU()
+        )
         self.box = nn.Linear(64, 4)
 
     def forward(self, a, b):

@@ -1,4 +1,5 @@
 """Dialogue data: one JSON object a line, tokenised on the fly."""
+
 import json
 from dataclasses import dataclass
 

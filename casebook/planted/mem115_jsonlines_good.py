@@ -1,4 +1,5 @@
 """Dialogue data: one JSON object a line, tokenised on the fly."""
+
 import json
 from dataclasses import dataclass
 
@@ -28,7 +29,7 @@ class DialogueDataset(Dataset):
         return len(self.ends)
 
     def __getitem__(self, idx):
-        ex = json.loads(self.buffer[self.starts[idx]:self.ends[idx]].tobytes())
+        ex = json.loads(self.buffer[self.starts[idx] : self.ends[idx]].tobytes())
         ids = self.tokenizer.encode(ex["context"] + " </s> " + ex["response"])[: self.max_len]
         return torch.tensor(ids, dtype=torch.long)
 

@@ -1,4 +1,5 @@
 """A small training framework with callbacks."""
+
 from __future__ import annotations
 
 import torch

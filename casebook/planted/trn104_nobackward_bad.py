@@ -1,4 +1,5 @@
 """Knowledge distillation: a small student follows a large teacher."""
+
 import torch
 import torch.nn.functional as F
 from torch import nn

@@ -1,4 +1,5 @@
 """Triplet embedding training with an online miner."""
+
 import numpy as np
 import torch
 import torch.nn as nn

@@ -1,4 +1,5 @@
 """A large batch in micro-batches that fit."""
+
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -10,8 +11,8 @@ class Shard:
 
     def next_batch(self):
         ix = torch.randint(len(self.tokens) - self.block - 1, (self.bs,))
-        x = torch.stack([self.tokens[i:i + self.block] for i in ix])
-        y = torch.stack([self.tokens[i + 1:i + 1 + self.block] for i in ix])
+        x = torch.stack([self.tokens[i : i + self.block] for i in ix])
+        y = torch.stack([self.tokens[i + 1 : i + 1 + self.block] for i in ix])
         return x, y
 
 

@@ -1,4 +1,5 @@
 """Multi-label tagging of audio clips."""
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

@@ -1,4 +1,5 @@
 """Forecasting with early stopping that brings the best weights back."""
+
 import numpy as np
 import torch
 import torch.nn as nn
@@ -41,7 +42,9 @@ def windows(n, lookback, horizon):
     series = np.sin(np.arange(n + lookback + horizon) / 24).astype("float32")
     series += 0.1 * np.random.randn(len(series)).astype("float32")
     idx = np.arange(n)[:, None]
-    return torch.from_numpy(series[idx + np.arange(lookback)]), torch.from_numpy(series[idx + lookback + np.arange(horizon)])
+    return torch.from_numpy(series[idx + np.arange(lookback)]), torch.from_numpy(
+        series[idx + lookback + np.arange(horizon)]
+    )
 
 
 def main():
@@ -53,7 +56,7 @@ def main():
         model.train()
         for i in range(0, 1600, 32):
             opt.zero_grad()
-            loss = nn.functional.mse_loss(model(x[i:i + 32]), y[i:i + 32])
+            loss = nn.functional.mse_loss(model(x[i : i + 32]), y[i : i + 32])
             loss.backward()
             opt.step()
         model.eval()

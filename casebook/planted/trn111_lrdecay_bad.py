@@ -37,7 +37,9 @@ class Session:
 
     def adjust(self, epoch):
         # a new learning rate, hence a new optimiser
-        self.optimizer = optim.SGD(self.model.parameters(), lr=lr_at(epoch), momentum=0.9, weight_decay=1e-4, nesterov=True)
+        self.optimizer = optim.SGD(
+            self.model.parameters(), lr=lr_at(epoch), momentum=0.9, weight_decay=1e-4, nesterov=True
+        )
 
     def epoch(self, loader):
         self.model.train()
