@@ -1,0 +1,61 @@
+"""A file's bytes in blocks, unpacked where it is compressed, with a limit on how much a little may unpack to."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from torchvet.errors import BadInput
+
+BLOCK = 2 << 20
+"""Bytes a block. Larger ones were no faster to decode and took more memory (1, 2, 4, 8 MiB tried)."""
+MOST_RATIO, FREE = 400, 64 << 20
+"""A trace unpacks to 10 to 40 times its size. Beyond 64 MiB, 400 times is no trace."""
+GZIP = b"\x1f\x8b"
+
+
+def blocks(path: Path, cut: Callable[[], None]) -> Iterator[bytes]:
+    """The file's bytes, unpacked if it is gzip. Calls `cut` when compressed data ends too early.
+
+    Raises `BadInput` when the file cannot be read or unpacks to absurdly much.
+    """
+    try:
+        with path.open("rb") as file:
+            packed = file.read(2) == GZIP
+            file.seek(0)
+            yield from _unpacked(path, file, cut) if packed else iter(lambda: file.read(BLOCK), b"")
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _unpacked(path: Path, file: BinaryIO, cut: Callable[[], None]) -> Iterator[bytes]:
+    given = made = 0
+    unpacker = zlib.decompressobj(wbits=31)
+    data = b""
+    while True:
+        data = data or file.read(BLOCK // 8)
+        if not data:
+            break
+        try:
+            block = unpacker.decompress(data, BLOCK)
+        except zlib.error:
+            cut()
+            return
+        rest = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
+        given, made = given + len(data) - len(rest), made + len(block)
+        if made > FREE and made > MOST_RATIO * given:
+            raise BadInput(f"{path}: {given:,} compressed bytes unpack to more than {made:,}: this is no trace")
+        if block:
+            yield block
+        data = rest
+        if unpacker.eof:  # several compressed pieces may follow each other
+            unpacker = zlib.decompressobj(wbits=31)
+            if data and not data.startswith(GZIP):
+                return
+            if not data:
+                data = file.read(BLOCK // 8)
+                if not data:
+                    return
+    cut()

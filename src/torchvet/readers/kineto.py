@@ -1,0 +1,165 @@
+"""Reads profiler traces (Kineto, Chrome JSON) block by block: bounded memory, whatever the file's size.
+
+A trace is an object whose `traceEvents` holds the events, or a bare array of them; several may follow each other, and
+the last may be cut off. A block of events is cut out at a boundary `}, {` and decoded whole: if the boundary was none
+(it stood in a string, or deeper), decoding fails, and the one before it is tried.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from torchvet.errors import BadInput
+from torchvet.readers.blocks import BLOCK, GZIP, blocks
+from torchvet.readers.kineto_events import Event, Header
+from torchvet.readers.kineto_repair import Unreadable, repaired, salvaged
+
+LONGEST_HEAD = 16 << 20
+LONGEST_EVENT = 64 << 20
+"""Bytes within which the events must begin, and one of them must end."""
+_TAIL = 1 << 16
+_TRIES = 6
+
+_START = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BOUNDARY = re.compile(rb"\}\s*,\s*\{")
+_ENDING = re.compile(rb"\}\s*\]")
+_MARKS = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"', b'"distributedInfo"', b'"baseTimeNanoseconds"')
+_events = msgspec.json.Decoder(list[Event])
+_header = msgspec.json.Decoder(Header)
+
+
+def looks_like(head: bytes) -> bool:
+    """Whether a file that begins with these bytes (some thousand of them, compressed or not) may be a trace."""
+    if head.startswith(GZIP):
+        import zlib
+
+        try:
+            head = zlib.decompressobj(wbits=31).decompress(head, 1 << 16)
+        except zlib.error:
+            return False
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if text.startswith(b"{"):
+        return any(mark in text for mark in _MARKS)
+    return text.startswith(b"[") and re.match(rb'\[\s*\{[^{}]{0,2000}"(?:ph|ts|cat|traceEvents)"', text) is not None
+
+
+class TraceFile:
+    """One file, read once from front to back by `batches`; what was noticed on the way stands in the attributes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.header = Header()
+        self.events = 0
+        self.lost = 0
+        """Events that could not be read."""
+        self.repaired = False
+        self.cut = False
+        """Whether the file ends in the middle."""
+        self.parts = 0
+        """Traces within the file, one after the other."""
+
+    def batches(self) -> Iterator[list[Event]]:
+        """The events, some thousand at a time. Raises `BadInput` for what is no trace."""
+        buffer, inside = b"", False
+        for block in blocks(self.path, self._was_cut):
+            buffer = buffer + block if buffer else block
+            while True:
+                if not inside:
+                    buffer, inside = self._begin(buffer)
+                    if not inside:
+                        break
+                following = buffer.find(_MARKS[0])
+                if following < 0:
+                    found, buffer = self._whole(buffer)
+                    yield found
+                    break
+                yield self._last(buffer[:following])
+                buffer, inside = buffer[following:], False
+        if inside:
+            yield self._last(buffer)
+        elif not self.parts:
+            raise self._no_trace('it has no "traceEvents"')
+
+    def _was_cut(self) -> None:
+        self.cut = True
+
+    def _no_trace(self, reason: str) -> BadInput:
+        expected = "expected the JSON that torch.profiler's export_chrome_trace writes, plain or gzip"
+        return BadInput(f"{self.path}: no profiler trace: {reason}; {expected}")
+
+    def _begin(self, buffer: bytes) -> tuple[bytes, bool]:
+        """Skip to the first event; the second value is whether there is one yet."""
+        start = _START.search(buffer)
+        if start is None:
+            bare = buffer.removeprefix(b"\xef\xbb\xbf").lstrip() if not self.parts else b""
+            if bare.startswith(b"[") and looks_like(bare[:4096]):
+                self.parts = 1
+                return bare[1:], True
+            if len(buffer) > LONGEST_HEAD and not self.parts:
+                raise self._no_trace(f'no "traceEvents" in its first {LONGEST_HEAD >> 20} MiB')
+            return buffer[-LONGEST_HEAD:], False
+        self.parts += 1
+        head = buffer[: start.start()]
+        self._note(head[max(0, head.find(b"{")) :] + b'"traceEvents":[]}')
+        return buffer[start.end() :], True
+
+    def _note(self, text: bytes) -> None:
+        """Keep what a header says; the first of several that says a thing is right."""
+        try:
+            found = _header.decode(repaired(text))
+        except Unreadable:
+            return
+        for name in Header.__struct_fields__:
+            if not getattr(self.header, name):
+                setattr(self.header, name, getattr(found, name))
+
+    def _whole(self, buffer: bytes) -> tuple[list[Event], bytes]:
+        """The events that are known to be whole, and what follows them."""
+        for start in (max(0, len(buffer) - _TAIL), 0):
+            cuts = [m.start() + 1 for m in _BOUNDARY.finditer(buffer, start)][-_TRIES:]
+            for cut in reversed(cuts):
+                found = self._decoded(buffer[:cut])
+                if found is not None:
+                    return found, buffer[buffer.index(b"{", cut) :]
+            if cuts and len(buffer) > 2 * BLOCK:  # not the boundary but the events are bad
+                return self._rescued(buffer[: cuts[-1]]), buffer[buffer.index(b"{", cuts[-1]) :]
+        if len(buffer) > LONGEST_EVENT:
+            raise self._no_trace(f"no event ends within {LONGEST_EVENT >> 20} MiB")
+        return [], buffer
+
+    def _last(self, buffer: bytes) -> list[Event]:
+        """The events up to the array's end, or as far as they go where the file is cut off."""
+        ends = [m.start() + 1 for m in _ENDING.finditer(buffer)]
+        for end in reversed(ends[-_TRIES:]):
+            found = self._decoded(buffer[:end])
+            if found is not None:
+                self._note(b"{" + buffer[buffer.index(b"]", end) + 1 :].lstrip().removeprefix(b","))
+                return found
+        if not buffer.lstrip().removeprefix(b"]").strip(b"} \r\n\t"):
+            return []  # no event at all
+        if ends:
+            return self._rescued(buffer[: ends[-1]])
+        self.cut = True
+        return self._rescued(buffer[: buffer.rfind(b"}") + 1])
+
+    def _decoded(self, text: bytes) -> list[Event] | None:
+        try:
+            found = _events.decode(b"[" + text + b"]")
+        except Unreadable:
+            return None
+        self.events += len(found)
+        return found
+
+    def _rescued(self, text: bytes) -> list[Event]:
+        """What can be read of events that do not decode as they are."""
+        text = repaired(text)
+        self.repaired = True
+        found = self._decoded(text)
+        if found is None:
+            found, lost = salvaged(text)
+            self.events, self.lost = self.events + len(found), self.lost + lost
+        return found
