@@ -1,0 +1,43 @@
+"""The collectives of one rank, step by step, so that ranks can be compared by when they arrive at them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from torchvet.readers.trace_facts import Collective
+from torchvet.traces import names
+from torchvet.traces.device import DeviceTime
+from torchvet.traces.phases import Painted, phase_at
+from torchvet.traces.steps import Window
+from torchvet.traces.timeline import Timeline
+
+MOST = 4000
+"""Collectives kept of a rank; a digest stays within some hundred kilobytes."""
+
+
+def collectives_of(timeline: Timeline, window: Window, time: DeviceTime | None, painted: Painted) -> list[Collective]:
+    """In the order in which they began. On the CPU the span of a gloo operation holds its waiting, as a kernel does."""
+    if time is not None:
+        found = []
+        for work in time.work:
+            if work.kind == "kernel" and names.is_collective_kernel(work.name):
+                call = time.launches.get(work.correlation)
+                found.append((work.start, work.end, work.name, call.start if call is not None else work.start))
+    else:
+        found = [(i.start, i.end, i.name, i.start) for i in timeline.spans.get("collective", ())
+                 if i.name.startswith(("gloo:", "mpi:", "ucc:"))]  # fmt: skip
+        found.sort()
+    starts = [s for s, _ in window.spans]
+    result = []
+    for start, end, name, launched in found[:MOST]:
+        step = bisect_right(starts, launched) - 1
+        if step >= 0 and launched <= window.end:
+            result.append(Collective(
+                window.numbers[step], _short(name), round((start - starts[step]) / 1e6, 7),
+                round((end - start) / 1e6, 7), phase_at(painted, launched),
+            ))  # fmt: skip
+    return result
+
+
+def _short(name: str) -> str:
+    return name.split("(")[0].removeprefix("void ")[:60]

@@ -1,0 +1,101 @@
+"""One device's time: what ran, what of it ran alone, and why nothing ran. The profiler's own waiting is left out."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torchvet.readers.trace_facts import Gpu
+from torchvet.traces import idle, names
+from torchvet.traces.idle import Gap
+from torchvet.traces.phases import Painted
+from torchvet.traces.spans import Span, merged, total, within, without
+from torchvet.traces.steps import Window
+from torchvet.traces.timeline import Call, Thread, Timeline, Work
+
+TINY = 10.0
+"""Microseconds below which a kernel is shorter than what launching it costs the host."""
+
+
+class DeviceTime(NamedTuple):
+    """What other analyses need of a device: its work in the steps, the calls that launched it, its idle time."""
+
+    device: Thread
+    work: list[Work]
+    launches: dict[object, Call]
+    by_correlation: dict[object, Work]
+    waits: list[Call]
+    gaps: list[Gap]
+    communication: list[Span]
+    exposed_copies: list[Span]
+    computing: list[Span]
+    busy: list[Span]
+    start: float
+    end: float
+    steps: int
+    step_seconds: float
+
+
+def device_time(timeline: Timeline, window: Window, painted: Painted, trusted: bool) -> DeviceTime | None:
+    """The time of the device that did most, or None for a trace without a device."""
+    device = _busiest(timeline.work)
+    if device is None:
+        return None
+    work = sorted(w for w in timeline.work if w.device == device and w.end > window.start)
+    if not work:
+        return None
+    by_correlation: dict[object, Work] = {w.correlation: w for w in work if w.correlation not in (None, 0)}
+    launches: dict[object, Call] = {c.correlation: c for c in timeline.calls if c.correlation in by_correlation}
+    end = max(window.end, max(w.end for w in work))
+    waits = _own_left_out(idle.waits_of(timeline, by_correlation), window, launches)
+    busy = merged((w.start, w.end) for w in work)
+    gaps = idle.idle_stretches(busy, window.start, end)
+    host = idle.host_times(timeline, waits)
+    ending: dict[float, Work] = {}
+    for item in work:
+        ending.setdefault(item.start, item)
+    explained = (
+        idle.explain(gaps, ending, launches, host, painted) if trusted
+        else [Gap(a, b, "device", None, "") for a, b in gaps]
+    )  # fmt: skip
+    kernels = [w for w in work if w.kind == "kernel"]
+    computing = merged((w.start, w.end) for w in kernels if not names.is_collective_kernel(w.name))
+    talking = merged((w.start, w.end) for w in kernels if names.is_collective_kernel(w.name))
+    copying = merged((w.start, w.end) for w in work if w.kind == "copy" and "device-to-device" != names.direction(w.name))
+    steps = len(window.spans)
+    return DeviceTime(
+        device, work, launches, by_correlation, waits, explained, without(talking, computing),
+        without(without(copying, computing), talking), computing, busy, window.start, end, steps,
+        (end - window.start) / steps / 1e6,
+    )  # fmt: skip
+
+
+def _busiest(work: list[Work]) -> Thread | None:
+    times: dict[Thread, float] = {}
+    for item in work:
+        times[item.device] = times.get(item.device, 0.0) + item.end - item.start
+    return max(times, key=lambda d: times[d], default=None)
+
+
+def _own_left_out(waits: list[Call], window: Window, launches: dict[object, Call]) -> list[Call]:
+    """Without the profiler's own: what waits outside the steps, or for everything once nothing is launched any more."""
+    last = max((c.start for c in launches.values()), default=window.end)
+    return [
+        c for c in waits
+        if window.start <= c.start < window.end and not ("DeviceSynchronize" in c.name and c.start > last)
+    ]  # fmt: skip
+
+
+def summed_up(time: DeviceTime) -> Gpu:
+    """The figures for people and rules."""
+    kernels = [w.end - w.start for w in time.work if w.kind == "kernel"]
+    steps, span = time.steps, time.busy[-1][1] - time.busy[0][0]
+    inside = within(time.busy, time.start, time.end)
+    exposed = (total(within(s, time.start, time.end)) for s in (time.communication, time.exposed_copies))
+    communication, copies = (t / steps / 1e6 for t in exposed)
+    return Gpu(
+        device=str(time.device), busy_share=total(time.busy) / span if span else 0.0,
+        compute=total(inside) / steps / 1e6 - communication - copies, communication=communication, copies=copies,
+        idle=idle.by_reason(time.gaps, steps), kernels=len(kernels) / steps,
+        mean_kernel=sum(kernels) / len(kernels) / 1e6 if kernels else 0.0,
+        tiny_share=sum(k < TINY for k in kernels) / len(kernels) if kernels else 0.0,
+    )  # fmt: skip

@@ -1,0 +1,111 @@
+"""One file in, one digest out: the analyses in their order."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from torchvet.readers.kineto import TraceFile
+from torchvet.readers.trace_facts import Cost, Note, RankTrace, Steps
+from torchvet.traces import collectives, host, integrity, kernels, phases
+from torchvet.traces.device import DeviceTime, device_time, summed_up
+from torchvet.traces.places import Places
+from torchvet.traces.spans import merged, total, within
+from torchvet.traces.steps import Window, steps_of
+from torchvet.traces.timeline import Timeline, collector_off
+from torchvet.traces.waiting import Waiting
+
+_RANK = re.compile(r"rank[-_ ]?(\d+)", re.IGNORECASE)
+_SLOWING = ("with_stack", "profile_memory", "record_shapes", "with_modules")
+
+
+def digest(path: Path) -> RankTrace:
+    """Read a trace and sum it up. Raises `BadInput` when the file is none or cannot be read."""
+    with collector_off():
+        file, timeline = TraceFile(path), Timeline()
+        for batch in file.batches():
+            timeline.add(batch)
+        return _summed_up(file, timeline)
+
+
+def _summed_up(file: TraceFile, timeline: Timeline) -> RankTrace:
+    window = steps_of(timeline)
+    trusted, notes = integrity.check(file, timeline, window)
+    distributed = file.header.distributed
+    named = _RANK.search(file.path.name)
+    rank = distributed.rank if distributed and distributed.rank is not None else int(named[1][:9]) if named else None
+    found = RankTrace(
+        path=str(file.path), rank=rank, world=distributed.world_size if distributed else None, events=file.events,
+        device_names=list(dict.fromkeys(d.name for d in file.header.devices if d.name)), notes=notes,
+        slowed=_slowing(file, timeline),
+    )  # fmt: skip
+    if window is None:
+        found.notes.append(Note("everything", "the trace holds no operator and no kernel"))
+        return found
+    _add_times(found, timeline, window, trusted)
+    return found
+
+
+def _slowing(file: TraceFile, timeline: Timeline) -> list[str]:
+    """The settings that were on, by the header or by what they leave behind."""
+    found = [name for name in _SLOWING if getattr(file.header, name)]
+    seen = {"with_stack": timeline.frames or timeline.stacks, "profile_memory": timeline.memory,
+            "record_shapes": timeline.shapes or timeline.shaped}  # fmt: skip
+    return found + [name for name, there in seen.items() if there and name not in found]
+
+
+def _add_times(found: RankTrace, timeline: Timeline, window: Window, trusted: bool) -> None:
+    painted = phases.paint(timeline, window)
+    time = device_time(timeline, window, painted, trusted)
+    places = Places(timeline)
+    count = len(window.spans)
+    end = time.end if time is not None else window.end
+    found.steps = Steps(
+        count=count, seconds=(end - window.start) / count / 1e6, found_by=window.found_by,
+        durations=[(b - a) / 1e6 for a, b in window.spans], numbers=window.numbers,
+    )  # fmt: skip
+    found.phases = phases.seconds(painted, window)
+    found.loader = host.cost_of(timeline, "data", window, time, "input", places)
+    found.collector = host.cost_of(timeline, "collector", window, time, "collector", places)
+    found.compiling = host.cost_of(timeline, "compile", window, time, "compile", places)
+    if found.compiling is not None:
+        found.compiling.bytes = host.steps_with(timeline, "compile", window)
+    found.memory = host.memory_of(timeline, window)
+    found.collectives = collectives.collectives_of(timeline, window, time, painted)
+    if time is None:
+        found.notes.append(Note("what the device did", "the trace holds no work of a device"))
+        found.layouts = _host_layouts(timeline, window, places)
+        return
+    _add_device(found, timeline, window, time, painted, places)
+
+
+def _add_device(
+    found: RankTrace, timeline: Timeline, window: Window, time: DeviceTime, painted: phases.Painted, places: Places
+) -> None:
+    found.gpu = summed_up(time)
+    waiting = Waiting(timeline, time, painted, places)
+    found.syncs, found.transfers = waiting.syncs()[:40], waiting.transfers()[:40]
+    found.round_trips = waiting.round_trips(window.spans)
+    found.layouts = kernels.conversions(timeline, time, painted, places)
+    found.precision = kernels.precision(time)
+    found.misaligned = kernels.misaligned(timeline, time)
+    for gap in time.gaps:
+        if gap.reason == "launch":
+            phase = gap.phase or "other"
+            found.launches[phase] = found.launches.get(phase, 0.0) + (gap.end - gap.start) / time.steps / 1e6
+    others = {w.device for w in timeline.work if w.device != time.device}
+    if others:
+        listed = ", ".join(sorted(map(str, others)))
+        found.notes.append(Note(f"devices {listed}", f"one process, several devices: {time.device} did most"))
+
+
+def _host_layouts(timeline: Timeline, window: Window, places: Places) -> list[Cost]:
+    """Without a device: the time in `aten::contiguous` on the thread that takes the steps."""
+    items = [i for i in timeline.operators if i.name == "aten::contiguous" and i.thread == window.thread]
+    spans = merged((i.start, i.end) for i in items)
+    duration = sum(total(within(spans, *s)) for s in window.spans) / len(window.spans) / 1e6
+    if not duration:
+        return []
+    longest = max(items, key=lambda i: i.end - i.start)
+    return [Cost("aten::contiguous", seconds=duration, duration=duration, count=len(items) / len(window.spans),
+                 where=places.at(longest.start, longest.thread))]  # fmt: skip

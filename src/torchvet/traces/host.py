@@ -1,0 +1,71 @@
+"""What the host spends on the loader, on Python's collector and on compiling, and the memory that was in use."""
+
+from __future__ import annotations
+
+from torchvet.readers.trace_facts import Cost, MemoryUse
+from torchvet.traces.device import DeviceTime
+from torchvet.traces.places import Places
+from torchvet.traces.spans import merged, total, within
+from torchvet.traces.steps import Window
+from torchvet.traces.timeline import Item, Memory, Timeline
+
+_KINDS = {0: "cpu", 1: "cuda", 6: "hip", 12: "xpu", 13: "mps", 20: "privateuse1", 17: "mtia"}
+"""c10::DeviceType, of those that have an allocator."""
+
+
+def cost_of(
+    timeline: Timeline, kind: str, window: Window, time: DeviceTime | None, reason: str, places: Places
+) -> Cost | None:
+    """Spans of one kind on any thread of the host: how long they took, and how long the device was idle for them.
+
+    Without a device the step is as much shorter as they take, on the thread that takes the steps.
+    """
+    items = [i for i in timeline.spans.get(kind, ()) if time is not None or i.thread == window.thread]
+    spans = merged((i.start, i.end) for i in items)
+    inside = [s for step in window.spans for s in within(spans, *step)]
+    if not inside:
+        return None
+    steps = len(window.spans)
+    duration = total(inside) / steps / 1e6
+    idle = sum(g.end - g.start for g in time.gaps if g.reason == reason) / steps / 1e6 if time is not None else duration
+    longest: Item = max(items, key=lambda i: i.end - i.start)
+    number = sum(1 for i in items if window.start <= i.start < window.end)
+    where = places.at(longest.start, longest.thread)
+    return Cost(longest.name, seconds=min(idle, duration) if time is None else idle, count=number / steps,
+                duration=duration, where=where)  # fmt: skip
+
+
+def steps_with(timeline: Timeline, kind: str, window: Window) -> int:
+    """In how many of the steps spans of a kind occur."""
+    starts = [i.start for i in timeline.spans.get(kind, ())]
+    return sum(1 for first, last in window.spans if any(first <= s < last for s in starts))
+
+
+def memory_of(timeline: Timeline, window: Window) -> list[MemoryUse]:
+    """The allocator's own counts per device, where the profiler recorded them."""
+    found = []
+    for (kind, index), events in timeline.memory.items():
+        name = _KINDS.get(kind, f"device type {kind}") if isinstance(kind, int) else str(kind)
+        known = [e for e in events if e.allocated > 0 or e.reserved > 0]
+        if known:
+            events = sorted(known)
+            found.append(MemoryUse(
+                device=name if name == "cpu" else f"{name}:{index}", peak=max(e.allocated for e in events),
+                reserved=max(e.reserved for e in events), growth_per_step=_growth(events, window),
+            ))  # fmt: skip
+    return sorted(found, key=lambda m: (m.device == "cpu", -m.peak))
+
+
+def _growth(events: list[Memory], window: Window) -> float | None:
+    """Bytes per step by which what is left after a step rises, where it rises at every step; the first is left out."""
+    left: list[int] = []
+    index = 0
+    for _, end in window.spans:
+        while index < len(events) and events[index].time < end:
+            index += 1
+        if index:
+            left.append(events[index - 1].allocated)
+    if len(left) < 4:
+        return None
+    risen = [b - a for a, b in zip(left[1:], left[2:], strict=False)]
+    return sum(risen) / len(risen) if min(risen) > 0 else 0.0

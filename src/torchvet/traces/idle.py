@@ -1,0 +1,148 @@
+"""Why a device was idle: for every gap, what the host was doing until it launched the work that ended it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NamedTuple
+
+from torchvet.readers.trace_facts import Idle
+from torchvet.traces import names
+from torchvet.traces.phases import Painted, phase_at
+from torchvet.traces.spans import Span, around, merged, within, without
+from torchvet.traces.timeline import Call, Timeline, Work
+
+LAUNCH_LATENCY = 10.0
+"""Microseconds between a launch and its kernel that are the hardware's, not a reason."""
+PYTHON_PAUSE = 200.0
+"""Microseconds between two operators up to which the host counts as dispatching: what is longer is its own doing."""
+BLOCKS = 50.0
+"""Microseconds from which on an asynchronous copy that took as long has evidently blocked the host."""
+
+
+class Gap(NamedTuple):
+    """A part of an idle stretch, in microseconds, why, and for waiting the call that made the host wait."""
+
+    start: float
+    end: float
+    reason: Idle
+    call: Call | None
+    phase: str
+
+
+class HostTimes(NamedTuple):
+    """Merged stretches of what the host did, over all of its threads."""
+
+    profiler: list[Span]
+    input: list[Span]
+    collector: list[Span]
+    compile: list[Span]
+    busy: list[Span]
+    waits: list[Call]
+    waiting: list[Span]
+
+
+def host_times(timeline: Timeline, waits: list[Call]) -> HostTimes:
+    """Gathered once for all gaps."""
+    spans = timeline.spans
+    busy = [(i.start, i.end) for i in timeline.operators]
+    busy += [(i.start, i.end) for kind in ("backward", "optimizer") for i in spans.get(kind, ())]
+    busy += [(c.start, c.end) for c in timeline.calls]
+    ordered = sorted(waits)
+    return HostTimes(
+        profiler=merged(timeline.overhead),
+        input=_merged_items(timeline, "data"),
+        collector=_merged_items(timeline, "collector"),
+        compile=_merged_items(timeline, "compile"),
+        busy=merged(busy, PYTHON_PAUSE),
+        waits=ordered,
+        waiting=merged((c.start, c.end) for c in ordered),
+    )
+
+
+def _merged_items(timeline: Timeline, kind: str) -> list[Span]:
+    return merged((i.start, i.end) for i in timeline.spans.get(kind, ()))
+
+
+def waits_of(timeline: Timeline, copies: dict[object, Work]) -> list[Call]:
+    """The calls in which the host waited for the device: synchronisations, and copies that blocked."""
+    found = []
+    for call in timeline.calls:
+        kind = names.call_kind(call.name)
+        if kind == "sync" or (kind == "copy" and _blocked(call, copies.get(call.correlation))):
+            found.append(call)
+    return found
+
+
+def _blocked(call: Call, copy: Work | None) -> bool:
+    """Whether a copy held the host until it was done: it returned when the copy ended, or nearly."""
+    if copy is None or copy.kind != "copy" or names.direction(copy.name) not in ("host-to-device", "device-to-host"):
+        return False
+    return call.end - call.start >= BLOCKS and call.end >= copy.end - LAUNCH_LATENCY
+
+
+def explain(
+    gaps: list[Span], ending: dict[float, Work], launches: dict[object, Call], host: HostTimes, painted: Painted
+) -> list[Gap]:
+    """The reasons of all gaps; `ending` is the work that ends a gap by the time at which it begins."""
+    found: list[Gap] = []
+    for start, end in gaps:
+        work = ending.get(end)
+        call = launches.get(work.correlation) if work is not None else None
+        launched = min(end, call.end) if call is not None else end
+        phase = phase_at(painted, (start + launched) / 2) if end - start > LAUNCH_LATENCY else ""
+        if work is not None and (call is None or launched <= start):
+            found.append(Gap(start, end, "device", None, phase))
+            continue
+        found += _of_host(start, launched, host, phase)
+        rest = end - launched
+        if rest > 0:
+            found.append(Gap(launched, end, "launch" if rest <= LAUNCH_LATENCY else "device", None, phase))
+    return found
+
+
+def _of_host(start: float, end: float, host: HostTimes, phase: str) -> list[Gap]:
+    """What the host did in a stretch in which the device waited for it."""
+    rest: list[Span] = [(start, end)]
+    found: list[Gap] = []
+    named: tuple[tuple[Idle, list[Span]], ...] = (
+        ("profiler", host.profiler), ("collector", host.collector), ("compile", host.compile), ("input", host.input),
+    )  # fmt: skip
+    for reason, spans in named:
+        taken = within(spans, start, end)
+        if taken:
+            found += [Gap(a, b, reason, None, phase) for s in rest for a, b in within(taken, *s)]
+            rest = without(rest, taken)
+    waited = _wait_at(start, host)
+    for first, last in rest:
+        if waited is not None:
+            found.append(Gap(first, last, "synchronisation", waited, phase))
+            continue
+        busy = within(host.busy, first, last)
+        found += [Gap(a, b, "launch", None, phase) for a, b in busy]
+        found += [Gap(a, b, "host" if b - a > PYTHON_PAUSE else "launch", None, phase)
+                  for a, b in without([(first, last)], busy)]  # fmt: skip
+    return found
+
+
+def _wait_at(time: float, host: HostTimes) -> Call | None:
+    """The call in which the host was waiting when the device ran dry; a call that returned just before counts."""
+    stretch = around(host.waiting, time) or around(host.waiting, time - LAUNCH_LATENCY)
+    if stretch is None:
+        return None
+    inside = [c for c in host.waits if c.start < stretch[1] and c.end > stretch[0]]
+    return max(inside, key=lambda c: (c.end >= time, -c.start)) if inside else None
+
+
+def by_reason(gaps: list[Gap], steps: int) -> dict[str, float]:
+    """Seconds per step and reason."""
+    found: defaultdict[str, float] = defaultdict(float)
+    for gap in gaps:
+        found[gap.reason] += (gap.end - gap.start) / steps / 1e6
+    return dict(found)
+
+
+def idle_stretches(busy: list[Span], start: float, end: float) -> list[Span]:
+    """The stretches between two times in which nothing ran."""
+    return without([(start, end)], within(busy, start, end))
+
+

@@ -1,0 +1,62 @@
+"""Whether a trace can be believed, looked at before anything is made of it."""
+
+from __future__ import annotations
+
+from torchvet.readers.kineto import TraceFile
+from torchvet.readers.trace_facts import Note
+from torchvet.traces.steps import Window
+from torchvet.traces.timeline import Timeline
+
+EARLY = 5.0
+"""Microseconds by which a kernel must precede its launch to count: both clocks' rounding is below this."""
+_TRUSTED = 0.01
+_FAR = 60e6
+
+
+def launched_backwards(timeline: Timeline) -> tuple[int, int]:
+    """How many pieces of work begin before they were launched, of how many whose launch is known."""
+    starts = {c.correlation: c.start for c in timeline.calls}
+    early = known = 0
+    for work in timeline.work:
+        start = starts.get(work.correlation)
+        if start is not None:
+            known += 1
+            early += work.start < start - EARLY
+    return early, known
+
+
+def check(file: TraceFile, timeline: Timeline, window: Window | None) -> tuple[bool, list[Note]]:
+    """Whether host and device times can be set against each other, and what is to be said of the file."""
+    notes = _of_file(file)
+    early, known = launched_backwards(timeline)
+    trusted = early <= _TRUSTED * known
+    if early:
+        doubt = "so why the device was idle is not judged" if not trusted else "these are few and were kept"
+        notes.append(Note("the clocks of host and device",
+                          f"{early:,} of {known:,} kernels begin before their launch: {doubt}"))  # fmt: skip
+    if timeline.work and not known:
+        trusted = False
+        notes.append(Note("why the device was idle",
+                          "no kernel has a launch with its correlation (was ProfilerActivity.CPU left out?)"))  # fmt: skip
+    if timeline.negative or timeline.odd:
+        number = timeline.negative + timeline.odd
+        notes.append(Note("some durations", f"{number:,} events have negative or no durations; they count as nothing"))
+    if window is not None and timeline.work:
+        off = max(window.start - max(w.end for w in timeline.work), min(w.start for w in timeline.work) - window.end)
+        if off > _FAR:
+            trusted = False
+            notes.append(Note("the device's time", f"its work lies {off / 1e6:,.0f} s off the steps: another clock"))
+    return trusted, notes
+
+
+def _of_file(file: TraceFile) -> list[Note]:
+    notes = []
+    if file.cut:
+        notes.append(Note("the end of the trace", "the file ends in the middle; what was there was looked at"))
+    if file.lost:
+        notes.append(Note("some events", f"{file.lost:,} of {file.lost + file.events:,} events could not be read"))
+    if file.repaired and not file.cut:
+        notes.append(Note("the file as it is", "it is not valid JSON (nan, inf, stray bytes); it was read all the same"))
+    if file.parts > 1:
+        notes.append(Note("each part by itself", f"the file holds {file.parts} traces in a row; read as one"))
+    return notes

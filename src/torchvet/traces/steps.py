@@ -1,0 +1,118 @@
+"""Which stretches of a trace are steps: the profiler's own marks, else what repeats, else the whole."""
+
+from __future__ import annotations
+
+import re
+from statistics import median
+from typing import NamedTuple
+
+from torchvet.traces.spans import Span
+from torchvet.traces.timeline import Item, Thread, Timeline
+
+_NUMBER = re.compile(r"ProfilerStep#(\d+)")
+FEWEST = 2
+_MOST_UNEVEN = 4.0
+
+
+class Window(NamedTuple):
+    """Where steps begin and end, in microseconds; `found_by` for people."""
+
+    spans: list[Span]
+    numbers: list[int]
+    found_by: str
+    thread: Thread | None
+
+    @property
+    def start(self) -> float:
+        return self.spans[0][0]
+
+    @property
+    def end(self) -> float:
+        return self.spans[-1][1]
+
+
+def steps_of(timeline: Timeline) -> Window | None:
+    """The steps, or None for a trace without anything that lasts."""
+    marked = sorted(timeline.spans.get("step", ()))
+    if marked:
+        numbers = [int(m.group(1)) if (m := _NUMBER.match(i.name)) else n for n, i in enumerate(marked)]
+        return Window([(i.start, i.end) for i in marked], numbers, "ProfilerStep", marked[0].thread)
+    thread = _main_thread(timeline)
+    bounds = _bounds(timeline)
+    if bounds is None:
+        return None
+    for found_by, items in (
+        ("optimizer steps", [i for i in timeline.spans.get("optimizer", ()) if ".step#" in i.name]),
+        ("loader batches", timeline.spans.get("data", [])),
+        ("a repeated operator", _repeated(timeline, thread)),
+    ):
+        spans = _between(items, bounds, at_end=found_by == "optimizer steps")
+        if spans:
+            return Window(spans, list(range(len(spans))), found_by, thread)
+    return Window([bounds], [0], "the whole trace", thread)
+
+
+def _main_thread(timeline: Timeline) -> Thread | None:
+    """The thread that dispatches forward passes: the one with most operators that are none of backward's."""
+    counts: dict[Thread, int] = {}
+    for item in timeline.operators:
+        counts[item.thread] = counts.get(item.thread, 0) + 1
+    for item in timeline.spans.get("backward", ()):
+        counts[item.thread] = counts.get(item.thread, 0) - 4
+    for item in timeline.spans.get("optimizer", []) + timeline.spans.get("data", []):
+        counts[item.thread] = counts.get(item.thread, 0) + 1_000_000
+    return max(counts, key=lambda t: counts[t], default=None)
+
+
+def _bounds(timeline: Timeline) -> Span | None:
+    items = [*timeline.operators, *timeline.work, *timeline.calls, *timeline.frames]
+    if not items:
+        return None
+    start, end = min(i.start for i in items), max(i.end for i in items)
+    return (start, end) if end > start else None
+
+
+def _between(items: list[Item], bounds: Span, at_end: bool) -> list[Span]:
+    """Steps from one mark to the next; what is before the first or after the last mark is a step only if whole."""
+    times = sorted(i.end if at_end else i.start for i in items)
+    if at_end:
+        times = [bounds[0], *times]
+    else:
+        times = [*times, bounds[1]]
+    spans = [(a, b) for a, b in zip(times, times[1:], strict=False) if b > a]
+    if len(spans) < FEWEST:
+        return []
+    usual = median(b - a for a, b in spans)
+    # Several optimizers in one step, or a loader within a loader: short stretches belong to the next.
+    joined: list[Span] = []
+    for start, end in spans:
+        if joined and joined[-1][1] - joined[-1][0] < usual / _MOST_UNEVEN:
+            joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((start, end))
+    return joined if len(joined) >= FEWEST else []
+
+
+def _repeated(timeline: Timeline, thread: Thread | None) -> list[Item]:
+    """The first operator of what repeats at even distances: called equally often as most others, and evenly spaced."""
+    called: dict[str, list[Item]] = {}
+    for item in timeline.operators:
+        if item.thread == thread:
+            called.setdefault(item.name, []).append(item)
+    times: dict[int, int] = {}
+    for items in called.values():
+        if len(items) >= FEWEST + 1:
+            times[len(items)] = times.get(len(items), 0) + 1
+    for number, names in sorted(times.items(), key=lambda t: (-t[1], t[0])):
+        if names < 3:
+            break
+        candidates = [sorted(i) for i in called.values() if len(i) == number and _even(i)]
+        if candidates:
+            return min(candidates, key=lambda c: c[0].start)
+    return []
+
+
+def _even(items: list[Item]) -> bool:
+    starts = sorted(i.start for i in items)
+    gaps = [b - a for a, b in zip(starts, starts[1:], strict=False)]
+    return min(gaps) > 0 and max(gaps) < 3 * median(gaps) and min(gaps) > median(gaps) / 3
