@@ -45,8 +45,9 @@ def pages(rules: Sequence[Rule]) -> dict[str, str]:
 
 def index(rules: Sequence[Rule]) -> str:
     """All rules by family, then by what people see."""
-    parts = ["# The rules", GENERATED, "`torchvet explain CODE` prints a page. *Found by*: in source by `torchvet "
-             "check`, in a run by `torchvet run`.", "## By symptom", "\n".join(_symptoms(rules))]  # fmt: skip
+    parts = ["# The rules", GENERATED, "`torchvet explain CODE` prints a page. *Found by*: in source by "
+             "`torchvet check`, in a run by `torchvet run`, in a profiler's trace by `torchvet inspect`.",
+             "## By symptom", "\n".join(_symptoms(rules))]  # fmt: skip
     for prefix, title in FAMILIES.items():
         mine = [r for r in rules if r.code.startswith(prefix)]
         if mine:
@@ -74,8 +75,11 @@ def _link(rule: Rule) -> str:
 
 
 def found_by(rule: Rule) -> str:
-    """`check`, `run` or both."""
-    ways = [("check", type(rule).in_source, Rule.in_source), ("run", type(rule).in_recording, Rule.in_recording)]
+    """`check`, `run`, `inspect`: the verbs that can find it."""
+    ways = [
+        ("check", type(rule).in_source, Rule.in_source), ("run", type(rule).in_recording, Rule.in_recording),
+        ("inspect", type(rule).in_trace, Rule.in_trace),
+    ]  # fmt: skip
     return ", ".join(f"`{name}`" for name, own, default in ways if own is not default)
 
 

@@ -6,11 +6,11 @@ string thread ids, `External id` and `external id`). Times are microseconds.
 
 from __future__ import annotations
 
-from typing import Any, Union
+from typing import Any
 
 import msgspec
 
-Scalar = Union[int, float, str, None]
+Scalar = int | float | str | None
 """What identifiers and counts are written as, by one version or another."""
 
 
@@ -38,13 +38,13 @@ class Event(msgspec.Struct, gc=False):
     """One event. `ph` is `X` for a span of `dur` microseconds from `ts`, `i` for an instant."""
 
     ph: str = ""
-    cat: Union[str, None] = ""
-    name: Union[str, int, float, None] = ""
+    cat: str | None = ""
+    name: str | int | float | None = ""
     pid: Scalar = None
     tid: Scalar = None
-    ts: Union[float, str, None] = 0.0
-    dur: Union[float, str, None] = 0.0
-    args: Union[Arguments, None] = None
+    ts: float | str | None = 0.0
+    dur: float | str | None = 0.0
+    args: Arguments | None = None
 
 
 class Device(msgspec.Struct):
@@ -60,15 +60,15 @@ class Distributed(msgspec.Struct):
     """Which of how many processes wrote the trace."""
 
     backend: str = ""
-    rank: Union[int, None] = None
-    world_size: Union[int, None] = None
+    rank: int | None = None
+    world_size: int | None = None
 
 
 class Header(msgspec.Struct):
     """What stands around the events. Settings that slow the host down are 1 where they were on."""
 
     devices: list[Device] = msgspec.field(default_factory=list, name="deviceProperties")
-    distributed: Union[Distributed, None] = msgspec.field(default=None, name="distributedInfo")
+    distributed: Distributed | None = msgspec.field(default=None, name="distributedInfo")
     with_stack: Scalar = 0
     profile_memory: Scalar = 0
     record_shapes: Scalar = 0

@@ -23,7 +23,7 @@ PHASES = ("data", "forward", "backward", "optimizer", "other")
 
 
 class Where(msgspec.Struct, frozen=True):
-    """A function of the user's, as a trace can name it. `exact` is whether `line` is the statement's, not the `def`'s."""
+    """A function of the user's, as a trace can name it; `exact` where `line` is the statement's, not the `def`'s."""
 
     function: str
     path: str = ""
@@ -117,17 +117,21 @@ class RankTrace(msgspec.Struct, kw_only=True):
     loader: Cost | None = None
     collector: Cost | None = None
     compiling: Cost | None = None
+    compiled_steps: int = 0
+    """In how many of the steps something was compiled."""
     layouts: list[Cost] = []
     round_trips: list[Cost] = []
     launches: dict[str, float] = {}
     """Idle time that dispatching causes, per phase."""
+    recording_seconds: float = 0.0
+    """Of that, what recording the operators takes by itself."""
     precision: dict[str, float] = {}
     """Shares of the time of matrix products and convolutions, by the arithmetic that they used."""
     misaligned: list[Cost] = []
     memory: list[MemoryUse] = []
     collectives: list[Collective] = []
     skewed: dict[str, float] = {}
-    """Work per step that is this rank's own, for a comparison of ranks: compute, idle, input."""
+    """Seconds per step that are this rank's own, for a comparison of ranks: compute, input, idle, host."""
     slowed: list[str] = []
     """The profiler's settings that slow the host down."""
     notes: list[Note] = []

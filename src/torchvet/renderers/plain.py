@@ -1,4 +1,4 @@
-"""Text for people: a run as a page, a check as a list, a comparison as tables. What is not needed is not loaded."""
+"""Text for people: a run or a trace as a page, a check as a list, a comparison as tables. What is not needed stays out."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ class TextRenderer:
             from torchvet.renderers.comparison import render_comparison
 
             return render_comparison(report, color, width)
+        if report.subject.get("kind") == "trace":
+            from torchvet.renderers.text_trace import trace_page
+
+            return trace_page(report, color, width)
         from torchvet.renderers.text import TextRenderer as PageRenderer
 
         return PageRenderer().render(report, color, width)

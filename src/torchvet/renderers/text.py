@@ -26,15 +26,24 @@ class TextRenderer:
         """The report as text. Paths below the working directory are shown relative to it."""
         page = Page(width)
         page.paragraph(verdict(report), "bold", most=3)
-        sources = report.facts.get("sources") or {}
-        found = serious(report)
-        for finding in found[:IN_FULL]:
-            add_finding(page, finding, sources)
-        _add_notes(page, report)
+        add_findings(page, report)
         add_facts(page, report)
-        _add_not_checked(page, report)
-        _add_next(page, report)
+        add_rest(page, report)
         return page.text(color)
+
+
+def add_findings(page: Page, report: Report) -> None:
+    """What asks for a change in full, what is only worth knowing in brief."""
+    sources = report.facts.get("sources") or {}
+    for finding in serious(report)[:IN_FULL]:
+        add_finding(page, finding, sources)
+    _add_notes(page, report)
+
+
+def add_rest(page: Page, report: Report) -> None:
+    """What was not checked, and what to type next."""
+    _add_not_checked(page, report)
+    _add_next(page, report)
 
 
 def _add_notes(page: Page, report: Report) -> None:

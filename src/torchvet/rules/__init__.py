@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from functools import lru_cache
+from pathlib import Path
 
 from torchvet.rules.base import Rule
 
-__all__ = ["Rule", "all_rules", "rule"]
+__all__ = ["Rule", "all_rules", "rule", "rules_with"]
 
 
 @lru_cache(maxsize=1)
@@ -20,6 +21,28 @@ def all_rules() -> tuple[Rule, ...]:
             if isinstance(value, type) and issubclass(value, Rule) and "code" in vars(value):
                 found.append(value())
     return tuple(sorted(found, key=lambda r: r.code))
+
+
+@lru_cache(maxsize=8)
+def rules_with(matcher: str) -> tuple[Rule, ...]:
+    """The rules that override a matcher, e.g. `in_trace`. Files that do not name it are not imported: to import all
+    takes longer than to read a trace."""
+    found: list[Rule] = []
+    for module in pkgutil.walk_packages(__path__, __name__ + "."):
+        if not module.ispkg and _names(module, matcher):
+            for value in vars(importlib.import_module(module.name)).values():
+                if isinstance(value, type) and issubclass(value, Rule) and "code" in vars(value):
+                    found += [value()] if getattr(value, matcher) is not getattr(Rule, matcher) else []
+    return tuple(sorted(found, key=lambda r: r.code))
+
+
+def _names(module: pkgutil.ModuleInfo, word: str) -> bool:
+    """Whether a module's text holds a word; True where there is no text to look at."""
+    folder = getattr(module.module_finder, "path", "")
+    try:
+        return word in Path(folder, module.name.rpartition(".")[2] + ".py").read_text("utf-8")
+    except OSError:
+        return True
 
 
 def rule(code: str) -> Rule:

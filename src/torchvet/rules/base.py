@@ -10,6 +10,7 @@ from torchvet.finding import Edit, Finding, Related, Remedy, Severity
 if TYPE_CHECKING:
     import ast
 
+    from torchvet.readers.trace_facts import Trace
     from torchvet.recording import Recording
     from torchvet.snapshots.memory import SnapshotMemory
     from torchvet.source.model import Event, SourceFile
@@ -67,6 +68,11 @@ class Rule:
 
     def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
         """Yield what a CUDA memory snapshot shows."""
+        return iter(())
+
+    def in_trace(self, trace: Trace) -> Iterator[Finding]:
+        """Yield what a profiler trace shows, or the traces of several ranks: what costs less than 1 % of a step is
+        no finding."""
         return iter(())
 
     def suspect(

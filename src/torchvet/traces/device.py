@@ -60,7 +60,9 @@ def device_time(timeline: Timeline, window: Window, painted: Painted, trusted: b
     kernels = [w for w in work if w.kind == "kernel"]
     computing = merged((w.start, w.end) for w in kernels if not names.is_collective_kernel(w.name))
     talking = merged((w.start, w.end) for w in kernels if names.is_collective_kernel(w.name))
-    copying = merged((w.start, w.end) for w in work if w.kind == "copy" and "device-to-device" != names.direction(w.name))
+    copying = merged(
+        (w.start, w.end) for w in work if w.kind == "copy" and names.direction(w.name) != "device-to-device"
+    )
     steps = len(window.spans)
     return DeviceTime(
         device, work, launches, by_correlation, waits, explained, without(talking, computing),

@@ -16,6 +16,8 @@ from torchvet.traces.timeline import Timeline, collector_off
 from torchvet.traces.waiting import Waiting
 
 _RANK = re.compile(r"rank[-_ ]?(\d+)", re.IGNORECASE)
+RECORDING = 1.7e-6
+"""Seconds that the profiler takes for one operator: 4.1 us in place of 2.4 us for a tiny one (torch 2.13.0, CPU)."""
 _SLOWING = ("with_stack", "profile_memory", "record_shapes", "with_modules")
 
 
@@ -69,12 +71,13 @@ def _add_times(found: RankTrace, timeline: Timeline, window: Window, trusted: bo
     found.collector = host.cost_of(timeline, "collector", window, time, "collector", places)
     found.compiling = host.cost_of(timeline, "compile", window, time, "compile", places)
     if found.compiling is not None:
-        found.compiling.bytes = host.steps_with(timeline, "compile", window)
+        found.compiled_steps = host.steps_with(timeline, "compile", window)
     found.memory = host.memory_of(timeline, window)
     found.collectives = collectives.collectives_of(timeline, window, time, painted)
     if time is None:
         found.notes.append(Note("what the device did", "the trace holds no work of a device"))
         found.layouts = _host_layouts(timeline, window, places)
+        found.skewed = _host_skew(found)
         return
     _add_device(found, timeline, window, time, painted, places)
 
@@ -93,10 +96,23 @@ def _add_device(
         if gap.reason == "launch":
             phase = gap.phase or "other"
             found.launches[phase] = found.launches.get(phase, 0.0) + (gap.end - gap.start) / time.steps / 1e6
+    number = sum(1 for i in timeline.operators if window.start <= i.start < window.end) / time.steps
+    found.recording_seconds = number * RECORDING * sum(found.launches.values()) / time.step_seconds
+    idle = found.gpu.idle
+    found.skewed = {"compute": found.gpu.compute, "input": idle.get("input", 0.0),
+                    "idle": sum(v for k, v in idle.items() if k not in ("input", "device"))}  # fmt: skip
     others = {w.device for w in timeline.work if w.device != time.device}
     if others:
         listed = ", ".join(sorted(map(str, others)))
         found.notes.append(Note(f"devices {listed}", f"one process, several devices: {time.device} did most"))
+
+
+def _host_skew(found: RankTrace) -> dict[str, float]:
+    """On the CPU: the phases, without what the collectives take."""
+    steps = found.steps.count if found.steps is not None else 1
+    waited = sum(c.duration for c in found.collectives) / steps
+    own = sum(v for k, v in found.phases.items() if k != "data") - waited
+    return {"input": found.phases.get("data", 0.0), "host": max(0.0, own)}
 
 
 def _host_layouts(timeline: Timeline, window: Window, places: Places) -> list[Cost]:

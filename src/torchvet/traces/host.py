@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from torchvet.readers.trace_facts import Cost, MemoryUse
 from torchvet.traces.device import DeviceTime
 from torchvet.traces.places import Places
@@ -67,5 +69,5 @@ def _growth(events: list[Memory], window: Window) -> float | None:
             left.append(events[index - 1].allocated)
     if len(left) < 4:
         return None
-    risen = [b - a for a, b in zip(left[1:], left[2:], strict=False)]
+    risen = [b - a for a, b in pairwise(left[1:])]
     return sum(risen) / len(risen) if min(risen) > 0 else 0.0

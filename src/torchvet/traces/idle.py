@@ -36,6 +36,7 @@ class HostTimes(NamedTuple):
     input: list[Span]
     collector: list[Span]
     compile: list[Span]
+    allocator: list[Span]
     busy: list[Span]
     waits: list[Call]
     waiting: list[Span]
@@ -53,6 +54,7 @@ def host_times(timeline: Timeline, waits: list[Call]) -> HostTimes:
         input=_merged_items(timeline, "data"),
         collector=_merged_items(timeline, "collector"),
         compile=_merged_items(timeline, "compile"),
+        allocator=merged((c.start, c.end) for c in timeline.calls if names.call_kind(c.name) == "allocate"),
         busy=merged(busy, PYTHON_PAUSE),
         waits=ordered,
         waiting=merged((c.start, c.end) for c in ordered),
@@ -106,6 +108,7 @@ def _of_host(start: float, end: float, host: HostTimes, phase: str) -> list[Gap]
     found: list[Gap] = []
     named: tuple[tuple[Idle, list[Span]], ...] = (
         ("profiler", host.profiler), ("collector", host.collector), ("compile", host.compile), ("input", host.input),
+        ("allocator", host.allocator),
     )  # fmt: skip
     for reason, spans in named:
         taken = within(spans, start, end)
@@ -144,5 +147,3 @@ def by_reason(gaps: list[Gap], steps: int) -> dict[str, float]:
 def idle_stretches(busy: list[Span], start: float, end: float) -> list[Span]:
     """The stretches between two times in which nothing ran."""
     return without([(start, end)], within(busy, start, end))
-
-

@@ -37,7 +37,7 @@ def check(file: TraceFile, timeline: Timeline, window: Window | None) -> tuple[b
     if timeline.work and not known:
         trusted = False
         notes.append(Note("why the device was idle",
-                          "no kernel has a launch with its correlation (was ProfilerActivity.CPU left out?)"))  # fmt: skip
+                          "no kernel has a launch with its correlation (was the host not recorded?)"))  # fmt: skip
     if timeline.negative or timeline.odd:
         number = timeline.negative + timeline.odd
         notes.append(Note("some durations", f"{number:,} events have negative or no durations; they count as nothing"))
@@ -56,7 +56,7 @@ def _of_file(file: TraceFile) -> list[Note]:
     if file.lost:
         notes.append(Note("some events", f"{file.lost:,} of {file.lost + file.events:,} events could not be read"))
     if file.repaired and not file.cut:
-        notes.append(Note("the file as it is", "it is not valid JSON (nan, inf, stray bytes); it was read all the same"))
+        notes.append(Note("the file as it is", "it is no valid JSON (nan, inf, stray bytes); it was read all the same"))
     if file.parts > 1:
         notes.append(Note("each part by itself", f"the file holds {file.parts} traces in a row; read as one"))
     return notes

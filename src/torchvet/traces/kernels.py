@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from functools import lru_cache
 
 import msgspec
 
@@ -14,7 +15,9 @@ from torchvet.traces.phases import Painted, phase_at
 from torchvet.traces.places import Places
 from torchvet.traces.timeline import Item, Thread, Timeline
 
-_PRODUCT = re.compile(r"gemm|Gemm|GEMM|conv(?!ert)|Conv|cutlass|wgrad|dgrad|winograd|nvjet|Cijk|xmma|cudnn.*engine|flash|fmha")
+_PRODUCT = re.compile(
+    r"gemm|Gemm|GEMM|conv(?!ert)|Conv|cutlass|wgrad|dgrad|winograd|nvjet|Cijk|xmma|cudnn.*engine|flash|fmha"
+)
 _ARITHMETIC = (
     ("fp8 tensor cores", re.compile(r"e4m3|e5m2|fp8|_qmma|f8f")),
     ("bf16 tensor cores", re.compile(r"bf16(?!_?to)|bfloat16.*(tensorop|mma)|nvjet_tst|Cijk\w*_B(BS|SS|B)_")),
@@ -24,8 +27,10 @@ _ARITHMETIC = (
     ("fp64", re.compile(r"dgemm|d884|f64f64")),
     ("fp32 without tensor cores", re.compile(r"sgemm|scudnn|simt|ffma|float|f32f32|winograd|Cijk\w*_SB")),
 )  # fmt: skip
-_CONVERSION = re.compile(r"nchwToNhwc|nhwcToNchw|NchwToNhwc|NhwcToNchw|nchw2nhwc|nhwc2nchw|batched_transpose|transposeNd")
-_HALF = re.compile(rb"half|Half|c10::BFloat16|bfloat16", re.IGNORECASE)
+_CONVERSION = re.compile(
+    r"nchwToNhwc|nhwcToNchw|NchwToNhwc|NhwcToNchw|nchw2nhwc|nhwc2nchw|batched_transpose|transposeNd"
+)
+_HALF = re.compile(rb"half|bfloat16", re.IGNORECASE)
 ALIGNED = 8
 """Elements that half-precision sizes should be a multiple of (16 bytes)."""
 
@@ -33,18 +38,16 @@ ALIGNED = 8
 def precision(time: DeviceTime) -> dict[str, float]:
     """Shares of the time in matrix products and convolutions, by arithmetic."""
     spent: dict[str, float] = {}
-    known: dict[str, str] = {}
     for work in time.work:
         if work.kind == "kernel":
-            kind = known.get(work.name)
-            if kind is None:
-                kind = known[work.name] = _arithmetic(work.name)
+            kind = _arithmetic(work.name)
             if kind:
                 spent[kind] = spent.get(kind, 0.0) + work.end - work.start
     whole = sum(spent.values())
     return {k: v / whole for k, v in sorted(spent.items(), key=lambda s: -s[1])} if whole else {}
 
 
+@lru_cache(maxsize=1 << 14)
 def _arithmetic(name: str) -> str:
     if not _PRODUCT.search(name) or names.is_collective_kernel(name) or _CONVERSION.search(name):
         return ""
@@ -59,7 +62,7 @@ def conversions(timeline: Timeline, time: DeviceTime, painted: Painted, places: 
         if work.kind == "fill" or names.is_collective_kernel(work.name):
             continue
         call = time.launches.get(work.correlation)
-        converts = work.kind == "kernel" and _CONVERSION.search(work.name) is not None
+        converts = work.kind == "kernel" and _converts(work.name)
         what = "NCHW to NHWC and back, within convolutions" if converts else ""
         if not what and call is not None and within.holds(call.start, call.thread):
             what = "aten::contiguous"
@@ -74,6 +77,11 @@ def conversions(timeline: Timeline, time: DeviceTime, painted: Painted, places: 
     for cost in found.values():
         cost.duration = cost.seconds
     return sorted(found.values(), key=lambda c: -c.seconds)
+
+
+@lru_cache(maxsize=1 << 14)
+def _converts(name: str) -> bool:
+    return _CONVERSION.search(name) is not None
 
 
 class _Within:
@@ -98,9 +106,9 @@ class _Within:
 def misaligned(timeline: Timeline, time: DeviceTime) -> list[Cost]:
     """Matrix products in half precision whose sizes keep tensor cores from working at their full rate."""
     spent: dict[object, float] = {}
-    for work in time.work:
+    for work in time.work if timeline.shapes else ():
         call = time.launches.get(work.correlation)
-        if call is not None and call.external in timeline.shapes and _PRODUCT.search(work.name):
+        if call is not None and call.external in timeline.shapes and _arithmetic(work.name):
             spent[call.external] = spent.get(call.external, 0.0) + work.end - work.start
     found: dict[str, Cost] = {}
     for external, duration in spent.items():

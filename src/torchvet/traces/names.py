@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Literal
 
 Host = Literal["step", "data", "optimizer", "backward", "collector", "compile", "collective", "operator"]
-Call = Literal["launch", "copy", "sync", "allocate", "other"]
+Driver = Literal["launch", "copy", "sync", "allocate", "other"]
 
 DEVICE = {
     "kernel": "kernel", "Kernel": "kernel", "gpu_memcpy": "copy", "Memcpy": "copy", "gpu_memset": "fill",
@@ -19,10 +20,13 @@ RUNTIME = frozenset((
 ))  # fmt: skip
 """Categories of calls that the host makes into a device's driver."""
 HOST = frozenset(("cpu_op", "Operator", "operator", "user_annotation", "CPU functions"))
-COMPUTE_ANNOTATION = "gpu_user_annotation"
+_cached = lru_cache(maxsize=1 << 14)
+"""A trace has some hundred names and a million events."""
 
 _SYNC = re.compile(r"Synchronize|StreamWaitValue|BarrierWait|^mtia.*[Ss]ync")
-_ALLOCATE = re.compile(r"^(cuda|hip|cuMem|xpu|mtia)\w*?(Malloc|Free|HostAlloc|MemAlloc|MemCreate|MemRelease|MemMap|MemUnmap)")
+_ALLOCATE = re.compile(
+    r"^(cuda|hip|cuMem|xpu|mtia)\w*?(Malloc|Free|HostAlloc|MemAlloc|MemCreate|MemRelease|MemMap|MemUnmap)"
+)
 _LAUNCH = re.compile(r"Launch|Enqueue|GraphLaunch")
 _COPY = re.compile(r"Memcpy|Memset|memcpy")
 _COLLECTIVE_KERNEL = re.compile(r"nccl|rccl|AllReduce|AllGather|ReduceScatter|oneccl|hccl", re.IGNORECASE)
@@ -48,7 +52,8 @@ def host_kind(name: str) -> Host:
     return "compile" if _COMPILE.search(name) else "operator"
 
 
-def call_kind(name: str) -> Call:
+@_cached
+def call_kind(name: str) -> Driver:
     """What a call into the driver does."""
     if _SYNC.search(name):
         return "sync"
@@ -59,11 +64,13 @@ def call_kind(name: str) -> Call:
     return "copy" if _COPY.search(name) else "other"
 
 
+@_cached
 def is_collective_kernel(name: str) -> bool:
     """Whether a kernel communicates with other ranks."""
     return _COLLECTIVE_KERNEL.search(name) is not None
 
 
+@_cached
 def direction(name: str) -> str:
     """`host-to-device`, `device-to-host`, `device-to-device`, `peer` or empty, from the name of a copy."""
     for mark, meant in (("HtoD", "host-to-device"), ("DtoH", "device-to-host"), ("DtoD", "device-to-device"),
@@ -74,6 +81,7 @@ def direction(name: str) -> str:
     return ""
 
 
+@_cached
 def is_pageable(name: str) -> bool:
     """Whether a copy's host side is memory that is not pinned."""
     return "Pageable" in name

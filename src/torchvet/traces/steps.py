@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torchvet.traces.spans import Span
 from torchvet.traces.timeline import Item, Thread, Timeline
@@ -65,7 +66,8 @@ def _main_thread(timeline: Timeline) -> Thread | None:
 
 
 def _bounds(timeline: Timeline) -> Span | None:
-    items = [*timeline.operators, *timeline.work, *timeline.calls, *timeline.frames]
+    columns: list[list[Any]] = [timeline.operators, timeline.work, timeline.calls, timeline.frames]
+    items = [item for column in columns for item in column]
     if not items:
         return None
     start, end = min(i.start for i in items), max(i.end for i in items)
@@ -75,11 +77,8 @@ def _bounds(timeline: Timeline) -> Span | None:
 def _between(items: list[Item], bounds: Span, at_end: bool) -> list[Span]:
     """Steps from one mark to the next; what is before the first or after the last mark is a step only if whole."""
     times = sorted(i.end if at_end else i.start for i in items)
-    if at_end:
-        times = [bounds[0], *times]
-    else:
-        times = [*times, bounds[1]]
-    spans = [(a, b) for a, b in zip(times, times[1:], strict=False) if b > a]
+    times = [bounds[0], *times] if at_end else [*times, bounds[1]]
+    spans = [(a, b) for a, b in pairwise(times) if b > a]
     if len(spans) < FEWEST:
         return []
     usual = median(b - a for a, b in spans)
@@ -114,5 +113,5 @@ def _repeated(timeline: Timeline, thread: Thread | None) -> list[Item]:
 
 def _even(items: list[Item]) -> bool:
     starts = sorted(i.start for i in items)
-    gaps = [b - a for a, b in zip(starts, starts[1:], strict=False)]
+    gaps = [b - a for a, b in pairwise(starts)]
     return min(gaps) > 0 and max(gaps) < 3 * median(gaps) and min(gaps) > median(gaps) / 3

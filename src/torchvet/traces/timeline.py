@@ -111,7 +111,7 @@ class Timeline:
                 if length >= SHORTEST_FRAME:
                     self._add_frame(event, start, start + length, name)
             elif cat in device:
-                self._add_work(event, start, start + length, name, device[cat])  # type: ignore[index]
+                self._add_work(event, start, start + length, name, device[cat])
             elif cat == "overhead":
                 self.overhead.append((start, start + length))
 

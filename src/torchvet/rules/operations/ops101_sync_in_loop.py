@@ -7,12 +7,14 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.rules import trace_costs
 from torchvet.rules.base import Rule
 from torchvet.rules.operations._steps import bound_in, few_turns, guarded, names_in, per_step, uses_a_device
 from torchvet.source.model.units import receiver, targets_of, terminal
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.readers.trace_facts import Trace
     from torchvet.source.model import Event, Loop, SourceFile
 
 _ELEMENT = re.compile(r"\]\.item\(\)")
@@ -97,6 +99,23 @@ for step in range(40):
                 found = [e for e in sorted(calls, key=lambda e: e.index) if self._each_step(file, e, step.loop)]
                 if found:
                     yield self._per_step(file, found)
+
+    def in_trace(self, trace: Trace) -> Iterator[Finding]:
+        """By the time that the device was idle because the host had waited for it, not by the number of waits."""
+        found = trace_costs.worst(trace, lambda r: sum(c.seconds for c in r.syncs))
+        if found is None:
+            return
+        top = found.rank.syncs[0]
+        number = sum(c.count for c in found.rank.syncs)
+        yield trace_costs.observed(
+            self, found, trace, cost=top,
+            message=f"the host waits for the device {number:,.0f} times a step, most of it"
+            f"{trace_costs.where_text(top.where, top.phase)} ({top.what}); after that the device is idle for "
+            f"{trace_costs.of_step(found.rank, found.seconds)}",
+            cause="once the host has waited, nothing is queued: the device idles until the next launches arrive",
+            advice="read values less often, and all at once: keep sums on the device, copy with non_blocking=True "
+            "and read them a step later",
+        )  # fmt: skip
 
     @staticmethod
     def _parameter_loop(event: Event) -> Loop | None:

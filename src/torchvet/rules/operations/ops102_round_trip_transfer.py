@@ -6,12 +6,14 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.rules import trace_costs
 from torchvet.rules.base import Rule
 from torchvet.rules.operations._steps import guarded, per_step
 from torchvet.source.model.units import keyword, receiver, targets_of, terminal, value_for
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.readers.trace_facts import Trace
     from torchvet.source.model import Event, SourceFile
 
 _WRAPPING = frozenset(
@@ -91,6 +93,21 @@ for step in range(40):
             origin = self._origin(file, event)
             if origin is not None and per_step(file, event) and not guarded(event, event.loop):
                 yield self._finding(file, event, origin)
+
+    def in_trace(self, trace: Trace) -> Iterator[Finding]:
+        """Copies to the host of which as many bytes come back in the same step, by the time that nothing hid."""
+        found = trace_costs.worst(trace, lambda r: sum(c.seconds for c in r.round_trips))
+        if found is None:
+            return
+        top = found.rank.round_trips[0]
+        yield trace_costs.observed(
+            self, found, trace, cost=top,
+            message=f"{trace_costs.size(top.bytes)} a step go from the device to the host, and as many bytes back"
+            f"{trace_costs.where_text(top.where, top.phase)}: the device does nothing else for "
+            f"{trace_costs.of_step(found.rank, found.seconds)}",
+            cause="a copy to the host is waited for, and what is made of it has to be copied back",
+            advice="do on the device what is done on the host in between",
+        )  # fmt: skip
 
     def _origin(self, file: SourceFile, event: Event) -> ast.Call | None:
         """The `.cpu()` whose value this call brings back to the device."""

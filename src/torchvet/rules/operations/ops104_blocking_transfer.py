@@ -6,12 +6,14 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.rules import trace_costs
 from torchvet.rules.base import Rule
 from torchvet.source.model import edits
 from torchvet.source.model.units import keyword, receiver, targets_of
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.readers.trace_facts import Cost, RankTrace, Trace
     from torchvet.source.model import Event, SourceFile, Unit
 
 _DEEPEST = 3
@@ -81,6 +83,26 @@ for x, y in loader:
             if len(loaders) == 1 and not any(k.arg is None for k in loaders[0].keywords):
                 told.add(id(head))
                 yield from self._judge(file, event, loaders[0])
+
+    def in_trace(self, trace: Trace) -> Iterator[Finding]:
+        """Copies from pageable memory, by the time in which the device did nothing but wait for them."""
+        found = trace_costs.worst(trace, lambda r: sum(c.seconds for c in self._pageable(r)))
+        if found is None:
+            return
+        costs = self._pageable(found.rank)
+        amount = sum(c.bytes for c in costs)
+        yield trace_costs.observed(
+            self, found, trace, cost=costs[0],
+            message=f"{trace_costs.size(amount)} a step are copied from pageable memory to the device"
+            f"{trace_costs.where_text(costs[0].where, costs[0].phase)}; nothing hides "
+            f"{trace_costs.of_step(found.rank, found.seconds)}",
+            cause="a copy from memory that is not pinned is staged by the driver, and the host waits for it",
+            advice="give the DataLoader pin_memory=True and the copy non_blocking=True, so that it overlaps",
+        )  # fmt: skip
+
+    @staticmethod
+    def _pageable(rank: RankTrace) -> list[Cost]:
+        return [c for c in rank.transfers if c.what == "pageable host-to-device"]
 
     def _loop_of_batch(self, file: SourceFile, event: Event) -> tuple[ast.For, Unit] | None:
         """The loop whose variable is moved, here or in a function that is given it, and the loop's unit."""

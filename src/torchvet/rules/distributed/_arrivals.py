@@ -1,0 +1,100 @@
+"""Which rank arrives last at the collectives, found without comparing clocks.
+
+A collective that all ranks need ends on all of them together, so the rank with the shortest kernel was the last to
+arrive, and how much longer the others' kernels are is how long they waited.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import NamedTuple
+
+from torchvet.readers.trace_facts import Collective, RankTrace
+
+_WAIT = 50e-6
+"""Seconds from which on a difference is waiting and not the collective's own unevenness."""
+_ONE_SIDED = ("sendrecv", "broadcast", "send", "recv", "scatter_", "gather_", "reduce_kernel")
+_AS_A_RULE = 0.6
+_EXPLAINS = 0.3
+
+
+class Late(NamedTuple):
+    """The rank that is late, in seconds per step beyond what is usual, with where and why."""
+
+    rank: RankTrace
+    seconds: float
+    name: str
+    phase: str
+    reason: str
+    last_share: float
+
+
+def late_rank(ranks: list[RankTrace]) -> Late | None:
+    """The rank that is last as a rule, or None: fewer than two ranks, nothing in common, or nobody in particular."""
+    table = _matched(ranks)
+    if not table:
+        return None
+    late = [[0.0] * len(table) for _ in ranks]
+    places: list[dict[tuple[str, str], float]] = [{} for _ in ranks]
+    lasts, waited = [0] * len(ranks), 0
+    for number, row in enumerate(table):
+        for entries in row:
+            durations = [e.duration for e in entries]
+            last = durations.index(min(durations))
+            wait = median(d for r, d in enumerate(durations) if r != last) - durations[last]
+            if wait < _WAIT:
+                continue
+            waited += 1
+            lasts[last] += 1
+            late[last][number] += wait
+            place = (entries[last].name, entries[last].phase)
+            places[last][place] = places[last].get(place, 0.0) + wait
+    means = [sum(row) / len(table) for row in late]
+    worst = means.index(max(means))
+    often = sum(late[worst][s] == max(row[s] for row in late) > 0 for s in range(len(table)))
+    if not means[worst] or often < _AS_A_RULE * len(table):
+        return None
+    usual = median(m for r, m in enumerate(means) if r != worst)
+    (name, phase), _ = max(places[worst].items(), key=lambda p: p[1])
+    seconds = means[worst] - usual
+    reason = _reason(ranks, worst, seconds)
+    return Late(ranks[worst], seconds, name, phase, reason, lasts[worst] / waited)
+
+
+def _matched(ranks: list[RankTrace]) -> list[list[list[Collective]]]:
+    """By step and by collective: what every rank says of it. Steps in which ranks differ in number are left out."""
+    if len(ranks) < 2 or not all(r.collectives for r in ranks):
+        return []
+    by_step: list[dict[int, list[Collective]]] = []
+    for rank in ranks:
+        steps: dict[int, list[Collective]] = {}
+        for item in rank.collectives:
+            if not any(word in item.name.lower() for word in _ONE_SIDED):
+                steps.setdefault(item.step, []).append(item)
+        by_step.append(steps)
+    table = []
+    for step in sorted(set(by_step[0]).intersection(*by_step[1:])):
+        lists = [steps[step] for steps in by_step]
+        if len({len(items) for items in lists}) == 1:
+            table.append([list(entries) for entries in zip(*lists, strict=True)])
+    return table
+
+
+_DIFFERENCES = {
+    "compute": "computes {} longer a step than the others",
+    "input": "waits {} longer a step for its loader than the others",
+    "idle": "leaves its device idle for {} longer a step than the others",
+    "host": "spends {} more a step on the host than the others",
+}
+
+
+def _reason(ranks: list[RankTrace], worst: int, seconds: float) -> str:
+    """In which kind of time of its own the late rank differs most."""
+    best, most = "", 0.0
+    for kind, own in ranks[worst].skewed.items():
+        more = own - median(r.skewed.get(kind, 0.0) for n, r in enumerate(ranks) if n != worst)
+        if more > most:
+            best, most = kind, more
+    if most < _EXPLAINS * seconds or not best:
+        return "does something that its trace does not tell apart"
+    return _DIFFERENCES[best].format(f"{most * 1e3:.1f} ms")

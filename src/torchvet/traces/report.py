@@ -1,0 +1,130 @@
+"""The report on one trace or on the traces of many ranks: digests in, findings and facts out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torchvet.finding import SEVERITIES, Finding, NotChecked, Report, Verdict
+from torchvet.readers.trace_facts import PHASES, Cost, RankTrace, Trace
+from torchvet.traces.ranks import digests
+
+_TOP = 5
+
+
+def report_on(
+    paths: Sequence[Path], *, select: Sequence[str] = (), ignore: Sequence[str] = (), jobs: int | None = None
+) -> Report:
+    """Read profiler traces and say what they show. Several files are the ranks of one run; no torch is imported.
+
+    `select` and `ignore` are prefixes of codes, `jobs` the processes (by default one a core). Raises `BadInput` when
+    a file is no trace.
+    """
+    trace = Trace(digests(paths, jobs))
+    findings = sorted(_found(trace, select, ignore), key=_order)
+    judged = any(r.steps is not None for r in trace.ranks)
+    verdict: Verdict = "findings" if findings else "clean" if judged else "undetermined"
+    return Report(
+        subject=_subject(trace), verdict=verdict, findings=findings, not_checked=_not_checked(trace),
+        facts=_facts(trace),
+    )  # fmt: skip
+
+
+def _found(trace: Trace, select: Sequence[str], ignore: Sequence[str]) -> list[Finding]:
+    from torchvet.rules import rules_with
+
+    found: list[Finding] = []
+    for rule in rules_with("in_trace"):
+        chosen = not select or any(rule.code.startswith(p) for p in select)
+        if chosen and not any(rule.code.startswith(p) for p in ignore):
+            found += rule.in_trace(trace)
+    return found
+
+
+def _order(finding: Finding) -> tuple[int, float, str]:
+    return -SEVERITIES.index(finding.severity), -(finding.measured.seconds_per_step or 0.0), finding.code
+
+
+def _subject(trace: Trace) -> dict[str, Any]:
+    subject: dict[str, Any] = {"kind": "trace", "path": trace.ranks[0].path}
+    if len(trace.ranks) > 1:
+        subject["paths"] = [r.path for r in trace.ranks]
+        subject["ranks"] = [r.rank for r in trace.ranks]
+    return subject
+
+
+def _not_checked(trace: Trace) -> list[NotChecked]:
+    several = len(trace.ranks) > 1
+    found: dict[tuple[str, str], list[int | None]] = {}
+    for rank in trace.ranks:
+        for note in rank.notes:
+            found.setdefault((note.check, note.reason), []).append(rank.rank)
+    result = []
+    for (check, reason), ranks in found.items():
+        whose = f" (rank {', '.join(map(str, ranks))})" if several and len(ranks) < len(trace.ranks) else ""
+        result.append(NotChecked(check=check, reason=reason + whose))
+    return result
+
+
+def _facts(trace: Trace) -> dict[str, Any]:
+    """The rank with the longest step in full, and a line for every rank."""
+    shown = max(trace.ranks, key=lambda r: r.steps.seconds if r.steps is not None else 0.0)
+    facts = _of_rank(shown)
+    facts["steps"] = shown.steps.count if shown.steps is not None else 0
+    if len(trace.ranks) > 1:
+        facts["rank"] = shown.rank
+        facts["ranks"] = [_line(r) for r in trace.ranks]
+    return facts
+
+
+def _of_rank(rank: RankTrace) -> dict[str, Any]:
+    facts: dict[str, Any] = {"events": rank.events, "world": rank.world, "slowed_by": rank.slowed}
+    facts["devices"] = rank.device_names
+    if rank.steps is not None:
+        steps = rank.steps
+        facts["step"] = {"seconds": steps.seconds, "found_by": steps.found_by, "durations": steps.durations[:100]}
+        whole = sum(rank.phases.values()) or 1.0
+        facts["phases"] = {p: rank.phases.get(p, 0.0) / whole for p in PHASES if rank.phases.get(p)}
+    if rank.gpu is not None:
+        gpu = rank.gpu
+        facts["gpu"] = {
+            "device": gpu.device, "busy_share": gpu.busy_share, "compute": gpu.compute,
+            "communication": gpu.communication, "copies": gpu.copies, "idle": gpu.idle,
+            "kernels_per_step": gpu.kernels, "mean_kernel": gpu.mean_kernel, "tiny_share": gpu.tiny_share,
+        }  # fmt: skip
+    facts["costs"] = _costs(rank)
+    facts["precision"] = rank.precision
+    facts["misaligned"] = [{"sizes": c.what, "seconds": c.duration, "count": c.count} for c in rank.misaligned[:_TOP]]
+    facts["memory"] = [
+        {"device": m.device, "peak": m.peak, "reserved": m.reserved, "growth_per_step": m.growth_per_step}
+        for m in rank.memory
+    ]
+    return facts
+
+
+def _costs(rank: RankTrace) -> list[dict[str, Any]]:
+    """What costs most, of waits, transfers and layout copies: seconds per step lost, whatever rule it belongs to."""
+    costs = [c for c in [*rank.syncs, *rank.transfers, *rank.layouts] if c.seconds > 0]
+    return [_cost(c) for c in sorted(costs, key=lambda c: -c.seconds)[:_TOP]]
+
+
+def _cost(cost: Cost) -> dict[str, Any]:
+    where = cost.where
+    return {
+        "what": cost.what, "seconds": cost.seconds, "count": cost.count, "duration": cost.duration,
+        "bytes": cost.bytes, "phase": cost.phase, "function": where.function if where is not None else None,
+        "path": where.path if where is not None else None, "line": where.line if where is not None else None,
+    }  # fmt: skip
+
+
+def _line(rank: RankTrace) -> dict[str, Any]:
+    gpu = rank.gpu
+    return {
+        "rank": rank.rank, "path": rank.path, "step": rank.steps.seconds if rank.steps is not None else None,
+        "busy_share": gpu.busy_share if gpu is not None else None,
+        "compute": gpu.compute if gpu is not None else None,
+        "communication": gpu.communication if gpu is not None else None,
+        "idle": sum(gpu.idle.values()) if gpu is not None else None,
+        "peak": rank.memory[0].peak if rank.memory else None,
+    }  # fmt: skip
