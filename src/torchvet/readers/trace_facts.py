@@ -117,8 +117,8 @@ class RankTrace(msgspec.Struct, kw_only=True):
     loader: Cost | None = None
     collector: Cost | None = None
     compiling: Cost | None = None
-    compiled_steps: int = 0
-    """In how many of the steps something was compiled."""
+    compiled_steps: list[bool] = []
+    """For each step, whether something was compiled in it."""
     layouts: list[Cost] = []
     round_trips: list[Cost] = []
     launches: dict[str, float] = {}

@@ -33,6 +33,7 @@ class DeviceTime(NamedTuple):
     end: float
     steps: int
     step_seconds: float
+    step_starts: list[float]
 
 
 def device_time(timeline: Timeline, window: Window, painted: Painted, trusted: bool) -> DeviceTime | None:
@@ -68,6 +69,7 @@ def device_time(timeline: Timeline, window: Window, painted: Painted, trusted: b
         device, work, launches, by_correlation, waits, explained, without(talking, computing),
         without(without(copying, computing), talking), computing, busy, window.start, end, steps,
         (end - window.start) / steps / 1e6,
+        [s for s, _ in window.spans],
     )  # fmt: skip
 
 

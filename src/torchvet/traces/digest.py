@@ -16,6 +16,7 @@ from torchvet.traces.timeline import Timeline, collector_off
 from torchvet.traces.waiting import Waiting
 
 _RANK = re.compile(r"rank[-_ ]?(\d+)", re.IGNORECASE)
+FEWEST_TO_LEAVE_OUT, MOST_OF_IT = 4, 0.6
 RECORDING = 1.7e-6
 """Seconds that the profiler takes for one operator: 4.1 us in place of 2.4 us for a tiny one (torch 2.13.0, CPU)."""
 _SLOWING = ("with_stack", "profile_memory", "record_shapes", "with_modules")
@@ -68,10 +69,12 @@ def _add_times(found: RankTrace, timeline: Timeline, window: Window, trusted: bo
     )  # fmt: skip
     found.phases = phases.seconds(painted, window)
     found.loader = host.cost_of(timeline, "data", window, time, "input", places)
+    if found.loader is not None:
+        _leave_out_start(found, found.loader, host.idle_by_step(timeline, "data", window, time, "input"))
     found.collector = host.cost_of(timeline, "collector", window, time, "collector", places)
-    found.compiling = host.cost_of(timeline, "compile", window, time, "compile", places)
-    if found.compiling is not None:
-        found.compiled_steps = host.steps_with(timeline, "compile", window)
+    found.compiled_steps = host.steps_with(timeline, "compile", window)
+    if any(found.compiled_steps[1:]):  # that the first step compiles is as it should be
+        found.compiling = host.cost_of(timeline, "compile", window, time, "compile", places)
     found.memory = host.memory_of(timeline, window)
     found.collectives = collectives.collectives_of(timeline, window, time, painted)
     if time is None:
@@ -88,7 +91,7 @@ def _add_device(
     found.gpu = summed_up(time)
     waiting = Waiting(timeline, time, painted, places)
     found.syncs, found.transfers = waiting.syncs()[:40], waiting.transfers()[:40]
-    found.round_trips = waiting.round_trips(window.spans)
+    found.round_trips = waiting.round_trips()
     found.layouts = kernels.conversions(timeline, time, painted, places)
     found.precision = kernels.precision(time)
     found.misaligned = kernels.misaligned(timeline, time)
@@ -105,6 +108,17 @@ def _add_device(
     if others:
         listed = ", ".join(sorted(map(str, others)))
         found.notes.append(Note(f"devices {listed}", f"one process, several devices: {time.device} did most"))
+
+
+def _leave_out_start(found: RankTrace, loader: Cost, idle: list[float]) -> None:
+    """One wait that is longer than all others together is the start of an epoch, not how the loader always is."""
+    longest = max(idle)
+    if len(idle) >= FEWEST_TO_LEAVE_OUT and longest > MOST_OF_IT * sum(idle):
+        loader.seconds = (sum(idle) - longest) / (len(idle) - 1)
+        loader.duration = min(loader.duration, loader.seconds)
+        number = found.steps.numbers[idle.index(longest)] if found.steps is not None else 0
+        reason = f"{longest:.3g} s at step {number} alone: as at the start of an epoch; left out of the loader's share"
+        found.notes.append(Note("one wait for data", reason))
 
 
 def _host_skew(found: RankTrace) -> dict[str, float]:

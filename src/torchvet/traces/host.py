@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from itertools import pairwise
 
 from torchvet.readers.trace_facts import Cost, MemoryUse
@@ -37,10 +38,24 @@ def cost_of(
                 duration=duration, where=where)  # fmt: skip
 
 
-def steps_with(timeline: Timeline, kind: str, window: Window) -> int:
-    """In how many of the steps spans of a kind occur."""
+def idle_by_step(timeline: Timeline, kind: str, window: Window, time: DeviceTime | None, reason: str) -> list[float]:
+    """Seconds that each step's spans of a kind cost; what the device idles after the last step is the last's."""
+    if time is None:
+        items = [i for i in timeline.spans.get(kind, ()) if i.thread == window.thread]
+        spans = merged((i.start, i.end) for i in items)
+        return [total(within(spans, *step)) / 1e6 for step in window.spans]
+    found = [0.0] * len(window.spans)
+    starts = [start for start, _ in window.spans]
+    for gap in time.gaps:
+        if gap.reason == reason:
+            found[max(0, bisect_right(starts, gap.start) - 1)] += (gap.end - gap.start) / 1e6
+    return found
+
+
+def steps_with(timeline: Timeline, kind: str, window: Window) -> list[bool]:
+    """For each step, whether spans of a kind begin in it."""
     starts = [i.start for i in timeline.spans.get(kind, ())]
-    return sum(1 for first, last in window.spans if any(first <= s < last for s in starts))
+    return [any(first <= s < last for s in starts) for first, last in window.spans]
 
 
 def memory_of(timeline: Timeline, window: Window) -> list[MemoryUse]:

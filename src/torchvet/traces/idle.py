@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from typing import NamedTuple
 
@@ -39,6 +40,7 @@ class HostTimes(NamedTuple):
     allocator: list[Span]
     busy: list[Span]
     waits: list[Call]
+    starts: list[float]
     waiting: list[Span]
 
 
@@ -57,7 +59,8 @@ def host_times(timeline: Timeline, waits: list[Call]) -> HostTimes:
         allocator=merged((c.start, c.end) for c in timeline.calls if names.call_kind(c.name) == "allocate"),
         busy=merged(busy, PYTHON_PAUSE),
         waits=ordered,
-        waiting=merged((c.start, c.end) for c in ordered),
+        starts=[c.start for c in ordered],
+        waiting=merged(((c.start, c.end) for c in ordered), LAUNCH_LATENCY),
     )
 
 
@@ -115,11 +118,13 @@ def _of_host(start: float, end: float, host: HostTimes, phase: str) -> list[Gap]
         if taken:
             found += [Gap(a, b, reason, None, phase) for s in rest for a, b in within(taken, *s)]
             rest = without(rest, taken)
-    waited = _wait_at(start, host)
+    waited, left = _wait_at(start, host)
     for first, last in rest:
-        if waited is not None:
-            found.append(Gap(first, last, "synchronisation", waited, phase))
-            continue
+        # Not waiting would have put the host ahead by as long as it waited, and by no more.
+        if left > 0:
+            until = min(last, first + left)
+            found.append(Gap(first, until, "synchronisation", waited, phase))
+            first, left = until, left - (until - first)
         busy = within(host.busy, first, last)
         found += [Gap(a, b, "launch", None, phase) for a, b in busy]
         found += [Gap(a, b, "host" if b - a > PYTHON_PAUSE else "launch", None, phase)
@@ -127,13 +132,19 @@ def _of_host(start: float, end: float, host: HostTimes, phase: str) -> list[Gap]
     return found
 
 
-def _wait_at(time: float, host: HostTimes) -> Call | None:
-    """The call in which the host was waiting when the device ran dry; a call that returned just before counts."""
+def _wait_at(time: float, host: HostTimes) -> tuple[Call | None, float]:
+    """The call in which the host was waiting when the device ran dry, and how long it had waited by then.
+
+    A call that returned just before counts, and calls that follow each other at once are one wait.
+    """
     stretch = around(host.waiting, time) or around(host.waiting, time - LAUNCH_LATENCY)
     if stretch is None:
-        return None
-    inside = [c for c in host.waits if c.start < stretch[1] and c.end > stretch[0]]
-    return max(inside, key=lambda c: (c.end >= time, -c.start)) if inside else None
+        return None, 0.0
+    index = bisect_right(host.starts, stretch[1])
+    inside = [c for c in host.waits[max(0, index - 8) : index] if c.end >= stretch[0]]
+    if not inside:
+        return None, 0.0
+    return max(inside, key=lambda c: (c.end - c.start, -c.start)), stretch[1] - stretch[0]
 
 
 def by_reason(gaps: list[Gap], steps: int) -> dict[str, float]:

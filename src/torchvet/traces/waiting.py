@@ -41,6 +41,8 @@ class Waiting:
         for call in sorted(timeline.calls):
             if names.call_kind(call.name) == "copy" and call.correlation in time.by_correlation:
                 self._copies.setdefault(call.thread, []).append(call)
+        self._trips = _trips(time)
+        self._travelling = {work for trip in self._trips for work in trip}
 
     def _reason(self, call: Call) -> _Reason:
         """The copy that a wait is for: itself, or the one right before on its thread."""
@@ -55,12 +57,15 @@ class Waiting:
         return _Reason(names.direction(work.name), work)
 
     def syncs(self) -> list[Cost]:
-        """Synchronisations, and copies to the host that are waited for, by function; the costliest first."""
+        """Synchronisations, and copies to the host that are waited for, by function; the costliest first.
+
+        What belongs to a round trip is told there.
+        """
         found: dict[object, Cost] = {}
         ordered = sorted(self._time.waits, key=lambda c: -self._idle.get(c, 0.0))
         for number, call in enumerate(ordered):
             reason = self._reason(call)
-            if reason.direction == "host-to-device":
+            if reason.direction == "host-to-device" or reason.copy in self._travelling:
                 continue
             where = self._places.at(call.start, call.thread) if number < _PLACED else None
             phase = phase_at(self._painted, call.start)
@@ -79,7 +84,7 @@ class Waiting:
         waited = self._waited_for()
         for work in self._time.work:
             direction = names.direction(work.name) if work.kind == "copy" else ""
-            if direction not in ("host-to-device", "device-to-host"):
+            if direction not in ("host-to-device", "device-to-host") or work in self._travelling:
                 continue
             call = self._time.launches.get(work.correlation)
             phase = phase_at(self._painted, call.start if call is not None else work.start)
@@ -106,22 +111,11 @@ class Waiting:
                 found[work] = found.get(work, 0.0) + lost
         return found
 
-    def round_trips(self, steps: list[tuple[float, float]]) -> list[Cost]:
+    def round_trips(self) -> list[Cost]:
         """Copies to the host of which as many bytes go back in the same step."""
         waited, found = self._waited_for(), Cost("device to host and back")
-        pending: dict[int, list[Work]] = {}
-        step = -1
-        for work in self._time.work:
-            direction = names.direction(work.name) if work.kind == "copy" and work.bytes >= _SMALLEST_TRIP else ""
-            if not direction:
-                continue
-            now = bisect_left(steps, (work.start, float("inf")))
-            if now != step:
-                step, pending = now, {}
-            if direction == "device-to-host":
-                pending.setdefault(work.bytes, []).append(work)
-            elif direction == "host-to-device" and pending.get(work.bytes):
-                self._add_trip(found, pending[work.bytes].pop(), work, waited)
+        for there, back in self._trips:
+            self._add_trip(found, there, back, waited)
         return self._per_step([found] if found.count else [])
 
     def _add_trip(self, found: Cost, there: Work, back: Work, waited: dict[Work, float]) -> None:
@@ -141,3 +135,22 @@ class Waiting:
             cost.seconds, cost.duration = cost.seconds / steps / 1e6, cost.duration / steps / 1e6
             cost.count, cost.bytes = cost.count / steps, cost.bytes / steps
         return sorted(costs, key=lambda c: -c.seconds)
+
+
+def _trips(time: DeviceTime) -> list[tuple[Work, Work]]:
+    """Pairs of copies of the same number of bytes, to the host and later back, within one step."""
+    found: list[tuple[Work, Work]] = []
+    pending: dict[int, list[Work]] = {}
+    step = -1
+    for work in time.work:
+        direction = names.direction(work.name) if work.kind == "copy" and work.bytes >= _SMALLEST_TRIP else ""
+        if direction not in ("host-to-device", "device-to-host"):
+            continue
+        now = bisect_left(time.step_starts, work.start)
+        if now != step:
+            step, pending = now, {}
+        if direction == "device-to-host":
+            pending.setdefault(work.bytes, []).append(work)
+        elif pending.get(work.bytes):
+            found.append((pending[work.bytes].pop(), work))
+    return found

@@ -75,7 +75,7 @@ for step in range(6):
         if found is None or found.rank.compiling is None or found.rank.steps is None:
             return
         rank, compiling = found.rank, found.rank.compiling
-        often = f"in {found.rank.compiled_steps} of {found.rank.steps.count} steps"
+        often = f"in {sum(found.rank.compiled_steps)} of {found.rank.steps.count} steps"
         yield trace_costs.observed(
             self, found, trace, cost=compiling,
             message=f"torch.compile compiles {often}; that takes {trace_costs.of_step(rank, compiling.duration)}",
