@@ -14,18 +14,21 @@ from pathlib import Path
 import msgspec
 
 from torchvet.errors import BadInput
-from torchvet.readers.blocks import BLOCK, GZIP, blocks
+from torchvet.readers.blocks import GZIP, blocks
 from torchvet.readers.kineto_events import Event, Header
 from torchvet.readers.kineto_repair import Unreadable, repaired, salvaged
 
 LONGEST_HEAD = 16 << 20
-LONGEST_EVENT = 64 << 20
+LONGEST_EVENT = 16 << 20
 """Bytes within which the events must begin, and one of them must end."""
-_TAIL = 1 << 16
+_TAIL = 1 << 13
 _TRIES = 6
+_PATIENCE = 4 << 20
+"""Bytes after which what does not decode is taken to be bad, and not a boundary that is none."""
 
 _START = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BOUNDARY = re.compile(rb"\}\s*,\s*\{")
+_NEXT_EVENT = re.compile(rb'\}\s*,\s*\{\s*"(?:ph|name|cat)"')
 _ENDING = re.compile(rb"\}\s*\]")
 _MARKS = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"', b'"distributedInfo"', b'"baseTimeNanoseconds"')
 _events = msgspec.json.Decoder(list[Event])
@@ -119,14 +122,17 @@ class TraceFile:
 
     def _whole(self, buffer: bytes) -> tuple[list[Event], bytes]:
         """The events that are known to be whole, and what follows them."""
-        for start in (max(0, len(buffer) - _TAIL), 0):
-            cuts = [m.start() + 1 for m in _BOUNDARY.finditer(buffer, start)][-_TRIES:]
+        cuts: list[int] = []
+        for pattern, start in ((_BOUNDARY, max(0, len(buffer) - _TAIL)), (_NEXT_EVENT, 0)):
+            if start == 0 and pattern is _NEXT_EVENT and len(buffer) < _PATIENCE:
+                break
+            cuts = [m.start() + 1 for m in pattern.finditer(buffer, start)][-_TRIES:] or cuts
             for cut in reversed(cuts):
                 found = self._decoded(buffer[:cut])
                 if found is not None:
                     return found, buffer[buffer.index(b"{", cut) :]
-            if cuts and len(buffer) > 2 * BLOCK:  # not the boundary but the events are bad
-                return self._rescued(buffer[: cuts[-1]]), buffer[buffer.index(b"{", cuts[-1]) :]
+        if cuts and len(buffer) > _PATIENCE:  # not the boundary but the events are bad
+            return self._rescued(buffer[: cuts[-1]]), buffer[buffer.index(b"{", cuts[-1]) :]
         if len(buffer) > LONGEST_EVENT:
             raise self._no_trace(f"no event ends within {LONGEST_EVENT >> 20} MiB")
         return [], buffer

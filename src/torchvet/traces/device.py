@@ -8,7 +8,7 @@ from torchvet.readers.trace_facts import Gpu
 from torchvet.traces import idle, names
 from torchvet.traces.idle import Gap
 from torchvet.traces.phases import Painted
-from torchvet.traces.spans import Span, merged, total, within, without
+from torchvet.traces.spans import Span, merged, stretch, total, within, without
 from torchvet.traces.steps import Window
 from torchvet.traces.timeline import Call, Thread, Timeline, Work
 
@@ -41,14 +41,14 @@ def device_time(timeline: Timeline, window: Window, painted: Painted, trusted: b
     device = _busiest(timeline.work)
     if device is None:
         return None
-    work = sorted(w for w in timeline.work if w.device == device and w.end > window.start)
+    work = sorted((w for w in timeline.work if w.device == device and w.end > window.start), key=stretch)
     if not work:
         return None
     by_correlation: dict[object, Work] = {w.correlation: w for w in work if w.correlation not in (None, 0)}
-    launches: dict[object, Call] = {c.correlation: c for c in timeline.calls if c.correlation in by_correlation}
+    launches = timeline.launches
     end = max(window.end, max(w.end for w in work))
-    waits = _own_left_out(idle.waits_of(timeline, by_correlation), window, launches)
-    busy = merged((w.start, w.end) for w in work)
+    waits = _own_left_out(idle.waits_of(timeline, by_correlation), window, timeline, by_correlation)
+    busy = merged(map(stretch, work))
     gaps = idle.idle_stretches(busy, window.start, end)
     host = idle.host_times(timeline, waits)
     ending: dict[float, Work] = {}
@@ -59,11 +59,11 @@ def device_time(timeline: Timeline, window: Window, painted: Painted, trusted: b
         else [Gap(a, b, "device", None, "") for a, b in gaps]
     )  # fmt: skip
     kernels = [w for w in work if w.kind == "kernel"]
-    computing = merged((w.start, w.end) for w in kernels if not names.is_collective_kernel(w.name))
-    talking = merged((w.start, w.end) for w in kernels if names.is_collective_kernel(w.name))
-    copying = merged(
-        (w.start, w.end) for w in work if w.kind == "copy" and names.direction(w.name) != "device-to-device"
-    )
+    collective = [w for w in kernels if names.is_collective_kernel(w.name)]
+    computing = merged(map(stretch, (w for w in kernels if not names.is_collective_kernel(w.name))))
+    talking = merged(map(stretch, collective))
+    across = [w for w in work if w.kind == "copy" and names.direction(w.name) != "device-to-device"]
+    copying = merged(map(stretch, across))
     steps = len(window.spans)
     return DeviceTime(
         device, work, launches, by_correlation, waits, explained, without(talking, computing),
@@ -80,9 +80,10 @@ def _busiest(work: list[Work]) -> Thread | None:
     return max(times, key=lambda d: times[d], default=None)
 
 
-def _own_left_out(waits: list[Call], window: Window, launches: dict[object, Call]) -> list[Call]:
+def _own_left_out(waits: list[Call], window: Window, timeline: Timeline, work: dict[object, Work]) -> list[Call]:
     """Without the profiler's own: what waits outside the steps, or for everything once nothing is launched any more."""
-    last = max((c.start for c in launches.values()), default=window.end)
+    asking = (c for kind in ("launch", "copy") for c in timeline.driver.get(kind, ()))
+    last = max((c.start for c in asking if c.correlation in work), default=window.end)
     return [
         c for c in waits
         if window.start <= c.start < window.end and not ("DeviceSynchronize" in c.name and c.start > last)

@@ -10,7 +10,7 @@ from torchvet.readers.trace_facts import Cost, Note, RankTrace, Steps
 from torchvet.traces import collectives, host, integrity, kernels, phases
 from torchvet.traces.device import DeviceTime, device_time, summed_up
 from torchvet.traces.places import Places
-from torchvet.traces.spans import merged, total, within
+from torchvet.traces.spans import merged, stretch, total, within
 from torchvet.traces.steps import Window, steps_of
 from torchvet.traces.timeline import Timeline, collector_off
 from torchvet.traces.waiting import Waiting
@@ -99,7 +99,7 @@ def _add_device(
         if gap.reason == "launch":
             phase = gap.phase or "other"
             found.launches[phase] = found.launches.get(phase, 0.0) + (gap.end - gap.start) / time.steps / 1e6
-    number = sum(1 for i in timeline.operators if window.start <= i.start < window.end) / time.steps
+    number = len(timeline.operators) / time.steps
     found.recording_seconds = number * RECORDING * sum(found.launches.values()) / time.step_seconds
     idle = found.gpu.idle
     found.skewed = {"compute": found.gpu.compute, "input": idle.get("input", 0.0),
@@ -132,7 +132,7 @@ def _host_skew(found: RankTrace) -> dict[str, float]:
 def _host_layouts(timeline: Timeline, window: Window, places: Places) -> list[Cost]:
     """Without a device: the time in `aten::contiguous` on the thread that takes the steps."""
     items = [i for i in timeline.operators if i.name == "aten::contiguous" and i.thread == window.thread]
-    spans = merged((i.start, i.end) for i in items)
+    spans = merged(map(stretch, items))
     duration = sum(total(within(spans, *s)) for s in window.spans) / len(window.spans) / 1e6
     if not duration:
         return []

@@ -8,7 +8,7 @@ from itertools import pairwise
 from torchvet.readers.trace_facts import Cost, MemoryUse
 from torchvet.traces.device import DeviceTime
 from torchvet.traces.places import Places
-from torchvet.traces.spans import merged, total, within
+from torchvet.traces.spans import merged, stretch, total, within
 from torchvet.traces.steps import Window
 from torchvet.traces.timeline import Item, Memory, Timeline
 
@@ -24,7 +24,7 @@ def cost_of(
     Without a device the step is as much shorter as they take, on the thread that takes the steps.
     """
     items = [i for i in timeline.spans.get(kind, ()) if time is not None or i.thread == window.thread]
-    spans = merged((i.start, i.end) for i in items)
+    spans = merged(map(stretch, items))
     inside = [s for step in window.spans for s in within(spans, *step)]
     if not inside:
         return None
@@ -42,7 +42,7 @@ def idle_by_step(timeline: Timeline, kind: str, window: Window, time: DeviceTime
     """Seconds that each step's spans of a kind cost; what the device idles after the last step is the last's."""
     if time is None:
         items = [i for i in timeline.spans.get(kind, ()) if i.thread == window.thread]
-        spans = merged((i.start, i.end) for i in items)
+        spans = merged(map(stretch, items))
         return [total(within(spans, *step)) / 1e6 for step in window.spans]
     found = [0.0] * len(window.spans)
     starts = [start for start, _ in window.spans]

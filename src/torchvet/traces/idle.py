@@ -9,7 +9,7 @@ from typing import NamedTuple
 from torchvet.readers.trace_facts import Idle
 from torchvet.traces import names
 from torchvet.traces.phases import Painted, phase_at
-from torchvet.traces.spans import Span, around, merged, within, without
+from torchvet.traces.spans import Span, around, merged, stretch, within, without
 from torchvet.traces.timeline import Call, Timeline, Work
 
 LAUNCH_LATENCY = 10.0
@@ -33,11 +33,8 @@ class Gap(NamedTuple):
 class HostTimes(NamedTuple):
     """Merged stretches of what the host did, over all of its threads."""
 
-    profiler: list[Span]
-    input: list[Span]
-    collector: list[Span]
-    compile: list[Span]
-    allocator: list[Span]
+    named: list[tuple[Idle, list[Span]]]
+    """What explains idle time by itself, the surest first; empty ones are left out."""
     busy: list[Span]
     waits: list[Call]
     starts: list[float]
@@ -47,35 +44,36 @@ class HostTimes(NamedTuple):
 def host_times(timeline: Timeline, waits: list[Call]) -> HostTimes:
     """Gathered once for all gaps."""
     spans = timeline.spans
-    busy = [(i.start, i.end) for i in timeline.operators]
-    busy += [(i.start, i.end) for kind in ("backward", "optimizer") for i in spans.get(kind, ())]
-    busy += [(c.start, c.end) for c in timeline.calls]
-    ordered = sorted(waits)
+    busy = list(map(stretch, timeline.operators))
+    for kind in ("backward", "optimizer"):
+        busy += map(stretch, spans.get(kind, ()))
+    if not busy:
+        busy = list(map(stretch, timeline.calls))
+    ordered = sorted(waits, key=stretch)
+    named: list[tuple[Idle, list[Span]]] = [
+        ("profiler", merged(timeline.overhead)),
+        ("collector", _merged_items(timeline, "collector")),
+        ("compile", _merged_items(timeline, "compile")),
+        ("input", _merged_items(timeline, "data")),
+        ("allocator", merged(map(stretch, timeline.driver.get("allocate", ())))),
+    ]
     return HostTimes(
-        profiler=merged(timeline.overhead),
-        input=_merged_items(timeline, "data"),
-        collector=_merged_items(timeline, "collector"),
-        compile=_merged_items(timeline, "compile"),
-        allocator=merged((c.start, c.end) for c in timeline.calls if names.call_kind(c.name) == "allocate"),
+        named=[(reason, times) for reason, times in named if times],
         busy=merged(busy, PYTHON_PAUSE),
         waits=ordered,
         starts=[c.start for c in ordered],
-        waiting=merged(((c.start, c.end) for c in ordered), LAUNCH_LATENCY),
+        waiting=merged(map(stretch, ordered), LAUNCH_LATENCY),
     )
 
 
 def _merged_items(timeline: Timeline, kind: str) -> list[Span]:
-    return merged((i.start, i.end) for i in timeline.spans.get(kind, ()))
+    return merged(map(stretch, timeline.spans.get(kind, ())))
 
 
 def waits_of(timeline: Timeline, copies: dict[object, Work]) -> list[Call]:
     """The calls in which the host waited for the device: synchronisations, and copies that blocked."""
-    found = []
-    for call in timeline.calls:
-        kind = names.call_kind(call.name)
-        if kind == "sync" or (kind == "copy" and _blocked(call, copies.get(call.correlation))):
-            found.append(call)
-    return found
+    blocked = [c for c in timeline.driver.get("copy", ()) if _blocked(c, copies.get(c.correlation))]
+    return timeline.driver.get("sync", []) + blocked
 
 
 def _blocked(call: Call, copy: Work | None) -> bool:
@@ -109,11 +107,7 @@ def _of_host(start: float, end: float, host: HostTimes, phase: str) -> list[Gap]
     """What the host did in a stretch in which the device waited for it."""
     rest: list[Span] = [(start, end)]
     found: list[Gap] = []
-    named: tuple[tuple[Idle, list[Span]], ...] = (
-        ("profiler", host.profiler), ("collector", host.collector), ("compile", host.compile), ("input", host.input),
-        ("allocator", host.allocator),
-    )  # fmt: skip
-    for reason, spans in named:
+    for reason, spans in host.named:
         taken = within(spans, start, end)
         if taken:
             found += [Gap(a, b, reason, None, phase) for s in rest for a, b in within(taken, *s)]
@@ -125,6 +119,9 @@ def _of_host(start: float, end: float, host: HostTimes, phase: str) -> list[Gap]
             until = min(last, first + left)
             found.append(Gap(first, until, "synchronisation", waited, phase))
             first, left = until, left - (until - first)
+        if last - first <= PYTHON_PAUSE:
+            found.append(Gap(first, last, "launch", None, phase))
+            continue
         busy = within(host.busy, first, last)
         found += [Gap(a, b, "launch", None, phase) for a, b in busy]
         found += [Gap(a, b, "host" if b - a > PYTHON_PAUSE else "launch", None, phase)
@@ -137,14 +134,14 @@ def _wait_at(time: float, host: HostTimes) -> tuple[Call | None, float]:
 
     A call that returned just before counts, and calls that follow each other at once are one wait.
     """
-    stretch = around(host.waiting, time) or around(host.waiting, time - LAUNCH_LATENCY)
-    if stretch is None:
+    wait = around(host.waiting, time) or around(host.waiting, time - LAUNCH_LATENCY)
+    if wait is None:
         return None, 0.0
-    index = bisect_right(host.starts, stretch[1])
-    inside = [c for c in host.waits[max(0, index - 8) : index] if c.end >= stretch[0]]
+    index = bisect_right(host.starts, wait[1])
+    inside = [c for c in host.waits[max(0, index - 8) : index] if c.end >= wait[0]]
     if not inside:
         return None, 0.0
-    return max(inside, key=lambda c: (c.end - c.start, -c.start)), stretch[1] - stretch[0]
+    return max(inside, key=lambda c: (c.end - c.start, -c.start)), wait[1] - wait[0]
 
 
 def by_reason(gaps: list[Gap], steps: int) -> dict[str, float]:

@@ -15,13 +15,12 @@ _FAR = 60e6
 
 def launched_backwards(timeline: Timeline) -> tuple[int, int]:
     """How many pieces of work begin before they were launched, of how many whose launch is known."""
-    starts = {c.correlation: c.start for c in timeline.calls}
     early = known = 0
     for work in timeline.work:
-        start = starts.get(work.correlation)
-        if start is not None:
+        call = timeline.launches.get(work.correlation)
+        if call is not None:
             known += 1
-            early += work.start < start - EARLY
+            early += work.start < call.start - EARLY
     return early, known
 
 

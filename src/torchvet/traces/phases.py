@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from typing import NamedTuple
 
-from torchvet.traces.spans import Span, around, total, within
+from torchvet.traces.spans import Span, total, within
 from torchvet.traces.steps import Window
 from torchvet.traces.timeline import Thread, Timeline
 
-Painted = dict[str, list[Span]]
+
+class Painted(NamedTuple):
+    """Merged stretches by phase, and all of them in order."""
+
+    spans: dict[str, list[Span]]
+    starts: list[float]
+    ends: list[float]
+    names: list[str]
 
 
 def paint(timeline: Timeline, window: Window) -> Painted:
@@ -17,7 +25,7 @@ def paint(timeline: Timeline, window: Window) -> Painted:
     Only outermost spans count. Between two spans of one phase the time belongs to it, between two phases to neither.
     """
     items = _outermost(timeline, window.thread)
-    painted: Painted = {"data": [], "forward": [], "backward": [], "optimizer": []}
+    painted: dict[str, list[Span]] = {"data": [], "forward": [], "backward": [], "optimizer": []}
     phase, start, end = "", 0.0, 0.0
     for first, last, name in items:
         if name != phase or _in_other_step(window, end, first):
@@ -27,7 +35,9 @@ def paint(timeline: Timeline, window: Window) -> Painted:
         end = max(end, last)
     if phase:
         painted[phase].append((start, end))
-    return {name: [s for s in spans if s[1] > s[0]] for name, spans in painted.items()}
+    found = {name: [s for s in spans if s[1] > s[0]] for name, spans in painted.items()}
+    ordered = sorted((start, end, name) for name, spans in found.items() for start, end in spans)
+    return Painted(found, [o[0] for o in ordered], [o[1] for o in ordered], [o[2] for o in ordered])
 
 
 def _in_other_step(window: Window, before: float, after: float) -> bool:
@@ -59,10 +69,8 @@ def _top(items: list[tuple[float, float, str]]) -> list[tuple[float, float, str]
 
 def phase_at(painted: Painted, time: float) -> str:
     """The phase that a time lies in."""
-    for name, spans in painted.items():
-        if around(spans, time) is not None:
-            return name
-    return "other"
+    index = bisect_right(painted.starts, time) - 1
+    return painted.names[index] if index >= 0 and painted.ends[index] >= time else "other"
 
 
 def seconds(painted: Painted, window: Window) -> dict[str, float]:
@@ -70,7 +78,7 @@ def seconds(painted: Painted, window: Window) -> dict[str, float]:
     number = len(window.spans)
     found = {
         name: sum(total(within(spans, start, end)) for start, end in window.spans) / number / 1e6
-        for name, spans in painted.items()
+        for name, spans in painted.spans.items()
     }
     whole = sum(end - start for start, end in window.spans) / number / 1e6
     found["other"] = max(0.0, whole - sum(found.values()))

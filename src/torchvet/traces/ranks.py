@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
-from multiprocessing.context import BaseContext
 from pathlib import Path
 
 import msgspec
 
 from torchvet.errors import BadInput
+from torchvet.readers.kineto import looks_like
 from torchvet.readers.trace_facts import Note, RankTrace
 from torchvet.traces.digest import digest
 
@@ -19,21 +17,18 @@ _decoder = msgspec.msgpack.Decoder(RankTrace)
 
 
 def digests(paths: Sequence[Path], jobs: int | None = None) -> list[RankTrace]:
-    """The digests of files, in order of rank. `jobs` processes, by default one a core.
+    """The digests of files and of folders of them, in order of rank. `jobs` processes, by default one a core.
 
     A single file that cannot be read raises `BadInput`; among several it becomes a digest with a note, unless none
     can be read.
     """
     if not paths:
         raise BadInput("no trace was given: expected one or more files of torch.profiler (.json, .json.gz)")
+    paths = [file for path in paths for file in _files(path)]
     workers = min(len(paths), jobs or _cores())
-    if len(paths) == 1:
+    if len(paths) == 1:  # without the machinery of processes, which takes a while to load
         return [digest(paths[0])]
-    if workers == 1:
-        found = [_packed(str(p)) for p in paths]
-    else:
-        with ProcessPoolExecutor(workers, mp_context=_context()) as pool:
-            found = list(pool.map(_packed, map(str, _largest_first(paths))))
+    found = [_packed(str(p)) for p in paths] if workers == 1 else _shared(paths, workers)
     read = [_decoder.decode(f) for f in found if isinstance(f, bytes)]
     failed = [f for f in found if isinstance(f, str)]
     if not read:
@@ -42,18 +37,35 @@ def digests(paths: Sequence[Path], jobs: int | None = None) -> list[RankTrace]:
     return _numbered(sorted(read, key=lambda r: (r.rank if r.rank is not None else 1 << 30, r.path)))
 
 
+def _files(path: Path) -> list[Path]:
+    """A file itself, or the traces in a folder."""
+    if not path.is_dir():
+        return [path]
+    found = []
+    for file in sorted(path.iterdir()):
+        if file.is_file() and file.suffix in (".json", ".gz"):
+            with file.open("rb") as stream:
+                found += [file] if looks_like(stream.read(1 << 14)) else []
+    if not found:
+        raise BadInput(f"{path}: no profiler trace in this folder; expected .json or .json.gz files of torch.profiler")
+    return found
+
+
 def _cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-def _context() -> BaseContext:
-    """Forked processes have everything imported already; where there are threads or no fork, fresh ones."""
+def _shared(paths: Sequence[Path], workers: int) -> list[bytes | str]:
+    """One file a process at a time. Forked processes have everything imported; where threads run, fresh ones start."""
     import threading
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
 
     forks = hasattr(os, "fork") and threading.active_count() == 1
-    return get_context("fork" if forks else "spawn")
+    with ProcessPoolExecutor(workers, mp_context=get_context("fork" if forks else "spawn")) as pool:
+        return list(pool.map(_packed, map(str, _largest_first(paths))))
 
 
 def _largest_first(paths: Sequence[Path]) -> list[Path]:

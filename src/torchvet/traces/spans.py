@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 
 Span = tuple[float, float]
+stretch = itemgetter(0, 1)
+"""The start and the end of what begins with them: work, calls, items."""
 
 
 def merged(spans: Iterable[Span], gap: float = 0.0) -> list[Span]:

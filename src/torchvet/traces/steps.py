@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, NamedTuple
 
-from torchvet.traces.spans import Span
+from torchvet.traces.spans import Span, stretch
 from torchvet.traces.timeline import Item, Thread, Timeline
 
 _NUMBER = re.compile(r"ProfilerStep#(\d+)")
@@ -34,10 +34,10 @@ class Window(NamedTuple):
 
 def steps_of(timeline: Timeline) -> Window | None:
     """The steps, or None for a trace without anything that lasts."""
-    marked = sorted(timeline.spans.get("step", ()))
+    marked = sorted(timeline.spans.get("step", ()), key=stretch)
     if marked:
         numbers = [int(m.group(1)) if (m := _NUMBER.match(i.name)) else n for n, i in enumerate(marked)]
-        return Window([(i.start, i.end) for i in marked], numbers, "ProfilerStep", marked[0].thread)
+        return Window(list(map(stretch, marked)), numbers, "ProfilerStep", marked[0].thread)
     thread = _main_thread(timeline)
     bounds = _bounds(timeline)
     if bounds is None:
@@ -105,7 +105,7 @@ def _repeated(timeline: Timeline, thread: Thread | None) -> list[Item]:
     for number, names in sorted(times.items(), key=lambda t: (-t[1], t[0])):
         if names < 3:
             break
-        candidates = [sorted(i) for i in called.values() if len(i) == number and _even(i)]
+        candidates = [sorted(i, key=stretch) for i in called.values() if len(i) == number and _even(i)]
         if candidates:
             return min(candidates, key=lambda c: c[0].start)
     return []

@@ -68,6 +68,10 @@ class Timeline:
     def __init__(self) -> None:
         self.work: list[Work] = []
         self.calls: list[Call] = []
+        self.driver: dict[str, list[Call]] = {}
+        """The same calls by what they do (`names.Driver`), those without an interest left out."""
+        self.launches: dict[object, Call] = {}
+        """The call that asked for a piece of work, by the correlation of both."""
         self.operators: list[Item] = []
         self.spans: dict[str, list[Item]] = {}
         """Spans of a kind other than operator, by kind (`names.Host`)."""
@@ -84,6 +88,7 @@ class Timeline:
         """Events with times that are none."""
         self._kinds: dict[str, str] = {}
         self._names: dict[str, str] = {}
+        self._calls: dict[str, str] = {}
         self._threads: dict[object, Thread] = {}
         self._stacked: dict[str, bool] = {}
 
@@ -150,8 +155,15 @@ class Timeline:
     def _add_call(self, event: Event, start: float, end: float, name: str) -> None:
         args = event.args or EMPTY
         external = args.external if args.external is not None else args.external_2021
-        name = self._names.setdefault(name, name)
-        self.calls.append(Call(start, end, self._thread(event.tid), args.correlation, name, external))
+        kind = self._calls.get(name)
+        if kind is None:
+            kind = self._calls[name] = names.call_kind(name)
+        call = Call(start, end, self._thread(event.tid), args.correlation, self._names.setdefault(name, name), external)
+        self.calls.append(call)
+        if kind != "other":
+            self.driver.setdefault(kind, []).append(call)
+        if args.correlation is not None:
+            self.launches[args.correlation] = call
 
     def _add_frame(self, event: Event, start: float, end: float, name: str) -> None:
         if name == "Python GC" or name == "<built-in function collect>":

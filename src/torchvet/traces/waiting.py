@@ -10,7 +10,7 @@ from torchvet.traces import names
 from torchvet.traces.device import DeviceTime
 from torchvet.traces.phases import Painted, phase_at
 from torchvet.traces.places import Places
-from torchvet.traces.spans import total, within
+from torchvet.traces.spans import stretch, total, within
 from torchvet.traces.timeline import Call, Thread, Timeline, Work
 
 _NEXT = 100.0
@@ -38,9 +38,10 @@ class Waiting:
             if gap.call is not None:
                 self._idle[gap.call] = self._idle.get(gap.call, 0.0) + gap.end - gap.start
         self._copies: dict[Thread, list[Call]] = {}
-        for call in sorted(timeline.calls):
-            if names.call_kind(call.name) == "copy" and call.correlation in time.by_correlation:
+        for call in sorted(timeline.driver.get("copy", ()), key=stretch):
+            if call.correlation in time.by_correlation:
                 self._copies.setdefault(call.thread, []).append(call)
+        self._starts = {thread: [c.start for c in calls] for thread, calls in self._copies.items()}
         self._trips = _trips(time)
         self._travelling = {work for trip in self._trips for work in trip}
 
@@ -49,7 +50,7 @@ class Waiting:
         work = self._time.by_correlation.get(call.correlation)
         if work is None:
             before = self._copies.get(call.thread, [])
-            index = bisect_left(before, call) - 1
+            index = bisect_left(self._starts.get(call.thread, ()), call.start) - 1
             if index >= 0 and call.start - before[index].end <= _NEXT:
                 work = self._time.by_correlation.get(before[index].correlation)
         if work is None or work.kind != "copy":
