@@ -29,12 +29,15 @@ LIBRARY = (
     "torchvet torchvet.finding torchvet.docs torchvet.recording torchvet.renderers torchvet.rules torchvet.source "
 )
 LIBRARY += "torchvet.readers.isolated torchvet.snapshots.memory torchvet.inspecting torchvet.allocator "
+LIBRARY += "torchvet.traces torchvet.traces.digest torchvet.readers.kineto "
 LIBRARY += "torchvet.configuration torchvet.checking.project torchvet.fixing.files"
 
 
 def loads_torch(code: str, *arguments: str, path: Path | None = None) -> bool:
     """Whether a fresh interpreter has imported torch once `code`, which prints LOADED, has run."""
-    environment = {**os.environ, "PYTHONPATH": str(path)} if path else dict(os.environ)
+    environment = dict(os.environ)
+    if path is not None:
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(path), environment.get("PYTHONPATH")]))
     ran = subprocess.run(
         [sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=environment, check=False
     )
@@ -92,6 +95,25 @@ def test_check_does_not_import_torch(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not loads_torch(SPY, "check", "--exit-zero", *options, ".", path=tmp_path)
 
 
+TRACE = Path(__file__).parent / "data" / "traces"
+INSPECT = """
+import sys
+from pathlib import Path
+from torchvet.renderers import renderer_for
+from torchvet.traces import report_on
+report = report_on([Path(p) for p in sys.argv[1:]])
+assert report.findings and renderer_for("text").render(report)
+print("LOADED", "torch" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("names", [["cpu_input_bound"], ["gloo_rank0", "gloo_rank1"]], ids=["one", "two"])
+def test_traces_are_read_without_torch(names: list[str], tmp_path: Path) -> None:
+    """Also by the processes that share the files: this torch would end them."""
+    (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')\n")
+    assert not loads_torch(INSPECT, *(str(TRACE / f"{n}.json.gz") for n in names), path=tmp_path)
+
+
 def test_the_library_does_not_import_torch() -> None:
     code = f"import importlib, sys\nfor name in {LIBRARY.split()!r}: importlib.import_module(name)\n"
     assert not loads_torch(code + "print('LOADED', 'torch' in sys.modules)")
@@ -103,3 +125,5 @@ def test_these_tests_can_fail(tmp_path: Path) -> None:
     planted = SPY.replace("    main()", "    import torch\n    main()")
     assert planted != SPY
     assert loads_torch(planted, "--help", path=tmp_path)
+    planted = INSPECT.replace("report = ", "import torch\nreport = ")
+    assert loads_torch(planted, str(TRACE / "cpu_input_bound.json.gz"), path=tmp_path)

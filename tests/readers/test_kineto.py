@@ -140,7 +140,7 @@ def test_a_trace_without_events_is_one(path: Path) -> None:
     assert read(path, '{"traceEvents": [\n  ],\n "a": 1}').events == 0
 
 
-@pytest.mark.parametrize("filling", [b" ", b"{},", b'{"ph": "' + b" " * 1000 + b'"},'])
+@pytest.mark.parametrize("filling", [b" ", b'{"ph": "' + b" " * 1000 + b'"},'])
 def test_a_bomb_is_refused_in_bounded_memory(path: Path, filling: bytes) -> None:
     head = trace(1)[:-2].encode() + b","
     path.write_bytes(gzip.compress(head + filling * ((100 << 20) // len(filling)), 9))

@@ -74,15 +74,19 @@ def _parts(facts: dict[str, Any]) -> list[tuple[str, float]]:
 def _add_ranks(page: Page, ranks: list[dict[str, Any]]) -> None:
     """A line a rank, the slowest first where there are too many."""
     page.blank()
-    page.verbatim("rank     step   busy  computing  communication only      idle  peak memory", "bold", indent=2)
+    page.verbatim("rank     step    busy  computing  in collectives      idle  peak memory", "bold", indent=2)
     shown = ranks if len(ranks) <= RANKS else sorted(ranks, key=lambda r: -(r["step"] or 0.0))[:RANKS]
     for line in shown:
-        page.verbatim(
-            f"{line['rank'] if line['rank'] is not None else '?':>4} {_time(line['step']):>8} "
-            f"{percent(line['busy_share']) if line['busy_share'] is not None else '-':>6} {_time(line['compute']):>10} "
-            f"{_time(line['communication']):>19} {_time(line['idle']):>9} "
-            f"{size(line['peak']) if line['peak'] else '-':>12}", indent=2,
-        )  # fmt: skip
+        cells = [
+            f"{line['rank'] if line['rank'] is not None else '?':>4}",
+            f"{_time(line['step']):>8}",
+            f"{percent(line['busy_share']) if line['busy_share'] is not None else '-':>7}",
+            f"{_time(line['compute']):>10}",
+            f"{_time(line['collectives']):>15}",
+            f"{_time(line['idle']):>9}",
+            f"{size(line['peak']) if line['peak'] else '-':>12}",
+        ]
+        page.verbatim(" ".join(cells), indent=2)
     if len(ranks) > RANKS:
         page.paragraph(f"and {len(ranks) - RANKS} more ranks with shorter steps; JSON has all of them", indent=2)
 

@@ -20,7 +20,10 @@ LEAST_SHARE = 0.01
 
 
 class Worst(NamedTuple):
-    """The rank that something costs most, what it costs there in seconds per step, and on how many it counts."""
+    """The rank that something costs most, what it costs there in seconds per step, and on how many it counts.
+
+    No number of ranks where the fault is one rank's by nature.
+    """
 
     rank: RankTrace
     seconds: float
@@ -81,7 +84,7 @@ def observed(
     where = cost.where if cost is not None else None
     if where is not None and not where.exact:
         cause += f"; the trace names the function {where.function}, not the line in it"
-    if len(trace.ranks) > 1:
+    if len(trace.ranks) > 1 and found.ranks > 0:
         message += f" (on {found.ranks} of {len(trace.ranks)} ranks, most on this one)"
     return Finding(
         code=rule.code, name=rule.name, severity=severity or grading.of_share(share), evidence="observed",

@@ -124,7 +124,14 @@ def _line(rank: RankTrace) -> dict[str, Any]:
         "rank": rank.rank, "path": rank.path, "step": rank.steps.seconds if rank.steps is not None else None,
         "busy_share": gpu.busy_share if gpu is not None else None,
         "compute": gpu.compute if gpu is not None else None,
-        "communication": gpu.communication if gpu is not None else None,
+        "collectives": _collectives(rank),
         "idle": sum(gpu.idle.values()) if gpu is not None else None,
         "peak": rank.memory[0].peak if rank.memory else None,
     }  # fmt: skip
+
+
+def _collectives(rank: RankTrace) -> float | None:
+    """Seconds per step within collectives, waiting for other ranks included: the last to arrive has the least."""
+    if rank.steps is None or not rank.collectives:
+        return None
+    return sum(c.duration for c in rank.collectives) / rank.steps.count

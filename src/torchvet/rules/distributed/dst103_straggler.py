@@ -77,7 +77,7 @@ for step in range(8):
         late = late_rank(trace.ranks)
         if late is None or late.rank.steps is None:
             return
-        found = trace_costs.Worst(late.rank, late.seconds, 1)
+        found = trace_costs.Worst(late.rank, late.seconds, 0)
         share = trace_costs.share_of(late.rank, late.seconds)
         if share < trace_costs.LEAST_SHARE:
             return
