@@ -4,7 +4,7 @@
 
 TRACE is a real trace of one rank (.json or .json.gz). Three jobs: it alone, eight of it, and a trace with stacks of the
 given size, which is recorded on the CPU with torch and repeated. Each way runs in a process of its own, start included,
-in turn with the others; the table has medians of seconds and peak memory. `json` and `msgspec` only decode: the first
+in turn with the others; the table has seconds and peak memory. `json` and `msgspec` only decode: the first
 into dicts, the second into torchvet's types, both with the collector off, the whole file at once.
 """
 
@@ -48,10 +48,11 @@ renderer_for("text").render(report_on([Path(p) for p in sys.argv[1:]]))
 }
 PEAK = """
 import os, resource
-own, child = (resource.getrusage(w).ru_maxrss for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-print((own + child * len(os.sched_getaffinity(0))) / 1e3)
+own, child = (resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+peak = own.ru_maxrss + child.ru_maxrss * len(os.sched_getaffinity(0))
+print(peak / 1e3, own.ru_utime + own.ru_stime + child.ru_utime + child.ru_stime)
 """
-"""Megabytes: this process, and as much for each worker as the largest one took."""
+"""Megabytes of this process, and as much for each worker as the largest one took; CPU seconds of all."""
 
 RECORD = """
 import sys
@@ -98,24 +99,25 @@ def with_stacks(folder: Path, megabytes: float) -> Path:
     return large
 
 
-def measured(way: str, paths: list[Path]) -> tuple[float, float]:
-    """Wall seconds and megabytes of a fresh process."""
+def measured(way: str, paths: list[Path]) -> tuple[float, float, float]:
+    """Wall seconds, CPU seconds and megabytes of a fresh process."""
     started = time.perf_counter()
     command = [sys.executable, "-c", WAYS[way] + PEAK, *map(str, paths)]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
-    return time.perf_counter() - started, float(ran.stdout.split()[-1])
+    megabytes, cpu = map(float, ran.stdout.split()[-2:])
+    return time.perf_counter() - started, cpu, megabytes
 
 
 def compare(name: str, paths: list[Path], rounds: int) -> None:
     """The ways in turn, and a line of the table for each."""
-    taken: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
+    taken: dict[str, list[tuple[float, float, float]]] = {way: [] for way in WAYS}
     for _ in range(rounds):
         for way in WAYS:
             taken[way].append(measured(way, paths))
     for way, results in taken.items():
-        seconds = [s for s, _ in results]
-        memory = statistics.median(m for _, m in results)
-        print(f"| {name} | {way} | {statistics.median(seconds):.2f} | {min(seconds):.2f} | {memory:,.0f} |", flush=True)
+        wall, cpu, memory = ([r[n] for r in results] for n in range(3))
+        figures = f"{statistics.median(wall):.2f} | {min(wall):.2f} | {statistics.median(cpu):.2f} | {min(cpu):.2f}"
+        print(f"| {name} | {way} | {figures} | {statistics.median(memory):,.0f} |", flush=True)
 
 
 def main() -> None:
@@ -136,7 +138,9 @@ def main() -> None:
             rank.symlink_to(plain)
         large = with_stacks(folder, options.megabytes)
         print(f"one: {plain.stat().st_size / 1e6:.1f} MB; stacks: {large.stat().st_size / 1e6:.1f} MB\n")
-        print("| traces | way | seconds: median | min | peak MB |\n|---|---|---|---|---|")
+        print(
+            "| traces | way | seconds: median | min | CPU seconds: median | min | peak MB |\n|---|---|---|---|---|---|---|"
+        )
         compare("one rank", [plain], options.rounds)
         compare("eight ranks", ranks, options.rounds)
         compare("with stacks", [large], options.rounds)

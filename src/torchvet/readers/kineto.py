@@ -67,25 +67,47 @@ class TraceFile:
 
     def batches(self) -> Iterator[list[Event]]:
         """The events, some thousand at a time. Raises `BadInput` for what is no trace."""
-        buffer, inside = b"", False
+        rest, inside = b"", False
         for block in blocks(self.path, self._was_cut):
-            buffer = buffer + block if buffer else block
+            if inside:
+                found, after = self._quick(rest, block)
+                if found is not None:
+                    yield found
+                    rest = after
+                    continue
+            rest += block
             while True:
                 if not inside:
-                    buffer, inside = self._begin(buffer)
+                    rest, inside = self._begin(rest)
                     if not inside:
                         break
-                following = buffer.find(_MARKS[0])
+                following = rest.find(_MARKS[0])
                 if following < 0:
-                    found, buffer = self._whole(buffer)
+                    found, rest = self._whole(rest)
                     yield found
                     break
-                yield self._last(buffer[:following])
-                buffer, inside = buffer[following:], False
+                yield self._last(rest[:following])
+                rest, inside = rest[following:], False
         if inside:
-            yield self._last(buffer)
+            yield self._last(rest)
         elif not self.parts:
             raise self._no_trace('it has no "traceEvents"')
+
+    def _quick(self, rest: bytes, block: bytes) -> tuple[list[Event] | None, bytes]:
+        """What decodes as it is up to the block's last boundary, and what follows; None where that fails.
+
+        A block that decodes within an array holds neither its end nor the beginning of another trace.
+        """
+        boundaries = list(_BOUNDARY.finditer(block, max(0, len(block) - _TAIL)))
+        if not boundaries:
+            return None, rest
+        last = boundaries[-1]
+        try:
+            found = _events.decode(b"".join((b"[", rest, memoryview(block)[: last.start() + 1], b"]")))
+        except Unreadable:
+            return None, rest
+        self.events += len(found)
+        return found, block[last.end() - 1 :]
 
     def _was_cut(self) -> None:
         self.cut = True

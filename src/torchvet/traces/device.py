@@ -51,19 +51,12 @@ def device_time(timeline: Timeline, window: Window, painted: Painted, trusted: b
     busy = merged(map(stretch, work))
     gaps = idle.idle_stretches(busy, window.start, end)
     host = idle.host_times(timeline, waits)
-    ending: dict[float, Work] = {}
-    for item in work:
-        ending.setdefault(item.start, item)
+    ending = {w.start: w for w in reversed(work)}
     explained = (
         idle.explain(gaps, ending, launches, host, painted) if trusted
         else [Gap(a, b, "device", None, "") for a, b in gaps]
     )  # fmt: skip
-    kernels = [w for w in work if w.kind == "kernel"]
-    collective = [w for w in kernels if names.is_collective_kernel(w.name)]
-    computing = merged(map(stretch, (w for w in kernels if not names.is_collective_kernel(w.name))))
-    talking = merged(map(stretch, collective))
-    across = [w for w in work if w.kind == "copy" and names.direction(w.name) != "device-to-device"]
-    copying = merged(map(stretch, across))
+    computing, talking, copying = _sorts(work)
     steps = len(window.spans)
     return DeviceTime(
         device, work, launches, by_correlation, waits, explained, without(talking, computing),
@@ -73,7 +66,23 @@ def device_time(timeline: Timeline, window: Window, painted: Painted, trusted: b
     )  # fmt: skip
 
 
+def _sorts(work: list[Work]) -> tuple[list[Span], list[Span], list[Span]]:
+    """When anything computed, communicated, and was copied between host and device."""
+    computing: list[Span] = []
+    talking: list[Span] = []
+    copying: list[Span] = []
+    for start, end, _, _, _, kind, name, _ in work:
+        if kind == "kernel":
+            (talking if names.is_collective_kernel(name) else computing).append((start, end))
+        elif kind == "copy" and names.direction(name) != "device-to-device":
+            copying.append((start, end))
+    return merged(computing), merged(talking), merged(copying)
+
+
 def _busiest(work: list[Work]) -> Thread | None:
+    devices = {w.device for w in work}
+    if len(devices) == 1:
+        return devices.pop()
     times: dict[Thread, float] = {}
     for item in work:
         times[item.device] = times.get(item.device, 0.0) + item.end - item.start

@@ -38,9 +38,10 @@ class Places:
             self._stacked.setdefault(thread, []).append(start)
         for starts in self._stacked.values():
             starts.sort()
-        self._ends = {(i.start, i.thread): i.end for i in timeline.operators if (i.start, i.thread) in self._stacks}
-        for items in timeline.spans.values():
-            self._ends.update({(i.start, i.thread): i.end for i in items if (i.start, i.thread) in self._stacks})
+        self._ends: dict[tuple[float, Thread], float] = {}
+        if self._stacks:
+            for items in (timeline.operators, *timeline.spans.values()):
+                self._ends.update({(i.start, i.thread): i.end for i in items if (i.start, i.thread) in self._stacks})
 
     def at(self, time: float, thread: Thread) -> Where | None:
         """The innermost function of the user's that was running on a thread, or None when the trace does not say."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
@@ -13,19 +14,20 @@ stretch = itemgetter(0, 1)
 
 def merged(spans: Iterable[Span], gap: float = 0.0) -> list[Span]:
     """The union, in order; stretches that are no more than `gap` apart become one."""
+    ordered = sorted(spans)
+    if not ordered:
+        return []
     found: list[Span] = []
-    start = end = 0.0
-    for first, last in sorted(spans):
-        if not found:
-            pass
-        elif first <= end + gap:
-            if last > end:
-                end = last
-                found[-1] = (start, end)
-            continue
-        if last > first:
+    start, end = ordered[0]
+    for first, last in ordered:
+        if first > end + gap:
+            if end > start:
+                found.append((start, end))
             start, end = first, last
-            found.append((start, end))
+        elif last > end:
+            end = last
+    if end > start:
+        found.append((start, end))
     return found
 
 
@@ -36,22 +38,14 @@ def total(spans: Iterable[Span]) -> float:
 
 def within(spans: Sequence[Span], start: float, end: float) -> list[Span]:
     """What of a merged list lies between two times."""
-    if not spans or end <= start:
-        return []
-    index = max(0, bisect_right(spans, (start, start)) - 1)
-    found = []
-    for first, last in spans[index:] if len(spans) - index < 8 else _from(spans, index):
-        if first >= end:
-            break
-        if last > start:
-            found.append((first if first > start else start, last if last < end else end))
+    low = max(0, bisect_right(spans, (start, math.inf)) - 1)
+    found = list(spans[low : bisect_left(spans, (end,))])
+    if found and found[0][1] <= start:
+        del found[0]
+    if found:
+        found[0] = (max(found[0][0], start), found[0][1])
+        found[-1] = (found[-1][0], min(found[-1][1], end))
     return found
-
-
-def _from(spans: Sequence[Span], index: int) -> Iterable[Span]:
-    while index < len(spans):
-        yield spans[index]
-        index += 1
 
 
 def without(spans: Sequence[Span], taken: Sequence[Span]) -> list[Span]:
@@ -90,5 +84,5 @@ def common(spans: Sequence[Span], others: Sequence[Span]) -> list[Span]:
 
 def around(spans: Sequence[Span], time: float) -> Span | None:
     """The stretch of a merged list that a time lies in, its ends included."""
-    index = bisect_right(spans, (time, float("inf"))) - 1
+    index = bisect_right(spans, (time, math.inf)) - 1
     return spans[index] if index >= 0 and spans[index][1] >= time else None

@@ -11,6 +11,8 @@ from typing import NamedTuple
 from torchvet.readers.kineto_events import EMPTY, Arguments, Event
 from torchvet.traces import names
 
+MOST_NAMES = 1 << 16
+"""Names remembered: frames of built-in methods have addresses in theirs."""
 SHORTEST_FRAME = 20.0
 """Microseconds that a Python function must have lasted to be kept: frames of a trace with stacks are legion."""
 _STACKED = re.compile(
@@ -62,6 +64,15 @@ class Memory(NamedTuple):
     reserved: int
 
 
+_About = tuple[str, str, bool]
+"""A name, the same string for all events that have it; what it stands for; whether arguments are looked at."""
+_SORTS: dict[object, str] = {
+    **dict(names.DEVICE.items()), **dict.fromkeys(names.RUNTIME, "call"), **dict.fromkeys(names.HOST, "host"),
+    "python_function": "frame", "overhead": "overhead",
+}  # fmt: skip
+"""By category, what kind of column an event belongs to."""
+
+
 class Timeline:
     """All that the analyses ask, in microseconds; lists are in the file's order."""
 
@@ -86,39 +97,65 @@ class Timeline:
         self.negative = 0
         self.odd = 0
         """Events with times that are none."""
-        self._kinds: dict[str, str] = {}
-        self._names: dict[str, str] = {}
-        self._calls: dict[str, str] = {}
+        known: dict[str, dict[str, _About]] = {sort: {} for sort in _SORTS.values()}
+        self._columns = {category: (sort, known[sort]) for category, sort in _SORTS.items()}
         self._threads: dict[object, Thread] = {}
-        self._stacked: dict[str, bool] = {}
 
     def add(self, events: Iterable[Event]) -> None:
         """Sort a batch of events into the columns."""
-        device, runtime, host = names.DEVICE, names.RUNTIME, names.HOST
+        columns, threads, operators = self._columns, self._threads, self.operators
         for event in events:
             if event.ph != "X":
                 if event.name == "[memory]":
                     self._add_memory(event)
                 continue
             start, length, name = event.ts, event.dur, event.name
+            column = columns.get(event.cat or event.pid)
+            if column is None:
+                continue
             if type(start) is not float or type(length) is not float or type(name) is not str:
                 self.odd += 1
                 continue
             if length < 0:
                 self.negative += 1
                 length = 0.0
-            cat = event.cat or event.pid
-            if cat in host:
-                self._add_host(event, start, start + length, name)
-            elif cat in runtime:
-                self._add_call(event, start, start + length, name)
-            elif cat == "python_function":
-                if length >= SHORTEST_FRAME:
-                    self._add_frame(event, start, start + length, name)
-            elif cat in device:
-                self._add_work(event, start, start + length, name, device[cat])
-            elif cat == "overhead":
+            sort, known = column
+            if sort == "frame" and length < SHORTEST_FRAME:
+                continue
+            name, kind, kept = known.get(name) or self._about(sort, known, name)
+            thread = threads.get(event.tid)
+            if thread is None:
+                thread = self._thread(event.tid)
+            if sort == "host":
+                item = Item(start, start + length, thread, name)
+                if kind != "operator":
+                    self.spans.setdefault(kind, []).append(item)
+                elif event.cat != "user_annotation":
+                    operators.append(item)
+                if kept and event.args is not None:
+                    self._keep(event.args, item)
+            elif sort == "call":
+                self._add_call(event, start, start + length, thread, name, kind)
+            elif sort == "frame":
+                item = Item(start, start + length, thread, name)
+                (self.frames if kind == "frame" else self.spans.setdefault(kind, [])).append(item)
+            elif sort == "overhead":
                 self.overhead.append((start, start + length))
+            else:
+                self._add_work(event, start, start + length, thread, name, sort)
+
+    @staticmethod
+    def _about(sort: str, known: dict[str, _About], name: str) -> _About:
+        """What is to be known of a name, found out once."""
+        kind: str = names.host_kind(name) if sort == "host" else "work"
+        if sort == "call":
+            kind = names.call_kind(name)
+        elif sort == "frame":
+            kind = "collector" if names.host_kind(name) == "collector" else "frame"
+        kept = sort == "host" and (_STACKED.search(name) or _SHAPED.search(name)) is not None
+        if len(known) < MOST_NAMES:
+            known[name] = (name, kind, kept)
+        return name, kind, kept
 
     def _thread(self, given: object) -> Thread:
         """Threads are numbers; some versions write them as strings, and streams as `stream 7`."""
@@ -129,54 +166,29 @@ class Timeline:
             self._threads[given] = found
         return found
 
-    def _add_host(self, event: Event, start: float, end: float, name: str) -> None:
-        kind = self._kinds.get(name)
-        if kind is None:
-            kind = self._kinds[name] = names.host_kind(name)
-            self._names[name] = name
-            self._stacked[name] = _STACKED.search(name) is not None or _SHAPED.search(name) is not None
-        name = self._names[name]
-        item = Item(start, end, self._thread(event.tid), name)
-        if kind != "operator":
-            self.spans.setdefault(kind, []).append(item)
-        elif event.cat != "user_annotation":
-            self.operators.append(item)
-        if self._stacked[name] and event.args is not None:
-            self._keep(event.args, item)
-
     def _keep(self, args: Arguments, item: Item) -> None:
         """The stack of an operator that may wait or copy, the sizes of one that may use tensor cores."""
         if len(args.stack) > 2:
             self.stacks[item.start, item.thread] = bytes(args.stack)
-        self.shaped = self.shaped or len(args.shapes) > 2
-        if args.shapes and _SHAPED.search(item.name):
-            self.shapes[args.external] = (bytes(args.shapes), bytes(args.types))
+        if len(args.shapes) > 2:
+            self.shaped = True
+            if _SHAPED.search(item.name):
+                self.shapes[args.external] = (bytes(args.shapes), bytes(args.types))
 
-    def _add_call(self, event: Event, start: float, end: float, name: str) -> None:
+    def _add_call(self, event: Event, start: float, end: float, thread: Thread, name: str, kind: str) -> None:
         args = event.args or EMPTY
         external = args.external if args.external is not None else args.external_2021
-        kind = self._calls.get(name)
-        if kind is None:
-            kind = self._calls[name] = names.call_kind(name)
-        call = Call(start, end, self._thread(event.tid), args.correlation, self._names.setdefault(name, name), external)
+        call = Call(start, end, thread, args.correlation, name, external)
         self.calls.append(call)
         if kind != "other":
             self.driver.setdefault(kind, []).append(call)
         if args.correlation is not None:
             self.launches[args.correlation] = call
 
-    def _add_frame(self, event: Event, start: float, end: float, name: str) -> None:
-        if name == "Python GC" or name == "<built-in function collect>":
-            self.spans.setdefault("collector", []).append(Item(start, end, self._thread(event.tid), name))
-        else:
-            name = self._names.setdefault(name, name)
-            self.frames.append(Item(start, end, self._thread(event.tid), name))
-
-    def _add_work(self, event: Event, start: float, end: float, name: str, kind: str) -> None:
+    def _add_work(self, event: Event, start: float, end: float, thread: Thread, name: str, kind: str) -> None:
         args = event.args or EMPTY
         device = self._thread(args.device if args.device is not None else event.pid)
-        stream = self._thread(args.stream if args.stream is not None else event.tid)
-        name = self._names.setdefault(name, name)
+        stream = self._thread(args.stream) if args.stream is not None else thread
         size = args.bytes if type(args.bytes) is int else 0
         self.work.append(Work(start, end, device, stream, args.correlation, kind, name, size))
 
