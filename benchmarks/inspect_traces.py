@@ -138,9 +138,8 @@ def main() -> None:
             rank.symlink_to(plain)
         large = with_stacks(folder, options.megabytes)
         print(f"one: {plain.stat().st_size / 1e6:.1f} MB; stacks: {large.stat().st_size / 1e6:.1f} MB\n")
-        print(
-            "| traces | way | seconds: median | min | CPU seconds: median | min | peak MB |\n|---|---|---|---|---|---|---|"
-        )
+        print("| traces | way | seconds: median | min | CPU seconds: median | min | peak MB |")
+        print("|---|---|---|---|---|---|---|")
         compare("one rank", [plain], options.rounds)
         compare("eight ranks", ranks, options.rounds)
         compare("with stacks", [large], options.rounds)

@@ -41,17 +41,20 @@ def device_time(timeline: Timeline, window: Window, painted: Painted, trusted: b
     device = _busiest(timeline.work)
     if device is None:
         return None
-    work = sorted((w for w in timeline.work if w.device == device and w.end > window.start), key=stretch)
+    work = sorted([w for w in timeline.work if w.device == device and w.end > window.start], key=stretch)
     if not work:
         return None
-    by_correlation: dict[object, Work] = {w.correlation: w for w in work if w.correlation not in (None, 0)}
+    # In columns, since a hundred thousand pieces of work are gone through several times.
+    starts, ends, _, _, correlations, *_ = zip(*work, strict=True)
+    by_correlation: dict[object, Work] = dict(zip(correlations, work, strict=True))
+    by_correlation.pop(None, None)
     launches = timeline.launches
-    end = max(window.end, max(w.end for w in work))
-    waits = _own_left_out(idle.waits_of(timeline, by_correlation), window, timeline, by_correlation)
-    busy = merged(map(stretch, work))
+    end = max(window.end, max(ends))
+    waits = _own_left_out(idle.waits_of(timeline, by_correlation), window, timeline)
+    busy = merged(zip(starts, ends, strict=True))
     gaps = idle.idle_stretches(busy, window.start, end)
     host = idle.host_times(timeline, waits)
-    ending = {w.start: w for w in reversed(work)}
+    ending = dict(zip(reversed(starts), reversed(work), strict=True))
     explained = (
         idle.explain(gaps, ending, launches, host, painted) if trusted
         else [Gap(a, b, "device", None, "") for a, b in gaps]
@@ -89,10 +92,10 @@ def _busiest(work: list[Work]) -> Thread | None:
     return max(times, key=lambda d: times[d], default=None)
 
 
-def _own_left_out(waits: list[Call], window: Window, timeline: Timeline, work: dict[object, Work]) -> list[Call]:
+def _own_left_out(waits: list[Call], window: Window, timeline: Timeline) -> list[Call]:
     """Without the profiler's own: what waits outside the steps, or for everything once nothing is launched any more."""
-    asking = (c for kind in ("launch", "copy") for c in timeline.driver.get(kind, ()))
-    last = max((c.start for c in asking if c.correlation in work), default=window.end)
+    asking = timeline.driver.get("launch", ()) or timeline.driver.get("copy", ())
+    last = max(asking, key=stretch).start if asking else window.end
     return [
         c for c in waits
         if window.start <= c.start < window.end and not ("DeviceSynchronize" in c.name and c.start > last)

@@ -63,12 +63,12 @@ def memory_of(timeline: Timeline, window: Window) -> list[MemoryUse]:
     found = []
     for (kind, index), events in timeline.memory.items():
         name = _KINDS.get(kind, f"device type {kind}") if isinstance(kind, int) else str(kind)
-        known = [e for e in events if e.allocated > 0 or e.reserved > 0]
+        known = [e for e in events if e[1] > 0 or e[2] > 0]
         if known:
             events = sorted(known)
             found.append(MemoryUse(
-                device=name if name == "cpu" else f"{name}:{index}", peak=max(e.allocated for e in events),
-                reserved=max(e.reserved for e in events), growth_per_step=_growth(events, window),
+                device=name if name == "cpu" else f"{name}:{index}", peak=max(held for _, held, _ in events),
+                reserved=max(reserved for _, _, reserved in events), growth_per_step=_growth(events, window),
             ))  # fmt: skip
     return sorted(found, key=lambda m: (m.device == "cpu", -m.peak))
 
@@ -78,10 +78,10 @@ def _growth(events: list[Memory], window: Window) -> float | None:
     left: list[int] = []
     index = 0
     for _, end in window.spans:
-        while index < len(events) and events[index].time < end:
+        while index < len(events) and events[index][0] < end:
             index += 1
         if index:
-            left.append(events[index - 1].allocated)
+            left.append(events[index - 1][1])
     if len(left) < 4:
         return None
     risen = [b - a for a, b in pairwise(left[1:])]

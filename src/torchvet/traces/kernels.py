@@ -58,6 +58,8 @@ def conversions(timeline: Timeline, time: DeviceTime, painted: Painted, places: 
     """Device time of kernels that change a layout: a library's own, and those that `aten::contiguous` launched."""
     within = _Within(timeline, "aten::contiguous")
     found: dict[str, Cost] = {}
+    if not within.any and not any(map(_converts, {w.name for w in time.work})):
+        return []
     for work in time.work:
         if work.kind == "fill" or names.is_collective_kernel(work.name):
             continue
@@ -94,6 +96,11 @@ class _Within:
                 self._items.setdefault(item.thread, []).append(item)
         for items in self._items.values():
             items.sort()
+
+    @property
+    def any(self) -> bool:
+        """Whether there is such an operator at all."""
+        return bool(self._items)
 
     def holds(self, time: float, thread: Thread) -> bool:
         items = self._items.get(thread)

@@ -12,6 +12,7 @@ from torchvet.traces.timeline import Item, Thread, Timeline
 
 _NUMBER = re.compile(r"ProfilerStep#(\d+)")
 FEWEST = 2
+FEWEST_NAMES = 3
 _MOST_UNEVEN = 4.0
 
 
@@ -66,7 +67,9 @@ def _main_thread(timeline: Timeline) -> Thread | None:
 
 
 def _bounds(timeline: Timeline) -> Span | None:
-    columns: list[list[Any]] = [timeline.operators, timeline.work, timeline.calls, timeline.frames]
+    # Calls into the driver are left out where there is more: the last one is the profiler waiting for the device.
+    columns: list[list[Any]] = [timeline.operators, timeline.frames, *timeline.spans.values()]
+    columns = columns if any(columns) else [timeline.calls, timeline.work]
     items = [item for column in columns for item in column]
     if not items:
         return None
@@ -93,22 +96,22 @@ def _between(items: list[Item], bounds: Span, at_end: bool) -> list[Span]:
 
 
 def _repeated(timeline: Timeline, thread: Thread | None) -> list[Item]:
-    """The first operator of what repeats at even distances: called equally often as most others, and evenly spaced."""
+    """The first operator of what repeats at even distances, as often as there are steps.
+
+    That number is how often several operators are called, and of such numbers the one that divides most others.
+    """
     called: dict[str, list[Item]] = {}
     for item in timeline.operators:
         if item.thread == thread:
             called.setdefault(item.name, []).append(item)
-    times: dict[int, int] = {}
-    for items in called.values():
-        if len(items) >= FEWEST + 1:
-            times[len(items)] = times.get(len(items), 0) + 1
-    for number, names in sorted(times.items(), key=lambda t: (-t[1], t[0])):
-        if names < 3:
-            break
-        candidates = [sorted(i, key=stretch) for i in called.values() if len(i) == number and _even(i)]
-        if candidates:
-            return min(candidates, key=lambda c: c[0].start)
-    return []
+    counts = [len(items) for items in called.values()]
+    best: tuple[int, int] = (0, 0)
+    for number in set(counts):
+        if number > FEWEST and counts.count(number) >= FEWEST_NAMES:
+            # What is called several times in a step is called a multiple of times.
+            best = max(best, (sum(c % number == 0 for c in counts), number))
+    candidates = [sorted(i, key=stretch) for i in called.values() if len(i) == best[1] and _even(i)]
+    return min(candidates, key=lambda c: c[0].start, default=[])
 
 
 def _even(items: list[Item]) -> bool:

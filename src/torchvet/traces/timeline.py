@@ -13,6 +13,8 @@ from torchvet.traces import names
 
 MOST_NAMES = 1 << 16
 """Names remembered: frames of built-in methods have addresses in theirs."""
+SHORTEST_CALL = 20.0
+"""Microseconds that a call into the driver must have lasted to be kept if it neither launches, copies nor waits."""
 SHORTEST_FRAME = 20.0
 """Microseconds that a Python function must have lasted to be kept: frames of a trace with stacks are legion."""
 _STACKED = re.compile(
@@ -56,12 +58,8 @@ class Item(NamedTuple):
     name: str
 
 
-class Memory(NamedTuple):
-    """What the allocator held after an allocation or a release, in bytes."""
-
-    time: float
-    allocated: int
-    reserved: int
+Memory = tuple[float, int, int]
+"""When, and what the allocator then held and had reserved, in bytes."""
 
 
 _About = tuple[str, str, bool]
@@ -176,6 +174,8 @@ class Timeline:
                 self.shapes[args.external] = (bytes(args.shapes), bytes(args.types))
 
     def _add_call(self, event: Event, start: float, end: float, thread: Thread, name: str, kind: str) -> None:
+        if kind == "other" and end - start < SHORTEST_CALL:
+            return
         args = event.args or EMPTY
         external = args.external if args.external is not None else args.external_2021
         call = Call(start, end, thread, args.correlation, name, external)
@@ -195,7 +195,7 @@ class Timeline:
     def _add_memory(self, event: Event) -> None:
         args = event.args or EMPTY
         if type(event.ts) is float and type(args.allocated) is int and type(args.reserved) is int:
-            held = Memory(event.ts, args.allocated, args.reserved)
+            held = (event.ts, args.allocated, args.reserved)
             self.memory.setdefault((args.device_type, args.device_id), []).append(held)
 
 
