@@ -105,8 +105,10 @@ def test_clocks_that_disagree_are_said_and_not_judged(tmp_path: Path, shift: flo
     assert [f.code for f in report.findings if f.code in ("OPS101", "OPS206", "OPS301")] == []
 
 
-def test_negative_durations_are_said(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("field", "value"), [("dur", -5), ("ts", 1e308), ("dur", 1e308), ("ts", -1e300), ("dur", "x")])
+def test_impossible_times_are_said(tmp_path: Path, field: str, value: Any) -> None:
     program = Program().train(2, small)
-    program.events[3]["dur"] = -5
-    report = report_on([program.write(tmp_path / "a.json")])
-    assert any("1 events have negative" in n.reason for n in report.not_checked)
+    program.events[3][field] = value
+    report = judged(program.write(tmp_path / "a.json"), program.json().encode())
+    assert report is not None
+    assert any("1 events have impossible times" in n.reason for n in report.not_checked)

@@ -37,9 +37,8 @@ def check(file: TraceFile, timeline: Timeline, window: Window | None) -> tuple[b
         trusted = False
         notes.append(Note("why the device was idle",
                           "no kernel has a launch with its correlation (was the host not recorded?)"))  # fmt: skip
-    if timeline.negative or timeline.odd:
-        number = timeline.negative + timeline.odd
-        notes.append(Note("some durations", f"{number:,} events have negative or no durations; they count as nothing"))
+    if timeline.odd:
+        notes.append(Note("some durations", f"{timeline.odd:,} events have impossible times; they count as nothing"))
     if window is not None and timeline.work:
         off = max(window.start - max(w.end for w in timeline.work), min(w.start for w in timeline.work) - window.end)
         if off > _FAR:

@@ -13,6 +13,8 @@ from torchvet.traces import names
 
 MOST_NAMES = 1 << 16
 """Names remembered: frames of built-in methods have addresses in theirs."""
+LONGEST, FARTHEST = 1e13, 1e18
+"""Microseconds: a hundred days, and thirty thousand years. What is beyond is no time."""
 SHORTEST_CALL = 20.0
 """Microseconds that a call into the driver must have lasted to be kept if it neither launches, copies nor waits."""
 SHORTEST_FRAME = 20.0
@@ -92,9 +94,8 @@ class Timeline:
         """Raw input sizes and types of matrix products, by external id."""
         self.shaped = False
         """Whether the sizes of inputs were recorded at all."""
-        self.negative = 0
         self.odd = 0
-        """Events with times that are none."""
+        """Events with times that are none; of negative durations the beginning counts."""
         known: dict[str, dict[str, _About]] = {sort: {} for sort in _SORTS.values()}
         self._columns = {category: (sort, known[sort]) for category, sort in _SORTS.items()}
         self._threads: dict[object, Thread] = {}
@@ -114,8 +115,10 @@ class Timeline:
             if type(start) is not float or type(length) is not float or type(name) is not str:
                 self.odd += 1
                 continue
-            if length < 0:
-                self.negative += 1
+            if not (0.0 <= length < LONGEST and -FARTHEST < start < FARTHEST):
+                self.odd += 1
+                if not (-LONGEST < length < 0.0 and -FARTHEST < start < FARTHEST):
+                    continue
                 length = 0.0
             sort, known = column
             if sort == "frame" and length < SHORTEST_FRAME:
