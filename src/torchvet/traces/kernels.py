@@ -19,14 +19,14 @@ _PRODUCT = re.compile(
     r"gemm|Gemm|GEMM|conv(?!ert)|Conv|cutlass|wgrad|dgrad|winograd|nvjet|Cijk|xmma|cudnn.*engine|flash|fmha"
 )
 _ARITHMETIC = (
-    ("fp8 tensor cores", re.compile(r"e4m3|e5m2|fp8|_qmma|f8f")),
-    ("bf16 tensor cores", re.compile(r"bf16(?!_?to)|bfloat16.*(tensorop|mma)|nvjet_tst|Cijk\w*_B(BS|SS|B)_")),
-    ("fp16 tensor cores", re.compile(r"h884|h1688|h16816|fp16|f16f16|s884gemm|s16816gemm|s161616|_hmma|hshsh|nvjet_hs|"
-                                     r"Cijk\w*_H(HS|SS|B)_|half.*mma|xmma.*f16")),
-    ("tf32 tensor cores", re.compile(r"tf32|s1688gemm|tensorop_s1688|tensorop_s16816|nvjet_s")),
-    ("fp64", re.compile(r"dgemm|d884|f64f64")),
-    ("fp32 without tensor cores", re.compile(r"sgemm|scudnn|simt|ffma|float|f32f32|winograd|Cijk\w*_SB")),
+    ("fp8 tensor cores", re.compile(r"e4m3|e5m2|fp8|_qmma")),
+    ("bf16 tensor cores", re.compile(r"bf16|bfloat16|nvjet_tst|Cijk\w*_B(BS|SS|B)_")),
+    ("fp16 tensor cores", re.compile(r"h884|h1688|fp16|f16f16|s884gemm|_hmma|nvjet_hs|half|Half|Cijk\w*_H(HS|SS|B)_")),
+    ("tf32 tensor cores", re.compile(r"tf32|s1688gemm|s1688|s16816gemm_f32|tensorop_s")),
+    ("fp64", re.compile(r"dgemm|d884|f64f64|\bdouble\b")),
+    ("fp32 without tensor cores", re.compile(r"sgemm|scudnn|simt|ffma|\bfloat\b|f32f32|winograd|Cijk\w*_SB")),
 )  # fmt: skip
+"""Kernels of cuBLAS, cuDNN, CUTLASS, FlashAttention and Tensile by what they multiply in; the first that fits."""
 _CONVERSION = re.compile(
     r"nchwToNhwc|nhwcToNchw|NchwToNhwc|NhwcToNchw|nchw2nhwc|nhwc2nchw|batched_transpose|transposeNd"
 )

@@ -24,9 +24,7 @@ _cached = lru_cache(maxsize=1 << 14)
 """A trace has some hundred names and a million events."""
 
 _SYNC = re.compile(r"Synchronize|StreamWaitValue|BarrierWait|^mtia.*[Ss]ync")
-_ALLOCATE = re.compile(
-    r"^(cuda|hip|cuMem|xpu|mtia)\w*?(Malloc|Free|HostAlloc|MemAlloc|MemCreate|MemRelease|MemMap|MemUnmap)"
-)
+_ALLOCATE = re.compile(r"^(cuda|hip|xpu|mtia)\w*?(Malloc|Free|HostAlloc)|^cuMem(Alloc|Create|Release|Map|Unmap|Free)")
 _LAUNCH = re.compile(r"Launch|Enqueue|GraphLaunch")
 _COPY = re.compile(r"Memcpy|Memset|memcpy")
 _COLLECTIVE_KERNEL = re.compile(r"nccl|rccl|AllReduce|AllGather|ReduceScatter|oneccl|hccl", re.IGNORECASE)
