@@ -99,7 +99,7 @@ def _add_device(
         if gap.reason == "launch":
             phase = gap.phase or "other"
             found.launches[phase] = found.launches.get(phase, 0.0) + (gap.end - gap.start) / time.steps / 1e6
-    number = len(timeline.operators) / time.steps
+    number = timeline.operator_count / time.steps
     found.recording_seconds = number * RECORDING * sum(found.launches.values()) / time.step_seconds
     idle = found.gpu.idle
     found.skewed = {"compute": found.gpu.compute, "input": idle.get("input", 0.0),

@@ -88,6 +88,7 @@ def explain(
 ) -> list[Gap]:
     """The reasons of all gaps; `ending` is the work that ends a gap by the time at which it begins."""
     found: list[Gap] = []
+    plain = not host.named and not host.waits
     for start, end in gaps:
         work = ending.get(end)
         call = launches.get(work.correlation) if work is not None else None
@@ -96,7 +97,10 @@ def explain(
         if work is not None and (call is None or launched <= start):
             found.append(Gap(start, end, "device", None, phase))
             continue
-        found += _of_host(start, launched, host, phase)
+        if launched - start <= PYTHON_PAUSE and plain:
+            found.append(Gap(start, launched, "launch", None, phase))
+        else:
+            found += _of_host(start, launched, host, phase)
         rest = end - launched
         if rest > 0:
             found.append(Gap(launched, end, "launch" if rest <= LAUNCH_LATENCY else "device", None, phase))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -66,6 +67,8 @@ Memory = tuple[float, int, int]
 
 _About = tuple[str, str, bool]
 """A name, the same string for all events that have it; what it stands for; whether arguments are looked at."""
+_OUTERMOST = frozenset(("operator", "backward"))
+_NOTHING = Item(math.inf, -math.inf, 0, "")
 _SORTS: dict[object, str] = {
     **dict(names.DEVICE.items()), **dict.fromkeys(names.RUNTIME, "call"), **dict.fromkeys(names.HOST, "host"),
     "python_function": "frame", "overhead": "overhead",
@@ -84,6 +87,8 @@ class Timeline:
         self.launches: dict[object, Call] = {}
         """The call that asked for a piece of work, by the correlation of both."""
         self.operators: list[Item] = []
+        """Those within the one before them on their thread are left out, unless they may wait, copy or multiply."""
+        self.operator_count = 0
         self.spans: dict[str, list[Item]] = {}
         """Spans of a kind other than operator, by kind (`names.Host`)."""
         self.frames: list[Item] = []
@@ -99,10 +104,11 @@ class Timeline:
         known: dict[str, dict[str, _About]] = {sort: {} for sort in _SORTS.values()}
         self._columns = {category: (sort, known[sort]) for category, sort in _SORTS.items()}
         self._threads: dict[object, Thread] = {}
+        self._outer: dict[Thread, Item] = {}
 
     def add(self, events: Iterable[Event]) -> None:
         """Sort a batch of events into the columns."""
-        columns, threads, operators = self._columns, self._threads, self.operators
+        columns, threads, operators, outer = self._columns, self._threads, self.operators, self._outer
         for event in events:
             if event.ph != "X":
                 if event.name == "[memory]":
@@ -128,10 +134,19 @@ class Timeline:
             if thread is None:
                 thread = self._thread(event.tid)
             if sort == "host":
-                item = Item(start, start + length, thread, name)
+                end = start + length
+                counted = kind in _OUTERMOST and event.cat != "user_annotation"
+                if counted:
+                    self.operator_count += 1
+                    above = outer.get(thread, _NOTHING)
+                    if not kept and above[0] <= start and end <= above[1]:
+                        continue
+                item = Item(start, end, thread, name)
+                if counted or kind in ("data", "optimizer"):
+                    outer[thread] = item
                 if kind != "operator":
                     self.spans.setdefault(kind, []).append(item)
-                elif event.cat != "user_annotation":
+                elif counted:
                     operators.append(item)
                 if kept and event.args is not None:
                     self._keep(event.args, item)
