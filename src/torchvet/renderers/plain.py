@@ -1,4 +1,4 @@
-"""Text for people: a run or a trace as a page, a check as a list, a comparison as tables. What is not needed stays out."""
+"""Text for people: a run or a trace as a page, a check as a list, a comparison as tables; no more is loaded."""
 
 from __future__ import annotations
 

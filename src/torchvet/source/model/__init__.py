@@ -1,8 +1,23 @@
-"""One file as rules see it: units of code, what they do in order, what names stand for, where gradients flow."""
+"""One file as rules see it: units of code, what they do in order, what names stand for, where gradients flow.
+
+`SourceFile`, which knows all of it, is loaded when it is first asked for: rules that only read traces do without.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from torchvet.source.model.events import Event, Loop
-from torchvet.source.model.file import SourceFile
 from torchvet.source.model.units import ClassModel, Unit
 from torchvet.source.model.words import signs_of
 
+if TYPE_CHECKING:
+    from torchvet.source.model.file import SourceFile
+
 __all__ = ["ClassModel", "Event", "Loop", "SourceFile", "Unit", "signs_of"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "SourceFile":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from torchvet.source.model.file import SourceFile
+
+    return SourceFile
