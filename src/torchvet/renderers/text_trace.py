@@ -100,7 +100,8 @@ def _add_details(page: Page, facts: dict[str, Any]) -> None:
     if facts.get("gpu") and facts.get("phases"):
         shares = sorted(facts["phases"].items(), key=lambda p: -p[1])
         seen.labelled("host", ", ".join(f"{name} {percent(share)}" for name, share in shares), 2)
-    for number, cost in enumerate(facts.get("costs", ())[:COSTS]):
+    least = LEAST * (facts.get("step") or {}).get("seconds", 0.0)
+    for number, cost in enumerate(c for c in facts.get("costs", ())[:COSTS] if c["seconds"] >= least):
         seen.labelled("costs" if not number else "", _cost(cost), 2)
     if facts.get("precision"):
         used = ", ".join(f"{name} {percent(share)}" for name, share in facts["precision"].items())

@@ -27,7 +27,7 @@ def report_on(
     verdict: Verdict = "findings" if findings else "clean" if judged else "undetermined"
     return Report(
         subject=_subject(trace), verdict=verdict, findings=findings, not_checked=_not_checked(trace),
-        facts=_facts(trace),
+        facts=_facts(trace, findings),
     )  # fmt: skip
 
 
@@ -67,9 +67,11 @@ def _not_checked(trace: Trace) -> list[NotChecked]:
     return result
 
 
-def _facts(trace: Trace) -> dict[str, Any]:
-    """The rank with the longest step in full, and a line for every rank."""
-    shown = max(trace.ranks, key=lambda r: r.steps.seconds if r.steps is not None else 0.0)
+def _facts(trace: Trace, findings: list[Finding]) -> dict[str, Any]:
+    """In full the rank that the gravest finding is about, else the one with the longest step; of every rank a line."""
+    accused = next((f.rank for f in findings if f.rank is not None and f.severity != "info"), None)
+    ranks = [r for r in trace.ranks if accused is not None and r.rank == accused] or trace.ranks
+    shown = max(ranks, key=lambda r: r.steps.seconds if r.steps is not None else 0.0)
     facts = _of_rank(shown)
     facts["steps"] = shown.steps.count if shown.steps is not None else 0
     if len(trace.ranks) > 1:
