@@ -104,3 +104,13 @@ def test_files_that_say_no_rank_are_numbered(tmp_path: Path) -> None:
     report = report_on(paths, jobs=1)
     assert report.subject["ranks"] == [0, 1]
     assert any("called 1" in n.reason for n in report.not_checked)
+
+
+def test_where_no_process_can_be_started_the_files_are_read_here(
+    straggling: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr("concurrent.futures.ProcessPoolExecutor", refuse)
+    assert [r.rank for r in digests(straggling, jobs=2)] == [0, 1, 2, 3]

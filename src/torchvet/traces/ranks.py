@@ -61,11 +61,15 @@ def _shared(paths: Sequence[Path], workers: int) -> list[bytes | str]:
     """One file a process at a time. Forked processes have everything imported; where threads run, fresh ones start."""
     import threading
     from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import get_context
 
     forks = hasattr(os, "fork") and threading.active_count() == 1
-    with ProcessPoolExecutor(workers, mp_context=get_context("fork" if forks else "spawn")) as pool:
-        return list(pool.map(_packed, map(str, _largest_first(paths))))
+    try:
+        with ProcessPoolExecutor(workers, mp_context=get_context("fork" if forks else "spawn")) as pool:
+            return list(pool.map(_packed, map(str, _largest_first(paths))))
+    except (BrokenProcessPool, OSError):  # no processes here: a script without a main guard, a sandbox
+        return [_packed(str(p)) for p in paths]
 
 
 def _largest_first(paths: Sequence[Path]) -> list[Path]:
