@@ -38,7 +38,7 @@ def _share(context: click.Context, parameter: click.Parameter, text: str | None)
 
 @click.command(
     "compare",
-    short_help="Say what changed between two recordings or snapshots.",
+    short_help="Say what changed between two recordings, snapshots or traces.",
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

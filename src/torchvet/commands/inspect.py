@@ -15,22 +15,26 @@ Examples:
   torchvet inspect snapshot.pickle
   torchvet inspect rank*.pickle -o report.json
   torchvet inspect snapshot.pickle --memory-limit 24GiB
+  torchvet inspect trace.json.gz
+  torchvet inspect folder-of-ranks/
   torchvet inspect run.vet
 """
 
 
 @click.command(
     "inspect",
-    short_help="Say what memory snapshots mean.",
+    short_help="Say what memory snapshots and profiler traces mean.",
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.argument("files", nargs=-1, required=True, type=click.Path())
 @shared
 def command(files: tuple[str, ...], **asked: Any) -> int:
-    """Report on FILES: CUDA memory snapshots (torch.cuda.memory._dump_snapshot), or a recording. Needs no torch.
+    """Report on FILES: CUDA memory snapshots (torch.cuda.memory._dump_snapshot), traces of torch.profiler, or a
+    recording. Needs no torch.
 
-    Several snapshots are the ranks of one program. Files are told by their content, and nothing in them is executed.
+    Several files, or those in a folder, are the ranks of one program. Files are told by their content, and nothing in
+    them is executed.
     """
     from torchvet.inspecting import inspect_paths
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from torchvet.errors import BadInput
 from torchvet.finding import Report
 
-_HEAD = 4096
+_HEAD = 1 << 14
 
 
 class Kind(NamedTuple):
@@ -28,8 +28,18 @@ def _pickle(head: bytes) -> bool:
     return head[:1] == b"\x80" and 2 <= head[1] <= 5 if len(head) > 1 else False
 
 
+def _trace(head: bytes) -> bool:
+    """JSON, plain or gzipped, as torch.profiler writes it."""
+    if head[:2] != b"\x1f\x8b" and head.lstrip()[:1] not in (b"{", b"["):
+        return False
+    from torchvet.readers.kineto import looks_like
+
+    return looks_like(head)
+
+
 KINDS: tuple[Kind, ...] = (
     Kind("CUDA memory snapshot", _pickle, "torchvet.inspecting.snapshots", "torchvet.comparing.snapshots"),
+    Kind("profiler trace", _trace, "torchvet.inspecting.traces", "torchvet.comparing.traces"),
 )
 """Asked in this order. `report_on(paths, select=, ignore=, memory_limit=)` gives one report on files of one kind."""
 
@@ -37,14 +47,18 @@ KINDS: tuple[Kind, ...] = (
 def inspect_paths(
     paths: Sequence[Path], select: Sequence[str] = (), ignore: Sequence[str] = (), memory_limit: int | None = None
 ) -> Report:
-    """The report on files of one kind, or on one recording. Raises `BadInput` for what cannot be read or told."""
-    if len(paths) == 1 and paths[0].is_dir():
+    """The report on files of one kind (a folder stands for those in it), or on one recording.
+
+    Raises `BadInput` for what cannot be read or told.
+    """
+    if len(paths) == 1 and (paths[0] / "manifest.json").is_file():
         return _recording(paths[0], select, ignore, memory_limit)
+    paths = [file for path in paths for file in _files(path)]
     kinds = {kind_of(path).name: kind_of(path) for path in paths}
     if len(kinds) > 1:
         raise BadInput(f"these are a {' and a '.join(sorted(kinds))}: inspect files of one kind at a time")
     if not kinds:
-        raise BadInput("no file was given; expected a CUDA memory snapshot or a recording")
+        raise BadInput(f"no file was given; expected a {_known()} or a recording (.vet)")
     module = importlib.import_module(next(iter(kinds.values())).module)
     report: Report = module.report_on(paths, select=select, ignore=ignore, memory_limit=memory_limit)
     return report
@@ -52,8 +66,6 @@ def inspect_paths(
 
 def kind_of(path: Path) -> Kind:
     """What a file is, by its beginning. Raises `BadInput` where nothing here reads it."""
-    if path.is_dir():
-        raise BadInput(f"{path}: is a folder; inspect one recording (.vet) at a time, or files")
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD)
@@ -62,9 +74,30 @@ def kind_of(path: Path) -> Kind:
     for kind in KINDS:
         if kind.sniff(head):
             return kind
-    known = ", ".join(kind.name for kind in KINDS)
     what = "is empty" if not head else "looks like a checkpoint (a zip file)" if head[:2] == b"PK" else "is not known"
-    raise BadInput(f"{path}: {what}; expected a {known} or a recording (.vet)")
+    raise BadInput(f"{path}: {what}; expected a {_known()} or a recording (.vet)")
+
+
+def _known() -> str:
+    return ", a ".join(kind.name for kind in KINDS)
+
+
+def _files(path: Path) -> list[Path]:
+    """A file itself; of a folder the files that something here reads, by name."""
+    if not path.is_dir():
+        return [path]
+    found = [file for file in sorted(path.iterdir()) if file.is_file() and _is_known(file)]
+    if not found:
+        raise BadInput(f"{path}: has no {_known()}, and is no recording (it has no manifest.json)")
+    return found
+
+
+def _is_known(path: Path) -> bool:
+    try:
+        kind_of(path)
+    except BadInput:
+        return False
+    return True
 
 
 def _recording(path: Path, select: Sequence[str], ignore: Sequence[str], memory_limit: int | None) -> Report:
