@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from word_rules import WordRule
 
@@ -112,6 +112,7 @@ PIECES = st.sampled_from([
 
 
 @settings(max_examples=300)
+@example("apple\n# torchvet: ignore# torchvet: ignore-file")
 @given(st.lists(PIECES, max_size=14).map("".join))
 def test_hostile_text(text: str) -> None:
     """Removing what is not needed leaves a program that means the same and has no such finding any more."""

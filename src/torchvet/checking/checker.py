@@ -37,17 +37,25 @@ class Checker:
 
     @cached_property
     def rules(self) -> tuple[Any, ...]:
-        """All rules, those that source cannot show included."""
+        """The rules that look at source."""
         if self._given is not None:
             return self._given
-        from torchvet.rules import all_rules
+        from torchvet.rules import rules_with
 
-        return all_rules()
+        return rules_with("in_source")
+
+    def _codes(self) -> list[str]:
+        """The codes of all rules, those that source cannot show included."""
+        if self._given is not None:
+            return [rule.code for rule in self._given]
+        from torchvet.rules import codes
+
+        return codes()
 
     @cached_property
     def scope(self) -> Scope:
         """What there is, and what is wanted. Raises `BadInput` for a prefix that no code has."""
-        known = [*(rule.code for rule in self.rules), *(own.code for own in OWN_CODES)]
+        known = [*self._codes(), *(own.code for own in OWN_CODES)]
         wanted = self.configuration.selected(known)
         for pattern, prefixes in self.configuration.per_file_ignores.items():
             require_known(prefixes, known, f"per-file-ignores: {pattern}")

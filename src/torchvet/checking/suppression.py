@@ -160,6 +160,8 @@ def _removal(file: SourceFile, comment: Comment, idle: list[str]) -> Edit:
     # The white space before goes too, unless another comment follows.
     own = lines[line - 1]
     before = len(own[: comment.start - 1].rstrip()) + 1
-    if own[comment.reason_end - 1 :].strip():
+    rest_of_line = own[comment.reason_end - 1 :].strip()
+    # What follows on a line of its own may suppress the whole file once it stands at the margin.
+    if rest_of_line and not ("ignore-file" in rest_of_line and before == 1):
         return Edit(path=file.path, start=(line, comment.start), end=(line, comment.reason_end), text="")
     return Edit(path=file.path, start=(line, before), end=(line, len(own) + 1), text="")

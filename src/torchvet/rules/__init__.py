@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from functools import lru_cache
 from pathlib import Path
 
 from torchvet.rules.base import Rule
 
-__all__ = ["Rule", "all_rules", "rule", "rules_with"]
+__all__ = ["Rule", "all_rules", "codes", "rule", "rules_with"]
+
+_CODE = re.compile(r"([a-z]{3}\d{3})_\w+")
 
 
 @lru_cache(maxsize=1)
@@ -23,10 +26,16 @@ def all_rules() -> tuple[Rule, ...]:
     return tuple(sorted(found, key=lambda r: r.code))
 
 
+def codes() -> list[str]:
+    """The codes of all rules, in order. A rule's file begins with its code: none is imported."""
+    names = (module.name.rpartition(".")[2] for module in pkgutil.walk_packages(__path__, __name__ + "."))
+    return sorted(found[1].upper() for found in map(_CODE.fullmatch, names) if found)
+
+
 @lru_cache(maxsize=8)
 def rules_with(matcher: str) -> tuple[Rule, ...]:
     """The rules that override a matcher, e.g. `in_trace`. Files that do not name it are not imported: to import all
-    takes longer than to read a trace."""
+    takes longer than to read a trace or to check a file."""
     found: list[Rule] = []
     for module in pkgutil.walk_packages(__path__, __name__ + "."):
         if not module.ispkg and _names(module, matcher):

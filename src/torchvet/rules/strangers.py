@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from torchvet.finding import Finding, Holder, Location, Measured, Remedy
-from torchvet.recording.growth import searched
 from torchvet.recording.records import Stranger, Survivors, Window
 from torchvet.recording.training_records import CollectorUse, Outcome
 from torchvet.rules import grading, words
@@ -35,6 +33,8 @@ def stranger_findings(
 ) -> Iterator[Finding]:
     """One finding a rank where storages without a name live on in this way. A cycle's are the collector's to free:
     they are graded by what is held between its runs; what only C++ holds is never freed and is graded as growth."""
+    from torchvet.recording.growth import searched
+
     for rank in recording.ranks:
         census = searched(rank)
         rate = rank.growth.unreached if kind == "native" else max(rank.growth.unreached, _born_as_garbage(rank))
@@ -63,11 +63,13 @@ def stranger_findings(
 def _born_as_garbage(rank: RankRecording) -> float:
     """Bytes per step that outlived their step at the first look, less what names hold: later looks come after the
     collector has been."""
+    from statistics import median  # drags in fractions and decimals, which no check of source needs
+
     first: dict[int, Survivors] = {}
     for record in rank.all(Survivors):
         first.setdefault(record.window, record)
     rates = [s.bytes / s.steps for s in first.values() if s.steps]
-    return max(0.0, statistics.median(rates) - rank.growth.explained) if rates else 0.0
+    return max(0.0, median(rates) - rank.growth.explained) if rates else 0.0
 
 
 def held_between_collections(rank: RankRecording, rate: float) -> float:

@@ -12,7 +12,6 @@ from torchvet.rules.growth_rule import GrowthRule
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._graphs import own_graph, passed_graphs
 from torchvet.rules.snapshot_growth import leaking
-from torchvet.snapshots.growth import keeps_graph
 from torchvet.source.model import edits
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.destinations import Destinations
@@ -148,6 +147,8 @@ print(f"mean squared error {sum(pixel_errors) / len(pixel_errors):.3f}")
 
     def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
         """Several lines of a forward pass whose blocks stay, step after step: what a graph saved."""
+        from torchvet.snapshots.growth import keeps_graph
+
         for memory in snapshot.devices:
             growth = memory.growth
             kept = [leak for leak in growth.leaks if keeps_graph(leak, growth.leaks)] if growth else []

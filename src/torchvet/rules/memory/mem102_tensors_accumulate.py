@@ -12,7 +12,6 @@ from torchvet.rules.memory import _stores
 from torchvet.rules.memory._storages import of_a_batch
 from torchvet.rules.snapshot_growth import leaking
 from torchvet.rules.training._loops import is_test
-from torchvet.snapshots.growth import keeps_graph
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
@@ -152,6 +151,8 @@ for step in range(40):
 
     def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
         """Lines whose blocks stay, step after step, without the rest of a forward pass."""
+        from torchvet.snapshots.growth import keeps_graph
+
         for memory in snapshot.devices:
             growth = memory.growth
             for leak in growth.leaks[:_MOST] if growth else ():

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Finding, Location, Measured, Related
-from torchvet.recording.growth import evaluation_growth, outlives_evaluation
 from torchvet.recording.training_records import EvaluationForward
 from torchvet.rules import grading, words
 from torchvet.rules.base import Rule
@@ -152,6 +151,8 @@ for step in range(40):
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Passes outside training whose graph nobody went back through."""
+        from torchvet.recording.growth import evaluation_growth
+
         for rank in recording.ranks:
             latest = {(u.place, u.training_mode): u for u in rank.all(EvaluationForward)}
             unused = [u for u in latest.values() if u.calls >= 2 and not u.backwarded]
@@ -179,6 +180,8 @@ for step in range(40):
 
     def _accumulating(self, recording: Recording, rank: RankRecording, use: EvaluationForward, kept: Growth) -> Finding:
         """The graphs of all passes live until the evaluation is over: what it takes grows with its length."""
+        from torchvet.recording.growth import outlives_evaluation
+
         peak = max(peak_of(rank), use.peak, kept.bytes)
         share = kept.bytes / peak
         name = kept.holding.name

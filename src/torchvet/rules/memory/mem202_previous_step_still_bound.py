@@ -14,7 +14,6 @@ from torchvet.rules.base import Rule
 from torchvet.rules.growth_rule import allocated
 from torchvet.rules.share_rule import observed
 from torchvet.rules.snapshot_rule import in_memory, named
-from torchvet.snapshots.stale import stale_at_peak
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, targets_of, terminal
 from torchvet.source.model.walking import walk
@@ -144,6 +143,8 @@ for step in range(40):
 
     def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
         """Results of the step before that are in use at the peak and freed before the step ends."""
+        from torchvet.snapshots.stale import stale_at_peak
+
         for memory in snapshot.devices:
             row = stale_at_peak(memory)
             share = row.bytes / memory.peak.bytes if row is not None and memory.peak.bytes else 0.0

@@ -11,7 +11,6 @@ from torchvet.rules import words
 from torchvet.rules.base import Rule
 from torchvet.rules.memory.mem114_loader_remembers_batches import loader_in
 from torchvet.rules.snapshot_rule import in_memory
-from torchvet.snapshots.emptying import given_back
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, terminal
 
@@ -103,6 +102,8 @@ for step in range(40):
 
     def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
         """Segments given back in most steps by empty_cache(), and taken from the driver again."""
+        from torchvet.snapshots.emptying import given_back
+
         for memory in snapshot.devices:
             given = given_back(memory)
             if given is not None and given.share >= _MOST_STEPS:
