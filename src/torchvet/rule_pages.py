@@ -46,7 +46,7 @@ def pages(rules: Sequence[Rule]) -> dict[str, str]:
 def index(rules: Sequence[Rule]) -> str:
     """All rules by family, then by what people see."""
     parts = ["# The rules", GENERATED, "`torchvet explain CODE` prints a page. *Found by*: in source by "
-             "`torchvet check`, in a run by `torchvet run`, in a profiler's trace by `torchvet inspect`.",
+             "`torchvet check`, in a run by `torchvet run`, in a snapshot or a trace by `torchvet inspect`.",
              "## By symptom", "\n".join(_symptoms(rules))]  # fmt: skip
     for prefix, title in FAMILIES.items():
         mine = [r for r in rules if r.code.startswith(prefix)]
@@ -76,11 +76,11 @@ def _link(rule: Rule) -> str:
 
 def found_by(rule: Rule) -> str:
     """`check`, `run`, `inspect`: the verbs that can find it."""
-    ways = [
-        ("check", type(rule).in_source, Rule.in_source), ("run", type(rule).in_recording, Rule.in_recording),
-        ("inspect", type(rule).in_trace, Rule.in_trace),
-    ]  # fmt: skip
-    return ", ".join(f"`{name}`" for name, own, default in ways if own is not default)
+    ways = {"check": ("in_source",), "run": ("in_recording",), "inspect": ("in_snapshot", "in_trace")}
+    return ", ".join(
+        f"`{verb}`" for verb, matchers in ways.items()
+        if any(getattr(type(rule), m) is not getattr(Rule, m) for m in matchers)
+    )  # fmt: skip
 
 
 def page(rule: Rule) -> str:
