@@ -53,8 +53,7 @@ import torch.distributed as dist
 from torch import nn
 
 torch.manual_seed(0)
-if not dist.is_initialized():
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 1)))
 optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
 for step in range(8):
@@ -66,6 +65,7 @@ for step in range(8):
     print(f"loss {loss.item():.4f}")
     if dist.get_rank() == 0:
         torch.save(model.module.state_dict(), io.BytesIO())
+dist.destroy_process_group()
 """
 
     GOOD = BAD.replace("get_rank() == 0:", "get_rank() == 0 and step % 100 == 99:")

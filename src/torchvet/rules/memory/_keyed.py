@@ -27,14 +27,15 @@ class Keyed:
 
 def keyed(file: SourceFile) -> Iterator[Keyed]:
     """`holder[key] = value` where the holder is a dict and the key is another one in each pass of a loop."""
-    lines = {file.line_of(m.start(1)) for m in _KEYED.finditer(file.text)}
+    lines = {file.line_of(m.start(1)) for m in file.words.lines_like(_KEYED, UNDER_A_KEY)}
     for unit in {id(u): u for u in map(file.unit_at, sorted(lines))}.values():
         for event in unit.events:
             if event.line in lines and (found := keyed_store(event)) is not None:
                 yield found
 
 
-_KEYED = re.compile(r"^[ \t]*([A-Za-z_][\w.]*\[[^\]\n'\":]+\])[ \t]*=(?!=)", re.MULTILINE)
+UNDER_A_KEY = re.compile(r"\][ \t]*=(?!=)")
+_KEYED = re.compile(r"[ \t]*([A-Za-z_][\w.]*\[[^\]\n'\":]+\])[ \t]*=(?!=)")
 """A line that may put something under a key that is not written down."""
 
 

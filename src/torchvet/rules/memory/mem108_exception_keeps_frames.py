@@ -138,7 +138,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """An `except` block of a loop that collects its exceptions, around code that works on tensors."""
-        if not file.mentions(*self.words) or not _NAMED.search(file.text):
+        if not (_NAMED.search(file.text) or file.mentions("exc_info()")):
             return
         stored = [*file.calls("append", "appendleft", "put")]
         for store in (*_collected(stored), *_stores.keyed(file), *_handed_on(file, stored)):
@@ -171,7 +171,7 @@ for step in range(40):
         )  # fmt: skip
 
 
-_NAMED = re.compile(r"^\s*except\b[^\n]*\bas\s+\w+\s*:|exc_info\(\)", re.MULTILINE)
+_NAMED = re.compile(r"except\b[^\n]*\bas\s+\w+\s*:")
 
 
 def _collected(stored: list[Event]) -> Iterator[_stores.Store]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules import words
 from torchvet.rules.growth_rule import GrowthRule
+from torchvet.rules.memory._keyed import UNDER_A_KEY
 from torchvet.rules.memory._shapes import Shapes
 from torchvet.rules.memory._sizes import Shape, indexed, number
 from torchvet.rules.memory._stored import Kept, kept_in_loops, kept_under_keys
@@ -120,7 +121,7 @@ for step in range(40):
         """A part of a tensor is put into a container in a loop without a copy."""
         lines = [file.line_of(m.start()) for m in _STORED_PART.finditer(file.text)]
         shapes = Shapes(file)
-        keyed = [file.line_of(m.start(1)) for m in _KEYED_PART.finditer(file.text)]
+        keyed = [file.line_of(m.start(1)) for m in file.words.lines_like(_KEYED_PART, UNDER_A_KEY)]
         for kept in (*kept_in_loops(file, lines), *kept_under_keys(file, keyed)):
             view = None if kept.added else _view(file, kept.value, kept.event, shapes)
             if view is not None and file.gradients.carries(kept.value, kept.event) == "no":
@@ -145,7 +146,7 @@ for step in range(40):
 
 _STORED_PART = re.compile(r"\.(?:append|appendleft|add)\([^\n]*\[[^\]\n]*\d")
 """`list.append(x[0, :4])`: only where a line looks so is anything walked."""
-_KEYED_PART = re.compile(r"^[ \t]*([A-Za-z_][\w.]*\[[^\]\n]+\])[ \t]*=(?!=)[^\n]*\[[^\]\n]*\d", re.MULTILINE)
+_KEYED_PART = re.compile(r"[ \t]*([A-Za-z_][\w.]*\[[^\]\n]+\])[ \t]*=(?!=)[^\n]*\[[^\]\n]*\d")
 """`newest[camera] = clip[-1]`."""
 _WORTH_A_LINE = 8
 """Times that the storage has to be larger than the view for a finding."""

@@ -82,7 +82,8 @@ for step in range(40):
         """`p.data = p.data * a + …` in a loop; averages kept in a dict; chains without a graph."""
         if file.mentions(".data = ", ".data="):
             yield from self._on_data(file)
-        for event in (e for u in _units_at(file, _COPIED, 1) for e in u.calls.get("copy_", ())):
+        copying = _units_at(file, _COPIED, 1) if file.mentions("copy_") else ()
+        for event in (e for u in copying for e in u.calls.get("copy_", ())):
             on, given = receiver(event.call), event.call.args[0] if event.call.args else None
             if event.loop is None or not isinstance(on, (ast.Name, ast.Attribute)) or not isinstance(given, ast.BinOp):
                 continue

@@ -27,7 +27,8 @@ _CHANGING = frozenset((ast.AugAssign, ast.Call, ast.Assign))
 _LAYERS = ("Sigmoid", "Tanh", "ReLU", "Softmax", "LogSoftmax")
 """Layers of `torch.nn` whose backward reads their own result."""
 _HELD = re.compile(r"self\.(\w+) = [\w.]*(?:" + "|".join(_LAYERS) + r")\(")
-_PARTS = re.compile(r"^[ \t]+[\w.]+\[[^\n=]*\] = ", re.MULTILINE)
+_PARTS = re.compile(r"[ \t]+[\w.]+\[[^\n=]*\] = ")
+_ASSIGNED = re.compile(r"\] = ")
 
 
 class InPlaceBreaksAutograd(Rule):
@@ -201,7 +202,8 @@ def _units_that_change(file: SourceFile) -> list[Unit]:
     places = [p for sign in (*methods, "+= ", "-= ", "*= ", "/= ") for p in file.words.positions(sign)]
     found = {id(u): u for u in map(file.unit_at, {file.line_of(p) for p in places})}
     if file.mentions("] = ") and file.mentions("forward", "backward"):
-        parts = {id(u): u for u in (file.unit_at(file.line_of(m.start())) for m in _PARTS.finditer(file.text))}
+        starts = (m.start() for m in file.words.lines_like(_PARTS, _ASSIGNED))
+        parts = {id(u): u for u in (file.unit_at(file.line_of(start)) for start in starts)}
         found.update((key, unit) for key, unit in parts.items() if key not in found and _may_matter(file, unit))
     return list(found.values())
 
