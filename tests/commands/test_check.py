@@ -17,6 +17,7 @@ import pytest
 from word_rules import FaultyRule, WordRule
 
 import torchvet.rules
+import torchvet.rules.waiting
 from torchvet.commands import main
 from torchvet.docs import schema
 
@@ -43,6 +44,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def use(monkeypatch: pytest.MonkeyPatch, rules: tuple[Any, ...]) -> None:
     monkeypatch.setattr(torchvet.rules, "all_rules", lambda: rules)
+    monkeypatch.setattr(torchvet.rules, "codes", lambda: [rule.code for rule in rules])
+    monkeypatch.setattr(torchvet.rules.waiting, "source_rules", lambda: list(rules))
 
 
 @pytest.fixture

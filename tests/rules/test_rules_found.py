@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from torchvet.rules import Rule, all_rules, codes, rules_with
+from torchvet.rules import Rule, all_rules, codes, rule, rules_with
+from torchvet.rules.waiting import WaitingRule, source_rules
+from torchvet.source.model import SourceFile
 
 LOADED = "import sys, torchvet.rules as r; r.rules_with('in_source'); print(*sys.modules)"
 
@@ -25,3 +27,18 @@ def test_what_checks_source_loads_no_reader_of_runs_and_snapshots() -> None:
     assert "torchvet.rules.memory.mem101_graph_retained" in loaded
     heavy = ("torchvet.snapshots", "torchvet.traces", "torchvet.allocator", "torchvet.recording.reader")
     assert not [name for name in loaded if name.startswith(heavy)]
+
+
+def test_a_waiting_rule_has_the_code_and_the_words_of_the_rule() -> None:
+    waiting = source_rules()
+    assert [rule.code for rule in waiting] == [rule.code for rule in rules_with("in_source")]
+    assert {r.code: r.words for r in waiting} == {r.code: r.words for r in rules_with("in_source")}
+    still_loaded = [r for r in waiting if not isinstance(r, WaitingRule)]
+    assert not still_loaded, "write words and code as literals, so that the rule can wait"
+
+
+def test_a_waiting_rule_finds_what_the_rule_does() -> None:
+    file = SourceFile("train.py", rule("TRN101").BAD)
+    waiting = next(r for r in source_rules() if r.code == "TRN101")
+    assert isinstance(waiting, WaitingRule) and type(waiting.rule) is type(rule("TRN101"))
+    assert list(waiting.in_source(file)) == list(rule("TRN101").in_source(file)) != []

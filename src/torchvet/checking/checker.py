@@ -37,12 +37,17 @@ class Checker:
 
     @cached_property
     def rules(self) -> tuple[Any, ...]:
-        """The rules that look at source."""
+        """The rules that look at source; most are loaded when a file has their words."""
         if self._given is not None:
             return self._given
-        from torchvet.rules import rules_with
+        from torchvet.rules.waiting import source_rules
 
-        return rules_with("in_source")
+        return tuple(source_rules())
+
+    def load(self) -> None:
+        """Load all rules at once: processes that are forked next share them."""
+        for waiting in self.rules:
+            _ = getattr(waiting, "rule", None)
 
     def _codes(self) -> list[str]:
         """The codes of all rules, those that source cannot show included."""

@@ -17,6 +17,9 @@ from torchvet.checking.engine import FAULT, FileResult, not_checked
 from torchvet.configuration import Configuration
 from torchvet.finding import Report, Verdict
 
+_FEW = 8
+"""Files below which a rule is loaded when one of them has its words."""
+
 
 class Read(msgspec.Struct, array_like=True):
     """What reading a file has come to: its content's name, and what it showed (None where it is as it was)."""
@@ -67,7 +70,9 @@ def check_files(
         else:
             waiting.append((target, status))
     if waiting or cache is None or cache.is_new:
-        _ = checker.scope  # the options are judged, and the rules loaded before processes share them
+        _ = checker.scope  # the options are judged
+        if len(waiting) > _FEW:
+            checker.load()
     found |= _read(waiting, checker, cache, processes)
     if cache is not None:
         cache.save()

@@ -91,8 +91,9 @@ class _Check:
         """Say in the facts what the codes mean, where a format tells it; elsewhere rules need not be loaded for it."""
         if self.asked.format == "sarif" or any(name.lower().endswith(".sarif") for name in self.asked.outputs):
             from torchvet.checking.descriptions import described
+            from torchvet.rules import all_rules
 
-            report.facts["rules"] = described(report, self.checker.rules)
+            report.facts["rules"] = described(report, all_rules())
 
 
 class _Files(_Check):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 
 from torchvet.rules.base import Rule
 
-__all__ = ["Rule", "all_rules", "codes", "rule", "rules_with"]
+__all__ = ["Rule", "all_rules", "codes", "module_texts", "rule", "rules_in", "rules_with"]
 
 _CODE = re.compile(r"([a-z]{3}\d{3})_\w+")
 
@@ -18,12 +20,14 @@ _CODE = re.compile(r"([a-z]{3}\d{3})_\w+")
 @lru_cache(maxsize=1)
 def all_rules() -> tuple[Rule, ...]:
     """One instance of every rule, in the order of their codes."""
-    found: list[Rule] = []
-    for module in pkgutil.walk_packages(__path__, __name__ + "."):
-        for value in vars(importlib.import_module(module.name)).values():
-            if isinstance(value, type) and issubclass(value, Rule) and "code" in vars(value):
-                found.append(value())
-    return tuple(sorted(found, key=lambda r: r.code))
+    modules = (importlib.import_module(m.name) for m in pkgutil.walk_packages(__path__, __name__ + "."))
+    return tuple(sorted((r for module in modules for r in rules_in(module)), key=lambda r: r.code))
+
+
+def rules_in(module: ModuleType) -> list[Rule]:
+    """One instance of every rule that a module has."""
+    kinds = (v for v in vars(module).values() if isinstance(v, type) and issubclass(v, Rule) and "code" in vars(v))
+    return [kind() for kind in kinds]
 
 
 def codes() -> list[str]:
@@ -35,23 +39,25 @@ def codes() -> list[str]:
 @lru_cache(maxsize=8)
 def rules_with(matcher: str) -> tuple[Rule, ...]:
     """The rules that override a matcher, e.g. `in_trace`. Files that do not name it are not imported: to import all
-    takes longer than to read a trace or to check a file."""
+    takes longer than to read a trace."""
     found: list[Rule] = []
-    for module in pkgutil.walk_packages(__path__, __name__ + "."):
-        if not module.ispkg and _names(module, matcher):
-            for value in vars(importlib.import_module(module.name)).values():
-                if isinstance(value, type) and issubclass(value, Rule) and "code" in vars(value):
-                    found += [value()] if getattr(value, matcher) is not getattr(Rule, matcher) else []
+    for name, text in module_texts():
+        if text is None or matcher in text:
+            rules = rules_in(importlib.import_module(name))
+            found += [r for r in rules if getattr(type(r), matcher) is not getattr(Rule, matcher)]
     return tuple(sorted(found, key=lambda r: r.code))
 
 
-def _names(module: pkgutil.ModuleInfo, word: str) -> bool:
-    """Whether a module's text holds a word; True where there is no text to look at."""
-    folder = getattr(module.module_finder, "path", "")
-    try:
-        return word in Path(folder, module.name.rpartition(".")[2] + ".py").read_text("utf-8")
-    except OSError:
-        return True
+def module_texts() -> Iterator[tuple[str, str | None]]:
+    """The modules of this package that may hold rules, with their text; None where there is none to look at."""
+    for module in pkgutil.walk_packages(__path__, __name__ + "."):
+        name = module.name.rpartition(".")[2]
+        if not module.ispkg and _CODE.fullmatch(name):
+            folder = getattr(module.module_finder, "path", "")
+            try:
+                yield module.name, Path(folder, f"{name}.py").read_text("utf-8")
+            except OSError:
+                yield module.name, None
 
 
 def rule(code: str) -> Rule:

@@ -28,7 +28,7 @@ class HardCodedDevice(Rule):
     name = "hard-coded-device"
     summary = "A device is written out in code that chooses its device elsewhere"
     severity = "warning"
-    words = (".cuda(", *_WRITTEN)
+    words = (".cuda(", '"cuda', '"mps', '"xpu', "'cuda", "'mps", "'xpu")
 
     what = (
         "The program chooses a device at run time (`device = 'cuda' if torch.cuda.is_available() else 'cpu'`), or a "

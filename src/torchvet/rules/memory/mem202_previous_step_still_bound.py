@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from torchvet.source.model import Event, SourceFile
     from torchvet.source.model.steps import Step
 
-_LARGE = ("softmax", "sigmoid", "log_softmax", "detach")
-
 
 class PreviousStepStillBound(Rule):
     """Tensors of the last step are alive while the next one runs."""
@@ -35,7 +33,7 @@ class PreviousStepStillBound(Rule):
     name = "previous-step-still-bound"
     summary = "Tensors of the last step are alive while the next one runs"
     severity = "warning"
-    words = _LARGE
+    words = ("softmax", "sigmoid", "log_softmax", "detach")
 
     what = (
         "A variable of a loop keeps its value until it is assigned again. Large results of the last step (logits, "
@@ -207,7 +205,7 @@ def _is_as_large(file: SourceFile, event: Event) -> bool:
     node: ast.AST | None = getattr(event.node, "value", None)
     large = False
     while isinstance(node, ast.Call) and terminal(node) in _SAME_SIZE:
-        large |= terminal(node) in _LARGE
+        large |= terminal(node) in PreviousStepStillBound.words
         on = receiver(node)
         node = node.args[0] if on is None or file.dotted(on).startswith("torch") else on
     return large and isinstance(node, ast.Name) and "output" in file.roles.of(node, event.unit)

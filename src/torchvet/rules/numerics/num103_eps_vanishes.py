@@ -35,7 +35,7 @@ class EpsVanishes(Rule):
     name = "eps-vanishes"
     summary = "An eps that is 0 in float16 protects nothing"
     severity = "warning"
-    words = _half.WORDS
+    words = (".half", "float16")
 
     what = (
         "float16 has nothing between 0 and 5.96e-8: numbers up to 2.98e-8 become 0. `x / (norm + 1e-8)`, "

@@ -38,7 +38,7 @@ class OptimizerOnHalf(Rule):
     name = "optimizer-on-half"
     summary = "An Adam-like optimizer works on half-precision parameters"
     severity = "error"
-    words = _half.WORDS
+    words = (".half", "float16")
 
     what = (
         "Adam and its kin divide by `sqrt(v) + eps`. On float16 parameters eps, 1e-8, is 0, and `v`, the square of the "

@@ -28,7 +28,7 @@ class MaskConstantOverflows(Rule):
     name = "mask-constant-overflows"
     summary = "A mask constant, such as -1e9, that float16 cannot hold"
     severity = "error"
-    words = (*_FILLS[:3], "full")
+    words = ("masked_fill", "masked_fill_", "fill_", "full")
 
     what = (
         "float16 ends at 65,504. `masked_fill(mask, -1e9)` on a float16 tensor raises, and so do `fill_`, `full` and "

@@ -28,7 +28,7 @@ class HalfAccumulation(Rule):
     name = "half-accumulation"
     summary = "A sum, counter or running mean is kept in half precision"
     severity = "warning"
-    words = _half.WORDS
+    words = (".half", "float16")
 
     what = (
         "Half precision has few digits: adding 1 to a float16 stops at 2,048, to a bfloat16 at 256, since the next "

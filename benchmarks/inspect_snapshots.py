@@ -1,6 +1,6 @@
 """What `torchvet inspect` costs, beside a bare `pickle.load` with the collector off.
 
-    python benchmarks/inspect.py [FILE...] [--events 500000] [--rounds 5] [--rival 'mosaic {}']
+    python benchmarks/inspect_snapshots.py [FILE...] [--events 500000] [--rounds 5] [--rival 'mosaic {}']
 
 Without files it makes one of so many events, with a leak, by the model of the allocator. Each command is a process of
 its own; they take turns. Wall seconds, and the most memory that any of a command's processes had resident.
