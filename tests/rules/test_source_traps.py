@@ -290,3 +290,41 @@ def test_a_look_alike_stays_silent(name: str) -> None:
 
 def test_every_name_begins_with_a_rule() -> None:
     assert {name.split()[0] for name in SILENT} <= {r.code for r in all_rules()}
+
+
+PART = """
+from dataclasses import dataclass, field
+
+@dataclass
+class Stats:
+    losses: list = field(default_factory=list)
+
+class Trainer:
+    def __init__(self, model):
+        self.model, self.criterion = model, nn.CrossEntropyLoss()
+        self.stats = Stats()
+
+    def evaluate(self, loader):
+        self.model.eval(){renewed}
+        for x, y in loader:
+            self.stats.losses.append({value})
+        return float(sum(self.stats.losses))
+
+def main(model, loader):
+    trainer = Trainer(nn.Linear(2, 2))
+    for epoch in range(10):
+        print(trainer.evaluate(loader))
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "renewed", "expected"),
+    [
+        ("self.criterion(self.model(x), y)", "", 1),
+        ("self.criterion(self.model(x), y).item()", "", 0),
+        ("self.criterion(self.model(x), y)", "\n        self.stats = Stats()", 0),
+    ],
+)
+def test_what_an_object_keeps_for_its_owner(value: str, renewed: str, expected: int) -> None:
+    found = rule("MEM101").in_source(SourceFile("a.py", HEAD + PART.format(value=value, renewed=renewed)))
+    assert len(list(found)) == expected

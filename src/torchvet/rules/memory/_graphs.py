@@ -128,10 +128,10 @@ def _of_call(file: SourceFile, node: ast.Call, event: Event, depth: int) -> Even
         ends = [e for e in callee.events if isinstance(e.node, ast.Return) and e.node.value is not None]
         inside = [own_graph(file, e.node.value, e, depth + 2) for e in ends]  # type: ignore[attr-defined]
         return own if inside and all(inside) else None
-    operands = [*node.args] if functional or on is None else [on]
-    with_graph = [s for s in operands if file.gradients.carries(s, own) == "yes"]
     roles = file.roles
     computes = functional or "criterion" in roles.of(node.func, unit) or roles.hinted("criterion", node.func)
+    operands = [*node.args] if computes or on is None else [on]
+    with_graph = [s for s in operands if file.gradients.carries(s, own) == "yes"]
     saves = name not in _LINEAR and (computes or name in names.TENSOR_METHODS or name in ("square", "var"))
     if saves and with_graph and not all(_is_scalar(file, s, own) for s in with_graph):
         return own

@@ -139,10 +139,21 @@ def kept_on(file: SourceFile, store: Store, repeated: bool = False) -> Store | N
         found = _on_attribute(file, store, root.attr, unit.method_class(), repeated)
     elif isinstance(root, ast.Attribute) and isinstance(root.value, ast.Name):
         found = _on_attribute(file, store, root.attr, file.roles.class_of(root.value, unit), repeated)
+    elif isinstance(root, ast.Attribute) and isinstance(root.value, ast.Attribute):
+        found = _on_attribute(file, store, root.attr, _class_of_part(file, root.value, unit), repeated)
     if found is None or found.key is None or _keyed.counts_up(found.key, found.event):
         return found
     # The same keys come again when their loop does.
     return replace(found, loop=_keyed.loop_of_key(found.key, found.event))
+
+
+def _class_of_part(file: SourceFile, part: ast.Attribute, unit: Unit) -> ClassModel | None:
+    """The class of `self.stats`, where the object that was made with its owner stays there."""
+    owner = unit.method_class() if terminal(part.value) == unit.self_name() else None
+    made = owner.attributes.get(part.attr, []) if owner is not None else []
+    if any(e.unit.name != "__init__" or e.loop is not None for e, _ in made) or _attribute_cut(part.attr, file.text):
+        return None
+    return file.roles.class_of(part, unit) if made else None
 
 
 def _on_name(file: SourceFile, store: Store, name: str, repeated: bool) -> Store | None:
