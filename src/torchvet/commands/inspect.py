@@ -52,7 +52,7 @@ def command(files: tuple[str, ...], exports: tuple[str, ...], **asked: Any) -> i
     delivery = Delivery(**asked)
     delivery.check()
     paths = [Path(f) for f in files]
-    with Exports([Path(e) for e in exports]) as writing:
+    with Exports([Path(e) for e in exports], [Path(o) for o in delivery.outputs]) as writing:
         report = inspect_paths(paths, (), delivery.unwanted, delivery.memory_limit, writing if exports else None)
         report = delivery.kept(report)
         writing.finish(report)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TextIO
 
 from torchvet._version import __version__
-from torchvet.exporting.plain import plain, to_json
+from torchvet.exporting.plain import number, plain, to_json
 
 if TYPE_CHECKING:
     from torchvet.exporting.trace_timeline import Shown
@@ -104,6 +104,10 @@ class Chrome:
 
 
 def _plain(args: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: plain(value) if isinstance(value, str) else value for name, value in args.items() if value is not None
-    }
+    return {name: _one(value) for name, value in args.items() if value is not None}
+
+
+def _one(value: Any) -> Any:
+    if isinstance(value, float):
+        return number(value)
+    return plain(value) if isinstance(value, str) else value

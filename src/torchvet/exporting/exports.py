@@ -19,18 +19,20 @@ if TYPE_CHECKING:
 class Exports:
     """The observer of an inspection that writes files. A context manager: what is not finished is removed.
 
-    Raises `BadInput` for a name without a form, a name given twice, and a place that cannot be written.
+    Raises `BadInput` for a name without a form, a name given twice (also as one of `others` that are written), and a
+    place that cannot be written.
     """
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(self, paths: Sequence[Path], others: Sequence[Path] = ()) -> None:
         endings = [ending_of(path) for path in paths]
         self.needs_times = ".perfetto.json" in endings
         self._targets: list[Target] = []
         try:
             for path in paths:
-                if any(target.is_same(path) for target in self._targets):
-                    raise BadInput(f"{path}: is given twice")
+                before = [target.path for target in self._targets]
                 self._targets.append(Target(path))
+                if any(self._targets[-1].is_same(other) for other in [*before, *others]):
+                    raise BadInput(f"{path}: is given twice")
         except BaseException:
             self._abandon()
             raise

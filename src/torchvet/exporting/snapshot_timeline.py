@@ -96,7 +96,8 @@ def _add_counters(chrome: Chrome, device: DeviceMemory, clock: Clock) -> None:
     for at, held, reserved in by_category(device):
         time = clock(at)
         chrome.counter("bytes in use", time, {"bytes": sum(held.values())})
-        chrome.counter("bytes by category", time, held)
+        if held:  # a counter of nothing is none
+            chrome.counter("bytes by category", time, held)
         chrome.counter("bytes reserved", time, {"bytes": reserved})
 
 

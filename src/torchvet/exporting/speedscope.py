@@ -82,7 +82,7 @@ class Speedscope:
         self._stream.write(",\n" if self._profiles else "\n")
         self._stream.write(to_json({
             "type": "sampled", "name": plain(profile.name), "unit": profile.unit, "startValue": 0,
-            "endValue": sum(weights), "samples": samples, "weights": weights,
+            "endValue": number(sum(weights)), "samples": samples, "weights": weights,
         }))  # fmt: skip
         self._profiles += 1
 

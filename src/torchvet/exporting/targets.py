@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ class Target:
         self.path = path
         self._place = Path(os.path.realpath(path))  # a link stays a link
         self._mode = self._refused_unless_file()
-        self._beside = self._place.with_name(f".torchvet-{secrets.token_hex(6)}")
+        self._beside = self._place.with_name(f".torchvet-{os.urandom(6).hex()}")
         with self._told():
             # Its permissions are those that the user's umask gives to any new file.
             handle = os.open(self._beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)

@@ -30,6 +30,8 @@ from torchvet.readers.stacks import Stacks, text_of
 _CODES = {name: code for code, name in enumerate(ACTIONS)}
 _OTHER = _CODES["other"]
 _DEVICES, _ANNOTATIONS = 4096, 1_000_000
+_BYTES = 1 << 62
+"""Bytes that all events may be about: sums of them must fit into 64 bits."""
 
 
 def snapshot_of(raw: Any, path: str, file_bytes: int, times: bool = False) -> Snapshot:
@@ -58,8 +60,11 @@ def _snapshot(raw: Any, path: str, file_bytes: int, times: bool) -> Snapshot:
         raise BadInput(f"it tells {rows:,} rows in {file_bytes:,} bytes")
     stacks = Stacks()
     segments = tuple(_segment(s, stacks) for s in given["segments"])
+    columns = tuple(_trace(n, t, stacks, times) for n, t in enumerate(traces))
+    if sum(sum(map(abs, t.sizes)) for t in columns) + sum(abs(b.size) for s in segments for b in s.blocks) >= _BYTES:
+        raise BadInput("its sizes add up to more bytes than any program can have allocated")
     return Snapshot(
-        path=path, segments=segments, traces=tuple(_trace(n, t, stacks, times) for n, t in enumerate(traces)),
+        path=path, segments=segments, traces=columns,
         frames=tuple(stacks.frames), stacks=tuple(stacks.stacks),
         annotations=tuple(_annotation(a, traces) for a in (given.get("external_annotations") or [])[:_ANNOTATIONS]),
         settings=_settings(given.get("allocator_settings")),
