@@ -52,7 +52,7 @@ class Exports:
 
     def recording(self, path: Path) -> None:
         """Raises `BadInput`: there is nothing to convert."""
-        lines = path / "rank0.jsonl"
+        lines = path / "rank*.jsonl"
         if self._targets:
             raise BadInput(
                 f"{path}: a recording needs no export: it is JSON Lines already, one file a rank; load {lines}"
