@@ -13,6 +13,7 @@ from torchvet.snapshots.places import BACKWARD
 if TYPE_CHECKING:
     from torchvet.snapshots.growth import Growth
     from torchvet.snapshots.memory import DeviceMemory, SnapshotMemory
+    from torchvet.snapshots.places import Place
 
 
 def profiles_of(memory: SnapshotMemory) -> Iterator[Profile]:
@@ -29,13 +30,13 @@ def profiles_of(memory: SnapshotMemory) -> Iterator[Profile]:
 def at_peak(device: DeviceMemory) -> Mapping[Stack, float]:
     """Bytes in use at the peak by stack; they add up to it."""
     peak, trace, found = device.peak, device.lifetimes.trace, defaultdict[Stack, float](int)
-    known: dict[tuple[int, str, str], Stack] = {}
+    known: dict[tuple[int, str, Place | None], Stack] = {}
     for start in peak.blocks:
         number, category = trace.stacks[start], peak.category[start]
         facts = device.stacks[number]
         # A block of the engine's thread has no line of its own: the forward's may be told by the order of events.
         place = peak.forward_line(start) if facts.place is None and facts.kind == BACKWARD else None
-        key = (number, category, place.text if place else facts.operator)
+        key = (number, category, place)
         stack = known.get(key)
         if stack is None:
             beneath = StackFrame(f"backward of {place.text}", place.path, place.line) if place else None

@@ -60,36 +60,51 @@ def points(device: DeviceMemory) -> list[int]:
     return sorted(found)
 
 
+class _Followed:
+    """A device's bytes by category and bytes reserved, event after event."""
+
+    def __init__(self, device: DeviceMemory) -> None:
+        lifetimes, self._older = device.lifetimes, device.categories.older
+        self._trace, self._begins, number = lifetimes.trace, lifetimes.begins, len(lifetimes.trace)
+        self._of = {start: device.categories.of(start) for start in lifetimes.starts}
+        self._freed = {o.end: o for o in lifetimes.older if o.end < number}
+        # Blocks whose free is missing end with the allocation of another at their address.
+        ended = ((s, lifetimes.ends[s]) for s in lifetimes.starts)
+        self._lost = {end: s for s, end in ended if end < number and self._begins[end] != s}
+        self.held = dict.fromkeys([*self._older.values(), *self._of.values()], 0)
+        for older in lifetimes.older:
+            self.held[self._older[older]] += older.size
+        self.reserved = device.reserved_at(-1)
+
+    def take(self, at: int) -> None:
+        """Go on by one event."""
+        code, size = self._trace.actions[at], self._trace.sizes[at]
+        if code == ALLOC:
+            self.held[self._of[at]] += size
+            if at in self._lost:
+                self._end(self._lost[at])
+        elif code in FREES:
+            if self._begins[at] >= 0:
+                self._end(self._begins[at])
+            elif at in self._freed:
+                self.held[self._older[self._freed[at]]] -= size
+        elif code in GROWS:
+            self.reserved += size
+        elif code in SHRINKS:
+            self.reserved -= size
+
+    def _end(self, start: int) -> None:
+        self.held[self._of[start]] -= self._trace.sizes[start]
+
+
 def by_category(device: DeviceMemory) -> Iterator[tuple[int, dict[str, int], int]]:
-    """At each of the points: the event, bytes in use by category, bytes reserved. The first dict has all categories."""
-    lifetimes, categories = device.lifetimes, device.categories
-    trace, number = lifetimes.trace, len(lifetimes.trace)
-    of = {start: categories.of(start) for start in lifetimes.starts}
-    freed = {o.end: o for o in lifetimes.older if o.end < number}
-    lost = {end: s for s in lifetimes.starts if (end := lifetimes.ends[s]) < number and lifetimes.begins[end] != s}
-    held = dict.fromkeys([*categories.older.values(), *of.values()], 0)
-    for older in lifetimes.older:
-        held[categories.older[older]] += older.size
-    reserved, at = device.reserved_at(-1), -1
+    """At each of the points: the event, bytes in use by category, bytes reserved. Every dict has all categories."""
+    followed, at = _Followed(device), -1
     for point in points(device):
         while at < point:
             at += 1
-            code, amount = trace.actions[at], trace.sizes[at]
-            if code == ALLOC:
-                held[of[at]] += amount
-                if at in lost:
-                    held[of[lost[at]]] -= trace.sizes[lost[at]]
-            elif code in FREES:
-                start = lifetimes.begins[at]
-                if start >= 0:
-                    held[of[start]] -= trace.sizes[start]
-                elif at in freed:
-                    held[categories.older[freed[at]]] -= amount
-            elif code in GROWS:
-                reserved += amount
-            elif code in SHRINKS:
-                reserved -= amount
-        yield point, held, reserved
+            followed.take(at)
+        yield point, followed.held, followed.reserved
 
 
 def _add_counters(chrome: Chrome, device: DeviceMemory, clock: Clock) -> None:
