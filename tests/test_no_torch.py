@@ -80,6 +80,14 @@ def test_inspect_does_not_import_torch(options: list[str]) -> None:
     assert not loads_torch(SPY, "inspect", "--exit-zero", *options, str(SNAPSHOT))
 
 
+@pytest.mark.parametrize("given", [SNAPSHOT, SNAPSHOT.parent / "traces" / "cpu_input_bound.json.gz"])
+def test_exports_are_made_without_torch(given: Path, tmp_path: Path) -> None:
+    names = ["a.speedscope.json", "a.perfetto.json", "a.csv", "a.jsonl"]
+    asked = [f"--export={tmp_path / name}" for name in names]
+    assert not loads_torch(SPY, "inspect", "--exit-zero", str(given), *asked)
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(names)
+
+
 def test_a_snapshot_is_read_without_torch(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')\n")
     assert not loads_torch(SPY, "inspect", "--exit-zero", str(SNAPSHOT), path=tmp_path)

@@ -27,6 +27,7 @@ UPWARD = {
     "joining": {"finding", "errors", "source", "recording", "rules", "checking"},
     "diagnosis": {"finding", "errors", "source", "recording", "readers", "rules", "joining"},
     "inspecting": {"finding", "errors", "amounts", "recording", "readers", "snapshots", "traces", "rules", "diagnosis"},
+    "exporting": {"finding", "errors", "amounts", "readers", "snapshots", "traces"},
     "probes": {"finding", "errors", "source", "recording"},
     "renderers": {"finding", "errors", "source", "amounts"},
     "comparing": {"finding", "errors", "recording", "readers", "snapshots", "traces"},

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from torchvet.errors import BadInput
 from torchvet.readers.isolated import read_snapshot
 from torchvet.readers.snapshot import ACTIONS, ALLOC, OOM, SEGMENT_MAP
 from torchvet.readers.wire import from_bytes, to_bytes
@@ -129,9 +130,18 @@ def test_text_that_no_encoding_takes(tmp_path: Path) -> None:
     assert frame.line == 0
 
 
+def test_sizes_that_do_not_fit_into_64_bits_are_refused(tmp_path: Path) -> None:
+    """Sums of bytes are kept in 64 bits."""
+    events = [event("alloc", BASE, 2**61), event("alloc", BASE + 512, 2**61)]
+    with pytest.raises(BadInput, match="more bytes than any program"):
+        memory_of({"segments": [], "device_traces": [events]}, tmp_path)
+
+
+@pytest.mark.parametrize("times", [False, True])
 @pytest.mark.parametrize("name", ["magma.pickle", "silmont.pickle"])
-def test_a_snapshot_survives_the_way_between_processes(name: str) -> None:
-    snapshot = read_snapshot(DATA / name)
+def test_a_snapshot_survives_the_way_between_processes(name: str, times: bool) -> None:
+    snapshot = read_snapshot(DATA / name, times)
+    assert len(snapshot.traces[0].times) == (len(snapshot.traces[0]) if times else 0)
     assert from_bytes(to_bytes(snapshot)) == snapshot
     trace = snapshot.traces[0]
     assert trace.actions.count(ALLOC) > 0 and OOM not in trace.actions

@@ -18,6 +18,7 @@ Examples:
   torchvet inspect trace.json.gz
   torchvet inspect folder-of-ranks/
   torchvet inspect run.vet
+  torchvet inspect snapshot.pickle --export peak.speedscope.json --export blocks.csv
 """
 
 
@@ -28,19 +29,32 @@ Examples:
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.argument("files", nargs=-1, required=True, type=click.Path())
+@click.option(
+    "--export",
+    "exports",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(),
+    help="Write what FILES say to FILE too: *.speedscope.json (flame graph), *.perfetto.json (timeline), "
+    "*.csv or *.jsonl (tables). Repeatable.",
+)
 @shared
-def command(files: tuple[str, ...], **asked: Any) -> int:
+def command(files: tuple[str, ...], exports: tuple[str, ...], **asked: Any) -> int:  # fmt: skip
     """Report on FILES: CUDA memory snapshots (torch.cuda.memory._dump_snapshot), traces of torch.profiler, or a
     recording. Needs no torch.
 
     Several files, or those in a folder, are the ranks of one program. Files are told by their content, and nothing in
     them is executed.
     """
+    from torchvet.exporting import Exports
     from torchvet.inspecting import inspect_paths
 
     delivery = Delivery(**asked)
     delivery.check()
-    report = inspect_paths([Path(f) for f in files], ignore=delivery.unwanted, memory_limit=delivery.memory_limit)
-    report = delivery.kept(report)
+    paths = [Path(f) for f in files]
+    with Exports([Path(e) for e in exports], [Path(o) for o in delivery.outputs]) as writing:
+        report = inspect_paths(paths, (), delivery.unwanted, delivery.memory_limit, writing if exports else None)
+        report = delivery.kept(report)
+        writing.finish(report)
     delivery.deliver(report)
     return delivery.status(report)

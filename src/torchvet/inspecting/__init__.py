@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from torchvet.errors import BadInput
 from torchvet.finding import Report
+from torchvet.inspecting.observing import Observer
 
 _HEAD = 1 << 14
 
@@ -41,17 +42,21 @@ KINDS: tuple[Kind, ...] = (
     Kind("CUDA memory snapshot", _pickle, "torchvet.inspecting.snapshots", "torchvet.comparing.snapshots"),
     Kind("profiler trace", _trace, "torchvet.inspecting.traces", "torchvet.comparing.traces"),
 )
-"""Asked in this order. `report_on(paths, select=, ignore=, memory_limit=)` gives one report on files of one kind."""
+"""Asked in this order. `report_on(paths, select=, ignore=, memory_limit=, observer=)` gives one report on files of one
+kind."""
 
 
 def inspect_paths(
-    paths: Sequence[Path], select: Sequence[str] = (), ignore: Sequence[str] = (), memory_limit: int | None = None
-) -> Report:
+    paths: Sequence[Path], select: Sequence[str] = (), ignore: Sequence[str] = (), memory_limit: int | None = None,
+    observer: Observer | None = None,
+) -> Report:  # fmt: skip
     """The report on files of one kind (a folder stands for those in it), or on one recording.
 
-    Raises `BadInput` for what cannot be read or told.
+    `observer` is shown what was made of each file. Raises `BadInput` for what cannot be read or told.
     """
     if len(paths) == 1 and (paths[0] / "manifest.json").is_file():
+        if observer is not None:
+            observer.recording(paths[0])
         return _recording(paths[0], select, ignore, memory_limit)
     paths = [file for path in paths for file in _files(path)]
     kinds = {kind_of(path).name: kind_of(path) for path in paths}
@@ -59,8 +64,11 @@ def inspect_paths(
         raise BadInput(f"these are a {' and a '.join(sorted(kinds))}: inspect files of one kind at a time")
     if not kinds:
         raise BadInput(f"no file was given; expected a {_known()} or a recording (.vet)")
+    if observer is not None:
+        observer.files(paths)
     module = importlib.import_module(next(iter(kinds.values())).module)
-    report: Report = module.report_on(paths, select=select, ignore=ignore, memory_limit=memory_limit)
+    asked = {"select": select, "ignore": ignore, "memory_limit": memory_limit, "observer": observer}
+    report: Report = module.report_on(paths, **asked)
     return report
 
 

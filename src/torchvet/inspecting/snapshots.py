@@ -9,6 +9,7 @@ from typing import Any
 from torchvet.amounts import count
 from torchvet.diagnosis import gravest_first, wanted
 from torchvet.finding import Finding, NotChecked, Report, Verdict
+from torchvet.inspecting.observing import Observer
 from torchvet.inspecting.snapshot_facts import facts_of
 from torchvet.readers.isolated import ReadAhead
 from torchvet.readers.pickles import collector_off
@@ -16,8 +17,9 @@ from torchvet.readers.snapshot import Snapshot
 
 
 def report_on(
-    paths: Sequence[Path], select: Sequence[str] = (), ignore: Sequence[str] = (), memory_limit: int | None = None
-) -> Report:
+    paths: Sequence[Path], select: Sequence[str] = (), ignore: Sequence[str] = (), memory_limit: int | None = None,
+    observer: Observer | None = None,
+) -> Report:  # fmt: skip
     """One report on one snapshot or several (the ranks of a program, in the order given).
 
     One is read while the one before is judged: memory stays that of two at most. Raises `BadInput` for what is none.
@@ -25,11 +27,11 @@ def report_on(
     findings: list[Finding] = []
     seen: list[dict[str, Any]] = []
     gaps: list[NotChecked] = []
-    with ReadAhead(paths) as snapshots:
+    with ReadAhead(paths, observer is not None and observer.needs_times) as snapshots:
         rules = _rules(select, ignore)  # loaded while the first file is read
         for rank, snapshot in enumerate(snapshots):
             with collector_off():
-                found, facts, missing = _judge(snapshot, rules, memory_limit)
+                found, facts, missing = _judge(rank, snapshot, rules, memory_limit, observer)
             findings += [_ranked(f, rank) for f in found] if len(paths) > 1 else found
             seen += facts
             gaps += missing
@@ -51,12 +53,14 @@ def _rules(select: Sequence[str], ignore: Sequence[str]) -> list[Any]:
 
 
 def _judge(
-    snapshot: Snapshot, rules: list[Any], limit: int | None
+    rank: int, snapshot: Snapshot, rules: list[Any], limit: int | None, observer: Observer | None
 ) -> tuple[list[Finding], list[dict[str, Any]], list[NotChecked]]:
     from torchvet.snapshots.memory import SnapshotMemory
 
     memory = SnapshotMemory(snapshot, limit)
     findings = [finding for rule in rules for finding in rule.in_snapshot(memory)]
+    if observer is not None:
+        observer.snapshot(rank, memory)
     return findings, [facts_of(d) for d in memory.devices], list(_gaps(snapshot, memory))
 
 

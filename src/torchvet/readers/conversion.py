@@ -30,15 +30,18 @@ from torchvet.readers.stacks import Stacks, text_of
 _CODES = {name: code for code, name in enumerate(ACTIONS)}
 _OTHER = _CODES["other"]
 _DEVICES, _ANNOTATIONS = 4096, 1_000_000
+_BYTES = 1 << 62
+"""Bytes that all events may be about: sums of them must fit into 64 bits."""
 
 
-def snapshot_of(raw: Any, path: str, file_bytes: int) -> Snapshot:
+def snapshot_of(raw: Any, path: str, file_bytes: int, times: bool = False) -> Snapshot:
     """The snapshot in an unpickled object. Raises `BadInput` where it is something else.
 
-    `file_bytes` bounds how many rows there may be: a few shared objects must not be told as billions.
+    `file_bytes` bounds how many rows there may be: a few shared objects must not be told as billions. `times` asks for
+    the time of every event.
     """
     try:
-        return _snapshot(raw, path, file_bytes)
+        return _snapshot(raw, path, file_bytes, times)
     except BadInput as error:
         raise BadInput(f"a pickle, but no CUDA memory snapshot that can be read: {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:
@@ -46,7 +49,7 @@ def snapshot_of(raw: Any, path: str, file_bytes: int) -> Snapshot:
         raise BadInput(f"a pickle, but no CUDA memory snapshot that can be read ({reason})") from None
 
 
-def _snapshot(raw: Any, path: str, file_bytes: int) -> Snapshot:
+def _snapshot(raw: Any, path: str, file_bytes: int, times: bool) -> Snapshot:
     given = {"segments": raw} if isinstance(raw, list) else raw
     if not isinstance(given, dict) or not isinstance(given.get("segments"), list):
         raise BadInput(f"expected a dict with `segments`, or a list of segments; this is a {type(raw).__name__}")
@@ -57,8 +60,11 @@ def _snapshot(raw: Any, path: str, file_bytes: int) -> Snapshot:
         raise BadInput(f"it tells {rows:,} rows in {file_bytes:,} bytes")
     stacks = Stacks()
     segments = tuple(_segment(s, stacks) for s in given["segments"])
+    columns = tuple(_trace(n, t, stacks, times) for n, t in enumerate(traces))
+    if sum(sum(map(abs, t.sizes)) for t in columns) + sum(abs(b.size) for s in segments for b in s.blocks) >= _BYTES:
+        raise BadInput("its sizes add up to more bytes than any program can have allocated")
     return Snapshot(
-        path=path, segments=segments, traces=tuple(_trace(n, t, stacks) for n, t in enumerate(traces)),
+        path=path, segments=segments, traces=columns,
         frames=tuple(stacks.frames), stacks=tuple(stacks.stacks),
         annotations=tuple(_annotation(a, traces) for a in (given.get("external_annotations") or [])[:_ANNOTATIONS]),
         settings=_settings(given.get("allocator_settings")),
@@ -91,7 +97,7 @@ def _int(raw: dict[str, Any], key: str, default: int | None = None) -> int:
     return value
 
 
-def _trace(device: int, events: Any, stacks: Stacks) -> Trace:
+def _trace(device: int, events: Any, stacks: Stacks, times: bool) -> Trace:
     if not isinstance(events, list) or not {dict}.issuperset(map(type, events)):
         raise BadInput("a device's trace is no list of events")
     # At C speed, column by column: a loop over half a million dicts would take longer than loading them.
@@ -102,6 +108,7 @@ def _trace(device: int, events: Any, stacks: Stacks) -> Trace:
         device=device_of, actions=actions, addresses=_addresses(events), sizes=_column(events, "size"),
         stacks=_stacks(events, actions, stacks), streams=streams if any(streams) else array("q"),
         microseconds=_time(events[-1]) - _time(events[0]) if events else 0,
+        times=array("q", map(_time, events) if times else ()),
     )  # fmt: skip
 
 

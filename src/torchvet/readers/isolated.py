@@ -19,20 +19,24 @@ from torchvet.readers.snapshot import Snapshot
 _SPARE, _FACTOR = 256 << 20, 40
 """Memory that a file may take: so much, and so many times its own size. Real snapshots of half a megabyte and more take
 3.6 to 7 times their size as objects."""
+_TIMES = "times"
 _SECONDS, _BYTES_A_SECOND = 20, 1 << 20
 """Processor time that a file may take: so much, and a second for so many bytes. Real ones load at 30 MB a second."""
 
 
 class Reading:
-    """A snapshot that is being read; starts at once, so that others can be started or modules loaded meanwhile."""
+    """A snapshot that is being read; starts at once, so that others can be started or modules loaded meanwhile.
 
-    def __init__(self, path: Path) -> None:
+    `times` asks for the time of every event.
+    """
+
+    def __init__(self, path: Path, times: bool = False) -> None:
         self.path = path
         _refuse(path)
         # The parent's own places, without the working directory, whose files are the user's.
         places = [str(Path(__file__).resolve().parents[2]), *filter(None, sys.path)]
         code = f"import sys; sys.path[:] = {places!r}; from torchvet.readers.isolated import main; main()"
-        command = [sys.executable, "-c", code, str(path), str(_SECONDS)]
+        command = [sys.executable, "-c", code, str(path), str(_SECONDS), *([_TIMES] if times else [])]
         self._process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
@@ -69,8 +73,8 @@ class Reading:
 class ReadAhead:
     """Snapshots of several files in their order, the next one being read while one is worked on. A context manager."""
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self._paths = list(paths)
+    def __init__(self, paths: Sequence[Path], times: bool = False) -> None:
+        self._paths, self._times = list(paths), times
         self._following: Reading | None = None
         self._start()
 
@@ -89,12 +93,13 @@ class ReadAhead:
             self._following.cancel()
 
     def _start(self) -> None:
-        self._following = Reading(self._paths.pop(0)) if self._paths else None
+        self._following = Reading(self._paths.pop(0), self._times) if self._paths else None
 
 
-def read_snapshot(path: str | os.PathLike[str]) -> Snapshot:
-    """Read a CUDA memory snapshot safely. Raises `BadInput` for anything that is none."""
-    return Reading(Path(path)).result()
+def read_snapshot(path: str | os.PathLike[str], times: bool = False) -> Snapshot:
+    """Read a CUDA memory snapshot safely, with the `times` of its events if asked. Raises `BadInput` for anything that
+    is none."""
+    return Reading(Path(path), times).result()
 
 
 def _refuse(path: Path) -> None:
@@ -115,7 +120,7 @@ def main() -> None:
     try:
         _limit(path.stat().st_size, int(sys.argv[2]))
         with path.open("rb") as file:
-            message = _read(file, str(path), path.stat().st_size)
+            message = _read(file, str(path), path.stat().st_size, _TIMES in sys.argv[3:])
     except (BadInput, OSError) as error:
         _end(2, str(error).encode("utf-8", "backslashreplace"))
     sys.stdout.buffer.write(message)
@@ -123,13 +128,13 @@ def main() -> None:
     _end(0)
 
 
-def _read(file: BinaryIO, path: str, size: int) -> bytes:
+def _read(file: BinaryIO, path: str, size: int, times: bool) -> bytes:
     from torchvet.readers.conversion import snapshot_of
     from torchvet.readers.pickles import collector_off, load_plain
     from torchvet.readers.wire import to_bytes
 
     with collector_off():
-        return to_bytes(snapshot_of(load_plain(file), path, size))
+        return to_bytes(snapshot_of(load_plain(file), path, size, times))
 
 
 def _limit(size: int, seconds: int) -> None:

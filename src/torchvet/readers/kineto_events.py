@@ -65,7 +65,10 @@ class Distributed(msgspec.Struct):
 
 
 class Header(msgspec.Struct):
-    """What stands around the events. Settings that slow the host down are 1 where they were on."""
+    """What stands around the events. Settings that slow the host down are 1 where they were on.
+
+    `base` is the time in nanoseconds since the epoch that the events' times count from; old traces have none.
+    """
 
     devices: list[Device] = msgspec.field(default_factory=list, name="deviceProperties")
     distributed: Distributed | None = msgspec.field(default=None, name="distributedInfo")
@@ -74,6 +77,7 @@ class Header(msgspec.Struct):
     record_shapes: Scalar = 0
     with_modules: Scalar = 0
     host: Any = msgspec.field(default=None, name="host_name")
+    base: Any = msgspec.field(default=None, name="baseTimeNanoseconds")
 
 
 EMPTY = Arguments()

@@ -89,7 +89,8 @@ class Trace:
     """The events of one device, oldest first; all columns are equally long, but no `streams` are the default one.
 
     `microseconds` went by from the first to the last, 0 where torch wrote no times. An `oom` event carries the bytes
-    that the driver had left in the place of its address.
+    that the driver had left in the place of its address. `times` of all events are read only when asked for: what
+    judges goes by their order.
     """
 
     device: int
@@ -99,6 +100,7 @@ class Trace:
     stacks: array[int]
     streams: array[int]
     microseconds: int
+    times: array[int] = field(default_factory=lambda: array("q"))
 
     def __len__(self) -> int:
         return len(self.actions)

@@ -7,7 +7,7 @@ sets of stacks: a leak on a line that also allocates what is freed is seen by wh
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from torchvet.snapshots.memory import DeviceMemory
@@ -33,6 +33,8 @@ class Leak:
     with_blocks: int
     total: int
     total_blocks: int
+    by_stack: tuple[int, ...]
+    """Of `left`, the bytes of each of `stacks`."""
 
     @property
     def per_step(self) -> float:
@@ -88,12 +90,15 @@ def _leak(memory: DeviceMemory, group: list[int], first: int, last: int, steps: 
     made_in = {phases.step(s) for s in inside}
     if len(made_in) < 3 or not _all_along(made_in, phases.step(first), steps):
         return None
-    stacks = tuple(sorted({trace.stacks[s] for s in inside}))
+    by_stack = Counter[int]()
+    for start in inside:
+        by_stack[trace.stacks[start]] += trace.sizes[start]
+    stacks = tuple(sorted(by_stack))
     kinds = frozenset(memory.stacks[n].kind for n in stacks)
     return Leak(
         place=memory.stacks[stacks[0]].place, kinds=kinds, stacks=stacks, left=sum(trace.sizes[s] for s in inside),
         blocks=len(inside), steps=steps, with_blocks=len(made_in), total=sum(trace.sizes[s] for s in group),
-        total_blocks=len(group),
+        total_blocks=len(group), by_stack=tuple(by_stack[n] for n in stacks),
     )  # fmt: skip
 
 

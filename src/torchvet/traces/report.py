@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,17 @@ _TOP = 5
 
 
 def report_on(
-    paths: Sequence[Path], *, select: Sequence[str] = (), ignore: Sequence[str] = (), jobs: int | None = None
-) -> Report:
+    paths: Sequence[Path], *, select: Sequence[str] = (), ignore: Sequence[str] = (), jobs: int | None = None,
+    observer: Callable[[RankTrace], None] | None = None,
+) -> Report:  # fmt: skip
     """Read profiler traces and say what they show. Several files are the ranks of one run; no torch is imported.
 
-    `select` and `ignore` are prefixes of codes, `jobs` the processes (by default one a core). Raises `BadInput` when
-    a file is no trace.
+    `select` and `ignore` are prefixes of codes, `jobs` the processes (by default one a core), `observer` is
+    given each rank's digest. Raises `BadInput` when a file is no trace.
     """
     trace = Trace(digests(paths, jobs))
+    for rank in trace.ranks if observer is not None else ():
+        observer(rank)
     findings = sorted(_found(trace, select, ignore), key=_order)
     judged = any(r.steps is not None for r in trace.ranks)
     verdict: Verdict = "findings" if findings else "clean" if judged else "undetermined"

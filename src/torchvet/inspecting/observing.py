@@ -1,0 +1,35 @@
+"""What else may be made of the files while they are inspected, so that none is read twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from torchvet.readers.trace_facts import RankTrace
+    from torchvet.snapshots.memory import SnapshotMemory
+
+
+class Observer(Protocol):
+    """Is shown what was made of each file, in order, before the report is done."""
+
+    @property
+    def needs_times(self) -> bool:
+        """Whether the events of snapshots are to be read with their times."""
+        ...
+
+    def files(self, paths: list[Path]) -> None:
+        """The files that will be read. Raises `BadInput` to refuse them."""
+        ...
+
+    def recording(self, path: Path) -> None:
+        """A recording. Raises `BadInput` to refuse it."""
+        ...
+
+    def snapshot(self, rank: int, memory: SnapshotMemory) -> None:
+        """A snapshot, and its place among those given."""
+        ...
+
+    def trace(self, rank: RankTrace) -> None:
+        """The digest of a trace."""
+        ...
