@@ -23,8 +23,9 @@ def report_on(
     given each rank's digest. Raises `BadInput` when a file is no trace.
     """
     trace = Trace(digests(paths, jobs))
-    for rank in trace.ranks if observer is not None else ():
-        observer(rank)
+    if observer is not None:
+        for rank in trace.ranks:
+            observer(rank)
     findings = sorted(_found(trace, select, ignore), key=_order)
     judged = any(r.steps is not None for r in trace.ranks)
     verdict: Verdict = "findings" if findings else "clean" if judged else "undetermined"
