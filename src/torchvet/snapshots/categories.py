@@ -7,6 +7,7 @@ gradient; what an optimizer step leaves behind is its state; what a phase makes 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
@@ -110,11 +111,12 @@ class Categories:
         run = self.phases.run(start)
         if run is None:
             return False
-        stacks, kinds = self.lifetimes.trace.stacks, self.phases.kinds
+        stacks, kinds, starts = self.lifetimes.trace.stacks, self.phases.kinds, self.lifetimes.starts
         first = self._first_in_run.get(run.start)
         if first is None:
-            inside = (s for s in self.lifetimes.starts if run.start <= s < run.end and kinds[stacks[s]] == FORWARD)
-            first = self._first_in_run[run.start] = next(inside, run.end)
+            inside = starts[bisect_left(starts, run.start) : bisect_left(starts, run.end)]
+            forward = (s for s in inside if kinds[stacks[s]] == FORWARD)
+            first = self._first_in_run[run.start] = next(forward, run.end)
         return start > first
 
     @cached_property
