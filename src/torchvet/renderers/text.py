@@ -70,10 +70,12 @@ def _add_not_checked(page: Page, report: Report) -> None:
 def _add_next(page: Page, report: Report) -> None:
     codes = list(dict.fromkeys(f.code for f in serious(report) + notes(report)))[:CODES]
     commands = [f"torchvet explain {code}" for code in codes]
-    if mendable := {e.path: f.code for f in serious(report) for e in f.remedy.edits}:
-        path, code = next(iter(mendable.items()))
-        unsafe = "" if any(f.code == code and f.remedy.safe for f in report.findings) else " --unsafe-fixes"
-        commands.append(f"torchvet check --diff{unsafe} --select {code} {shlex.quote(shown_path(path))}")
+    if mendable := [f for f in serious(report) if f.remedy.edits]:
+        path = mendable[0].remedy.edits[0].path
+        there = [f for f in mendable if f.remedy.edits[0].path == path]
+        unsafe = "" if all(f.remedy.safe for f in there) else " --unsafe-fixes"
+        chosen = ",".join(dict.fromkeys(f.code for f in there))
+        commands.append(f"torchvet check --diff{unsafe} --select {chosen} {shlex.quote(shown_path(path))}")
     if recording := report.facts.get("recording"):
         commands.append(f"torchvet report {shlex.quote(shown_path(str(recording)))} -o report.json")
     if not commands:
