@@ -12,7 +12,7 @@ from torchvet.recording.facts import facts_of, overhead_of
 from torchvet.recording.reader import ENOUGH
 from torchvet.recording.records import Census, Window
 from torchvet.recording.training_records import Outcome, Unchecked
-from torchvet.rules import Rule, all_rules, words
+from torchvet.rules import Rule, all_rules, wanted, words
 from torchvet.rules.growth_rule import GrowthRule
 
 _EXCERPT = 2
@@ -39,12 +39,6 @@ def diagnose(
         subject=_subject(recording), verdict=verdict, findings=findings, not_checked=_not_checked(recording, findings),
         facts=_facts(recording, findings), overhead=overhead_of(recording.ranks[0]) if recording.ranks else {},
     )  # fmt: skip
-
-
-def wanted(code: str, select: Sequence[str], ignore: Sequence[str]) -> bool:
-    """Whether a rule was asked for: `select` and `ignore` are beginnings of codes."""
-    chosen = not select or any(code.startswith(p) for p in select)
-    return chosen and not any(code.startswith(p) for p in ignore)
 
 
 def _most_specific(found: list[tuple[Rule, Finding]]) -> list[Finding]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from torchvet.checking.engine import collector_off
+from torchvet.collector import collector_off
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _BARE = r"(?:pip|conda|mamba|cd|ls|mkdir|cp|mv|rm|cat)[ \t]+(?![=.(\[,)])\S"

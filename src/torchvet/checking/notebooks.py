@@ -14,8 +14,9 @@ from collections.abc import Sequence
 import msgspec
 
 from torchvet.checking.cells import Cell, parses, read_cells, without_magics
-from torchvet.checking.engine import FileResult, Scope, SourceRule, check_text, collector_off, not_checked
+from torchvet.checking.engine import FileResult, Scope, SourceRule, check_text, not_checked
 from torchvet.checking.own import SYNTAX, syntax_error
+from torchvet.collector import collector_off
 from torchvet.finding import Edit, Finding, Location, Related
 
 _LINE_END = re.compile(r"\r\n|\r|\n")

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
 
+from torchvet.collector import collector_off
+
 Job = TypeVar("Job")
 Answer = TypeVar("Answer")
 PARALLEL = 400_000
@@ -48,13 +50,8 @@ def answers(
 
 
 def _serial(jobs: Sequence[Job], work: Callable[[Job], Answer]) -> list[Answer]:
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
+    with collector_off():
         return [_then_collect(number, work(job)) for number, job in enumerate(jobs, 1)]
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _then_collect(number: int, answer: Answer) -> Answer:

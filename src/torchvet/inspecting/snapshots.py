@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from torchvet.amounts import count
-from torchvet.diagnosis import gravest_first, wanted
+from torchvet.collector import collector_off
+from torchvet.diagnosis import gravest_first
 from torchvet.finding import Finding, NotChecked, Report, Verdict
 from torchvet.inspecting.observing import Observer
 from torchvet.inspecting.snapshot_facts import facts_of
 from torchvet.readers.isolated import ReadAhead
-from torchvet.readers.pickles import collector_off
 from torchvet.readers.snapshot import Snapshot
 
 
@@ -46,10 +46,9 @@ def report_on(
 
 
 def _rules(select: Sequence[str], ignore: Sequence[str]) -> list[Any]:
-    from torchvet.rules import Rule, all_rules
+    from torchvet.rules import rules_with, wanted
 
-    of_snapshots = [r for r in all_rules() if type(r).in_snapshot is not Rule.in_snapshot]
-    return [r for r in of_snapshots if wanted(r.code, select, ignore)]
+    return [r for r in rules_with("in_snapshot") if wanted(r.code, select, ignore)]
 
 
 def _judge(

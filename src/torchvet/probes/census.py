@@ -7,17 +7,15 @@ once. A name's bytes include those of everything below it; what grew is found by
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
 import msgspec
 import torch
 
+from torchvet.collector import collector_off
 from torchvet.probes import frames, graphs, heap, strangers
 from torchvet.probes.holdings import HoldingTree
 from torchvet.probes.known import KnownMemory
@@ -57,7 +55,8 @@ class CensusTaker:
         """Walk, claim, name. What the census itself allocates is not the program's."""
         start = time.perf_counter()
         # Tensor subclasses answer for themselves through `__torch_function__`: not to us.
-        with ledger.quiet(), _uncollected(), torch._C.DisableTorchFunctionSubclass():
+        # The walk allocates enough to set off the collector, which would free the very garbage that is to be found.
+        with ledger.quiet(), collector_off(), torch._C.DisableTorchFunctionSubclass():
             one = _Count(self._known, ledger, tick, start + self.budget, self.extra_frames, self._bound)
             try:
                 return self._count(one, tick, kind, start, final)
@@ -132,18 +131,6 @@ class CensusTaker:
             return holding
         nodes, graph = self._carried.get(holding.name, (holding.nodes, holding.graph))
         return msgspec.structs.replace(holding, carried=True, carrier_ops=ops, nodes=nodes, graph=graph)
-
-
-@contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
-    """The walk allocates enough to set off the collector, which would free the very garbage that is to be found."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 class _Count:

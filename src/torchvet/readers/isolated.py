@@ -129,8 +129,9 @@ def main() -> None:
 
 
 def _read(file: BinaryIO, path: str, size: int, times: bool) -> bytes:
+    from torchvet.collector import collector_off
     from torchvet.readers.conversion import snapshot_of
-    from torchvet.readers.pickles import collector_off, load_plain
+    from torchvet.readers.pickles import load_plain
     from torchvet.readers.wire import to_bytes
 
     with collector_off():

@@ -8,12 +8,10 @@ loading, so a file is read in a process of its own whose memory and time are lim
 
 from __future__ import annotations
 
-import gc
 import pickle
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import IO, Any
 
+from torchvet.collector import collector_off
 from torchvet.errors import BadInput
 
 PICKLE = b"\x80"
@@ -34,18 +32,6 @@ class Plain(pickle.Unpickler):
     def persistent_load(self, pid: Any) -> Any:
         """Refuse: a snapshot refers to nothing outside itself."""
         raise BadInput("this pickle refers to objects outside the file (is it a checkpoint?): no CUDA memory snapshot")
-
-
-@contextmanager
-def collector_off() -> Iterator[None]:
-    """No garbage collection within: walking millions of new objects again and again is four fifths of the time."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 def load_plain(file: IO[bytes]) -> Any:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 
 from torchvet.rules.base import Rule
 
-__all__ = ["Rule", "all_rules", "codes", "module_texts", "rule", "rules_in", "rules_with"]
+__all__ = ["Rule", "all_rules", "codes", "module_texts", "rule", "rules_in", "rules_with", "wanted"]
 
 _CODE = re.compile(r"([a-z]{3}\d{3})_\w+")
 
@@ -34,6 +34,12 @@ def codes() -> list[str]:
     """The codes of all rules, in order. A rule's file begins with its code: none is imported."""
     names = (module.name.rpartition(".")[2] for module in pkgutil.walk_packages(__path__, __name__ + "."))
     return sorted(found[1].upper() for found in map(_CODE.fullmatch, names) if found)
+
+
+def wanted(code: str, select: Sequence[str], ignore: Sequence[str]) -> bool:
+    """Whether a rule was asked for: `select` and `ignore` are beginnings of codes."""
+    chosen = not select or any(code.startswith(p) for p in select)
+    return chosen and not any(code.startswith(p) for p in ignore)
 
 
 @lru_cache(maxsize=8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from torchvet.collector import collector_off
 from torchvet.readers.kineto import TraceFile
 from torchvet.readers.trace_facts import Cost, Note, RankTrace, Steps
 from torchvet.traces import collectives, host, integrity, kernels, phases
@@ -12,7 +13,7 @@ from torchvet.traces.device import DeviceTime, device_time, summed_up
 from torchvet.traces.places import Places
 from torchvet.traces.spans import merged, stretch, total, within
 from torchvet.traces.steps import Window, steps_of
-from torchvet.traces.timeline import Timeline, collector_off
+from torchvet.traces.timeline import Timeline
 from torchvet.traces.waiting import Waiting
 
 _RANK = re.compile(r"rank[-_ ]?(\d+)", re.IGNORECASE)

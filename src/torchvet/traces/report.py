@@ -36,14 +36,10 @@ def report_on(
 
 
 def _found(trace: Trace, select: Sequence[str], ignore: Sequence[str]) -> list[Finding]:
-    from torchvet.rules import rules_with
+    from torchvet.rules import rules_with, wanted
 
-    found: list[Finding] = []
-    for rule in rules_with("in_trace"):
-        chosen = not select or any(rule.code.startswith(p) for p in select)
-        if chosen and not any(rule.code.startswith(p) for p in ignore):
-            found += rule.in_trace(trace)
-    return found
+    rules = (rule for rule in rules_with("in_trace") if wanted(rule.code, select, ignore))
+    return [finding for rule in rules for finding in rule.in_trace(trace)]
 
 
 def _order(finding: Finding) -> tuple[int, float, str]:

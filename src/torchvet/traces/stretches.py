@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from torchvet.collector import collector_off
 from torchvet.readers.kineto import TraceFile
 from torchvet.traces import integrity, phases
 from torchvet.traces.device import device_time
 from torchvet.traces.idle import Gap
 from torchvet.traces.phases import Painted
 from torchvet.traces.steps import Window, steps_of
-from torchvet.traces.timeline import Timeline, collector_off
+from torchvet.traces.timeline import Timeline
 
 
 class Stretches(NamedTuple):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from torchvet.readers.kineto_events import EMPTY, Arguments, Event
@@ -215,15 +213,3 @@ class Timeline:
         if type(event.ts) is float and type(args.allocated) is int and type(args.reserved) is int:
             held = (event.ts, args.allocated, args.reserved)
             self.memory.setdefault((args.device_type, args.device_id), []).append(held)
-
-
-@contextmanager
-def collector_off() -> Iterator[None]:
-    """Python's cyclic collector switched off: among millions of new objects it finds nothing and takes most time."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
