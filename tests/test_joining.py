@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from handmade import FILE, census, holding, outcome, program, recording, site, steps, survivors, window
 
 from torchvet.diagnosis import diagnose
-from torchvet.finding import Finding, Report
+from torchvet.finding import Finding, Location, Related, Remedy, Report
+from torchvet.joining import same_fault
 from torchvet.recording import Recording
 from torchvet.recording.records import Place, Source
 from torchvet.recording.training_records import EvaluationForward, OptimizerUse, Ran
@@ -157,3 +159,24 @@ def test_codes_that_are_not_wanted_are_not_asked() -> None:
 def test_text_that_does_not_parse_hides_nothing() -> None:
     grown = [census(t, holding("losses", direct=4 * t, graph=1000 * t, sites=[site()])) for t in TICKS]
     assert of(diagnose(run(*grown, text=SOURCE + "def (")), "MEM101").evidence == "observed"
+
+
+def test_a_leak_that_source_does_not_see_leaves_its_suspicions_alone() -> None:
+    """It may be the one that is suspected, stored in a way that source does not follow."""
+    grown = [census(t, holding("elsewhere", direct=1000 * t, sites=[site(line=1)])) for t in TICKS]
+    found = of(diagnose(run(*grown)), "MEM101")
+    assert (found.severity, found.evidence) == ("error", "suspected")
+    assert of(diagnose(run(*grown, cleared())), "TRN101").severity == "info"  # that is no matter of growth
+
+
+def test_a_call_that_hands_in_what_a_method_stores_is_one_fault_with_the_store() -> None:
+    place = Location(path=FILE, line=40, function="main")
+    stored = Related(role="stored", message="", path=FILE, line=7)
+    observed = Finding(code="MEM101", name="graph-retained", severity="error", evidence="observed", message="",
+                       location=place, cause="", remedy=Remedy(summary=""), related=[stored])  # fmt: skip
+    suspected = msgspec.structs.replace(
+        observed, evidence="suspected", related=[], location=Location(path=FILE, line=7, function="Meter.update")
+    )
+    assert same_fault(observed, suspected)
+    elsewhere = msgspec.structs.replace(suspected, location=Location(path=FILE, line=8, function="Meter.update"))
+    assert not same_fault(observed, elsewhere)

@@ -16,6 +16,7 @@ from torchvet.finding import Finding, Measured, Related, Remedy
 from torchvet.recording import Recording
 from torchvet.recording.training_records import Ran
 from torchvet.rules import Rule
+from torchvet.rules.growth_rule import GrowthRule
 from torchvet.source.reach import reached
 
 
@@ -25,23 +26,35 @@ def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Ru
     `rules` are the ones that are wanted; each is asked about the text as it was when the program ran.
     """
     found = list(observed)
-    by_code = {rule.code: rule for rule in rules}
+    claimed: set[int] = set()
+    alone: list[Finding] = []
     lines = lines_seen(recording)
     for path in sorted(lines.keys() & recording.sources.keys()):
-        text = recording.sources[path]
-        tree: ast.Module | None = None
-        for suspicion in _suspicions(path, text, rules):
-            twins = [i for i, f in enumerate(found) if f.evidence == "observed" and same_fault(f, suspicion)]
+        for suspicion in _suspicions(path, recording.sources[path], rules):
+            twins = [i for i, f in enumerate(observed) if same_fault(f, suspicion)]
             for index in twins:
                 found[index] = _with_source(found[index], suspicion)
-            if twins or suspicion.severity == "info" or suspicion.location is None:
-                continue
-            tree = tree or ast.parse(text)
-            rule = by_code[suspicion.code]
-            if rule.could_be_measured(recording) and reached(tree, lines[path], suspicion.location.line):
-                suspicion = _harmless(suspicion, recording)
-            found.append(suspicion)
+            claimed.update(twins)
+            if not twins and suspicion.severity != "info" and suspicion.location is not None:
+                alone.append(suspicion)
+    # A leak that no suspicion accounts for may be any of them, stored in a way that source does not see.
+    leaking = any(_grows(f) for i, f in enumerate(observed) if i not in claimed)
+    by_code = {rule.code: rule for rule in rules}
+    trees: dict[str, ast.Module] = {}
+    for suspicion in alone:
+        rule, at = by_code[suspicion.code], suspicion.location
+        assert at is not None
+        judged = rule.could_be_measured(recording) and not (leaking and isinstance(rule, GrowthRule))
+        if judged:
+            if at.path not in trees:
+                trees[at.path] = ast.parse(recording.sources[at.path])
+            judged = reached(trees[at.path], lines[at.path], at.line)
+        found.append(_harmless(suspicion, recording) if judged else suspicion)
     return found
+
+
+def _grows(finding: Finding) -> bool:
+    return (finding.measured.bytes_per_step or 0) > 0
 
 
 def lines_seen(recording: Recording) -> dict[str, set[int]]:
@@ -63,12 +76,14 @@ def same_fault(observed: Finding, suspicion: Finding) -> bool:
     """Whether a run's finding and a suspicion are about one fault: one code and a line or a function in common, or two
     ways to keep memory and one line that stores."""
     at, suspected = observed.location, suspicion.location
-    if at is None or suspected is None or at.path != suspected.path:
+    if at is None or suspected is None:
         return False
-    last = suspected.end_line or suspected.line
-    if suspected.line <= at.line <= last:
+    stored = [(r.path, r.line) for r in observed.related if r.role == "stored"]
+    span = range(suspected.line, (suspected.end_line or suspected.line) + 1)
+    if any(path == suspected.path and line in span for path, line in ((at.path, at.line), *stored)):
         return observed.code == suspicion.code or observed.code[:4] == suspicion.code[:4] == "MEM1"
-    return observed.code == suspicion.code and at.function is not None and at.function == suspected.function
+    there = at.path == suspected.path and at.function is not None and at.function == suspected.function
+    return observed.code == suspicion.code and there
 
 
 def _with_source(observed: Finding, suspicion: Finding) -> Finding:
