@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -25,11 +27,13 @@ from torchvet.probes.loaders import LoaderProbe
 from torchvet.probes.optimizers import OptimizerProbe
 from torchvet.probes.sampling import Closed, Sampling
 from torchvet.probes.schedule import Schedule
-from torchvet.probes.session import Session, StepLog, StepsReached
+from torchvet.probes.session import Options, Session, StepLog, StepsReached
 from torchvet.probes.sources import SourceKeeper
 from torchvet.probes.taps import Taps
 from torchvet.probes.unchecked import unchecked
-from torchvet.recording.records import StepKind
+from torchvet.probes.watcher import Watchers
+from torchvet.probes.watchers import WATCHERS
+from torchvet.recording.records import Record, StepKind
 from torchvet.recording.training_records import Host, Overhead
 
 _EVALUATION_LOOKS = 3
@@ -61,6 +65,7 @@ class Observer:
         self._collector = CollectorProbe(self._ledger)
         self._trend = HeapTrend()
         self._sources = SourceKeeper(self._write)
+        self._watchers = Watchers(self, WATCHERS)
         self._log = StepLog(session.writer, session.started)
         self._optimizers_running = 0
         self._optimizer_began = 0.0
@@ -74,6 +79,26 @@ class Observer:
         """Whether events count; false after the end, in forked children, and within our own work."""
         return self._session.active and not self._busy
 
+    @property
+    def tick(self) -> int:
+        """See `Host`."""
+        return self.clock.n
+
+    @property
+    def options(self) -> Options:
+        """See `Host`."""
+        return self._session.options
+
+    def write(self, record: Record) -> None:
+        """See `Host`."""
+        self._write(record)
+
+    @contextmanager
+    def looking(self, what: str) -> Iterator[None]:
+        """See `Host`."""
+        with self._session.guarded(what), self._costs.of("events"), self._ledger.quiet():
+            yield
+
     def install(self) -> None:
         """Start listening."""
         graphs.forget_types()
@@ -86,6 +111,7 @@ class Observer:
         self._taps.install()
         self._taps.watch_modules()
         self._collector.install()
+        self._watchers.install()
 
     def release(self) -> None:
         """In a forked child: switch the ledger off; the taps pass everything through."""
@@ -104,6 +130,7 @@ class Observer:
         self.clock.optimizer_made(id(optimizer))
         with self._session.guarded("optimizers"):
             self._optimizers.made(optimizer)
+        self._watchers.tell("optimizer_made", optimizer)
 
     def optimizer_starts(self, optimizer: Optimizer) -> None:
         """See `Listener`."""
@@ -111,6 +138,7 @@ class Observer:
         self._ledger.phase = "optimizer"
         with self._session.guarded("optimizers"), self._costs.of("events"):
             self._optimizers.starts(optimizer)
+        self._watchers.tell("optimizer_starts", optimizer)
         self._optimizer_began = time.perf_counter()
 
     def optimizer_ended(self, optimizer: Optimizer) -> None:
@@ -120,6 +148,7 @@ class Observer:
         self._ledger.phase = None
         with self._session.guarded("optimizers"), self._costs.of("events"):
             self._optimizers.ended(optimizer)
+        self._watchers.tell("optimizer_ended", optimizer)
         self._boundary(self.clock.optimizer_stepped(id(optimizer)))
 
     def backward_starts(self, tensors: Any, retain_graph: bool, create_graph: bool, is_grad: bool) -> None:
@@ -131,6 +160,7 @@ class Observer:
                 self._optimizers.backward_starts(self._sampling.on)
             self._backwards.starts(tensors, retain_graph, create_graph, is_grad, self.clock.n, late)
             self._evaluations.backward_starts(_roots(tensors), late)
+        self._watchers.tell("backward_starts", tensors, is_grad)
 
     def backward_ended(self, seconds: float, is_grad: bool) -> None:
         """See `Listener`."""
@@ -139,6 +169,7 @@ class Observer:
         with self._session.guarded("backward passes"), self._costs.of("graphs"), self._ledger.quiet():
             if self._backwards.wants_known:
                 self._backwards.ended(self.known.storages(), graphs.within(self._graph_budget()))
+        self._watchers.tell("backward_ended", is_grad)
         self._plain_backward_seen = self._plain_backward_seen or not is_grad
         if (is_grad and self._plain_backward_seen) or self._optimizers_running:
             self.clock.busy()
@@ -168,6 +199,7 @@ class Observer:
         self._log.add("data", seconds)
         with self._session.guarded("loaders"), self._costs.of("events"):
             self._loaders.got(iterator, batch, self._ledger if self._sampling.on else None)
+        self._watchers.tell("batch_got", batch)
         self._work_begins()
 
     def forward_starts(self, module: torch.nn.Module, depth: int) -> None:
@@ -252,6 +284,7 @@ class Observer:
         self._ledger.tick = tick
         self._backwards.boundary(tick)
         self._evaluations.boundary(kind, tick)
+        self._watchers.tell("boundary", tick, kind)
         if not self._sampling.on:
             self._stop_watching_modules()
         if self._trend.boundary(tick) and self._worth_a_census(elapsed):
@@ -340,7 +373,7 @@ class Observer:
         """Write the running totals: what they say counts if the program is killed next."""
         for record in (
             *self._optimizers.records(), *self._backwards.records(), *self._evaluations.records(),
-            *self._optimizers.sparse_gradients(tick), *self._loaders.records(tick),
+            *self._optimizers.sparse_gradients(tick), *self._loaders.records(tick), *self._watchers.totals(tick),
         ):  # fmt: skip
             self._write(record)
         self._write(self._collector.record(self._sampling.steps))
@@ -361,6 +394,8 @@ class Observer:
         tick = self.clock.n
         closed = self._sampling.end_for_good(tick)
         self._collector.remove()
+        self._watchers.tell("finish", how, error)
+        self._watchers.remove()
         self._taps.remove()
         elapsed = time.perf_counter() - self._session.started
         self._evaluations.boundary(self.clock.level, tick, final=True)
@@ -375,7 +410,10 @@ class Observer:
         self._census.extra_frames = []
         self._totals(tick)
         sampled = bool(self._sampling.windows) or not tick
-        for gap in unchecked(self._ledger, self._taps, self._census.unreadable, sampled):
+        for gap in (
+            *unchecked(self._ledger, self._taps, self._census.unreadable, sampled),
+            *self._watchers.unchecked(),
+        ):
             self._write(gap)
 
     def overhead(self, elapsed: float) -> Overhead:

@@ -25,6 +25,7 @@ from torch.optim.optimizer import (
 from torch.utils.data import dataloader
 
 from torchvet.probes import frames
+from torchvet.probes.patching import replace
 
 Batch = Any
 
@@ -118,9 +119,7 @@ class Taps:
         self._undo.close()
 
     def _replace(self, owner: Any, name: str, value: Any) -> None:
-        original = owner.__dict__[name]
-        setattr(owner, name, value)
-        self._undo.callback(_restore, owner, name, value, original)
+        replace(self._undo, owner, name, value)
 
     def _before(self, module: torch.nn.Module, _: Any) -> None:
         if self._listener.active:
@@ -141,12 +140,6 @@ def compiled_anything() -> bool:
     dynamo = sys.modules.get("torch._dynamo.utils")
     frame = sys.modules.get("torch._dynamo.eval_frame")
     return (dynamo is not None and bool(dynamo.counters["frames"])) or len(getattr(frame, "cached_backends", ())) > 1
-
-
-def _restore(owner: Any, name: str, ours: Any, original: Any) -> None:
-    # Somebody may have patched on top of us: taking ours out would take theirs out too.
-    if owner.__dict__.get(name) is ours:
-        setattr(owner, name, original)
 
 
 def _hook(listener: Listener, method: Callable[[Optimizer], None]) -> Callable[..., None]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar, Union
 import msgspec
 
 from torchvet.errors import BadInput
-from torchvet.recording import records, training_records
+from torchvet.recording import nonfinite_records, records, training_records
 from torchvet.recording.records import Place, Program, Record, Source
 from torchvet.recording.writer import FORMAT, Manifest
 
@@ -18,9 +18,13 @@ if TYPE_CHECKING:
     from torchvet.source.stores import SourceIndex
 
 
+_MODULES = (records, training_records, nonfinite_records)
+"""Where record types stand."""
+
+
 def _concrete(base: type[Record]) -> list[type[Record]]:
     """Every record type below `base`, in a stable order."""
-    modules = {records.__name__, training_records.__name__}
+    modules = {module.__name__ for module in _MODULES}
     return sorted((c for c in base.__subclasses__() if c.__module__ in modules), key=lambda c: c.__name__)
 
 

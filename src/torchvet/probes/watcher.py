@@ -1,0 +1,153 @@
+"""What a probe is that needs no more than events: the observer tells every watcher in turn, guarded and accounted for.
+
+A watcher that wraps functions of torch's own does so in `install()`, passes every call through unchanged, and asks
+`host.active` first: within torchvet's own work, in forked children and after the end nothing counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, Protocol
+
+from torch.optim.optimizer import Optimizer
+
+from torchvet.probes.known import KnownMemory
+from torchvet.probes.patching import replace
+from torchvet.recording.records import Record, StepKind
+from torchvet.recording.training_records import Unchecked
+
+
+class Host(Protocol):
+    """What a watcher may ask of the observer."""
+
+    @property
+    def active(self) -> bool:
+        """Whether events count."""
+        ...
+
+    @property
+    def tick(self) -> int:
+        """Step boundaries passed so far."""
+        ...
+
+    @property
+    def known(self) -> KnownMemory:
+        """Root modules, optimizers and their storages."""
+        ...
+
+    @property
+    def options(self) -> Any:
+        """The session's `Options`."""
+        ...
+
+    def write(self, record: Record) -> None:
+        """Add a record at once."""
+        ...
+
+    def looking(self, what: str) -> AbstractContextManager[None]:
+        """Work of torchvet's own: what goes wrong in it is recorded as unchecked (`what`), what it makes is no event,
+        and its seconds are accounted for."""
+        ...
+
+
+class Watcher:
+    """Base of all watchers: every event is passed by. Events come on the thread where they happen."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self._undo = ExitStack()
+
+    def install(self) -> None:
+        """Wrap what must be wrapped; called once, when torch has been imported."""
+
+    def remove(self) -> None:
+        """Leave torch as it was."""
+        self._undo.close()
+
+    def replace(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+        """Put `wrap(original)` in place of a class's or module's own attribute until `remove()`."""
+        replace(self._undo, owner, name, wrap(owner.__dict__[name]))
+
+    def batch_got(self, batch: Any) -> None:
+        """A loader gave a batch."""
+
+    def backward_starts(self, tensors: Any, is_grad: bool) -> None:
+        """`backward` (or `autograd.grad`) is about to run from these tensors."""
+
+    def backward_ended(self, is_grad: bool) -> None:
+        """It returned."""
+
+    def optimizer_made(self, optimizer: Optimizer) -> None:
+        """An optimizer was constructed."""
+
+    def optimizer_starts(self, optimizer: Optimizer) -> None:
+        """An optimizer's step begins. A scaler that skips a step calls only fused optimizers."""
+
+    def optimizer_ended(self, optimizer: Optimizer) -> None:
+        """It returned."""
+
+    def boundary(self, tick: int, kind: StepKind) -> None:
+        """A step ended: the `tick`-th boundary was passed."""
+
+    def totals(self, tick: int) -> Iterable[Record]:
+        """Running totals, asked for after windows and at the end: for one key the last one written counts."""
+        return ()
+
+    def finish(self, how: str, error: BaseException | None) -> None:
+        """The program has ended; its frames are alive only in `error`'s traceback."""
+
+    def unchecked(self) -> Iterable[Unchecked]:
+        """What could not be looked at, asked for at the end."""
+        return ()
+
+
+class Watchers:
+    """All watchers of a session, told in turn."""
+
+    def __init__(self, host: Host, kinds: Iterable[type[Watcher]]) -> None:
+        self._host = host
+        self._all = [kind(host) for kind in kinds]
+        self._listening: dict[str, list[Watcher]] = {}
+
+    def install(self) -> None:
+        """Install each; one that cannot be is left out."""
+        for one in self._all:
+            with self._host.looking(_name(one)):
+                one.install()
+
+    def remove(self) -> None:
+        """Leave torch as it was, the last to come first."""
+        for one in reversed(self._all):
+            one.remove()
+
+    def tell(self, event: str, *details: Any) -> None:
+        """Pass an event on to those that override its method."""
+        for one in self._who(event):
+            with self._host.looking(_name(one)):
+                getattr(one, event)(*details)
+
+    def totals(self, tick: int) -> Iterator[Record]:
+        """Everybody's running totals."""
+        for one in self._who("totals"):
+            with self._host.looking(_name(one)):
+                yield from one.totals(tick)
+
+    def unchecked(self) -> Iterator[Unchecked]:
+        """Everybody's gaps."""
+        for one in self._who("unchecked"):
+            with self._host.looking(_name(one)):
+                yield from one.unchecked()
+
+    def _who(self, event: str) -> list[Watcher]:
+        """Those that override an event's method."""
+        found = self._listening.get(event)
+        if found is None:
+            passed_by = getattr(Watcher, event)
+            found = [one for one in self._all if getattr(type(one), event) is not passed_by]
+            self._listening[event] = found
+        return found
+
+
+def _name(watcher: Watcher) -> str:
+    return (type(watcher).__doc__ or type(watcher).__name__).splitlines()[0].rstrip(".").lower()

@@ -1,0 +1,79 @@
+"""Watchers are told of events in turn; one that fails does not reach the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from torchvet.probes.watcher import Watcher, Watchers
+from torchvet.recording.records import Record
+from torchvet.recording.training_records import Host as HostRecord
+
+
+class _Host:
+    active = True
+    tick = 3
+    known: Any = None
+    options: Any = None
+
+    def __init__(self) -> None:
+        self.failed: list[str] = []
+
+    def write(self, record: Record) -> None:
+        raise AssertionError(record)
+
+    @contextmanager
+    def looking(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except ValueError:
+            self.failed.append(what)
+
+
+class _Counts(Watcher):
+    """Counts batches."""
+
+    batches = 0
+
+    def install(self) -> None:
+        self.replace(torch.nn.Identity, "forward", lambda original: lambda module, x: original(module, x) + 1)
+
+    def batch_got(self, batch: Any) -> None:
+        self.batches += 1
+
+    def totals(self, tick: int) -> Iterable[Record]:
+        return [HostRecord(tick=tick, resident=self.batches, heap=None)]
+
+
+class _Fails(Watcher):
+    """Something that fails."""
+
+    def batch_got(self, batch: Any) -> None:
+        raise ValueError
+
+
+def test_a_watcher_that_fails_is_named_and_the_others_are_told_all_the_same() -> None:
+    host = _Host()
+    watchers = Watchers(host, [_Fails, _Counts])
+    watchers.tell("batch_got", 1)
+    watchers.tell("batch_got", 2)
+    assert host.failed == ["something that fails"] * 2
+    assert [r.resident for r in watchers.totals(5) if isinstance(r, HostRecord)] == [2]
+
+
+def test_what_a_watcher_replaced_is_put_back() -> None:
+    before = torch.nn.Identity.forward
+    watchers = Watchers(_Host(), [_Counts])
+    watchers.install()
+    assert torch.nn.Identity()(1) == 2
+    watchers.remove()
+    assert torch.nn.Identity.forward is before
+
+
+def test_events_that_nobody_overrides_cost_no_call() -> None:
+    host = _Host()
+    Watchers(host, [_Counts]).tell("backward_starts", None, False)
+    assert not host.failed
