@@ -72,7 +72,7 @@ def of_mosaic(out: str) -> str:
     if whole is None:
         return "nothing"
     total = amount(whole[1])
-    return f"{total:,.0f} | {amount(unknown[1]) / total if unknown and total else 0:.1%}"
+    return f"{total:,.0f} | {min(1.0, amount(unknown[1]) / total) if unknown and total else 0:.1%}"
 
 
 def amount(text: str) -> float:
