@@ -26,8 +26,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parents[1] / "tests"
-sys.path.extend([str(HERE / "snapshots"), str(HERE / "traces")])
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "snapshots"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "traces"))
 
 from making_snapshots import MB, OutOfMemory, Recorder, Settings, Training, forward_stacks, fragmented
 from trace_building import FORMATS, Program, step
@@ -42,6 +42,7 @@ from torchvet.renderers import RENDERERS
 from torchvet.rules import rules_with
 from torchvet.snapshots.memory import SnapshotMemory
 
+HERE = Path(__file__).resolve().parents[1] / "tests"
 SLOW, MOST_MB = 20, 2000
 HOSTILE: list[Any] = [
     None, True, -1, 0, 1, 512, 2**31, 2**40, 2**62, 2**63, -(2**63), 2**70, 0.5, float("nan"), float("inf"), "", "x",
