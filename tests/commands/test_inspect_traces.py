@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from torchvet.commands import main
 from torchvet.commands.compare import command as compare
 from torchvet.commands.inspect import command as inspect
 from torchvet.errors import BadInput
@@ -49,7 +51,7 @@ def test_a_folder_is_the_ranks_of_one_run(tmp_path: Path) -> None:
 
 def test_a_folder_of_nothing_that_is_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps({"some": "settings"}))
-    with pytest.raises(BadInput, match="has no CUDA memory snapshot, a profiler trace"):
+    with pytest.raises(BadInput, match="has nothing to inspect"):
         inspect_paths([tmp_path])
 
 
@@ -68,3 +70,47 @@ def test_two_traces_are_compared() -> None:
     assert step["gates"] and {"data", "forward"} <= {r["name"] for r in step["rows"]}
     assert run(compare, str(INPUT), str(INPUT), "--fail-on-growth", "0").return_value == 0
     assert "No difference" in run(compare, str(INPUT), str(INPUT)).output
+
+
+@pytest.mark.parametrize("source", [INPUT, SNAPSHOT], ids=["trace", "snapshot"])
+def test_names_that_are_no_utf8(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One file and several are read; reports, exports and comparisons show the name escaped."""
+    path = tmp_path / os.fsdecode(b"na\xffme.bin")
+    shutil.copy(source, path)
+    shutil.copy(source, tmp_path / "other.bin")
+    outputs = [word for name in ("r.json", "r.sarif", "r.md", "r.txt") for word in ("-o", str(tmp_path / name))]
+    exports = [word for name in ("e.jsonl", "e.csv", "e.perfetto.json", "e.speedscope.json")
+               for word in ("--export", str(tmp_path / name))]  # fmt: skip
+    assert main(["inspect", "-q", *outputs, *exports, str(path)]) == 1
+    assert main(["inspect", "-q", str(path), str(tmp_path / "other.bin")]) == 1
+    assert main(["compare", str(path), str(tmp_path / "other.bin")]) == 0
+    said = capsys.readouterr()
+    assert "na\\udcffme.bin" in said.out and not said.err
+    subject = json.loads((tmp_path / "r.json").read_text("utf-8"))["subject"]
+    assert "na\\udcffme.bin" in subject.get("path", "") + "".join(subject.get("paths", ()))
+
+
+def test_a_damaged_file_in_a_folder_is_named(tmp_path: Path) -> None:
+    shutil.copy(SNAPSHOT, tmp_path / "rank0.pickle")
+    (tmp_path / "rank1.pickle").touch()
+    (tmp_path / "rank2.pickle").symlink_to(tmp_path / "gone")
+    (tmp_path / "notes.txt").touch()
+    reasons = [n.reason for n in inspect_paths([tmp_path]).not_checked if n.check == "one of the files"]
+    assert len(reasons) == 2 and "rank1.pickle: is empty" in reasons[0] and "rank2.pickle: cannot be read" in reasons[1]
+
+
+def test_what_is_packed_says_what_it_is(tmp_path: Path) -> None:
+    packed = tmp_path / "snapshot.pickle.gz"
+    packed.write_bytes(gzip.compress(SNAPSHOT.read_bytes()))
+    with pytest.raises(BadInput, match="is a gzipped pickle: unpack it first"):
+        kind_of(packed)
+    packed.write_bytes(gzip.compress(b"hello"))
+    with pytest.raises(BadInput, match="is gzip, but no trace"):
+        kind_of(packed)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadInput, match="is a pipe"):
+        kind_of(tmp_path / "pipe")

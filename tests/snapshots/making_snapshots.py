@@ -188,13 +188,18 @@ class Training:
         r.mark("END")
 
 
-def fragmented(recorder: Recorder, pins: int = 24, size: int = 20 * MB) -> list[int]:
-    """Segments of `size` bytes, each split and pinned by 2 MB that stay: what is between them fits nothing larger."""
+def fragmented(
+    recorder: Recorder, pins: int = 24, size: int = 20 * MB, frames: list[dict[str, Any]] = KEEPING
+) -> list[int]:
+    """Segments of `size` bytes, each split and pinned by 2 MB that stay: what is between them fits nothing larger.
+
+    `frames` is where those are made.
+    """
     stacks = forward_stacks()
     pinned = []
     for n in range(pins):
         rest = recorder.alloc(size - 2 * MB, stacks[n % 3])
-        pinned.append((recorder.alloc(2 * MB, KEEPING), rest))
+        pinned.append((recorder.alloc(2 * MB, frames), rest))
     recorder.free(*[rest for _, rest in pinned])
     return [pin for pin, _ in pinned]
 

@@ -213,3 +213,18 @@ def test_the_parts_of_a_step_make_the_whole(tmp_path: Path) -> None:
         parts = gpu["compute"] + gpu["communication"] + gpu["copies"] + sum(gpu["idle"].values())
         assert parts == pytest.approx(report.facts["step"]["seconds"], rel=0.001)
         assert sum(report.facts["phases"].values()) == pytest.approx(1.0)
+
+
+def test_a_file_that_ends_in_the_middle_accuses_nobody(tmp_path: Path) -> None:
+    """The host's events come first in it: the steps are there, and most of their kernels are not."""
+    program = Program().train(STEPS, step)
+    program.events.sort(key=lambda e: e["cat"] == "kernel")
+    whole = program.json()
+    path = tmp_path / "trace.json"
+    path.write_text(whole)
+    assert not report_on([path]).findings
+    kernels = whole.index('"kernel"')
+    path.write_text(whole[: kernels + (len(whole) - kernels) // 10])
+    report = report_on([path])
+    assert report.facts["steps"] == STEPS and not report.findings
+    assert "why the device was idle" in [n.check for n in report.not_checked]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from torchvet.errors import BadInput
-from torchvet.finding import Report
+from torchvet.finding import NotChecked, Report
 from torchvet.inspecting.observing import Observer
 
 _HEAD = 1 << 14
@@ -44,6 +44,9 @@ KINDS: tuple[Kind, ...] = (
 )
 """Asked in this order. `report_on(paths, select=, ignore=, memory_limit=, observer=)` gives one report on files of one
 kind."""
+EXPECTED = f"a {', a '.join(kind.name for kind in KINDS)} or a recording (.vet)"
+ENDINGS = (".pickle", ".pkl", ".json", ".json.gz")
+"""What the names of snapshots and traces usually end in."""
 
 
 def inspect_paths(
@@ -58,23 +61,27 @@ def inspect_paths(
         if observer is not None:
             observer.recording(paths[0])
         return _recording(paths[0], select, ignore, memory_limit)
-    paths = [file for path in paths for file in _files(path)]
+    skipped: list[NotChecked] = []
+    paths = [file for path in paths for file in _files(path, skipped)]
     kinds = {kind_of(path).name: kind_of(path) for path in paths}
     if len(kinds) > 1:
         raise BadInput(f"these are a {' and a '.join(sorted(kinds))}: inspect files of one kind at a time")
     if not kinds:
-        raise BadInput(f"no file was given; expected a {_known()} or a recording (.vet)")
+        raise BadInput(f"no file was given; expected {EXPECTED}")
     if observer is not None:
         observer.files(paths)
     module = importlib.import_module(next(iter(kinds.values())).module)
     asked = {"select": select, "ignore": ignore, "memory_limit": memory_limit, "observer": observer}
     report: Report = module.report_on(paths, **asked)
+    report.not_checked.extend(skipped)
     return report
 
 
 def kind_of(path: Path) -> Kind:
     """What a file is, by its beginning. Raises `BadInput` where nothing here reads it."""
     try:
+        if path.is_fifo():
+            raise BadInput(f"{path}: is a pipe, and a file is read more than once: write it to a file first")
         with path.open("rb") as file:
             head = file.read(_HEAD)
     except OSError as error:
@@ -82,30 +89,42 @@ def kind_of(path: Path) -> Kind:
     for kind in KINDS:
         if kind.sniff(head):
             return kind
-    what = "is empty" if not head else "looks like a checkpoint (a zip file)" if head[:2] == b"PK" else "is not known"
-    raise BadInput(f"{path}: {what}; expected a {_known()} or a recording (.vet)")
+    raise BadInput(f"{path}: {_unknown(head)}; expected {EXPECTED}")
 
 
-def _known() -> str:
-    return ", a ".join(kind.name for kind in KINDS)
+def _unknown(head: bytes) -> str:
+    """What a file is that nothing here reads, as far as its beginning tells."""
+    if not head:
+        return "is empty"
+    if head[:2] == b"PK":
+        return "looks like a checkpoint (a zip file)"
+    if head[:2] != b"\x1f\x8b":
+        return "is not known"
+    from torchvet.readers.blocks import unpacked_head
+
+    return "is a gzipped pickle: unpack it first (gunzip)" if _pickle(unpacked_head(head)) else "is gzip, but no trace"
 
 
-def _files(path: Path) -> list[Path]:
-    """A file itself; of a folder the files that something here reads, by name."""
+def _files(path: Path, skipped: list[NotChecked]) -> list[Path]:
+    """A file itself; of a folder the files that something here reads, by name.
+
+    Those that are named as if something did are noted in `skipped`.
+    """
     if not path.is_dir():
         return [path]
-    found = [file for file in sorted(path.iterdir()) if file.is_file() and _is_known(file)]
+    found = []
+    for file in sorted(path.iterdir()):
+        try:
+            if file.is_file() or file.is_symlink():
+                kind_of(file)
+                found.append(file)
+        except BadInput as error:
+            if file.name.endswith(ENDINGS):
+                skipped.append(NotChecked(check="one of the files", reason=str(error)))
     if not found:
-        raise BadInput(f"{path}: has no {_known()}, and is no recording (it has no manifest.json)")
+        raise BadInput(f"{path}: has nothing to inspect, and is no recording (it has no manifest.json); expected "
+                       f"files of which each is {EXPECTED}")  # fmt: skip
     return found
-
-
-def _is_known(path: Path) -> bool:
-    try:
-        kind_of(path)
-    except BadInput:
-        return False
-    return True
 
 
 def _recording(path: Path, select: Sequence[str], ignore: Sequence[str], memory_limit: int | None) -> Report:

@@ -30,6 +30,14 @@ def blocks(path: Path, cut: Callable[[], None]) -> Iterator[bytes]:
         raise BadInput(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
+def unpacked_head(head: bytes) -> bytes:
+    """The beginning of what gzip holds, of its own first bytes; nothing where they are damaged."""
+    try:
+        return zlib.decompressobj(wbits=31).decompress(head, 1 << 16)
+    except zlib.error:
+        return b""
+
+
 def _unpacked(path: Path, file: BinaryIO, cut: Callable[[], None]) -> Iterator[bytes]:
     given = made = 0
     unpacker = zlib.decompressobj(wbits=31)

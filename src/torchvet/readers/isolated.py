@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -54,7 +55,7 @@ class Reading:
             raise
         if self._process.returncode == 0:
             try:
-                return from_bytes(message)
+                return replace(from_bytes(message), path=str(self.path))
             except (msgspec.MsgspecError, ValueError, TypeError) as error:
                 raise TorchvetError(f"{self.path}: the process that read it answered nonsense: {error}") from error
         reason = said.decode("utf-8", "replace").strip()
@@ -120,7 +121,7 @@ def main() -> None:
     try:
         _limit(path.stat().st_size, int(sys.argv[2]))
         with path.open("rb") as file:
-            message = _read(file, str(path), path.stat().st_size, _TIMES in sys.argv[3:])
+            message = _read(file, path.stat().st_size, _TIMES in sys.argv[3:])
     except (BadInput, OSError) as error:
         _end(2, str(error).encode("utf-8", "backslashreplace"))
     sys.stdout.buffer.write(message)
@@ -128,14 +129,15 @@ def main() -> None:
     _end(0)
 
 
-def _read(file: BinaryIO, path: str, size: int, times: bool) -> bytes:
+def _read(file: BinaryIO, size: int, times: bool) -> bytes:
+    """The message. It holds no path: names of files need not be UTF-8, and messages are."""
     from torchvet.collector import collector_off
     from torchvet.readers.conversion import snapshot_of
     from torchvet.readers.pickles import load_plain
     from torchvet.readers.wire import to_bytes
 
     with collector_off():
-        return to_bytes(snapshot_of(load_plain(file), path, size, times))
+        return to_bytes(snapshot_of(load_plain(file), "", size, times))
 
 
 def _limit(size: int, seconds: int) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from torchvet.errors import BadInput
-from torchvet.readers.blocks import GZIP, blocks
+from torchvet.readers.blocks import GZIP, blocks, unpacked_head
 from torchvet.readers.kineto_events import Event, Header
 from torchvet.readers.kineto_repair import Unreadable, repaired, salvaged
 
@@ -38,12 +38,7 @@ _header = msgspec.json.Decoder(Header)
 def looks_like(head: bytes) -> bool:
     """Whether a file that begins with these bytes (some thousand of them, compressed or not) may be a trace."""
     if head.startswith(GZIP):
-        import zlib
-
-        try:
-            head = zlib.decompressobj(wbits=31).decompress(head, 1 << 16)
-        except zlib.error:
-            return False
+        head = unpacked_head(head)
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if text.startswith(b"{"):
         return any(mark in text for mark in _MARKS)

@@ -28,7 +28,9 @@ def check(file: TraceFile, timeline: Timeline, window: Window | None) -> tuple[b
     """Whether host and device times can be set against each other, and what is to be said of the file."""
     notes = _of_file(file)
     early, known = launched_backwards(timeline)
-    trusted = early <= _TRUSTED * known
+    trusted = early <= _TRUSTED * known and not (file.cut and timeline.work)
+    if file.cut and timeline.work:  # the host's events often come first: the steps are there, their kernels are not
+        notes.append(Note("why the device was idle", "the file ends in the middle: work of the device may be missing"))
     if early:
         doubt = "so why the device was idle is not judged" if not trusted else "these are few and were kept"
         notes.append(Note("the clocks of host and device",

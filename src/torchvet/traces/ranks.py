@@ -28,8 +28,9 @@ def digests(paths: Sequence[Path], jobs: int | None = None) -> list[RankTrace]:
     workers = min(len(paths), jobs or _cores())
     if len(paths) == 1:  # without the machinery of processes, which takes a while to load
         return [digest(paths[0])]
+    paths = _largest_first(paths)
     found = [_packed(str(p)) for p in paths] if workers == 1 else _shared(paths, workers)
-    read = [_decoder.decode(f) for f in found if isinstance(f, bytes)]
+    read = [_unpacked(p, f) for p, f in zip(paths, found, strict=True) if isinstance(f, bytes)]
     failed = [f for f in found if isinstance(f, str)]
     if not read:
         raise BadInput(failed[0])
@@ -67,7 +68,7 @@ def _shared(paths: Sequence[Path], workers: int) -> list[bytes | str]:
     forks = hasattr(os, "fork") and threading.active_count() == 1
     try:
         with ProcessPoolExecutor(workers, mp_context=get_context("fork" if forks else "spawn")) as pool:
-            return list(pool.map(_packed, map(str, _largest_first(paths))))
+            return list(pool.map(_packed, map(str, paths)))
     except (BrokenProcessPool, OSError):  # no processes here: a script without a main guard, a sandbox
         return [_packed(str(p)) for p in paths]
 
@@ -79,9 +80,17 @@ def _largest_first(paths: Sequence[Path]) -> list[Path]:
 def _packed(path: str) -> bytes | str:
     """One digest, packed, or the reason why there is none."""
     try:
-        return msgspec.msgpack.encode(digest(Path(path)))
+        found = digest(Path(path))
     except BadInput as error:
         return str(error)
+    found.path = ""  # names of files need not be UTF-8, and messages are
+    return msgspec.msgpack.encode(found)
+
+
+def _unpacked(path: Path, packed: bytes) -> RankTrace:
+    found = _decoder.decode(packed)
+    found.path = str(path)
+    return found
 
 
 def _numbered(ranks: list[RankTrace]) -> list[RankTrace]:
