@@ -266,6 +266,13 @@ SILENT = {
                 self.backbone, self.fc = backbone, nn.Linear(4, 4)
                 self.seen = []
     """,
+    "DEV110 made with the dtype that it is converted to": """
+        def attention(query, key):
+            bias = torch.zeros(query.size(-2), key.size(-2), dtype=query.dtype)
+            bias.masked_fill_(torch.ones_like(bias).tril().logical_not(), float("-inf"))
+            bias.to(query.dtype)
+            return query @ key.transpose(-2, -1) + bias
+    """,
 }
 
 
