@@ -273,6 +273,32 @@ SILENT = {
             bias.to(query.dtype)
             return query @ key.transpose(-2, -1) + bias
     """,
+    "TRN103 a new model in each fold": """
+        def cross_validate(build, folds):
+            for training, validation in folds:
+                model = build()
+                optimizer = torch.optim.Adam(model.parameters())
+                for epoch in range(5):
+                    for x, y in training:
+                        optimizer.zero_grad()
+                        criterion(model(x), y).backward()
+                        optimizer.step()
+                model.eval()
+                with torch.no_grad():
+                    print(sum(criterion(model(x), y).item() for x, y in validation))
+    """,
+    "TRN103 another model in each turn": """
+        def train_all(models, training, validation):
+            for model in models:
+                optimizer = torch.optim.Adam(model.parameters())
+                for x, y in training:
+                    optimizer.zero_grad()
+                    criterion(model(x), y).backward()
+                    optimizer.step()
+                model.eval()
+                with torch.no_grad():
+                    print(sum(criterion(model(x), y).item() for x, y in validation))
+    """,
 }
 
 
