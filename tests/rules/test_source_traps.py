@@ -266,6 +266,39 @@ SILENT = {
                 self.backbone, self.fc = backbone, nn.Linear(4, 4)
                 self.seen = []
     """,
+    "DEV110 made with the dtype that it is converted to": """
+        def attention(query, key):
+            bias = torch.zeros(query.size(-2), key.size(-2), dtype=query.dtype)
+            bias.masked_fill_(torch.ones_like(bias).tril().logical_not(), float("-inf"))
+            bias.to(query.dtype)
+            return query @ key.transpose(-2, -1) + bias
+    """,
+    "TRN103 a new model in each fold": """
+        def cross_validate(build, folds):
+            for training, validation in folds:
+                model = build()
+                optimizer = torch.optim.Adam(model.parameters())
+                for epoch in range(5):
+                    for x, y in training:
+                        optimizer.zero_grad()
+                        criterion(model(x), y).backward()
+                        optimizer.step()
+                model.eval()
+                with torch.no_grad():
+                    print(sum(criterion(model(x), y).item() for x, y in validation))
+    """,
+    "TRN103 another model in each turn": """
+        def train_all(models, training, validation):
+            for model in models:
+                optimizer = torch.optim.Adam(model.parameters())
+                for x, y in training:
+                    optimizer.zero_grad()
+                    criterion(model(x), y).backward()
+                    optimizer.step()
+                model.eval()
+                with torch.no_grad():
+                    print(sum(criterion(model(x), y).item() for x, y in validation))
+    """,
 }
 
 

@@ -74,8 +74,6 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """`torch.load` without `map_location`: a warning where ranks or a choice of device make it matter."""
-        if not file.mentions("torch.load(") and "torch.load" not in file.imports.names.values():
-            return
         for event in file.calls("load"):
             call = event.call
             given = {k.arg for k in call.keywords}

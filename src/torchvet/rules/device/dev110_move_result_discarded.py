@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from torchvet.finding import Finding
     from torchvet.source.model import Event, SourceFile
 
-_ENDS = re.compile(r"\.(to|cuda|cpu|double|half|float|long|bfloat16)\([^\n]*\)[ \t]*(?:#[^\n]*)?$", re.MULTILINE)
-_CHAIN = re.compile(r"[ \t]*[\w.]+(\[[^\]]*\])?$")
+_MOVES = re.compile(r"\.(?:to|cuda|cpu|double|half|float|long|bfloat16)\(")
+_BEGINS = re.compile(r"(?:[^\n#=]*[;:])?[ \t]*[\w.]+(?:\[[^\]\n]*\])?\.(to|cuda|cpu|double|half|float|long|bfloat16)\(")
+"""A statement that begins with such a call, be it behind a semicolon or on the line of its `if`."""
 
 
 class MoveResultDiscarded(Rule):
@@ -79,16 +80,16 @@ for step in range(40):
             on = receiver(event.call)
             if on is None or not isinstance(event.parent, ast.Expr) or not isinstance(event.statement, ast.Expr):
                 continue
-            if isinstance(on, (ast.Name, ast.Attribute, ast.Subscript)) and surely_tensor(file, on, event):
+            named = isinstance(on, (ast.Name, ast.Attribute, ast.Subscript))
+            if named and surely_tensor(file, on, event) and not _made_so(event, on):
                 yield self._finding(file, event, on)
 
     @staticmethod
     def _statements(file: SourceFile) -> Iterator[Event]:
         """Calls that may be whole statements; looking at their lines costs less than walking their units."""
-        for match in _ENDS.finditer(file.text):
-            line = file.line_of(match.start())
-            if _CHAIN.match(file.text[file.text.rfind("\n", 0, match.start()) + 1 : match.start()]):
-                yield from (e for e in file.unit_at(line).calls.get(match[1], ()) if e.line == line)
+        for match in file.words.lines_like(_BEGINS, _MOVES):
+            line = file.line_of(match.start(1))
+            yield from (e for e in file.unit_at(line).calls.get(match[1], ()) if e.line == line)
 
     def _finding(self, file: SourceFile, event: Event, on: ast.expr) -> Finding:
         subject, call = file.segment(on), file.segment(event.node)
@@ -104,3 +105,14 @@ for step in range(40):
             advice=f"write `{subject} = {call}`", edits=() if leaf else change, safe=sure and not leaf,
             severity="error" if sure else "warning",
         )  # fmt: skip
+
+
+def _made_so(event: Event, on: ast.expr) -> bool:
+    """Whether the tensor was made with the very dtype or device that it is converted to: then nothing is lost."""
+    if len(event.call.args) != 1 or event.call.keywords:
+        return False
+    wanted = ast.unparse(event.call.args[0])
+    values = [value for value, _ in event.unit.file.roles.values(on, event.unit)]
+    return bool(values) and all(
+        isinstance(v, ast.Call) and any(ast.unparse(k.value) == wanted for k in v.keywords) for v in values
+    )

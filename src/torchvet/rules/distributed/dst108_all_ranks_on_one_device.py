@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from torchvet.source.model.origins import Identity
 
 _SELECTS = re.compile(r"CUDA_VISIBLE_DEVICES|cuda\.device\(|cuda:\{|cuda:%|[\"']cuda:[\"'] *\+|device_id=|gpu_id"
-                      r"|\.cuda\((?!\)|0|non_blocking)|\.to\((local_)?rank|device\([\"']cuda[\"'], *\w")  # fmt: skip
+                      r"|\.cuda\((?!\s*(?:\)|0|non_blocking))"
+                      r"|\.to\((local_)?rank|device\([\"']cuda[\"'], *\w")  # fmt: skip
 """Text that selects a GPU by rank in some way."""
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torchvet.source.model import ClassModel, Event, Loop, SourceFile
 
 _ADDABLE = re.compile(r"\s*[^\s\d\"'\[{]")
+_BINDS = re.compile(r"([A-Za-z_][\w.]*)[ \t]*(?::[^=]+)?=(?!=)(.*)")
 EMPTYING = ("clear", "pop", "popleft", "popitem", "reset")
 _REPEATED = {"training_step", "validation_step", "test_step", "compute_loss", "on_train_batch_end", "train_step",
              "step", "on_validation_batch_end", "on_step_end", "forward", "__call__"}  # fmt: skip
@@ -83,16 +84,17 @@ def added_up(file: SourceFile) -> Iterator[Store]:
 
 def _lines_that_add(file: SourceFile) -> Iterator[int]:
     """Lines that may add something to a name: a look at the text before anything is walked."""
-    for operator in ("+=", " + "):
+    for operator in ("+=", "+"):
         position = file.text.find(operator)
         while position >= 0:
             line = file.line_of(position)
             text = file.lines[line - 1].strip()
-            name, _, rest = text.partition("+=" if operator == "+=" else " = ")
             if operator == "+=":
+                rest = text.partition("+=")[2]
                 wanted = not rest.endswith(".item()") and _ADDABLE.match(rest) is not None
             else:
-                wanted = name.replace(".", "").isidentifier() and name in rest
+                bound = _BINDS.match(text)
+                wanted = bound is not None and bound[1] in bound[2]
             if wanted:
                 yield line
             position = file.text.find(operator, position + 2)

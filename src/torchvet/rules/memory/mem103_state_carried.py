@@ -261,8 +261,10 @@ def _plain(op: str) -> str:
 
 _FEW = re.compile(r"range\([0-9]\)")
 """A demonstration of a few passes: its graph stays as short."""
-_CALLED = re.compile(r" = [\w.\[\]]+\(")
+_CALLED = re.compile(r"=[ \t]*[\w.\[\]]+\(")
 _WORDS = re.compile(r"[\w.]+")
+_LONGEST = 400
+"""Characters of a call's arguments on several lines that are looked through."""
 
 
 def _trains(file: SourceFile, run: Event) -> bool:
@@ -274,7 +276,10 @@ def _carrying_lines(file: SourceFile) -> Iterator[int]:
     """Lines that bind a name to a call that is given it: a look at the text before anything is walked."""
     text = file.text
     for match in _CALLED.finditer(text):
-        given = text[match.end() : text.find("\n", match.end())]
+        end = text.find("\n", match.end())
+        while text[end - 1 : end] in ("(", ",") and end >= 0 and end - match.end() < _LONGEST:
+            end = text.find("\n", end + 1)
+        given = text[match.end() : end]
         if "," in given:
             bound = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
             if not set(_WORDS.findall(given)).isdisjoint(_WORDS.findall(bound)):
@@ -304,7 +309,7 @@ def _carried_attribute(file: SourceFile, event: Event) -> str | None:
     return None if outside else ast.unparse(target)
 
 
-_OWN = re.compile(r"^[ \t]*(self\.(\w+))[ \t]*=(?!=)[^\n]*\bself\.\2\b", re.MULTILINE)
+_OWN = re.compile(r"^[ \t]*(self\.(\w+))[ \t]*(?::[^\n=]+)?=(?!=)(?:[^\n]*[(,]\n)*[^\n]*\bself\.\2\b", re.MULTILINE)
 """A line that binds an attribute to something computed from itself."""
 
 

@@ -191,7 +191,7 @@ for step in range(40):
 
 
 _CACHES = {"functools.lru_cache", "functools.cache"}
-_CACHED = re.compile(r"(cache|memo|lookup)\w*\[\w+\] = ")
+_CACHED = re.compile(r"(?:cache|memo|lookup)\w*\[\w+(\])[ \t]*=(?!=)")
 _ASKED = {"size", "dim", "view", "reshape", "unsqueeze", "squeeze", "permute", "transpose", "detach", "backward",
           "numel", "flatten", "softmax", "cuda", "requires_grad_"}  # fmt: skip
 """Methods that, of what can be hashed, tensors have."""
@@ -199,12 +199,8 @@ _ASKED = {"size", "dim", "view", "reshape", "unsqueeze", "squeeze", "permute", "
 
 def _lines_that_cache(file: SourceFile) -> Iterator[int]:
     """Lines that store in something that is called a cache: a look at the text before anything is walked."""
-    position = file.text.find("] = ") if file.mentions("cache", "memo", "lookup") else -1
-    while position >= 0:
-        line = file.line_of(position)
-        if _CACHED.search(file.lines[line - 1]):
-            yield line
-        position = file.text.find("] = ", position + 4)
+    if file.mentions("cache", "memo", "lookup"):
+        yield from (file.line_of(match.start(1)) for match in _CACHED.finditer(file.text))
 
 
 def _is_tensor(file: SourceFile, unit: Unit, name: str) -> bool:

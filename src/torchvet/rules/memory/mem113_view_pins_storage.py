@@ -144,7 +144,7 @@ for step in range(40):
         )  # fmt: skip
 
 
-_STORED_PART = re.compile(r"\.(?:append|appendleft|add)\([^\n]*\[[^\]\n]*\d")
+_STORED_PART = re.compile(r"\.(?:append|appendleft|add)\(\s*[^\n]*\[[^\]\n]*\d")
 """`list.append(x[0, :4])`: only where a line looks so is anything walked."""
 _KEYED_PART = re.compile(r"[ \t]*([A-Za-z_][\w.]*\[[^\]\n]+\])[ \t]*=(?!=)[^\n]*\[[^\]\n]*\d")
 """`newest[camera] = clip[-1]`."""

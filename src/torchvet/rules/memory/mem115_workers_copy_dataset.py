@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
-from torchvet.source.model.units import keyword, receiver, terminal
+from torchvet.source.model.units import behind_progress, keyword, receiver, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _parsed_name(file: SourceFile, name: str, event: Event, depth: int) -> bool:
         if binding.index < event.index and isinstance(binding.node, ast.Assign):
             return _parsed(file, binding.node.value, binding, depth + 1)
         if binding.index < event.index and isinstance(binding.node, ast.For):
-            return _parsed(file, binding.node.iter, binding, depth + 1)
+            return _parsed(file, behind_progress(binding.node.iter), binding, depth + 1)
     return False
 
 

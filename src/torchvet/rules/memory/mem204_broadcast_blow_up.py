@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
     from torchvet.source.model import Event, SourceFile
 
-_TO_ONE = re.compile(r"Linear\([^\n]*,\s*1\s*[,)]|out_features\s*=\s*1\b")
+_TO_ONE = re.compile(r"Linear\(\s*[^\n]*,\s*1\s*[,)]|out_features\s*=\s*1\b")
 _FUNCTIONS = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
 _CLASSES = {"MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss"}
 _MEANS = ("mean", "sum")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _FACTORIES = frozenset(("zeros", "ones", "full", "eye", "arange", "linspace"))
 _SHAPING = frozenset(("tril", "triu", "bool", "float", "long", "unsqueeze", "view", "reshape", "transpose"))
 """Methods that may follow the factory: what they make is always the same too."""
-_WRITTEN_OUT = re.compile(r"= torch\.(zeros|ones|full|eye)\(\(?[\dA-Z][\dA-Z_, ]*[),]")
+_WRITTEN_OUT = re.compile(r"=[ ]?(?:\w+\.)?(zeros|ones|full|eye)\(\s*[(\[]?\s*[\dA-Z][\dA-Z_]*\s*[),\]]")
 _LARGE = 32 * 2**20
 """Bytes from which glibc's allocator maps fresh pages for each tensor, by measurement on Linux."""
 
@@ -108,7 +108,7 @@ for step in range(40):
     def _made(file: SourceFile, training: bool) -> Iterator[Event]:
         """Calls of factories: without training in the file only those whose sizes are written out."""
         if training:
-            yield from file.calls(*(f for f in sorted(_FACTORIES) if file.mentions(f".{f}(")))
+            yield from file.calls(*sorted(_FACTORIES))
             return
         for match in _WRITTEN_OUT.finditer(file.text):
             line = file.line_of(match.start())

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from torchvet.finding import Finding, Severity
     from torchvet.source.model import Event, Loop, SourceFile
 
-_CALL = re.compile(r"torch\.(cat|concat|concatenate|hstack|vstack)\(")
-_BINDS = re.compile(r"[ \t]+(\w+(?:\.\w+)?) = (.*)")
+_JOINS = ("cat", "concat", "concatenate", "hstack", "vstack")
+_BINDS = re.compile(
+    r"(?:.*;|[ \t]*(?:for|while|if|elif|else)\b.*?:)?[ \t]*([A-Za-z_]\w*(?:\.\w+)?)[ \t]*(?::[^=]+)?=(?!=)(.*)"
+)
 _GATHERED = re.compile(r"loader|batch|data|shard|chunk|part|file|path|episode|frame|video|document|sequence|stream")
 _FEW = 8
 
@@ -91,10 +93,10 @@ for step in range(40):
                 yield self._finding(file, event, name, None if costly else "info")
 
     def _growing(self, file: SourceFile) -> Iterator[Event]:
-        for match in _CALL.finditer(file.text):
-            line = file.line_of(match.start())
-            if file.text[match.start() - 2 : match.start()] in ("= ", "e ") and self._may_grow(file, line):
-                yield from (e for e in file.unit_at(line).calls.get(match[1], ()) if e.line == line)
+        for name in _JOINS:
+            for line in file.words.lines_calling(name):
+                if self._may_grow(file, line):
+                    yield from (e for e in file.unit_at(line).calls.get(name, ()) if e.line == line)
 
     @staticmethod
     def _may_grow(file: SourceFile, number: int) -> bool:

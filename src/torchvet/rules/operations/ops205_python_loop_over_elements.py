@@ -12,7 +12,7 @@ from torchvet.rules.device._tensors import surely_tensor
 from torchvet.rules.operations._steps import few_turns
 from torchvet.rules.training._loops import is_test
 from torchvet.source.model.steps import text_of
-from torchvet.source.model.units import terminal
+from torchvet.source.model.units import behind_progress, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ _PLAIN = (ast.BinOp, ast.UnaryOp, ast.Subscript, ast.Name, ast.Constant, ast.ope
 _CALLED = frozenset(("norm", "dot", "abs", "exp", "sqrt", "log", "sum", "dist", "square", "pow", "maximum", "minimum",
                      "item", "cosine_similarity", "pairwise_distance"))  # fmt: skip
 """What may be called on elements or rows: each has a form for whole tensors."""
-_HEAD = re.compile(r"[ \t]*for (\w+) in range")
+_HEAD = re.compile(r"[ \t]*for\s+(\w+)\s+in\b")
+_NEAR = 4
+"""Lines behind a loop's head, among which its body begins."""
 
 
 class PythonLoopOverElements(Rule):
@@ -98,8 +100,9 @@ for step in range(40):
         if not file.mentions(*self.words) or not self._may_index(file):
             return
         for event in file.calls("range"):
-            loop = event.parent
-            if not isinstance(loop, ast.For) or loop.iter is not event.node or not isinstance(loop.target, ast.Name):
+            loop = event.statement
+            over = behind_progress(loop.iter) if isinstance(loop, ast.For) else None
+            if not isinstance(loop, ast.For) or over is not event.node or not isinstance(loop.target, ast.Name):
                 continue
             body = _statements(loop.body)
             if few_turns(event.call) or not body or _carries_over(body, loop.target.id) or is_test(file):
@@ -112,11 +115,11 @@ for step in range(40):
 
     @staticmethod
     def _may_index(file: SourceFile) -> bool:
-        """Whether the line after a loop's head has the loop's variable in brackets, last."""
+        """Whether the lines after a loop's head have the loop's variable in brackets, first or last."""
         for number in file.lines_with("range"):
             head = _HEAD.match(file.lines[number - 1])
-            after = file.lines[number] if head is not None and number < len(file.lines) else ""
-            if head is not None and (f"[{head[1]}]" in after or f", {head[1]}]" in after or f"[{head[1]}," in after):
+            after = "".join(file.lines[number : number + _NEAR]) if head is not None else ""
+            if head is not None and re.search(rf"\[\s*{head[1]}\s*[\],]|,\s*{head[1]}\s*\]", after):
                 return True
         return False
 

@@ -20,10 +20,10 @@ _PARAMETERS = frozenset(("parameters", "named_parameters", "state_dict", "buffer
 _POINTWISE = frozenset(("mul", "add", "sub", "div", "clamp", "exp", "log", "log10", "sqrt", "abs", "neg", "pow", "tanh",
                         "sigmoid", "relu", "round", "floor", "maximum", "minimum"))  # fmt: skip
 _LONG = 3
-_KEPT = re.compile(r"^[ \t]+([\w.]+)\[[^\n=]+\] = ", re.MULTILINE)
+_KEPT = re.compile(r"^[ \t]+([\w.]+)\[[^\n=]+\][ \t]*=(?!=)", re.MULTILINE)
 _COPIED = re.compile(r"(\.copy_\()\s*[^\n]*[*+]")
 _OVER = re.compile(r"parameters\(\)|state_dict\(\)|buffers\(\)")
-_AGAIN = re.compile(r"^[ \t]+(\w+) = (?:torch\.\w+\()?\1(?: [-+*/] |[.,)])", re.MULTILINE)
+_AGAIN = re.compile(r"^[ \t]+(\w+)[ \t]*(?::[^\n=]+)?=[ \t]*(?:[\w.]+\(\s*)?\1[ \t]*[-+*/.,)]", re.MULTILINE)
 _DEEPEST = 3
 
 
@@ -92,7 +92,7 @@ for step in range(40):
                 yield self._finding(file, event, text_of(on), "is computed anew and copied over")
         if not file.mentions("no_grad", "inference_mode"):
             return
-        if file.mentions("] = ") and file.mentions("parameters()", "state_dict()", "buffers()"):
+        if file.mentions("]") and file.mentions("parameters()", "state_dict()", "buffers()"):
             for unit in _units_at(file, _KEPT, 1):
                 lines = file.lines[unit.first - 1 : unit.last]
                 if any("for " in line and _OVER.search(line) for line in lines):
@@ -137,7 +137,7 @@ for step in range(40):
         chain: list[Event] = []
         for event in [e for e in unit.events if isinstance(e.node, ast.Assign)]:
             name = _elementwise(event)
-            joined = chain and name == _elementwise(chain[-1]) and event.line == chain[-1].line + 1
+            joined = chain and name == _elementwise(chain[-1]) and _next_to(chain[-1], event)
             if name and joined and event.loop is chain[-1].loop and event.context.arms == chain[-1].context.arms:
                 chain.append(event)
                 continue
@@ -219,6 +219,12 @@ def _followed(file: SourceFile, node: ast.expr, event: Event, depth: int) -> ast
     return _followed(file, value, reaching[0], depth + 1) if value is not None else None
 
 
+def _next_to(first: Event, second: Event) -> bool:
+    """Whether no other statement that does anything stands between two."""
+    between = first.unit.events[first.index + 1 : second.index]
+    return all(e.statement is second.statement for e in between)
+
+
 def _elementwise(event: Event) -> str:
     """The name that a statement rebinds to an elementwise function of itself and of what may be smaller."""
     node = event.node
@@ -230,7 +236,7 @@ def _elementwise(event: Event) -> str:
     if not isinstance(value, ast.Call):
         return ""
     on = receiver(value)
-    if isinstance(on, ast.Name) and on.id == "torch" and value.args:
+    if event.unit.file.dotted(value.func).startswith("torch.") and value.args:
         on = value.args[0]
     if isinstance(on, ast.Name) and on.id == name and terminal(value) in _POINTWISE:
         return name

@@ -26,9 +26,9 @@ _SAVES = re.compile(r"\.(?:" + "|".join(sorted(_SAVE_OUTPUT)) + r")\(")
 _CHANGING = frozenset((ast.AugAssign, ast.Call, ast.Assign))
 _LAYERS = ("Sigmoid", "Tanh", "ReLU", "Softmax", "LogSoftmax")
 """Layers of `torch.nn` whose backward reads their own result."""
-_HELD = re.compile(r"self\.(\w+) = [\w.]*(?:" + "|".join(_LAYERS) + r")\(")
-_PARTS = re.compile(r"[ \t]+[\w.]+\[[^\n=]*\] = ")
-_ASSIGNED = re.compile(r"\] = ")
+_HELD = re.compile(r"self\.(\w+)[ \t]*(?::[^\n=]+)?=[ \t]*[\w.]*(?:" + "|".join(_LAYERS) + r")\(")
+_PARTS = re.compile(r"[ \t]+[\w.]+\[[^\n=]*\][ \t]*=(?!=)")
+_ASSIGNED = re.compile(r"\][ \t]*=(?!=)")
 
 
 class InPlaceBreaksAutograd(Rule):
@@ -199,9 +199,9 @@ for step in range(40):
 def _units_that_change(file: SourceFile) -> list[Unit]:
     """Units whose lines may change something in place: looking is cheaper than walking them."""
     methods = [f".{name}(" for name in _IN_PLACE & file.words.identifiers]
-    places = [p for sign in (*methods, "+= ", "-= ", "*= ", "/= ") for p in file.words.positions(sign)]
+    places = [p for sign in (*methods, "+=", "-=", "*=", "/=") for p in file.words.positions(sign)]
     found = {id(u): u for u in map(file.unit_at, {file.line_of(p) for p in places})}
-    if file.mentions("] = ") and file.mentions("forward", "backward"):
+    if file.mentions("]") and file.mentions("forward", "backward"):
         starts = (m.start() for m in file.words.lines_like(_PARTS, _ASSIGNED))
         parts = {id(u): u for u in (file.unit_at(file.line_of(start)) for start in starts)}
         found.update((key, unit) for key, unit in parts.items() if key not in found and _may_matter(file, unit))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from torchvet.finding import Edit
 from torchvet.source.model import edits
 from torchvet.source.model.origins import Identity, identity, made_by, models_in
-from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.units import behind_progress, receiver, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
@@ -302,7 +302,7 @@ def _inner_loop(step: Step, backward: Effect, stepped: Effect, clears: list[Effe
         return None
     if stepped.event.unit is not owner or any(_lies_in(e, loop) for e in (stepped, *clears)):
         return None
-    over = loop.node.iter
+    over = behind_progress(loop.node.iter)
     if not (isinstance(over, ast.Call) and terminal(over) == "range" and over.args):
         return None
     words = ast.unparse(loop.node.target) + ast.unparse(over)

@@ -11,7 +11,8 @@ from torchvet.rules.base import Rule
 from torchvet.rules.training import _loops as loops
 from torchvet.rules.training import _modes as modes
 from torchvet.source.model.origins import identity
-from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.units import receiver, targets_of, terminal
+from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
@@ -128,9 +129,7 @@ for epoch in range(4):
     ) -> Iterator[tuple[Moment, Finding]]:
         """`model.eval()` in a loop that trains on, with no `train()` in it."""
         for one in happenings:
-            loop = one.at.loop
-            while loop is not None and loop.parent is not None:
-                loop = loop.parent
+            loop = _widest_of_one_model(unit, one)
             if one.kind != "eval" or loop is None or not one.who & trained or not _is_evaluation(file, one):
                 continue
             inside = [h for h in happenings if h.at.inside(loop)]
@@ -209,6 +208,22 @@ def _run_with_gradients(file: SourceFile, unit: Unit) -> Identity:
             if runs and file.gradients.enabled(event) != "no":
                 found.add(identity(event.call.func, owner))
     return found.pop() if len(found) == 1 else frozenset()
+
+
+def _widest_of_one_model(unit: Unit, one: Moment) -> Loop | None:
+    """The widest loop around a moment that goes on with one model: `model = build()` in it, or `for model in models`,
+    makes each pass another's."""
+    widest, loop = None, one.at.loop
+    while loop is not None:
+        for event in loops.events_in(unit, loop):
+            value = getattr(event.node, "value", None)
+            mine = [t for t in targets_of(event.node) if one.who & identity(t, unit)]
+            read = {terminal(n) for n in walk(value)} if isinstance(value, ast.Call) else set()
+            another = isinstance(value, ast.Call) or event.node.__class__ is ast.For
+            if another and mine and not any(terminal(t) in read for t in mine):
+                return widest
+        widest, loop = loop, loop.parent
+    return widest
 
 
 def _model(one: Moment) -> ast.expr:

@@ -11,7 +11,7 @@ from torchvet.rules.base import Rule
 from torchvet.rules.training import _loops as loops
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.origins import identity, models_in
-from torchvet.source.model.units import keyword, receiver, targets_of, terminal
+from torchvet.source.model.units import behind_progress, keyword, receiver, targets_of, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torchvet.source.model.origins import Identity
 
 _PASS = re.compile(r"epoch|step|iter|batch|^(i|j|t|_|it|idx)$")
+_NUMBER = re.compile(r"(?:n_?|num_?|max_?|total_?)?(epoch|step|iter)(?:s|ations)?")
 _AGAIN = re.compile(r"load_state_dict|\.apply\(|init_weights|init_param|reset|requires_grad|freeze|prun|merge|task"
                     r"|client")  # fmt: skip
 """Text that says that the weights, too, start again."""
@@ -188,7 +189,7 @@ def _passes(loop: Loop) -> bool:
     if not isinstance(node, ast.For):
         return False
     return not _OTHER.search(ast.unparse(node.target) + " " + ast.unparse(node.iter)) and (
-        bool(_PASS.search(ast.unparse(node.target).lower())) or terminal(node.iter) == "range"
+        bool(_PASS.search(_turns(node))) or terminal(behind_progress(node.iter)) == "range"
     )
 
 
@@ -202,8 +203,18 @@ def _trains(file: SourceFile, unit: Unit, loop: Loop, name: Identity, made: Even
     depth, inner = 0, mine[0].at.loop
     while inner is not None and inner is not loop:
         depth, inner = depth + 1, inner.parent
-    epoch = isinstance(loop.node, ast.For) and re.search(r"epoch", ast.unparse(loop.node.target).lower())
+    epoch = isinstance(loop.node, ast.For) and "epoch" in _turns(loop.node)
     return depth == 0 or (depth == 1 and bool(epoch))
+
+
+def _turns(loop: ast.For) -> str:
+    """What a loop counts, in the words of its variable or of the number of its turns: `for i in range(epochs)`."""
+    over = behind_progress(loop.iter)
+    words = ast.unparse(loop.target).lower()
+    if isinstance(over, ast.Call) and terminal(over) == "range" and over.args:
+        number = _NUMBER.fullmatch(terminal(over.args[-1]).lower())
+        words += f" {number[1]}" if number is not None else ""
+    return words
 
 
 def _is_optimizer(file: SourceFile, made: Event) -> bool:
@@ -218,7 +229,7 @@ def _same_model(file: SourceFile, caller: Event) -> bool:
     words = ast.unparse(loop.node.target)
     if _OTHER.search(words + ast.unparse(loop.node.iter)) or _AGAIN.search(loops.loop_text(file, loop)):
         return False
-    if re.search("epoch|step|iter", words.lower()):
+    if re.search("epoch|step|iter", _turns(loop.node)):
         return not _depends_on(caller.unit, loop, caller.call, words)
     # A loop over batches, each of which a method of one object takes one step with.
     on = receiver(caller.call)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from bisect import bisect_right
 from collections.abc import Iterator
+from typing import Any
 
 from torchvet.finding import Location
 from torchvet.source.model.devices import Devices
@@ -23,7 +24,9 @@ _BLOCKS: dict[type[ast.AST], tuple[str, ...]] = {
     ast.While: ("body", "orelse"), ast.With: ("body",), ast.AsyncWith: ("body",), ast.ExceptHandler: ("body",),
     ast.match_case: ("body",), ast.Match: ("cases",), ast.Try: _TRY, getattr(ast, "TryStar", ast.Try): _TRY,
 }  # fmt: skip
-_READ = {ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, *_BLOCKS}
+_READ = {
+    ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.AnnAssign, *_BLOCKS,
+}  # fmt: skip
 
 
 class SourceFile:
@@ -55,22 +58,21 @@ class SourceFile:
 
     def _read(self, statements: list[ast.stmt], unit: Unit, owner: ClassModel | None, prefix: str) -> None:
         """Find definitions and imports; expressions are not looked at."""
-        waiting: list[ast.AST] = [s for s in reversed(statements) if s.__class__ in _READ]
+        waiting = _readable(statements, fields=owner is not None)
         while waiting:
             node = waiting.pop()
             blocks = _BLOCKS.get(node.__class__)
             if blocks is not None:
                 for name in blocks:
-                    block: list[ast.AST] = getattr(node, name)
-                    waiting += [s for s in reversed(block) if s.__class__ in _READ]
+                    waiting += _readable(getattr(node, name), fields=owner is not None)
             elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 self._function(node, unit, owner, prefix)
             elif isinstance(node, ast.ClassDef):
                 model = ClassModel(self, node, prefix + node.name, unit)
                 self.classes.setdefault(node.name, model)
                 self._read(node.body, unit, model, model.qualname + ".")
-            else:
-                self._statements.append(node)  # type: ignore[arg-type]
+            elif isinstance(node, (ast.Import, ast.ImportFrom)):
+                self._statements.append(node)
 
     def _function(self, node: FunctionNode, unit: Unit, owner: ClassModel | None, prefix: str) -> None:
         function = Unit(self, node, prefix + node.name, unit, owner)
@@ -261,3 +263,14 @@ class SourceFile:
         rows[-1] = rows[-1][:end]
         rows[0] = rows[0][start:]
         return " ".join(" ".join(rows).split())
+
+
+def _readable(block: list[Any], fields: bool) -> list[ast.AST]:
+    """The statements of a block that are read on their own, last first. Annotated assignments become plain ones: what
+    is bound is the same, and no rule has to know both. Those that may be a class's `fields` stay as they are."""
+    found: list[Any] = [s for s in reversed(block) if s.__class__ in _READ]
+    for node in found:
+        if isinstance(node, ast.AnnAssign) and node.value is not None and not fields:
+            plain = ast.Assign(targets=[node.target], value=node.value)
+            block[block.index(node)] = ast.copy_location(plain, node)
+    return found

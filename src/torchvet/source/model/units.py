@@ -35,6 +35,13 @@ def keyword(call: ast.Call, name: str) -> ast.expr | None:
     return next((k.value for k in call.keywords if k.arg == name), None)
 
 
+def behind_progress(node: ast.expr) -> ast.expr:
+    """What a loop goes through within `tqdm(…)` or `track(…)`, which show how far it is."""
+    while isinstance(node, ast.Call) and terminal(node) in ("tqdm", "track") and node.args:
+        node = node.args[0]
+    return node
+
+
 _WHOLE = frozenset((ast.Name, ast.Attribute, ast.Subscript))
 BINDING_NOTHING = frozenset((ast.Call, ast.Return, ast.Raise, ast.Yield, ast.YieldFrom))
 """What most events are."""
