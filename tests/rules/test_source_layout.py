@@ -2,12 +2,14 @@
 
 import ast
 import io
+import re
 import tokenize
 from collections.abc import Callable
 
 import pytest
 
 from torchvet.checking.engine import check_text, source_rules
+from torchvet.fixing.edits import apply
 from torchvet.rules import all_rules
 
 RULES = {rule.code: rule for rule in source_rules(all_rules())}
@@ -71,6 +73,25 @@ def on_lines(text: str) -> str:
             self.write("\n    )")
 
     return str(Break().visit(ast.parse(text)))
+
+
+def commented(text: str) -> str:
+    """Comments with brackets and commas behind the arguments that stand on lines of their own."""
+    plain = re.sub(r"print\(.*\)", "print()", ast.unparse(ast.parse(text)))  # f-strings of old take no comments
+    return re.sub(r"(?m)(,|\()$", r"\1  # of the (whole, batch", on_lines(plain))
+
+
+def tabbed(text: str) -> str:
+    """Indented by tabs."""
+    return re.sub(r"(?m)^(?: {4})+", lambda m: "\t" * (len(m[0]) // 4), ast.unparse(ast.parse(text)))
+
+
+@pytest.mark.parametrize("code", RULES)
+@pytest.mark.parametrize("written", [annotated, aliased, tight, on_lines, commented, tabbed])
+def test_what_edits_leave_compiles_in_any_layout(written: Callable[[str], str], code: str) -> None:
+    text = written(RULES[code].BAD)  # type: ignore[attr-defined]
+    for finding in check_text("bad.py", text, [RULES[code]]).findings:
+        compile(apply({"bad.py": text}, [finding])[0]["bad.py"], "bad.py", "exec")
 
 
 @pytest.mark.parametrize("code", RULES)

@@ -285,3 +285,42 @@ def test_edits_keep_what_is_around_them() -> None:
 def test_statements_that_share_a_line_get_no_edit() -> None:
     file = SourceFile("train.py", "if x: f(1)\ng(); f(2)\n")
     assert not any(edits.before(file, e.statement, "h()") for e in file.calls("f"))
+
+
+@pytest.mark.parametrize(
+    ("written", "joined"),
+    [
+        ('x = f("a  b")', 'f("a  b")'),
+        ("x = f(\n    a,  # the (first\n    b,\n)", "f(a, b)"),
+        ("x = f(a, \\\n      b)", "f(a, b)"),
+        ("x = f(\n    a,\n    b,\n)", "f( a, b, )"),
+    ],
+)
+def test_a_segment_on_one_line_means_what_was_written(written: str, joined: str) -> None:
+    file = SourceFile("a.py", written)
+    (event,) = file.calls("f")
+    assert file.segment(event.node) == joined
+
+
+@pytest.mark.parametrize(
+    ("call", "left"),
+    [
+        ("f(b=1)", "f()"),
+        ("f(\n    b=1,\n)", "f(\n    \n)"),
+        ("f(a, b=1)", "f(a)"),
+        ("f((a), b=1)", None),
+        ("f(b=1, c=2)", "f(c=2)"),
+    ],
+)
+def test_an_argument_is_taken_out_with_its_comma(call: str, left: str | None) -> None:
+    file = SourceFile("a.py", call)
+    (event,) = file.calls("f")
+    found = edits.without_argument(file, event.call, "b")
+    if left is None:
+        assert found == []
+    else:
+        (edit,) = found
+        lines = call.split("\n")
+        row = edit.start[0] - 1
+        lines[row] = lines[row][: edit.start[1] - 1] + lines[row][edit.end[1] - 1 :]
+        assert "\n".join(lines) == left

@@ -38,12 +38,23 @@ def converted(file: SourceFile, call: ast.Call, name: str, device: str) -> list[
         return None
     if not given:
         return _into_empty(file, call, first)
+    if not _right_after_bracket(file, call, given[0]):
+        return None
     made = [_insert(file, edits.start_of(file, given[0]), f"{first}, ")]
     if name == "autocast" and call.args:
         made = [_insert(file, edits.start_of(file, argument), f"{keyword}=")
                 for argument, keyword in zip(call.args, _POSITIONAL, strict=False)]  # fmt: skip
         made[0] = _insert(file, made[0].start, f"{first}, {made[0].text}")
     return made
+
+
+def _right_after_bracket(file: SourceFile, call: ast.Call, argument: ast.expr | ast.keyword) -> bool:
+    """Whether nothing but the call's own bracket stands before its first argument: it may have brackets of its own."""
+    (line, column), (end, last) = edits.end_of(file, call.func), edits.start_of(file, argument)
+    rows = file.lines[line - 1 : end]
+    rows[-1] = rows[-1][: last - 1]
+    rows[0] = rows[0][column - 1 :]
+    return "".join(row.partition("#")[0] for row in rows).split() == ["("]
 
 
 def _insert(file: SourceFile, at: tuple[int, int], text: str) -> Edit:

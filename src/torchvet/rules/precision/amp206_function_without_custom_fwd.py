@@ -188,7 +188,7 @@ for step in range(40):
     def _decorator(file: SourceFile, unit: Unit, text: str) -> Edit:
         """A decorator right above a method's `def`, below those it has."""
         line = unit.node.lineno  # type: ignore[union-attr]
-        margin = " " * unit.node.col_offset  # type: ignore[union-attr]
+        margin = file.lines[line - 1][: unit.node.col_offset]  # type: ignore[union-attr]
         return Edit(path=file.path, start=(line, 1), end=(line, 1), text=f"{margin}{text}{file.newline}")
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Edit
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
+
+_COMMA = re.compile(r"\s*,")
 
 
 def replace(file: SourceFile, node: ast.expr | ast.stmt | ast.keyword, text: str) -> Edit:
@@ -66,8 +69,11 @@ def without_argument(file: SourceFile, call: ast.Call, keyword: str) -> list[Edi
     elif len(given) > 1:
         start, stop = start_of(file, one), start_of(file, given[1])
     else:
-        start, stop = start_of(file, one), end_of(file, one)
+        start, (line, column) = start_of(file, one), end_of(file, one)
+        comma = _COMMA.match(file.lines[line - 1], column - 1)
+        stop = line, column + len(comma[0]) if comma is not None else column
     if start[0] != stop[0]:
         return []
     between = file.lines[start[0] - 1][start[1] - 1 : stop[1] - 1]
-    return [] if "#" in between else [Edit(path=file.path, start=start, end=stop, text="")]
+    bracketed = index > 0 and not between.lstrip().startswith(",")  # `step((closure), grad_scaler=None)`
+    return [] if "#" in between or bracketed else [Edit(path=file.path, start=start, end=stop, text="")]

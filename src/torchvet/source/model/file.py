@@ -253,16 +253,18 @@ class SourceFile:
         return Location(path=self.path, line=line, column=column, end_line=end, function=event.unit.qualname or None)
 
     def segment(self, node: ast.AST) -> str:
-        """The text of a node on one line, as the user wrote it."""
+        """The text of a node on one line, as the user wrote it; what cannot be joined as written, without comments."""
         if not hasattr(node, "lineno"):
-            return " ".join(ast.unparse(node).split())
+            return ast.unparse(node)
         first, last = int(node.lineno), int(node.end_lineno)  # type: ignore[attr-defined]
         start = self.column(first, int(node.col_offset)) - 1  # type: ignore[attr-defined]
         end = self.column(last, int(node.end_col_offset)) - 1  # type: ignore[attr-defined]
         rows = self.lines[first - 1 : last]
         rows[-1] = rows[-1][:end]
         rows[0] = rows[0][start:]
-        return " ".join(" ".join(rows).split())
+        if len(rows) > 1 and any("#" in row or row.endswith("\\") or '"""' in row or "'''" in row for row in rows):
+            return " ".join(ast.unparse(node).split("\n"))
+        return " ".join(row.strip() for row in rows)
 
 
 def _readable(block: list[Any], fields: bool) -> list[ast.AST]:
