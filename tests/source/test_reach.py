@@ -72,3 +72,11 @@ def test_what_ran_tells_what_else_did(seen: str, asked: str, answer: bool) -> No
 def test_a_line_outside_the_program_did_not_run() -> None:
     assert not reached(ast.parse(PROGRAM), {1}, 400)
     assert not reached(ast.parse(""), {1}, 1)
+
+
+@pytest.mark.parametrize("head", ["if flag(x):", "while next(x):", "for y in (\n        x):"])
+def test_the_head_alone_may_have_run_of_a_statement_on_its_line(head: str) -> None:
+    text = f"for x in loader:\n    {head} kept.append(x)\n    done(x)\n"
+    shared = text.count("\n") - 1
+    assert not reached(ast.parse(text), {shared}, shared)
+    assert reached(ast.parse(f"for x in loader:\n    {head}\n        kept.append(x)\n"), {shared + 1}, shared + 1)

@@ -14,26 +14,34 @@ def reached(tree: ast.Module, seen: Collection[int], line: int) -> bool:
 
     It ran where a line of it or after it in its block did; or one before it, with nothing in between that leaves.
     """
-    block, index = _innermost(tree.body, line)
+    block, index, head = _innermost(tree.body, line, 0)
     if index is None:
         return False
-    ran = [any(n in seen for n in _lines(s)) for s in block]
+    # A line that the block shares with its head, `if x: statement`, is seen where only the head ran.
+    ran = [any(n in seen and n != head for n in _lines(s)) for s in block]
     if any(ran[index:]):
         return True
     before = max((i for i in range(index) if ran[i]), default=None)
     return before is not None and not any(_leaves(s) for s in block[before:index])
 
 
-def _innermost(block: Sequence[ast.stmt], line: int) -> tuple[Sequence[ast.stmt], int | None]:
-    """The smallest block that has a statement around a line, and that statement's place in it."""
+def _innermost(block: Sequence[ast.stmt], line: int, head: int) -> tuple[Sequence[ast.stmt], int | None, int]:
+    """The smallest block that has a statement around a line, that statement's place in it, and the last line of the
+    head that the block stands under."""
     index = next((i for i, s in enumerate(block) if _first(s) <= line <= (s.end_lineno or s.lineno)), None)
     if index is None:
-        return block, None
+        return block, None, head
     for inner in _blocks(block[index]):
-        found, place = _innermost(inner, line)
+        found, place, under = _innermost(inner, line, _head(block[index]))
         if place is not None:
-            return found, place
-    return block, index
+            return found, place, under
+    return block, index, head
+
+
+def _head(statement: ast.stmt) -> int:
+    """The line on which the head of a compound statement ends."""
+    parts = [getattr(statement, name, None) for name in ("test", "iter", "subject", "returns")]
+    return max([statement.lineno, *(p.end_lineno or 0 for p in parts if p is not None)])
 
 
 def _blocks(node: ast.stmt) -> Iterator[Sequence[ast.stmt]]:
