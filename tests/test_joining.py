@@ -103,6 +103,21 @@ def test_a_leak_that_both_see_is_said_once() -> None:
     assert found.location is not None and found.location.line == line("losses.append")
 
 
+def test_two_names_on_one_line_have_each_its_own_mend() -> None:
+    text = SOURCE.replace("losses = []", "losses, other = [], []").replace(
+        "losses.append(nn.functional.mse_loss(model(x), y))",
+        "first, second = nn.functional.l1_loss(model(x), y), nn.functional.mse_loss(model(x), y); "
+        "losses.append(first); other.append(second)",
+    )
+    grown = [
+        census(t, *(holding(n, direct=4 * t, graph=1000 * t, sites=[site()]) for n in ("losses", "other")))
+        for t in TICKS
+    ]
+    found = [f for f in diagnose(run(*grown, text=text)).findings if f.code == "MEM101"]
+    mends = {f.holder.name: [e.text for e in f.remedy.edits] for f in found if f.holder is not None}
+    assert mends == {"losses": ["first.detach()"], "other": ["second.detach()"]}
+
+
 def test_a_store_that_grew_nothing_is_harmless() -> None:
     found = of(diagnose(run()), "MEM101")
     assert found.severity == "info" and "measured harmless over 40 steps" in found.message

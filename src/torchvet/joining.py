@@ -7,6 +7,7 @@ mend that source knows; one whose line ran and that the run could have shown, an
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -32,6 +33,8 @@ def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Ru
     for path in sorted(lines.keys() & recording.sources.keys()):
         for suspicion in _suspicions(path, recording.sources[path], rules):
             twins = [i for i, f in enumerate(observed) if same_fault(f, suspicion)]
+            # Two names may be stored into on one line: each has the mend that its own suspicion knows.
+            twins = [i for i in twins if _named_in(observed[i], suspicion)] or twins
             for index in twins:
                 found[index] = _with_source(found[index], suspicion)
             claimed.update(twins)
@@ -51,6 +54,13 @@ def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Ru
             judged = reached(trees[at.path], lines[at.path], at.line)
         found.append(_harmless(suspicion, recording) if judged else suspicion)
     return found
+
+
+def _named_in(observed: Finding, suspicion: Finding) -> bool:
+    """Whether the suspicion's message begins with what a run's finding holds."""
+    held = re.findall(r"\w+", observed.holder.name.partition(" ")[0]) if observed.holder is not None else []
+    words = re.findall(r"\w+", suspicion.message.partition(" ")[0])
+    return bool(held) and held[-1:] == words[-1:]
 
 
 def _grows(finding: Finding) -> bool:
