@@ -47,6 +47,11 @@ def supervise(program: Program, observe: Observe, tick: Callable[[], None]) -> t
 
     Raises `BadInput` where the system refuses to start it.
     """
+    if not Path(BOTTOM).is_file():
+        raise BadInput(
+            f"{BOTTOM}: the interpreter starts the observed program from this file, and it is not there. "
+            "Install torchvet as files with their source (pip does), not as a zip or as bytecode alone"
+        )
     command = child_command(program, observe)
 
     def start(prepare: Callable[[], None]) -> subprocess.Popen[bytes]:
