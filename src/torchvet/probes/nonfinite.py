@@ -1,0 +1,206 @@
+"""Watches losses and gradients for values that are not finite, and has the step that failed done again."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+import msgspec
+from torch.optim.optimizer import Optimizer
+
+from torchvet.probes import frames
+from torchvet.probes.containers import tensors_in
+from torchvet.probes.finite import is_finite, suspicious
+from torchvet.probes.replay.keeping import Kept
+from torchvet.probes.replay.plans import Spot, spots
+from torchvet.probes.replay.process import Failed, ask, why_not
+from torchvet.probes.replay.rehearsal import Answer, Failure, rehearse
+from torchvet.probes.watcher import Host, Watcher
+from torchvet.recording.nonfinite_records import NonFinite, NonFiniteTotals
+from torchvet.recording.records import Place, Record, StepKind
+from torchvet.recording.training_records import Unchecked
+
+_MOST_REPLAYS = 4
+_MOST_AT_ONE_PLACE = 2
+_MOST_ATTEMPTS = 3
+_LEAST_SECONDS, _TIMES = 10.0, 50
+"""A replay may take this long, or so many times as long as the step."""
+_MOST_SECONDS = 30.0
+_CALIBRATING = 3
+"""Skips in a row that a scaler needs to find its scale: not looked into."""
+
+
+class NonFiniteWatcher(Watcher):
+    """The first value that is not finite."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._kept = Kept()
+        self._batch: Any = None
+        self._followed = -1
+        self._called_from: tuple[Spot, ...] | None = None
+        self._began = time.perf_counter()
+        self._totals = NonFiniteTotals(tick=0)
+        self._replays: dict[Place | None, int] = {}
+        self._reasons: dict[str, int] = {}
+        self._running: Optimizer | None = None
+        self._bad_now = False
+        self._skips_in_a_row = 0
+        self._scaling: float | None = None
+
+    def install(self) -> None:
+        """Hear of what gradient scalers skip."""
+        from torch.amp import GradScaler
+
+        self.replace(GradScaler, "step", self._tap_scaler)
+        self._kept.take()
+
+    # Events -----------------------------------------------------------------------------------------------------
+
+    def batch_got(self, batch: Any) -> None:
+        """A step's work starts here, as far as is known."""
+        self._batch = batch
+        self._step_starts()
+
+    def boundary(self, tick: int, kind: StepKind) -> None:
+        """Likewise."""
+        self._batch = None
+        self._step_starts()
+
+    def backward_starts(self, tensors: Any, is_grad: bool) -> None:
+        """Is the loss finite?"""
+        self._called_from = spots(3)
+        losses = [t for t in tensors_in(tensors, 2) if t.numel() == 1 or not is_grad]
+        if any(not is_finite(t) for t in losses if not t.is_cuda):
+            self._failed("loss")
+
+    def backward_ended(self, is_grad: bool) -> None:
+        """Within an optimizer's step (a closure) gradients are there only now."""
+        if self._running is not None and not is_grad:
+            self._look_at_gradients(self._running)
+
+    def optimizer_starts(self, optimizer: Optimizer) -> None:
+        """Are the gradients finite?"""
+        self._running = optimizer
+        if getattr(optimizer, "found_inf", None) is None:
+            self._look_at_gradients(optimizer)
+
+    def optimizer_ended(self, optimizer: Optimizer) -> None:
+        """With gradients that were not finite the weights are lost."""
+        self._running = None
+
+    # What was found ---------------------------------------------------------------------------------------------
+
+    def _step_starts(self) -> None:
+        if self.host.tick != self._followed and (self._followed < 8 or self.host.tick % 64 == 0):
+            self._kept.follow(self.host.known.live_roots())
+            self._followed = self.host.tick
+        self._kept.take()
+        self._began = time.perf_counter()
+        self._bad_now = False
+
+    def _look_at_gradients(self, optimizer: Optimizer) -> None:
+        gradients = [p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
+        self._totals.checked += 1
+        if not gradients or not suspicious(gradients) or all(is_finite(g) for g in gradients):
+            return
+        self._totals.stepped += 1
+        if self._totals.first_stepped is None:
+            self._totals.first_stepped = self.host.tick + 1
+        self._failed("gradient")
+
+    def _tap_scaler(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        import functools
+
+        watcher = self
+
+        @functools.wraps(original)
+        def step(self: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
+            result = original(self, optimizer, *args, **kwargs)
+            if watcher.host.active:
+                with watcher.host.looking("the first value that is not finite"):
+                    watcher._scaler_stepped(self, optimizer)
+            return result
+
+        return step
+
+    def _scaler_stepped(self, scaler: Any, optimizer: Optimizer) -> None:
+        found = scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
+        if not any(float(v) for v in found.values()):
+            self._skips_in_a_row = 0
+            return
+        self._totals.skipped += 1
+        self._skips_in_a_row += 1
+        if self._skips_in_a_row > _CALIBRATING:
+            self._scaling = float(scaler.get_scale())
+            self._failed("gradient")
+            self._scaling = None
+
+    def _failed(self, symptom: Literal["loss", "gradient"]) -> None:
+        tick = self.host.tick + 1
+        totals = self._totals
+        totals.last_bad = tick
+        if symptom == "loss":
+            totals.losses += 1
+            totals.first_loss = totals.first_loss or tick
+        else:
+            totals.gradients += 1
+            totals.first_gradient = totals.first_gradient or tick
+        first, self._bad_now = not self._bad_now, True
+        place = frames.user_place(3)
+        if not first or self._replays.get(place, 0) >= _MOST_AT_ONE_PLACE:
+            return
+        if sum(self._replays.values()) >= _MOST_REPLAYS:
+            return
+        self._replays[place] = self._replays.get(place, 0) + 1
+        self._replay(symptom, tick)
+
+    def _replay(self, symptom: Literal["loss", "gradient"], tick: int) -> None:
+        started = time.perf_counter()
+        reason = why_not()
+        record = None
+        if reason is None:
+            record, reason = self._ask(symptom, tick, sys._getframe(1))
+        if record is None:
+            record = NonFinite(tick=tick, symptom=symptom, found="not-reproduced", note=reason, scale=self._scaling)
+            record.place = frames.user_place(3)
+        if record.reason in ("bad-parameter", "bad-buffer"):
+            record.since = self._totals.first_stepped or max(1, tick - 1)
+        record.replay_seconds = time.perf_counter() - started
+        self.host.write(record)
+
+    def _ask(self, symptom: Literal["loss", "gradient"], tick: int, frame: Any) -> tuple[NonFinite | None, str]:
+        failure = Failure(
+            symptom=symptom, tick=tick, frame=frame, remembered=None if symptom == "loss" else self._called_from,
+            known=self.host.known, kept=self._kept, batch=self._batch, scale=self._scaling,
+        )  # fmt: skip
+        step = time.perf_counter() - self._began
+        left = min(_MOST_SECONDS, max(_LEAST_SECONDS, _TIMES * step))
+        reason = ""
+        for attempt in range(_MOST_ATTEMPTS):
+            started = time.perf_counter()
+            try:
+                text = ask(lambda attempt=attempt: rehearse(failure, attempt), left)  # type: ignore[misc]
+            except Failed as error:
+                return None, str(error)
+            left -= time.perf_counter() - started
+            if text.startswith(b"!"):
+                return None, text[1:].decode(errors="replace")
+            answer = msgspec.json.decode(text, type=Answer)
+            reason = answer.reason or reason
+            if answer.record is not None:
+                return answer.record, ""
+            if not answer.more or left <= 0:
+                break
+        return None, reason
+
+    def totals(self, tick: int) -> Iterable[Record]:
+        """The running totals."""
+        totals = msgspec.structs.replace(self._totals, tick=tick)
+        return [totals] if totals.last_bad is not None or totals.skipped else []
+
+    def unchecked(self) -> Iterable[Unchecked]:
+        """Nothing was looked at."""
+        return ()

@@ -1,0 +1,62 @@
+"""What a step starts from and changes: random states, and buffers that a forward pass writes."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+_MOST_BYTES = 1 << 20
+"""Buffers of a model that are copied each step: running statistics are small, masks and tables are not."""
+
+
+class Kept:
+    """The state before a step: `take()` at its start, `restore()` in the process that does it again."""
+
+    def __init__(self) -> None:
+        self._torch: torch.Tensor | None = None
+        self._python: Any = None
+        self._numpy: Any = None
+        self._buffers: list[torch.Tensor] = []
+        self._copies: list[torch.Tensor] = []
+
+    def follow(self, modules: Iterable[torch.nn.Module]) -> None:
+        """Copy the buffers of these modules from now on."""
+        found: dict[int, torch.Tensor] = {}
+        for module in modules:
+            for part in module.modules():
+                if (
+                    getattr(part, "running_mean", None) is not None
+                    or getattr(part, "num_batches_tracked", None) is not None
+                ):
+                    found.update((id(b), b) for b in part._buffers.values() if b is not None)
+        buffers = list(found.values())
+        if sum(b.nbytes for b in buffers) > _MOST_BYTES:
+            buffers = []
+        self._buffers = buffers
+        self._copies = [b.detach().clone() for b in buffers]
+
+    def take(self) -> None:
+        """Keep the state as it is now."""
+        self._torch = torch.get_rng_state()
+        self._python = random.getstate()
+        numpy = sys.modules.get("numpy")
+        self._numpy = numpy.random.get_state() if numpy is not None and hasattr(numpy, "random") else None
+        if self._buffers:
+            with torch.no_grad():
+                torch._foreach_copy_(self._copies, self._buffers)
+
+    def restore(self) -> None:
+        """Put the kept state back. Only in a process of one's own."""
+        if self._torch is not None:
+            torch.set_rng_state(self._torch)
+        if self._python is not None:
+            random.setstate(self._python)
+        if self._numpy is not None:
+            sys.modules["numpy"].random.set_state(self._numpy)
+        with torch.no_grad():
+            for buffer, copy in zip(self._buffers, self._copies, strict=True):
+                buffer.data.copy_(copy)
