@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import msgspec
+import torch
 from torch.optim.optimizer import Optimizer
 
 from torchvet.probes import frames
@@ -48,13 +51,15 @@ class NonFiniteWatcher(Watcher):
         self._running: Optimizer | None = None
         self._bad_now = False
         self._skips_in_a_row = 0
-        self._scaling: float | None = None
+        self._scaler: weakref.ref[Any] | None = None
+        self._scaler_steps = False
 
     def install(self) -> None:
         """Hear of what gradient scalers skip."""
         from torch.amp import GradScaler
 
         self.replace(GradScaler, "step", self._tap_scaler)
+        self.replace(GradScaler, "scale", self._tap_scale)
         self._kept.take()
 
     # Events -----------------------------------------------------------------------------------------------------
@@ -73,7 +78,9 @@ class NonFiniteWatcher(Watcher):
         """Is the loss finite?"""
         self._called_from = spots(3)
         losses = [t for t in tensors_in(tensors, 2) if t.numel() == 1 or not is_grad]
-        if any(not is_finite(t) for t in losses if not t.is_cuda):
+        bad = [t for t in losses if not t.is_cuda and not is_finite(t)]
+        calibrating = self._scale() is not None and self._skips_in_a_row < _CALIBRATING
+        if bad and not (calibrating and not any(bool(torch.isnan(t).any()) for t in bad)):
             self._failed("loss")
 
     def backward_ended(self, is_grad: bool) -> None:
@@ -84,7 +91,7 @@ class NonFiniteWatcher(Watcher):
     def optimizer_starts(self, optimizer: Optimizer) -> None:
         """Are the gradients finite?"""
         self._running = optimizer
-        if getattr(optimizer, "found_inf", None) is None:
+        if not self._scaler_steps:
             self._look_at_gradients(optimizer)
 
     def optimizer_ended(self, optimizer: Optimizer) -> None:
@@ -103,6 +110,7 @@ class NonFiniteWatcher(Watcher):
 
     def _look_at_gradients(self, optimizer: Optimizer) -> None:
         gradients = [p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
+        gradients = [g.detach()._values() if g.is_sparse else g for g in gradients]
         self._totals.checked += 1
         if not gradients or not suspicious(gradients) or all(is_finite(g) for g in gradients):
             return
@@ -112,19 +120,37 @@ class NonFiniteWatcher(Watcher):
         self._failed("gradient")
 
     def _tap_scaler(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        import functools
-
         watcher = self
 
         @functools.wraps(original)
         def step(self: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-            result = original(self, optimizer, *args, **kwargs)
-            if watcher.host.active:
+            watcher._scaler_steps = self.is_enabled()
+            try:
+                result = original(self, optimizer, *args, **kwargs)
+            finally:
+                watcher._scaler_steps = False
+            if watcher.host.active and self.is_enabled():
                 with watcher.host.looking("the first value that is not finite"):
                     watcher._scaler_stepped(self, optimizer)
             return result
 
         return step
+
+    def _tap_scale(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        watcher = self
+
+        @functools.wraps(original)
+        def scale(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.is_enabled() and (watcher._scaler is None or watcher._scaler() is not self):
+                watcher._scaler = weakref.ref(self)
+            return original(self, *args, **kwargs)
+
+        return scale
+
+    def _scale(self) -> float | None:
+        """The loss scale, where a scaler is at work."""
+        scaler = self._scaler() if self._scaler is not None else None
+        return float(scaler.get_scale()) if scaler is not None else None
 
     def _scaler_stepped(self, scaler: Any, optimizer: Optimizer) -> None:
         found = scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
@@ -134,9 +160,7 @@ class NonFiniteWatcher(Watcher):
         self._totals.skipped += 1
         self._skips_in_a_row += 1
         if self._skips_in_a_row > _CALIBRATING:
-            self._scaling = float(scaler.get_scale())
             self._failed("gradient")
-            self._scaling = None
 
     def _failed(self, symptom: Literal["loss", "gradient"]) -> None:
         tick = self.host.tick + 1
@@ -152,10 +176,15 @@ class NonFiniteWatcher(Watcher):
         place = frames.user_place(3)
         if not first or self._replays.get(place, 0) >= _MOST_AT_ONE_PLACE:
             return
-        if sum(self._replays.values()) >= _MOST_REPLAYS:
+        if sum(self._replays.values()) >= _MOST_REPLAYS or self._lost(tick):
             return
         self._replays[place] = self._replays.get(place, 0) + 1
         self._replay(symptom, tick)
+
+    def _lost(self, tick: int) -> bool:
+        """Whether all that could be said is that an earlier step has spoilt the weights."""
+        first = self._totals.first_stepped
+        return first is not None and first < tick and any(not is_finite(p) for p in self.host.known.parameters())
 
     def _replay(self, symptom: Literal["loss", "gradient"], tick: int) -> None:
         started = time.perf_counter()
@@ -164,37 +193,40 @@ class NonFiniteWatcher(Watcher):
         if reason is None:
             record, reason = self._ask(symptom, tick, sys._getframe(1))
         if record is None:
-            record = NonFinite(tick=tick, symptom=symptom, found="not-reproduced", note=reason, scale=self._scaling)
+            record = NonFinite(tick=tick, symptom=symptom, found="not-reproduced", note=reason, scale=self._scale())
             record.place = frames.user_place(3)
         if record.reason in ("bad-parameter", "bad-buffer"):
-            record.since = self._totals.first_stepped or max(1, tick - 1)
+            record.since = max(1, tick - 1)
+            if record.reason == "bad-parameter" and self._totals.first_stepped is None and tick > 1:
+                record.note = f"its gradients were finite: the optimizer's step {tick - 1} made it"
         record.replay_seconds = time.perf_counter() - started
         self.host.write(record)
 
     def _ask(self, symptom: Literal["loss", "gradient"], tick: int, frame: Any) -> tuple[NonFinite | None, str]:
         failure = Failure(
             symptom=symptom, tick=tick, frame=frame, remembered=None if symptom == "loss" else self._called_from,
-            known=self.host.known, kept=self._kept, batch=self._batch, scale=self._scaling,
+            known=self.host.known, kept=self._kept, batch=self._batch, scale=self._scale(),
         )  # fmt: skip
         step = time.perf_counter() - self._began
         left = min(_MOST_SECONDS, max(_LEAST_SECONDS, _TIMES * step))
-        reason = ""
+        reason, inexact = "", None
         for attempt in range(_MOST_ATTEMPTS):
             started = time.perf_counter()
             try:
                 text = ask(lambda attempt=attempt: rehearse(failure, attempt), left)  # type: ignore[misc]
             except Failed as error:
-                return None, str(error)
+                return inexact, str(error)
             left -= time.perf_counter() - started
             if text.startswith(b"!"):
-                return None, text[1:].decode(errors="replace")
+                return inexact, text[1:].decode(errors="replace")
             answer = msgspec.json.decode(text, type=Answer)
             reason = answer.reason or reason
-            if answer.record is not None:
+            if answer.record is not None and answer.record.exact:
                 return answer.record, ""
+            inexact = inexact or answer.record
             if not answer.more or left <= 0:
                 break
-        return None, reason
+        return inexact, reason
 
     def totals(self, tick: int) -> Iterable[Record]:
         """The running totals."""

@@ -88,9 +88,9 @@ class FiniteMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = base_name(str(func))
         if name in _UNINITIALISED:
             return
-        inputs = [copies.get(id(t), t) for t in _tensors([args, kwargs])]
-        inputs = [t for t in inputs if numeric(t)]
-        taints = self._taints_of([t for t in _tensors([args, kwargs]) if numeric(t)], inputs, was_bad)
+        originals = [t for t in _tensors([args, kwargs]) if _counts(t)]
+        inputs = [copies.get(id(t), t) for t in originals]
+        taints = self._taints_of(originals, inputs, was_bad)
         has_nan, has_inf = bool(torch.isnan(out).any()), bool(torch.isinf(out).any())
         nan, inf = unique(s for t in taints for s in t.nan), unique(s for t in taints for s in t.inf)
         made: Source | None = None
@@ -150,7 +150,7 @@ class FiniteMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _describe(
         self, source: Source, out: torch.Tensor, func: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor]
     ) -> None:
-        originals = [t for t in _tensors([args, kwargs]) if numeric(t)]
+        originals = [t for t in _tensors([args, kwargs]) if _counts(t)]
         source.operands = [described(v, self._named(o)) for v, o in zip(inputs, originals, strict=True)][:6]
         source.operands += [_scalar(a) for a in args if isinstance(a, (int, float)) and not isinstance(a, bool)][:2]
         source.result = described(out)
@@ -161,6 +161,11 @@ class FiniteMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             source.reason = forward_reason(source.operator, source.operands, source.result, _length(inputs, out))
         else:
             source.reason = backward_reason(source.node, source.operator, source.operands, source.result, self._chosen)
+
+
+def _counts(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is an operand to speak of: empty ones are."""
+    return numeric(tensor) or (tensor.numel() == 0 and tensor.is_floating_point())
 
 
 def _operator(func: Any) -> str:

@@ -64,12 +64,24 @@ def _in_frames(tensor: torch.Tensor) -> str | None:
     return None
 
 
+def _item(value: Any, tensor: torch.Tensor) -> Any:
+    """The key or index of a tensor in a small dict, list or tuple."""
+    if isinstance(value, dict) and len(value) < 64:
+        return next((k for k, v in value.items() if v is tensor and isinstance(k, (str, int))), None)
+    if isinstance(value, (list, tuple)) and len(value) < 64:
+        return next((i for i, v in enumerate(value) if v is tensor), None)
+    return None
+
+
 def _variable(tensor: torch.Tensor, names: dict[str, Any]) -> str | None:
     for name, value in names.items():
         if name.startswith("__"):
             continue
         if value is tensor:
             return name
+        inside = _item(value, tensor)
+        if inside is not None:
+            return f"{name}[{inside!r}]"
         space = getattr(value, "__dict__", None) if name == "self" else None
         if isinstance(space, dict):
             for table in (space, space.get("_parameters") or {}, space.get("_buffers") or {}):

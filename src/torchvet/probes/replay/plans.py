@@ -45,6 +45,8 @@ class Plan:
     score: float
     missing: dict[str, str] = field(default_factory=dict)
     written: set[str] = field(default_factory=set)
+    wanted: list[tuple[Any, str]] = field(default_factory=list)
+    """Objects and attributes of theirs that something further out has made."""
 
 
 def live(frame: FrameType | None) -> Iterator[FrameType]:
@@ -76,6 +78,7 @@ def plans(
     made are to be made anew, for their gradients.
     """
     found: list[Plan] = []
+    wanted: list[tuple[Any, str]] = []
     why = "the call stands in no source file that can be read"
     loops = 0
     for one, instruction, running in _candidates(frame, remembered):
@@ -83,7 +86,9 @@ def plans(
             way = _way(one.f_code, instruction)
             if way is None:
                 continue
-            found += _of_frame(one, way, running, has_batch, backward)
+            mine = list(_of_frame(one, way, running, has_batch, backward, wanted))
+            found += mine
+            wanted = [w for p in mine[:1] for w in p.wanted]
             loops += way.in_loop
             if loops and (not way.in_loop or loops > 2 or any(p.score == 0 for p in found)):
                 break
@@ -111,13 +116,16 @@ def _candidates(
             yield one, one.f_lasti, True
 
 
-def _of_frame(one: FrameType, way: Way, running: bool, has_batch: bool, backward: bool) -> Iterator[Plan]:
+def _of_frame(
+    one: FrameType, way: Way, running: bool, has_batch: bool, backward: bool, wanted: list[tuple[Any, str]]
+) -> Iterator[Plan]:  # fmt: skip
     own = dict(one.f_locals)
     names = {**one.f_globals, **own}
     after = set() if running else _written_after(way, one.f_lineno)
     entered = {i for i, s in enumerate(way.steps) if isinstance(s.node, ast.With) and (running or _around(s.node, one))}
     state = _states(names, backward)
-    least = slice_of(way, state, running=running, overwritten=after, batch=has_batch)
+    more = {f"{name}.{attribute}" for name, value in own.items() for o, attribute in wanted if value is o}
+    least = slice_of(way, state, running=running, overwritten=after, batch=has_batch, more=more)
     yield _plan(one, way, least, names, own, entered, _score(least))
     whole = everything(way, has_batch)
     if way.in_loop and whole.chosen != least.chosen:
@@ -130,7 +138,9 @@ def _plan(
     owner = _class_of(own)
     code = build(found, one.f_code, owner, entered)
     written = {n for i in found.chosen if found.items[i].node is not way.target for n in found.items[i].effects.writes}
-    return Plan(code, dict(names), own, score, found.missing, {w for w in written if "." not in w})
+    made = [n.partition(".") for n, why in found.missing.items() if "." in n and why != "overwritten"]
+    wanted = [(names[base], attribute) for base, _, attribute in made if base in names]
+    return Plan(code, dict(names), own, score, found.missing, {w for w in written if "." not in w}, wanted)
 
 
 def _score(found: Slice) -> float:

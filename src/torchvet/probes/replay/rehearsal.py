@@ -146,6 +146,9 @@ class _Rehearsal:
         taints = [t for t in (self._mode.taints.of(b) for b in reached.bad) if t is not None]
         sources = [s for t in taints for s in (t.nan or t.inf)]
         root = root_of(sources)
+        if root is not None and root.external is not None and root.external.grad_fn is not None:
+            name = self._names.of(root.external) or "a tensor"
+            return Answer(reason=f"{name} was not finite already, and what made it was not done again")
         if root is None:
             bad = reached.bad[0]
             return Answer(reason=f"no operator of what was done again made {_what(bad)}")

@@ -8,7 +8,7 @@ loss, no optimizer step.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -117,17 +117,19 @@ def _holds(node: ast.AST, first: int, last: int, column: int | None) -> bool:
 
 
 def slice_of(
-    way: Way, state: Callable[[str], State], *, running: bool, overwritten: set[str], batch: bool
+    way: Way, state: Callable[[str], State], *, running: bool, overwritten: set[str], batch: bool,
+    more: Collection[str] = (),
 ) -> Slice:  # fmt: skip
     """The least slice that brings the target's inputs back, from the innermost loop's body outwards.
 
     `running`: the target is being executed, so that what it binds is not bound yet. `overwritten` names were bound
-    after it. `batch`: whether the loader's batch is at hand.
+    after it. `batch`: whether the loader's batch is at hand. `more` is read by what the target calls.
     """
     starts = [i for i, s in enumerate(way.steps) if isinstance(s.node, _LOOPS)] or [0]
     found: Slice | None = None
     for start in [*reversed(starts), 0]:
         items = list(_items(way, start, batch))
+        items[-1].effects.reads.update(more)
         found = _choose(way, items, state, running, overwritten)
         if all(why == "overwritten" for why in found.missing.values()):
             break

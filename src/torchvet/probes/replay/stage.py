@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -35,6 +36,8 @@ def set_up(known: KnownMemory, batch: Any, names: dict[str, Any], clear_gradient
     if clear_gradients:
         for parameter in known.parameters():
             parameter.grad = None
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.set_stance("force_eager")
     torch.clear_autocast_cache()
 
 

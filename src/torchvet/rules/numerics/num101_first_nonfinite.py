@@ -38,9 +38,9 @@ class FirstNonfinite(Rule):
         "out a bad loss is told as information."
     )
     proof = (
-        "torch 2.13.0, CPU. In the example the loss is infinite in step 20 and all 227 weights are NaN after it; the first "
-        "operation that is not finite is a logarithm of 0 two lines before the loss. With the stable form the loss of "
-        "all 40 steps is finite."
+        "torch 2.13.0, CPU. In the example the loss is infinite in step 20 and all 227 weights are NaN after it; the "
+        "first operation that is not finite is a logarithm of 0 before the loss. With the stable form the loss of all "
+        "40 steps is finite."
     )
     remedy = (
         "Change the operation that is named: the stable form of a formula, an epsilon under a root or a divisor, "
