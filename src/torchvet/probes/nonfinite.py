@@ -44,6 +44,7 @@ class NonFiniteWatcher(Watcher):
         self._batch: Any = None
         self._followed = -1
         self._called_from: tuple[Spot, ...] | None = None
+        self._before: tuple[Spot, ...] = ()
         self._began = time.perf_counter()
         self._totals = NonFiniteTotals(tick=0)
         self._replays: dict[Place | None, int] = {}
@@ -76,7 +77,7 @@ class NonFiniteWatcher(Watcher):
 
     def backward_starts(self, tensors: Any, is_grad: bool) -> None:
         """Is the loss finite?"""
-        self._called_from = spots(3)
+        self._before, self._called_from = self._called_from or (), spots(3)
         losses = [t for t in tensors_in(tensors, 2) if t.numel() == 1 or not is_grad]
         bad = [t for t in losses if not t.is_cuda and not is_finite(t)]
         calibrating = self._scale() is not None and self._skips_in_a_row < _CALIBRATING
@@ -205,7 +206,7 @@ class NonFiniteWatcher(Watcher):
     def _ask(self, symptom: Literal["loss", "gradient"], tick: int, frame: Any) -> tuple[NonFinite | None, str]:
         failure = Failure(
             symptom=symptom, tick=tick, frame=frame, remembered=None if symptom == "loss" else self._called_from,
-            known=self.host.known, kept=self._kept, batch=self._batch, scale=self._scale(),
+            known=self.host.known, kept=self._kept, before=self._before, batch=self._batch, scale=self._scale(),
         )  # fmt: skip
         step = time.perf_counter() - self._began
         left = min(_MOST_SECONDS, max(_LEAST_SECONDS, _TIMES * step))

@@ -91,12 +91,9 @@ class _Reader(ast.NodeVisitor):
     def visit_Expr(self, node: ast.Expr) -> None:
         self.visit(node.value)
         call = node.value
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
-            base: ast.AST = call.func.value
-            while isinstance(base, ast.Attribute):
-                base = base.value
-            if isinstance(base, ast.Name):
-                self.found.called_on.add(base.id)
+        function = call.func if isinstance(call, ast.Call) else None
+        if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
+            self.found.called_on.add(function.value.id)
 
     def visit_Assign(self, node: ast.Assign) -> None:
         self.visit(node.value)

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchvet.probes import frames
 from torchvet.probes.finite import is_finite, numeric
+from torchvet.probes.replay import stage
 from torchvet.probes.replay.operands import described, rows_of, survives
 from torchvet.probes.replay.reasons import backward_reason, base_name, forward_reason
 from torchvet.probes.replay.sources import Source, Taint, Taints, unique
@@ -38,6 +39,8 @@ class FiniteMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.taints = Taints()
         self.sources: list[Source] = []
+        self.alone = False
+        """Whether this process is a child, in which memory that is shared with the parent must not be written."""
         self.backward_code: Any = None
         """The code of the function that runs backward: frames above it are not of the backward pass."""
         self.autocast: Callable[[], str | None] = lambda: None
@@ -58,6 +61,8 @@ class FiniteMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         before = _written_operands(func, args, kwargs)
         was_bad = {id(t): self.taints.of(t) if not is_finite(t) else None for t in before}
         copies = {id(t): t.detach().clone() for t in before if numeric(t)}
+        if self.alone:
+            stage.unshare(before)
         result = func(*args, **kwargs)
         for out in _tensors(result):
             if numeric(out) and not is_finite(out):

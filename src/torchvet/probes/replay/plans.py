@@ -70,17 +70,22 @@ def spots(depth: int) -> tuple[Spot, ...]:
 
 
 def plans(
-    frame: FrameType, remembered: tuple[Spot, ...] | None, has_batch: bool, backward: bool
+    frame: FrameType,
+    remembered: tuple[Spot, ...] | None,
+    has_batch: bool,
+    backward: bool,
+    before: tuple[Spot, ...] = (),
 ) -> tuple[list[Plan], str]:
     """What could be run again, the best first, and why there is nothing (or less).
 
     `remembered` is where the backward pass was called from, if that is past; `backward` whether values that autograd
-    made are to be made anew, for their gradients.
+    made are to be made anew, for their gradients. `before` is the stack of the step before: a frame that was there and
+    has a loop goes round all steps, and beyond it lies the whole program, which is never run again.
     """
     found: list[Plan] = []
     wanted: list[tuple[Any, str]] = []
     why = "the call stands in no source file that can be read"
-    loops = 0
+    lasting = {(s.frame, s.code) for s in before}
     for one, instruction, running in _candidates(frame, remembered):
         try:
             way = _way(one.f_code, instruction)
@@ -89,11 +94,12 @@ def plans(
             mine = list(_of_frame(one, way, running, has_batch, backward, wanted))
             found += mine
             wanted = [w for p in mine[:1] for w in p.wanted]
-            loops += way.in_loop
-            if loops and (not way.in_loop or loops > 2 or any(p.score == 0 for p in found)):
+            if any(p.score == 0 for p in found) or (way.in_loop and (not lasting or (id(one), one.f_code) in lasting)):
                 break
         except Refused as error:
             why = str(error)
+            if not lasting or (id(one), one.f_code) in lasting:
+                break
     found.sort(key=lambda p: p.score)
     return found[:_MOST_PLANS], why
 

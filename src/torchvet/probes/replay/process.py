@@ -6,8 +6,10 @@ positions, tensors in shared memory) is cut off or copied before anything of the
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import gc
+import io
 import os
 import select
 import signal
@@ -147,7 +149,20 @@ def _isolate(writer: int, seconds: float) -> None:
     sys.settrace(None)
     # The pool of threads did not come along.
     torch.set_num_threads(1)
+    _divert_writing()
     sys.addaudithook(_refuse)
+
+
+def _divert_writing() -> None:
+    """What opens a file to write gets /dev/null: a step that keeps a log can be done again."""
+    original = io.open
+
+    def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        if isinstance(mode, str) and set(mode) & set("wax+"):
+            file, mode = os.devnull, mode.replace("x", "w")
+        return original(file, mode, *args, **kwargs)
+
+    builtins.open = io.open = opened
 
 
 def _cut_files(writer: int) -> None:
@@ -168,6 +183,8 @@ def _cut_files(writer: int) -> None:
 
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
     if event == "open":
+        if arguments[0] == os.devnull:
+            return
         mode, flags = arguments[1], arguments[2]
         writes = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
         if (isinstance(mode, str) and set(mode) & set("wax+")) or (isinstance(flags, int) and flags & writes):

@@ -35,6 +35,8 @@ class Failure:
     """Where backward was called from, where that has returned."""
     known: KnownMemory
     kept: Kept
+    before: tuple[Spot, ...] = ()
+    """The stack at the backward call of the step before."""
     batch: Any = None
     scale: float | None = None
 
@@ -73,7 +75,7 @@ class _Rehearsal:
         """The `number`-th best plan."""
         failure = self._failure
         frame = failure.frame or sys._getframe(1)
-        found, why = plans(frame, failure.remembered, failure.batch is not None, self._backward)
+        found, why = plans(frame, failure.remembered, failure.batch is not None, self._backward, failure.before)
         if number >= len(found):
             return Answer(reason=why if not found else "")
         plan = found[number]
@@ -87,6 +89,7 @@ class _Rehearsal:
         modules, autocast = Modules(failure.known), Autocast()
         mode = self._mode = FiniteMode(self._names.of, modules.path)
         mode.autocast = autocast.now
+        mode.alone = True
         originals = {n: plan.before[n] for n in plan.written if n in plan.before}
         set_up(failure.known, failure.batch, plan.names, self._backward)
         copies = {n: [t.detach().clone() for t in tensors_in(v, 2)] for n, v in originals.items()}

@@ -187,13 +187,11 @@ def _choose(way: Way, items: list[Item], state: Callable[[str], State], running:
             why = "overwritten" if stale else state(name)
             if why == "fine":
                 continue
-            definition = _definition(items, index, name)
-            if definition is None:
-                if why != "absent":
-                    found.missing.setdefault(name, why)
-            elif definition not in found.chosen:
-                found.chosen.add(definition)
-                work.append(definition)
+            definitions = _definitions(items, index, name)
+            if not definitions and why != "absent":
+                found.missing.setdefault(name, why)
+            work += definitions - found.chosen
+            found.chosen |= definitions
     return found
 
 
@@ -202,11 +200,15 @@ def _rebound(items: list[Item], index: int, name: str, end: int) -> bool:
     return any(name in items[j].effects.writes for j in range(index, end))
 
 
-def _definition(items: list[Item], index: int, name: str) -> int | None:
-    """The last statement before that binds a name; `self.x` may be bound by a method called for its effect."""
+def _definitions(items: list[Item], index: int, name: str) -> set[int]:
+    """The last statement before that binds a name; of `self.x` also methods of `self` called after that, any of which
+    may bind it."""
     base, _, attribute = name.partition(".")
+    found: set[int] = set()
     for j in range(index - 1, -1, -1):
         effects = items[j].effects
-        if name in effects.writes or (attribute and (base in effects.writes or base in effects.called_on)):
-            return j
-    return None
+        if name in effects.writes or (attribute and base in effects.writes):
+            return found | {j}
+        if attribute and base in effects.called_on:
+            found.add(j)
+    return found

@@ -20,8 +20,8 @@ class NoBatch(Exception):
 
 def set_up(known: KnownMemory, batch: Any, names: dict[str, Any], clear_gradients: bool) -> None:
     """Only in a process of one's own: nothing here is taken back."""
-    _unshare([*known.parameters(), *tensors_in(batch, 4), *(t for v in names.values() for t in tensors_in(v, 3))])
-    _unshare(b for m in known.live_roots() for b in m.buffers())
+    unshare([*known.parameters(), *tensors_in(batch, 4), *(t for v in names.values() for t in tensors_in(v, 3))])
+    unshare(b for m in known.live_roots() for b in m.buffers())
     given = iter(() if batch is None else (batch,))
 
     def next_batch(self: Any) -> Any:
@@ -45,7 +45,7 @@ def _nothing(*_: Any, **__: Any) -> None:
     """Stands for what a step that is done again must not do."""
 
 
-def _unshare(tensors: Any) -> None:
+def unshare(tensors: Any) -> None:
     """What the parent would see changes of gets memory of its own."""
     for tensor in tensors:
         try:
