@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import cmath
 import math
 from collections.abc import Iterable, Sequence
 
 import torch
-
-_FOREACH_LAYOUTS = (torch.strided,)
 
 
 def numeric(value: object) -> bool:
@@ -27,22 +26,31 @@ def is_finite(tensor: torch.Tensor) -> bool:
         return True
     tensor = tensor.detach()
     if tensor.numel() == 1:
-        return bool(torch.isfinite(tensor))
+        value = tensor.item()
+        return cmath.isfinite(value)
     total = tensor.sum(dtype=torch.float32) if tensor.dtype in (torch.float16, torch.bfloat16) else tensor.sum()
     return bool(torch.isfinite(total)) or bool(torch.isfinite(tensor).all())
 
 
-def largest_is_finite(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
-    """A scalar that is finite if all tensors of a device are (and may not be where a norm overflows). No sync."""
-    return torch.stack(torch._foreach_norm(list(gradients))).sum()
+@torch.no_grad()
+def suspicious(gradients: Sequence[torch.Tensor]) -> bool:
+    """Whether some gradient may not be finite: one fused norm and one sync for each device and dtype.
+
+    A norm that overflows raises suspicion, too: ask `is_finite` then.
+    """
+    if not gradients:
+        return False
+    kinds = {(g.dtype, g.device, g.layout) for g in gradients}
+    if len(kinds) == 1 and torch.strided in next(iter(kinds)):
+        groups: Iterable[list[torch.Tensor]] = (list(gradients),)
+    else:
+        groups = _grouped(gradients)
+    return any(not math.isfinite(torch.stack(torch._foreach_norm(group)).sum().item()) for group in groups)
 
 
-def suspicious(gradients: Iterable[torch.Tensor]) -> bool:
-    """Whether some gradient may not be finite: one fused norm and one sync for each device and dtype."""
+def _grouped(gradients: Iterable[torch.Tensor]) -> Iterable[list[torch.Tensor]]:
     groups: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = {}
     for one in gradients:
-        if one.is_sparse:
-            one = one._values()
         if numeric(one):
-            groups.setdefault((one.device, one.dtype), []).append(one.detach())
-    return any(not math.isfinite(largest_is_finite(group).item()) for group in groups.values())
+            groups.setdefault((one.device, one.dtype), []).append(one)
+    return groups.values()

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from torchvet.probes import frames
+
 _MOST_BYTES = 1 << 20
 """Buffers of a model that are copied each step: running statistics are small, masks and tables are not."""
 
@@ -20,6 +22,7 @@ class Kept:
         self._torch: torch.Tensor | None = None
         self._python: Any = None
         self._numpy: Any = None
+        self._uses_numpy = False
         self._buffers: list[torch.Tensor] = []
         self._copies: list[torch.Tensor] = []
 
@@ -37,14 +40,15 @@ class Kept:
         if sum(b.nbytes for b in buffers) > _MOST_BYTES:
             buffers = []
         self._buffers = buffers
+        self._uses_numpy = _uses_numpy()
         self._copies = [b.detach().clone() for b in buffers]
 
     def take(self) -> None:
         """Keep the state as it is now."""
         self._torch = torch.get_rng_state()
         self._python = random.getstate()
-        numpy = sys.modules.get("numpy")
-        self._numpy = numpy.random.get_state() if numpy is not None and hasattr(numpy, "random") else None
+        # A tenth of a millisecond after a step has emptied the caches: not for programs that do without.
+        self._numpy = sys.modules["numpy"].random.get_state() if self._uses_numpy else None
         if self._buffers:
             with torch.no_grad():
                 torch._foreach_copy_(self._copies, self._buffers)
@@ -60,3 +64,17 @@ class Kept:
         with torch.no_grad():
             for buffer, copy in zip(self._buffers, self._copies, strict=True):
                 buffer.data.copy_(copy)
+
+
+def _uses_numpy() -> bool:
+    """Whether a module of the program's own has numpy, or numpy.random, among its names: torch always imports it."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not hasattr(numpy, "random"):
+        return False
+    wanted = (numpy, numpy.random)
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and frames.owner(file) == frames.USER:
+            if any(value is one for value in list(vars(module).values()) for one in wanted):
+                return True
+    return False
