@@ -49,6 +49,8 @@ class NonFiniteWatcher(Watcher):
         self._totals = NonFiniteTotals(tick=0)
         self._replays: dict[Place | None, int] = {}
         self._reasons: dict[str, int] = {}
+        self._counted = 0
+        self._only_grad = False
         self._running: Optimizer | None = None
         self._bad_now = False
         self._skips_in_a_row = 0
@@ -77,6 +79,7 @@ class NonFiniteWatcher(Watcher):
 
     def backward_starts(self, tensors: Any, is_grad: bool) -> None:
         """Is the loss finite?"""
+        self._only_grad = is_grad and not self._totals.checked
         self._before, self._called_from = self._called_from or (), spots(3)
         losses = [t for t in tensors_in(tensors, 2) if t.numel() == 1 or not is_grad]
         bad = [t for t in losses if not t.is_cuda and not is_finite(t)]
@@ -175,9 +178,10 @@ class NonFiniteWatcher(Watcher):
             totals.first_gradient = totals.first_gradient or tick
         first, self._bad_now = not self._bad_now, True
         place = frames.user_place(3)
-        if not first or self._replays.get(place, 0) >= _MOST_AT_ONE_PLACE:
+        if not first or self._lost(tick):
             return
-        if sum(self._replays.values()) >= _MOST_REPLAYS or self._lost(tick):
+        if self._replays.get(place, 0) >= _MOST_AT_ONE_PLACE or sum(self._replays.values()) >= _MOST_REPLAYS:
+            self._counted += 1
             return
         self._replays[place] = self._replays.get(place, 0) + 1
         self._replay(symptom, tick)
@@ -234,6 +238,20 @@ class NonFiniteWatcher(Watcher):
         totals = msgspec.structs.replace(self._totals, tick=tick)
         return [totals] if totals.last_bad is not None or totals.skipped else []
 
+    def finish(self, how: str, error: BaseException | None) -> None:
+        """Nothing of the program's outlives it here."""
+        self._batch, self._kept = None, Kept()
+        self._called_from, self._before = None, ()
+
     def unchecked(self) -> Iterable[Unchecked]:
-        """Nothing was looked at."""
-        return ()
+        """What was only counted, and what no operator shows."""
+        if self._counted:
+            yield Unchecked(
+                check="further steps with values that are not finite",
+                reason=f"{self._counted} were counted and not looked into: the first ones had been",
+            )
+        if self._only_grad:
+            yield Unchecked(
+                check="gradients of torch.autograd.grad", reason="no optimizer of torch's stepped on any: losses were"
+                " looked at, gradients were not",
+            )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,7 +24,7 @@ class Kept:
         self._python: Any = None
         self._numpy: Any = None
         self._uses_numpy = False
-        self._buffers: list[torch.Tensor] = []
+        self._buffers: list[weakref.ref[torch.Tensor]] = []
         self._copies: list[torch.Tensor] = []
 
     def follow(self, modules: Iterable[torch.nn.Module]) -> None:
@@ -39,7 +40,7 @@ class Kept:
         buffers = list(found.values())
         if sum(b.nbytes for b in buffers) > _MOST_BYTES:
             buffers = []
-        self._buffers = buffers
+        self._buffers = [weakref.ref(b) for b in buffers]
         self._uses_numpy = _uses_numpy()
         self._copies = [b.detach().clone() for b in buffers]
 
@@ -49,9 +50,10 @@ class Kept:
         self._python = random.getstate()
         # A tenth of a millisecond after a step has emptied the caches: not for programs that do without.
         self._numpy = sys.modules["numpy"].random.get_state() if self._uses_numpy else None
-        if self._buffers:
+        buffers = self._alive()
+        if buffers:
             with torch.no_grad():
-                torch._foreach_copy_(self._copies, self._buffers)
+                torch._foreach_copy_(self._copies, buffers)
 
     def restore(self) -> None:
         """Put the kept state back. Only in a process of one's own."""
@@ -62,8 +64,13 @@ class Kept:
         if self._numpy is not None:
             sys.modules["numpy"].random.set_state(self._numpy)
         with torch.no_grad():
-            for buffer, copy in zip(self._buffers, self._copies, strict=True):
+            for buffer, copy in zip(self._alive(), self._copies, strict=False):
                 buffer.data.copy_(copy)
+
+    def _alive(self) -> list[torch.Tensor]:
+        """The buffers that are followed; none where one has gone with its model."""
+        found = [b for b in (ref() for ref in self._buffers) if b is not None]
+        return found if len(found) == len(self._buffers) else []
 
 
 def _uses_numpy() -> bool:
@@ -71,10 +78,9 @@ def _uses_numpy() -> bool:
     numpy = sys.modules.get("numpy")
     if numpy is None or not hasattr(numpy, "random"):
         return False
-    wanted = (numpy, numpy.random)
+    wanted, found = (numpy, numpy.random), False
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
         if isinstance(file, str) and frames.owner(file) == frames.USER:
-            if any(value is one for value in list(vars(module).values()) for one in wanted):
-                return True
-    return False
+            found = found or any(value is one for value in list(vars(module).values()) for one in wanted)
+    return found
