@@ -274,3 +274,20 @@ def test_a_growth_is_plain_data() -> None:
     one = run(leak())
     (growth,) = one.ranks[0].growth.growths
     assert dataclasses.replace(growth) == growth
+
+
+def test_of_a_failed_step_the_rule_that_knows_its_mechanism_speaks() -> None:
+    from torchvet.diagnosis import _most_specific
+    from torchvet.finding import Finding, Measured, Remedy
+    from torchvet.rules import Rule
+
+    def found(code: str, step: int) -> Finding:
+        return Finding(
+            code=code, name="x", severity="error", evidence="observed", message="m", location=None, cause="c",
+            remedy=Remedy(summary="s"), measured=Measured(steps=step),
+        )  # fmt: skip
+
+    general = type("General", (Rule,), {"code": "NUM901"})()
+    special = type("Special", (Rule,), {"code": "NUM902", "specialises": "NUM901"})()
+    pairs = [(general, found("NUM901", 7)), (general, found("NUM901", 9)), (special, found("NUM902", 7))]
+    assert [(f.code, f.measured.steps) for f in _most_specific(pairs)] == [("NUM901", 9), ("NUM902", 7)]

@@ -42,7 +42,10 @@ def diagnose(
 
 
 def _most_specific(found: list[tuple[Rule, Finding]]) -> list[Finding]:
-    """Of several growth rules that speak of one holder, the one that knows its mechanism best."""
+    """Of several growth rules that speak of one holder, the one that knows its mechanism best; likewise of a failed
+    step: see `Rule.specialises`."""
+    special = {(r.specialises, f.rank, f.measured.steps) for r, f in found if r.specialises}
+    found = [(r, f) for r, f in found if (r.code, f.rank, f.measured.steps) not in special]
     best: dict[Any, tuple[int, Finding]] = {}
     others: list[Finding] = []
     for rule, finding in found:

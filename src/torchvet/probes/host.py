@@ -80,3 +80,23 @@ def _cgroup_limits() -> list[tuple[str, str]]:
         except OSError:
             continue
     return found
+
+
+def memory_available() -> int | None:
+    """Bytes of memory that are free to be used, by the system's and the cgroup's count; None where neither says."""
+    found: list[int] = []
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                found.append(int(line.split()[1]) * 1024)
+    except (OSError, ValueError, IndexError):
+        pass
+    for limit, use in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ):
+        try:
+            found.append(int(Path(limit).read_text()) - int(Path(use).read_text()))
+        except (OSError, ValueError):
+            continue
+    return min(found) if found else None

@@ -52,6 +52,8 @@ class NonFinite(Record):
     phase: Literal["forward", "backward"] = "forward"
     reason: Reason = "unknown"
     operator: str = ""
+    node: str = ""
+    """The autograd node that ran, for an operator of the backward pass (`SqrtBackward0`)."""
     place: Place | None = None
     inner: Place | None = None
     module: str | None = None
@@ -61,8 +63,35 @@ class NonFinite(Record):
     """Indices along the first dimension that are not finite; of bad data, those of the batch."""
     survives: dict[str, bool] = {}
     autocast: str | None = None
-    """The autocast dtype in force at the operator."""
+    """The autocast dtype in force at the operator; `device` says whose lists of operators it goes by."""
+    device: str = "cpu"
     scale: float | None = None
     """The loss scale of the step, where a scaler was at work: it skips such a step, healthy once in a while."""
+    exact: bool = True
+    """Whether the replay came to the very values of the run, as far as they could be compared."""
+    since: int | None = None
+    """For what was bad already: the first step that is known to have had it."""
     replay_seconds: float = 0.0
     note: str | None = None
+
+
+class NonFiniteTotals(Record):
+    """Running totals, the last one counts: steps whose loss or gradients were not finite, and what became of them.
+
+    `first_*` are steps; `stepped` counts optimizer steps taken with such gradients (the weights are lost from the
+    first on), `skipped` those that a gradient scaler skipped, `last_bad` is the last step with any of them.
+    """
+
+    tick: int
+    losses: int = 0
+    first_loss: int | None = None
+    gradients: int = 0
+    first_gradient: int | None = None
+    stepped: int = 0
+    first_stepped: int | None = None
+    skipped: int = 0
+    last_bad: int | None = None
+    checked: int = 0
+    """Steps whose loss or gradients were looked at."""
+    parameters: list[str] = []
+    """Parameters that are not finite at the end, a few."""

@@ -44,6 +44,9 @@ class Rule:
 
     BAD: ClassVar[str]
     GOOD: ClassVar[str]
+    specialises: ClassVar[str] = ""
+    """The code of a more general rule whose findings on the same failed step (equal `measured.steps` and rank) this
+    rule's replace: of a NaN its mechanism is said, not both."""
     runs_on: ClassVar[Literal["cpu", "cuda"]] = "cpu"
     """What the examples need to be run."""
     bad_raises: ClassVar[str] = ""

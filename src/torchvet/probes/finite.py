@@ -1,0 +1,56 @@
+"""Whether tensors are finite: a cheap question first, an exact one where that raises suspicion."""
+
+from __future__ import annotations
+
+import cmath
+import math
+from collections.abc import Iterable, Sequence
+
+import torch
+
+
+def numeric(value: object) -> bool:
+    """Whether something is a tensor whose elements can be NaN and can be read: no meta, fake or empty one."""
+    return (
+        isinstance(value, torch.Tensor)
+        and (value.is_floating_point() or value.is_complex())
+        and value.device.type != "meta"
+        and value.layout is torch.strided
+        and value.numel() > 0
+    )
+
+
+def is_finite(tensor: torch.Tensor) -> bool:
+    """Exactly. A sum that is finite proves it at a third of the cost; one that is not may only have overflowed."""
+    if not numeric(tensor):
+        return True
+    tensor = tensor.detach()
+    if tensor.numel() == 1:
+        value = tensor.item()
+        return cmath.isfinite(value)
+    total = tensor.sum(dtype=torch.float32) if tensor.dtype in (torch.float16, torch.bfloat16) else tensor.sum()
+    return bool(torch.isfinite(total)) or bool(torch.isfinite(tensor).all())
+
+
+@torch.no_grad()
+def suspicious(gradients: Sequence[torch.Tensor]) -> bool:
+    """Whether some gradient may not be finite: one fused norm and one sync for each device and dtype.
+
+    A norm that overflows raises suspicion, too: ask `is_finite` then.
+    """
+    if not gradients:
+        return False
+    kinds = {(g.dtype, g.device, g.layout) for g in gradients}
+    if len(kinds) == 1 and torch.strided in next(iter(kinds)):
+        groups: Iterable[list[torch.Tensor]] = (list(gradients),)
+    else:
+        groups = _grouped(gradients)
+    return any(not math.isfinite(torch.stack(torch._foreach_norm(group)).sum().item()) for group in groups)
+
+
+def _grouped(gradients: Iterable[torch.Tensor]) -> Iterable[list[torch.Tensor]]:
+    groups: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = {}
+    for one in gradients:
+        if numeric(one):
+            groups.setdefault((one.device, one.dtype), []).append(one)
+    return groups.values()

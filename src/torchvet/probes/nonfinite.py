@@ -1,0 +1,257 @@
+"""Watches losses and gradients for values that are not finite, and has the step that failed done again."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+import msgspec
+import torch
+from torch.optim.optimizer import Optimizer
+
+from torchvet.probes import frames
+from torchvet.probes.containers import tensors_in
+from torchvet.probes.finite import is_finite, suspicious
+from torchvet.probes.replay.keeping import Kept
+from torchvet.probes.replay.plans import Spot, spots
+from torchvet.probes.replay.process import Failed, ask, why_not
+from torchvet.probes.replay.rehearsal import Answer, Failure, rehearse
+from torchvet.probes.watcher import Host, Watcher
+from torchvet.recording.nonfinite_records import NonFinite, NonFiniteTotals
+from torchvet.recording.records import Place, Record, StepKind
+from torchvet.recording.training_records import Unchecked
+
+_MOST_REPLAYS = 4
+_MOST_AT_ONE_PLACE = 2
+_MOST_ATTEMPTS = 3
+_LEAST_SECONDS, _TIMES = 10.0, 50
+"""A replay may take this long, or so many times as long as the step."""
+_MOST_SECONDS = 30.0
+_CALIBRATING = 3
+"""Skips in a row that a scaler needs to find its scale: not looked into."""
+
+
+class NonFiniteWatcher(Watcher):
+    """The first value that is not finite."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._kept = Kept()
+        self._batch: Any = None
+        self._followed = -1
+        self._called_from: tuple[Spot, ...] | None = None
+        self._before: tuple[Spot, ...] = ()
+        self._began = time.perf_counter()
+        self._totals = NonFiniteTotals(tick=0)
+        self._replays: dict[Place | None, int] = {}
+        self._reasons: dict[str, int] = {}
+        self._counted = 0
+        self._only_grad = False
+        self._running: Optimizer | None = None
+        self._bad_now = False
+        self._skips_in_a_row = 0
+        self._scaler: weakref.ref[Any] | None = None
+        self._scaler_steps = False
+
+    def install(self) -> None:
+        """Hear of what gradient scalers skip."""
+        from torch.amp import GradScaler
+
+        self.replace(GradScaler, "step", self._tap_scaler)
+        self.replace(GradScaler, "scale", self._tap_scale)
+        self._kept.take()
+
+    # Events -----------------------------------------------------------------------------------------------------
+
+    def batch_got(self, batch: Any) -> None:
+        """A step's work starts here, as far as is known."""
+        self._batch = batch
+        self._step_starts()
+
+    def boundary(self, tick: int, kind: StepKind) -> None:
+        """Likewise."""
+        self._batch = None
+        self._step_starts()
+
+    def backward_starts(self, tensors: Any, is_grad: bool) -> None:
+        """Is the loss finite?"""
+        self._only_grad = is_grad and not self._totals.checked
+        self._before, self._called_from = self._called_from or (), spots(3)
+        losses = [t for t in tensors_in(tensors, 2) if t.numel() == 1 or not is_grad]
+        bad = [t for t in losses if not t.is_cuda and not is_finite(t)]
+        calibrating = self._scale() is not None and self._skips_in_a_row < _CALIBRATING
+        if bad and not (calibrating and not any(bool(torch.isnan(t).any()) for t in bad)):
+            self._failed("loss")
+
+    def backward_ended(self, is_grad: bool) -> None:
+        """Within an optimizer's step (a closure) gradients are there only now."""
+        if self._running is not None and not is_grad:
+            self._look_at_gradients(self._running)
+
+    def optimizer_starts(self, optimizer: Optimizer) -> None:
+        """Are the gradients finite?"""
+        self._running = optimizer
+        if not self._scaler_steps:
+            self._look_at_gradients(optimizer)
+
+    def optimizer_ended(self, optimizer: Optimizer) -> None:
+        """With gradients that were not finite the weights are lost."""
+        self._running = None
+
+    # What was found ---------------------------------------------------------------------------------------------
+
+    def _step_starts(self) -> None:
+        if self.host.tick != self._followed and (self._followed < 8 or self.host.tick % 64 == 0):
+            self._kept.follow(self.host.known.live_roots())
+            self._followed = self.host.tick
+        self._kept.take()
+        self._began = time.perf_counter()
+        self._bad_now = False
+
+    def _look_at_gradients(self, optimizer: Optimizer) -> None:
+        gradients = [p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
+        gradients = [g.detach()._values() if g.is_sparse else g for g in gradients]
+        self._totals.checked += 1
+        if not gradients or not suspicious(gradients) or all(is_finite(g) for g in gradients):
+            return
+        self._totals.stepped += 1
+        if self._totals.first_stepped is None:
+            self._totals.first_stepped = self.host.tick + 1
+        self._failed("gradient")
+
+    def _tap_scaler(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        watcher = self
+
+        @functools.wraps(original)
+        def step(self: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
+            watcher._scaler_steps = self.is_enabled()
+            try:
+                result = original(self, optimizer, *args, **kwargs)
+            finally:
+                watcher._scaler_steps = False
+            if watcher.host.active and self.is_enabled():
+                with watcher.host.looking("the first value that is not finite"):
+                    watcher._scaler_stepped(self, optimizer)
+            return result
+
+        return step
+
+    def _tap_scale(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        watcher = self
+
+        @functools.wraps(original)
+        def scale(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.is_enabled() and (watcher._scaler is None or watcher._scaler() is not self):
+                watcher._scaler = weakref.ref(self)
+            return original(self, *args, **kwargs)
+
+        return scale
+
+    def _scale(self) -> float | None:
+        """The loss scale, where a scaler is at work."""
+        scaler = self._scaler() if self._scaler is not None else None
+        return float(scaler.get_scale()) if scaler is not None else None
+
+    def _scaler_stepped(self, scaler: Any, optimizer: Optimizer) -> None:
+        found = scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
+        if not any(float(v) for v in found.values()):
+            self._skips_in_a_row = 0
+            return
+        self._totals.skipped += 1
+        self._skips_in_a_row += 1
+        if self._skips_in_a_row > _CALIBRATING:
+            self._failed("gradient")
+
+    def _failed(self, symptom: Literal["loss", "gradient"]) -> None:
+        tick = self.host.tick + 1
+        totals = self._totals
+        totals.last_bad = tick
+        if symptom == "loss":
+            totals.losses += 1
+            totals.first_loss = totals.first_loss or tick
+        else:
+            totals.gradients += 1
+            totals.first_gradient = totals.first_gradient or tick
+        first, self._bad_now = not self._bad_now, True
+        place = frames.user_place(3)
+        if not first or self._lost(tick):
+            return
+        if self._replays.get(place, 0) >= _MOST_AT_ONE_PLACE or sum(self._replays.values()) >= _MOST_REPLAYS:
+            self._counted += 1
+            return
+        self._replays[place] = self._replays.get(place, 0) + 1
+        self._replay(symptom, tick)
+
+    def _lost(self, tick: int) -> bool:
+        """Whether all that could be said is that an earlier step has spoilt the weights."""
+        first = self._totals.first_stepped
+        return first is not None and first < tick and any(not is_finite(p) for p in self.host.known.parameters())
+
+    def _replay(self, symptom: Literal["loss", "gradient"], tick: int) -> None:
+        started = time.perf_counter()
+        reason = why_not()
+        record = None
+        if reason is None:
+            record, reason = self._ask(symptom, tick, sys._getframe(1))
+        if record is None:
+            record = NonFinite(tick=tick, symptom=symptom, found="not-reproduced", note=reason, scale=self._scale())
+            record.place = frames.user_place(3)
+        if record.reason in ("bad-parameter", "bad-buffer"):
+            record.since = max(1, tick - 1)
+            if record.reason == "bad-parameter" and self._totals.first_stepped is None and tick > 1:
+                record.note = f"its gradients were finite: the optimizer's step {tick - 1} made it"
+        record.replay_seconds = time.perf_counter() - started
+        self.host.write(record)
+
+    def _ask(self, symptom: Literal["loss", "gradient"], tick: int, frame: Any) -> tuple[NonFinite | None, str]:
+        failure = Failure(
+            symptom=symptom, tick=tick, frame=frame, remembered=None if symptom == "loss" else self._called_from,
+            known=self.host.known, kept=self._kept, before=self._before, batch=self._batch, scale=self._scale(),
+        )  # fmt: skip
+        step = time.perf_counter() - self._began
+        left = min(_MOST_SECONDS, max(_LEAST_SECONDS, _TIMES * step))
+        reason, inexact = "", None
+        for attempt in range(_MOST_ATTEMPTS):
+            started = time.perf_counter()
+            try:
+                text = ask(lambda attempt=attempt: rehearse(failure, attempt), left)  # type: ignore[misc]
+            except Failed as error:
+                return inexact, str(error)
+            left -= time.perf_counter() - started
+            if text.startswith(b"!"):
+                return inexact, text[1:].decode(errors="replace")
+            answer = msgspec.json.decode(text, type=Answer)
+            reason = answer.reason or reason
+            if answer.record is not None and answer.record.exact:
+                return answer.record, ""
+            inexact = inexact or answer.record
+            if not answer.more or left <= 0:
+                break
+        return inexact, reason
+
+    def totals(self, tick: int) -> Iterable[Record]:
+        """The running totals."""
+        totals = msgspec.structs.replace(self._totals, tick=tick)
+        return [totals] if totals.last_bad is not None or totals.skipped else []
+
+    def finish(self, how: str, error: BaseException | None) -> None:
+        """Nothing of the program's outlives it here."""
+        self._batch, self._kept = None, Kept()
+        self._called_from, self._before = None, ()
+
+    def unchecked(self) -> Iterable[Unchecked]:
+        """What was only counted, and what no operator shows."""
+        if self._counted:
+            yield Unchecked(
+                check="further steps with values that are not finite",
+                reason=f"{self._counted} were counted and not looked into: the first ones had been",
+            )
+        if self._only_grad:
+            yield Unchecked(
+                check="gradients of torch.autograd.grad", reason="no optimizer of torch's stepped on any: losses were"
+                " looked at, gradients were not",
+            )  # fmt: skip

@@ -1,0 +1,232 @@
+"""A dispatch mode that asks of every operator's result whether it is finite, and where it is not, since when."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from torchvet.probes import frames
+from torchvet.probes.finite import is_finite, numeric
+from torchvet.probes.replay import stage
+from torchvet.probes.replay.operands import described, rows_of, survives
+from torchvet.probes.replay.reasons import backward_reason, base_name, forward_reason
+from torchvet.probes.replay.sources import Source, Taint, Taints, unique
+from torchvet.recording.records import Place
+
+_WRITTEN = {
+    "fill", "full", "full_like", "new_full", "scalar_tensor", "masked_fill", "where", "constant_pad_nd", "lift_fresh",
+    "index_fill", "tril", "triu", "masked_scatter", "zeros", "zeros_like", "scatter", "index_put", "clone_scalar",
+}  # fmt: skip
+"""Operators that write what they were given: an infinity among it is a mask's."""
+_UNINITIALISED = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted", "resize",
+                  "set"}  # fmt: skip
+_CHOOSING = ("Where", "MaskedFill", "MaskedSelect", "Index", "Nanmean", "Nansum", "NanToNum", "Clamp")
+"""Nodes whose backward passes a gradient of zero to what was not chosen."""
+_MOST_DESCRIBED = 60
+
+Placed = tuple["Place | None", "Place | None", "str | None"]
+
+
+class FiniteMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """One for a replay. `named` gives a tensor's name where it has one, `module` the module that runs."""
+
+    def __init__(self, named: Callable[[torch.Tensor], str | None], module: Callable[[], str | None]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.taints = Taints()
+        self.sources: list[Source] = []
+        self.alone = False
+        """Whether this process is a child, in which memory that is shared with the parent must not be written."""
+        self.backward_code: Any = None
+        """The code of the function that runs backward: frames above it are not of the backward pass."""
+        self.autocast: Callable[[], str | None] = lambda: None
+        self._named = named
+        self._module = module
+        self._index = 0
+        self._places: dict[int, Placed] = {}
+        self._chosen = False
+        self._described = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        self._index += 1
+        node = torch._C._current_autograd_node()
+        placed = self._place(node)
+        before = _written_operands(func, args, kwargs)
+        was_bad = {id(t): self.taints.of(t) if not is_finite(t) else None for t in before}
+        copies = {id(t): t.detach().clone() for t in before if numeric(t)}
+        if self.alone:
+            stage.unshare(before)
+        result = func(*args, **kwargs)
+        for out in _tensors(result):
+            if numeric(out) and not is_finite(out):
+                self._bad(out, func, args, kwargs, node, placed, was_bad, copies)
+        return result
+
+    def _place(self, node: Any) -> Placed | None:
+        """Notes where a node of the graph is made; of a node that runs, where it was made."""
+        if node is None:
+            here = (*frames.outside_torch(3), self._module())
+            self._places.setdefault(torch.autograd._get_sequence_nr() - 1, here)  # type: ignore[attr-defined]
+            return here
+        name = node.name()
+        if name.startswith(_CHOOSING):
+            self._chosen = True
+        inner = _within_backward(self.backward_code)
+        if inner is not None:
+            # A custom function's backward, a hook, or a forward pass done again by checkpointing.
+            here = (inner, None, self._module())
+            self._places.setdefault(torch.autograd._get_sequence_nr() - 1, here)  # type: ignore[attr-defined]
+            return here
+        return self._places.get(node._sequence_nr())
+
+    def _bad(
+        self, out: torch.Tensor, func: Any, args: Any, kwargs: Any, node: Any, placed: Placed | None,
+        was_bad: dict[int, Taint | None], copies: dict[int, torch.Tensor],
+    ) -> None:  # fmt: skip
+        name = base_name(str(func))
+        if name in _UNINITIALISED:
+            return
+        originals = [t for t in _tensors([args, kwargs]) if _counts(t)]
+        inputs = [copies.get(id(t), t) for t in originals]
+        taints = self._taints_of(originals, inputs, was_bad)
+        has_nan, has_inf = bool(torch.isnan(out).any()), bool(torch.isinf(out).any())
+        nan, inf = unique(s for t in taints for s in t.nan), unique(s for t in taints for s in t.inf)
+        made: Source | None = None
+        if (has_nan and not nan) or (has_inf and not has_nan and not inf and not nan):
+            made = self._source(out, func, args, kwargs, node, placed, inputs, inf if has_nan else [])
+        elif has_inf and not inf and not nan:
+            made = self._source(out, func, args, kwargs, node, placed, inputs, [])
+        mine = [made] if made is not None else []
+        self.taints.add(out, (nan or mine) if has_nan else [], (inf or mine or nan) if has_inf else [])
+
+    def _taints_of(
+        self, originals: list[torch.Tensor], inputs: list[torch.Tensor], was_bad: dict[int, Taint | None]
+    ) -> list[Taint]:
+        """Of the operands that were not finite before the operator ran: what is known, else that they came so."""
+        found = []
+        for original, value in zip(originals, inputs, strict=True):
+            if is_finite(value):
+                continue
+            known = was_bad[id(original)] if id(original) in was_bad else self.taints.of(original)
+            if known is None:
+                known = self._external(original, value)
+            found.append(known)
+        return found
+
+    def _external(self, tensor: torch.Tensor, value: torch.Tensor) -> Taint:
+        place, inner = frames.outside_torch(5)
+        nan = bool(torch.isnan(value).any())
+        source = Source(
+            index=self._index, kind="nan" if nan else "inf", external=tensor, place=place, inner=inner,
+            module=self._module(), result=described(value, self._named(tensor)), rows=rows_of(value),
+        )  # fmt: skip
+        if not nan and value.untyped_storage().nbytes() <= 16:
+            source.benign = True  # `torch.tensor(-inf)`, made before the step
+        self.sources.append(source)
+        self.taints.add(tensor, [source] if nan else [], [source] if bool(torch.isinf(value).any()) else [])
+        known = self.taints.of(tensor)
+        assert known is not None
+        return known
+
+    def _source(
+        self, out: torch.Tensor, func: Any, args: Any, kwargs: Any, node: Any, placed: Placed | None,
+        inputs: list[torch.Tensor], parents: list[Source],
+    ) -> Source:  # fmt: skip
+        place, inner, module = placed or (None, None, None)
+        source = Source(
+            index=self._index, kind="nan" if bool(torch.isnan(out).any()) else "inf", operator=_operator(func),
+            phase="forward" if node is None else "backward", node=node.name() if node is not None else "",
+            place=place, inner=inner, module=module, parents=parents, autocast=self.autocast(),
+        )  # fmt: skip
+        source.benign = not parents and base_name(source.operator) in _WRITTEN and _given_infinity(args, kwargs)
+        self.sources.append(source)
+        if self._described < _MOST_DESCRIBED:
+            self._described += 1
+            self._describe(source, out, func, args, kwargs, inputs)
+        return source
+
+    def _describe(
+        self, source: Source, out: torch.Tensor, func: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor]
+    ) -> None:
+        originals = [t for t in _tensors([args, kwargs]) if _counts(t)]
+        source.operands = [described(v, self._named(o)) for v, o in zip(inputs, originals, strict=True)][:6]
+        source.operands += [_scalar(a) for a in args if isinstance(a, (int, float)) and not isinstance(a, bool)][:2]
+        source.result = described(out)
+        source.rows = rows_of(out)
+        if not func._schema.is_mutable:
+            source.survives = survives(func, args, kwargs)
+        if source.phase == "forward":
+            source.reason = forward_reason(source.operator, source.operands, source.result, _length(inputs, out))
+        else:
+            source.reason = backward_reason(source.node, source.operator, source.operands, source.result, self._chosen)
+
+
+def _counts(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is an operand to speak of: empty ones are."""
+    return numeric(tensor) or (tensor.numel() == 0 and tensor.is_floating_point())
+
+
+def _operator(func: Any) -> str:
+    return str(func).removesuffix(".default")
+
+
+def _scalar(value: float) -> Any:
+    from torchvet.recording.nonfinite_records import Operand
+
+    size = abs(float(value))
+    return Operand(
+        dtype="scalar", shape=(), largest=size if math.isfinite(size) else 0.0, zeros=int(size == 0),
+        smallest=size if math.isfinite(size) else 0.0, negatives=int(value < 0), infinities=int(math.isinf(size)),
+        nans=int(math.isnan(size)),
+    )  # fmt: skip
+
+
+def _length(inputs: list[torch.Tensor], out: torch.Tensor) -> int | None:
+    """How many elements a reduction took together for each of its results."""
+    return inputs[0].numel() // out.numel() if inputs and out.numel() else None
+
+
+def _given_infinity(args: Any, kwargs: Any) -> bool:
+    """Whether what an operator writes was an infinity (or NaN) already: a number among its arguments."""
+    flat = [*args, *kwargs.values()]
+    numbers = [a for a in flat if isinstance(a, (int, float)) and not isinstance(a, bool)]
+    return any(not math.isfinite(n) for n in numbers)
+
+
+def _written_operands(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
+    """The operands that the operator changes in place."""
+    if not func._schema.is_mutable:
+        return []
+    found = []
+    for index, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = args[index] if index < len(args) else kwargs.get(argument.name)
+            found += list(_tensors([value]))
+    return found
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))
+
+
+def _within_backward(code: Any) -> Place | None:
+    """The user's line, if code of the user's runs within the backward pass."""
+    frame = sys._getframe(3)
+    while frame is not None and frame.f_code is not code:
+        if frames.owner(frame.f_code.co_filename) in (frames.USER, frames.INSTALLED):
+            return frames.place_of(frame)
+        frame = frame.f_back  # type: ignore[assignment]
+    return None

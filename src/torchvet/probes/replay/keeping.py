@@ -1,0 +1,86 @@
+"""What a step starts from and changes: random states, and buffers that a forward pass writes."""
+
+from __future__ import annotations
+
+import random
+import sys
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from torchvet.probes import frames
+
+_MOST_BYTES = 1 << 20
+"""Buffers of a model that are copied each step: running statistics are small, masks and tables are not."""
+
+
+class Kept:
+    """The state before a step: `take()` at its start, `restore()` in the process that does it again."""
+
+    def __init__(self) -> None:
+        self._torch: torch.Tensor | None = None
+        self._python: Any = None
+        self._numpy: Any = None
+        self._uses_numpy = False
+        self._buffers: list[weakref.ref[torch.Tensor]] = []
+        self._copies: list[torch.Tensor] = []
+
+    def follow(self, modules: Iterable[torch.nn.Module]) -> None:
+        """Copy the buffers of these modules from now on."""
+        found: dict[int, torch.Tensor] = {}
+        for module in modules:
+            for part in module.modules():
+                if (
+                    getattr(part, "running_mean", None) is not None
+                    or getattr(part, "num_batches_tracked", None) is not None
+                ):
+                    found.update((id(b), b) for b in part._buffers.values() if b is not None)
+        buffers = list(found.values())
+        if sum(b.nbytes for b in buffers) > _MOST_BYTES:
+            buffers = []
+        self._buffers = [weakref.ref(b) for b in buffers]
+        self._uses_numpy = _uses_numpy()
+        self._copies = [b.detach().clone() for b in buffers]
+
+    def take(self) -> None:
+        """Keep the state as it is now."""
+        self._torch = torch.get_rng_state()
+        self._python = random.getstate()
+        # A tenth of a millisecond after a step has emptied the caches: not for programs that do without.
+        self._numpy = sys.modules["numpy"].random.get_state() if self._uses_numpy else None
+        buffers = self._alive()
+        if buffers:
+            with torch.no_grad():
+                torch._foreach_copy_(self._copies, buffers)
+
+    def restore(self) -> None:
+        """Put the kept state back. Only in a process of one's own."""
+        if self._torch is not None:
+            torch.set_rng_state(self._torch)
+        if self._python is not None:
+            random.setstate(self._python)
+        if self._numpy is not None:
+            sys.modules["numpy"].random.set_state(self._numpy)
+        with torch.no_grad():
+            for buffer, copy in zip(self._alive(), self._copies, strict=False):
+                buffer.data.copy_(copy)
+
+    def _alive(self) -> list[torch.Tensor]:
+        """The buffers that are followed; none where one has gone with its model."""
+        found = [b for b in (ref() for ref in self._buffers) if b is not None]
+        return found if len(found) == len(self._buffers) else []
+
+
+def _uses_numpy() -> bool:
+    """Whether a module of the program's own has numpy, or numpy.random, among its names: torch always imports it."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not hasattr(numpy, "random"):
+        return False
+    wanted, found = (numpy, numpy.random), False
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and frames.owner(file) == frames.USER:
+            found = found or any(value is one for value in list(vars(module).values()) for one in wanted)
+    return found

@@ -1,0 +1,91 @@
+"""Names for the tensors of a replay: the program's variables, parameters and buffers, and what came with the batch."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+
+from torchvet.probes import frames
+from torchvet.probes.containers import tensors_in
+from torchvet.probes.known import KnownMemory
+from torchvet.recording.nonfinite_records import Reason
+
+_DEPTH = 40
+
+
+class Names:
+    """Asked while an operator runs: the variables of the nearest frame of the program count first."""
+
+    def __init__(self, known: KnownMemory, own: dict[str, Any], batch: Any, missing: dict[str, str]) -> None:
+        self._parameters: dict[int, str] = {}
+        self._buffers: dict[int, str] = {}
+        for root in known.live_roots():
+            self._parameters.update((id(p), n) for n, p in root.named_parameters())
+            self._buffers.update((id(b), n) for n, b in root.named_buffers())
+        for parameter in known.parameters():
+            self._parameters.setdefault(id(parameter), "")
+        self._own = own
+        self._batch = {_address(t) for t in tensors_in(batch, 4)}
+        self._missing = missing
+
+    def of(self, tensor: torch.Tensor) -> str | None:
+        """A tensor's name, or None."""
+        named = _in_frames(tensor) or self._parameters.get(id(tensor)) or self._buffers.get(id(tensor))
+        return named or _variable(tensor, self._own)
+
+    def origin(self, tensor: torch.Tensor) -> Reason:
+        """What something that was not finite before any operator ran is."""
+        if id(tensor) in self._parameters or isinstance(tensor, torch.nn.Parameter):
+            return "bad-parameter"
+        if id(tensor) in self._buffers:
+            return "bad-buffer"
+        if _address(tensor) in self._batch:
+            return "bad-data"
+        name = _variable(tensor, self._own)
+        carried = name is not None and self._missing.get(name) == "overwritten"
+        return "bad-state" if carried else "bad-data"
+
+
+def _address(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else id(tensor)
+
+
+def _in_frames(tensor: torch.Tensor) -> str | None:
+    """By the nearest frame of the program's that has a variable for it."""
+    frame = sys._getframe(2)
+    for _ in range(_DEPTH):
+        if frame is None:
+            return None
+        if frames.owner(frame.f_code.co_filename) in (frames.USER, frames.INSTALLED):
+            return _variable(tensor, frame.f_locals)
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+def _item(value: Any, tensor: torch.Tensor) -> Any:
+    """The key or index of a tensor in a small dict, list or tuple."""
+    if isinstance(value, dict) and len(value) < 64:
+        return next((k for k, v in value.items() if v is tensor and isinstance(k, (str, int))), None)
+    if isinstance(value, (list, tuple)) and len(value) < 64:
+        return next((i for i, v in enumerate(value) if v is tensor), None)
+    return None
+
+
+def _variable(tensor: torch.Tensor, names: dict[str, Any]) -> str | None:
+    for name, value in names.items():
+        if name.startswith("__"):
+            continue
+        if value is tensor:
+            return name
+        inside = _item(value, tensor)
+        if inside is not None:
+            return f"{name}[{inside!r}]"
+        space = getattr(value, "__dict__", None) if name == "self" else None
+        if isinstance(space, dict):
+            for table in (space, space.get("_parameters") or {}, space.get("_buffers") or {}):
+                for attribute, held in table.items():
+                    if held is tensor:
+                        return f"self.{attribute}"
+    return None

@@ -1,0 +1,81 @@
+"""What an operand held, and whether an operator would have given finite results in another dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torchvet.probes.finite import is_finite, numeric
+from torchvet.recording.nonfinite_records import Operand
+
+_MOST_ROWS = 16
+_TRIED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_PLAIN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def described(tensor: torch.Tensor, name: str | None = None) -> Operand:
+    """A tensor in figures. Costs a few passes over it."""
+    dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
+    if not numeric(tensor):
+        return Operand(dtype=dtype, shape=shape, name=name)
+    values = tensor.detach()
+    values = torch.view_as_real(values.resolve_conj()) if values.is_complex() else values
+    wide = values.double()
+    finite = torch.isfinite(wide)
+    sizes = wide[finite].abs()
+    positive = sizes[sizes > 0]
+    return Operand(
+        dtype=dtype, shape=shape, name=name,
+        largest=float(sizes.max()) if sizes.numel() else 0.0,
+        smallest=float(positive.min()) if positive.numel() else 0.0,
+        zeros=int((wide == 0).sum()), negatives=int((wide < 0).sum()),
+        nans=int(torch.isnan(wide).sum()), infinities=int(torch.isinf(wide).sum()),
+    )  # fmt: skip
+
+
+def rows_of(tensor: torch.Tensor) -> list[int]:
+    """Indices along the first dimension at which something is not finite, the first few."""
+    if tensor.dim() == 0 or not numeric(tensor):
+        return []
+    bad = ~torch.isfinite(tensor.detach()).reshape(tensor.shape[0], -1).all(dim=1)
+    return [int(i) for i in bad.nonzero()[:_MOST_ROWS, 0]]
+
+
+def survives(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, bool]:
+    """For each dtype whether the operator on the same operands, cast, gives finite results; {} where it cannot be
+    told (random operators, operands that are no tensors)."""
+    if torch.Tag.nondeterministic_seeded in function.tags:
+        return {}
+    found: dict[str, bool] = {}
+    for dtype in _TRIED:
+        try:
+            result = function(*_cast(args, dtype), **_cast(kwargs, dtype))
+        except Exception:  # no kernel for it, or it refuses mixed operands
+            continue
+        found[str(dtype).removeprefix("torch.")] = all(is_finite(t) for t in _flat(result))
+    return found
+
+
+def _cast(value: Any, dtype: torch.dtype) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.detach().to(dtype, copy=True) if value.dtype in _PLAIN else value
+    if isinstance(value, torch.dtype):
+        return dtype if value in _PLAIN else value
+    if isinstance(value, (list, tuple)):
+        return type(value)(_cast(v, dtype) for v in value)
+    if isinstance(value, dict):
+        return {k: _cast(v, dtype) for k, v in value.items()}
+    return value
+
+
+def _flat(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [t for v in value for t in _flat(v)]
+    return []
+
+
+Namer = Callable[[torch.Tensor], "str | None"]

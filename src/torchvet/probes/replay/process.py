@@ -1,0 +1,193 @@
+"""A forked child that can do no harm: no file, no pipe, no socket of the parent's is reached from it.
+
+Its memory is its own by copy on write. What the operating system shares all the same (open files and their
+positions, tensors in shared memory) is cut off or copied before anything of the program runs in it.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import gc
+import io
+import os
+import select
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+_LARGEST = 1 << 20
+_FORBIDDEN = (
+    "os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.truncate", "os.link", "os.symlink", "os.chmod", "os.chown",
+    "os.kill", "os.killpg", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty",
+    "os.utime", "shutil.", "subprocess.", "socket.connect", "socket.bind", "socket.sendto", "tempfile.",
+    "signal.pthread_kill", "urllib.Request", "mmap.__new__",
+)  # fmt: skip
+"""Audit events that a replay has no business with."""
+
+
+class Failed(Exception):
+    """The child gave no answer; the message says why."""
+
+
+def why_not() -> str | None:
+    """Why no child can be forked here, if so."""
+    import torch
+
+    if not hasattr(os, "fork"):
+        return "this system cannot fork a process to do the step again in"
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return "CUDA is in use, and cannot be used in a forked process"
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return "the step communicates with other ranks"
+    from torchvet.probes import host
+
+    free, resident = host.memory_available(), host.resident()
+    if free is not None and resident is not None and free < resident // 2 + (256 << 20):
+        return f"{free >> 20} MiB of free memory are too few to do the step again"
+    return None
+
+
+def ask(work: Callable[[], bytes], seconds: float) -> bytes:
+    """Run `work` in a child and return its answer. Raises `Failed` for none within that many seconds."""
+    reader, writer = os.pipe()
+    with _children_unheard():
+        try:
+            pid = _fork()
+        except OSError as error:
+            os.close(reader)
+            os.close(writer)
+            raise Failed(f"no process could be forked: {error}") from None
+        if pid == 0:
+            _child(work, writer, seconds)
+        os.close(writer)
+        try:
+            return _answer(reader, time.monotonic() + seconds)
+        finally:
+            os.close(reader)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+def _fork() -> int:
+    with warnings.catch_warnings():
+        # Python 3.12 warns of threads: their locks may be held, and the time limit is there for that.
+        warnings.simplefilter("ignore")
+        return os.fork()
+
+
+def _answer(reader: int, deadline: float) -> bytes:
+    parts: list[bytes] = []
+    while True:
+        left = deadline - time.monotonic()
+        ready, _, _ = select.select([reader], [], [], max(0.0, left))
+        if not ready:
+            raise Failed("doing the step again took too long")
+        part = os.read(reader, 1 << 16)
+        if not part:
+            break
+        parts.append(part)
+    answer = b"".join(parts)
+    if not answer:
+        raise Failed("the process that did the step again died")
+    return answer
+
+
+@contextlib.contextmanager
+def _children_unheard() -> Iterator[None]:
+    """The program's own handler for dying children (data loaders have one) hears nothing of ours."""
+    handler = signal.getsignal(signal.SIGCHLD) if threading.current_thread() is threading.main_thread() else None
+    if handler is None or not callable(handler):
+        yield
+        return
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGCHLD, handler)
+
+
+def _child(work: Callable[[], bytes], writer: int, seconds: float) -> None:
+    """Never returns."""
+    try:
+        _isolate(writer, seconds)
+        answer = work()[:_LARGEST]
+        while answer:
+            answer = answer[os.write(writer, answer) :]
+    except BaseException as error:
+        if os.environ.get("TORCHVET_DEBUG"):
+            import traceback
+
+            os.write(writer, b"!" + traceback.format_exc().encode())
+        else:
+            os.write(writer, b"!" + f"{type(error).__name__}: {error}".encode()[:400])
+    finally:
+        os._exit(0)
+
+
+def _isolate(writer: int, seconds: float) -> None:
+    import torch
+
+    gc.disable()
+    gc.freeze()
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        with contextlib.suppress(OSError, ValueError, RuntimeError):
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.alarm(int(seconds) + 5)
+    _cut_files(writer)
+    warnings.simplefilter("ignore")
+    sys.setprofile(None)
+    sys.settrace(None)
+    # The pool of threads did not come along.
+    torch.set_num_threads(1)
+    _divert_writing()
+    sys.addaudithook(_refuse)
+
+
+def _divert_writing() -> None:
+    """What opens a file to write gets /dev/null: a step that keeps a log can be done again."""
+    original = io.open
+
+    def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        if isinstance(mode, str) and set(mode) & set("wax+"):
+            file, mode = os.devnull, mode.replace("x", "w")
+        return original(file, mode, *args, **kwargs)
+
+    builtins.open = io.open = opened
+
+
+def _cut_files(writer: int) -> None:
+    """Every open file becomes /dev/null: their positions are shared with the parent."""
+    null = os.open(os.devnull, os.O_RDWR)
+    folder = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
+    for name in os.listdir(folder):
+        number = int(name)
+        if number not in (writer, null):
+            with contextlib.suppress(OSError):
+                os.fstat(number)
+                os.dup2(null, number, inheritable=False)
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
+def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "open":
+        if arguments[0] == os.devnull:
+            return
+        mode, flags = arguments[1], arguments[2]
+        writes = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+        if (isinstance(mode, str) and set(mode) & set("wax+")) or (isinstance(flags, int) and flags & writes):
+            raise PermissionError("a step that is done again writes no files")
+    elif event.startswith(_FORBIDDEN):
+        raise PermissionError(f"a step that is done again has no business with {event}")

@@ -1,0 +1,187 @@
+"""Does a failed step again, in a child, under the finite-check mode, and tells what came first."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Literal
+
+import msgspec
+import torch
+
+from torchvet.probes.containers import tensors_in
+from torchvet.probes.finite import is_finite, numeric
+from torchvet.probes.known import KnownMemory
+from torchvet.probes.replay.building import END
+from torchvet.probes.replay.finite_mode import FiniteMode
+from torchvet.probes.replay.keeping import Kept
+from torchvet.probes.replay.naming import Names
+from torchvet.probes.replay.plans import Plan, Spot, plans
+from torchvet.probes.replay.slicing import BATCH
+from torchvet.probes.replay.sources import Source, root_of
+from torchvet.probes.replay.stage import Autocast, Modules, set_up
+from torchvet.recording.nonfinite_records import NonFinite
+
+
+@dataclass
+class Failure:
+    """What went wrong, and what there is to do it again with. `frame` is the program's, where the failure was seen."""
+
+    symptom: Literal["loss", "gradient"]
+    tick: int
+    frame: FrameType | None
+    remembered: tuple[Spot, ...] | None
+    """Where backward was called from, where that has returned."""
+    known: KnownMemory
+    kept: Kept
+    before: tuple[Spot, ...] = ()
+    """The stack at the backward call of the step before."""
+    batch: Any = None
+    scale: float | None = None
+
+
+class _Reached(BaseException):
+    """The failure has shown again, in these tensors."""
+
+    def __init__(self, bad: list[torch.Tensor]) -> None:
+        self.bad = bad
+
+
+class _End(BaseException):
+    """The slice returned."""
+
+
+class Answer(msgspec.Struct, kw_only=True):
+    """What the child says: a record, or why there is none, and whether another attempt may do better."""
+
+    record: NonFinite | None = None
+    reason: str = ""
+    more: bool = False
+
+
+def rehearse(failure: Failure, attempt: int) -> bytes:
+    """Runs in the child."""
+    return msgspec.json.encode(_Rehearsal(failure).attempt(attempt))
+
+
+class _Rehearsal:
+    def __init__(self, failure: Failure) -> None:
+        self._failure = failure
+        self._backward = failure.symptom == "gradient"
+        self._losses_seen = 0
+
+    def attempt(self, number: int) -> Answer:
+        """The `number`-th best plan."""
+        failure = self._failure
+        frame = failure.frame or sys._getframe(1)
+        found, why = plans(frame, failure.remembered, failure.batch is not None, self._backward, failure.before)
+        if number >= len(found):
+            return Answer(reason=why if not found else "")
+        plan = found[number]
+        answer = self._run(plan)
+        answer.more = number + 1 < len(found)
+        return answer
+
+    def _run(self, plan: Plan) -> Answer:
+        failure = self._failure
+        self._names = Names(failure.known, plan.before, failure.batch, plan.missing)
+        modules, autocast = Modules(failure.known), Autocast()
+        mode = self._mode = FiniteMode(self._names.of, modules.path)
+        mode.autocast = autocast.now
+        mode.alone = True
+        originals = {n: plan.before[n] for n in plan.written if n in plan.before}
+        set_up(failure.known, failure.batch, plan.names, self._backward)
+        copies = {n: [t.detach().clone() for t in tensors_in(v, 2)] for n, v in originals.items()}
+        modules.follow()
+        autocast.follow()
+        self._intercept()
+        failure.kept.restore()
+        plan.names.update({END: _End, BATCH: failure.batch})
+        reached: _Reached | None = None
+        reason = "doing the step again gave finite values"
+        try:
+            with mode:
+                exec(plan.code, plan.names)
+        except _Reached as now:
+            reached = now
+        except _End:
+            pass
+        except BaseException as error:
+            reason = f"doing the step again failed: {type(error).__name__}: {error}"[:300]
+        if reached is None:
+            return Answer(reason=reason)
+        exact = not plan.missing and all(
+            _equal(copies[n], tensors_in(plan.names.get(n), 2)) for n in originals
+        )  # fmt: skip
+        return self._tell(reached, exact, plan)
+
+    def _intercept(self) -> None:
+        backward, grad = torch.autograd.backward, torch.autograd.grad
+
+        def replayed_backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            self._look_at_loss(tensors)
+            backward(tensors, *args, **kwargs)
+            self._look_at_gradients()
+
+        def replayed_grad(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+            self._look_at_loss(outputs)
+            return grad(outputs, *args, **kwargs)
+
+        self._mode.backward_code = replayed_backward.__code__
+        torch.autograd.backward = replayed_backward
+        torch.autograd.grad = replayed_grad
+
+    def _look_at_loss(self, tensors: Any) -> None:
+        bad = [t for t in tensors_in(tensors, 2) if not is_finite(t)]
+        if bad:
+            raise _Reached(bad)
+
+    def _look_at_gradients(self) -> None:
+        if not self._backward:
+            return
+        gradients = [p.grad for p in self._failure.known.parameters() if p.is_leaf and p.grad is not None]
+        bad = [g for g in gradients if numeric(g) and not is_finite(g)]
+        if bad:
+            raise _Reached(bad)
+
+    def _tell(self, reached: _Reached, exact: bool, plan: Plan) -> Answer:
+        taints = [t for t in (self._mode.taints.of(b) for b in reached.bad) if t is not None]
+        sources = [s for t in taints for s in (t.nan or t.inf)]
+        root = root_of(sources)
+        if root is not None and root.external is not None and root.external.grad_fn is not None:
+            name = self._names.of(root.external) or "a tensor"
+            return Answer(reason=f"{name} was not finite already, and what made it was not done again")
+        if root is None:
+            bad = reached.bad[0]
+            return Answer(reason=f"no operator of what was done again made {_what(bad)}")
+        return Answer(record=self._record(root, sources, exact))
+
+    def _record(self, root: Source, sources: list[Source], exact: bool) -> NonFinite:
+        failure = self._failure
+        reason, since = root.reason, None
+        if root.external is not None:
+            reason = self._names.origin(root.external)
+        later = [s for s in self._mode.sources if root in s.parents]
+        note = None
+        if later:
+            line = f" at line {later[0].place.line}" if later[0].place is not None else ""
+            note = f"{later[0].operator} made NaN of its infinities{line}"
+        return NonFinite(
+            tick=failure.tick, symptom=failure.symptom, found="input" if root.external is not None else "operator",
+            phase=root.phase, reason=reason, operator=root.operator, node=root.node, place=root.place,
+            inner=root.inner, module=root.module, operands=root.operands, result=root.result, rows=root.rows,
+            survives=root.survives, autocast=root.autocast, scale=failure.scale, exact=exact, since=since, note=note,
+        )  # fmt: skip
+
+
+def _what(tensor: torch.Tensor) -> str:
+    return "NaN" if bool(torch.isnan(tensor.detach()).any()) else "an infinity"
+
+
+def _equal(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    return len(one) == len(other) and all(
+        a.shape == b.shape and a.dtype == b.dtype and torch.equal(torch.nan_to_num(a), torch.nan_to_num(b.detach()))
+        for a, b in zip(one, other, strict=True)
+        if numeric(a)
+    )

@@ -1,0 +1,90 @@
+"""Where values that are not finite come from: each operator that made some from finite ones, and who inherited them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+
+from torchvet.recording.nonfinite_records import Operand, Reason
+from torchvet.recording.records import Place
+
+Kind = Literal["nan", "inf"]
+
+
+@dataclass
+class Source:
+    """An operator that made NaN or infinities, or (`external`) a tensor that had them before any operator ran.
+
+    `parents` are where the infinities of its operands came from, if it made NaN of infinities. `benign`: an infinity
+    that somebody wrote down, as a mask does.
+    """
+
+    index: int
+    kind: Kind
+    operator: str = ""
+    phase: Literal["forward", "backward"] = "forward"
+    node: str = ""
+    reason: Reason = "unknown"
+    place: Place | None = None
+    inner: Place | None = None
+    module: str | None = None
+    operands: list[Operand] = field(default_factory=list)
+    result: Operand | None = None
+    rows: list[int] = field(default_factory=list)
+    survives: dict[str, bool] = field(default_factory=dict)
+    autocast: str | None = None
+    benign: bool = False
+    external: Any = None
+    parents: list[Source] = field(default_factory=list)
+
+
+@dataclass
+class Taint:
+    """A tensor that is not finite, kept alive so that its address stays its own, and where its values come from."""
+
+    tensor: torch.Tensor
+    nan: list[Source] = field(default_factory=list)
+    inf: list[Source] = field(default_factory=list)
+
+
+class Taints:
+    """All tensors of a replay that are not finite, by address."""
+
+    def __init__(self) -> None:
+        self._by_address: dict[int, Taint] = {}
+
+    def add(self, tensor: torch.Tensor, nan: Iterable[Source], inf: Iterable[Source]) -> None:
+        """Note where a tensor's values come from; of a view it is the storage's."""
+        self._by_address[_address(tensor)] = Taint(tensor, list(nan), list(inf))
+
+    def of(self, tensor: torch.Tensor) -> Taint | None:
+        """What is known of a tensor."""
+        return self._by_address.get(_address(tensor))
+
+
+def _address(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def root_of(sources: Iterable[Source]) -> Source | None:
+    """The one to name: the earliest that made something of finite values; what was made of written-down infinities
+    counts for itself."""
+    found = [ancestor for source in sources for ancestor in _ancestors(source, set())]
+    genuine = [s for s in found if not s.benign]
+    return min(genuine or found, key=lambda s: s.index, default=None)
+
+
+def _ancestors(source: Source, seen: set[int]) -> list[Source]:
+    if id(source) in seen:
+        return []
+    seen.add(id(source))
+    above = [a for p in source.parents for a in _ancestors(p, seen) if not a.benign]
+    return above or [source]
+
+
+def unique(sources: Iterable[Source]) -> list[Source]:
+    """Without repetitions, in order."""
+    return list({id(s): s for s in sources}.values())

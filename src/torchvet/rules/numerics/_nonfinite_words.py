@@ -1,0 +1,169 @@
+"""How a value that is not finite is told: what happened, why, and what to change, in the program's own names."""
+
+from __future__ import annotations
+
+from torchvet.recording.nonfinite_records import NonFinite, Operand
+
+ENDS = {"float16": 65504.0, "bfloat16": 3.39e38, "float32": 3.40e38, "float64": 1.80e308}
+"""Greatest finite values."""
+
+
+def operator(record: NonFinite) -> str:
+    """`aten.log` as `log`, with the autograd node of a backward operator."""
+    name = record.operator.removeprefix("aten.").partition(".")[0]
+    if record.phase == "forward" or not record.node:
+        return name
+    return f"the backward of {_function(record.node)}"
+
+
+def _function(node: str) -> str:
+    """`SqrtBackward0` as `sqrt`."""
+    name = node.rpartition("::")[2].rstrip("0123456789").removesuffix("Backward")
+    return "".join(f"_{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
+
+
+def what(record: NonFinite) -> str:
+    """NaN, inf or -inf: what came out."""
+    result = record.result
+    if result is None:
+        return "a value that is not finite"
+    if result.nans:
+        return "NaN"
+    return "an infinity"
+
+
+def named(operand: Operand | None, fallback: str = "its operand") -> str:
+    """An operand by its name, else by its shape."""
+    if operand is None:
+        return fallback
+    if operand.name:
+        return operand.name
+    return fallback if not operand.shape else f"{fallback} ({operand.dtype} {list(operand.shape)})"
+
+
+def number(value: float) -> str:
+    """Three significant digits."""
+    return f"{value:.3g}"
+
+
+def cause(record: NonFinite) -> str:
+    """Why, from the figures of the operands."""
+    texts = {
+        "overflow": _overflow, "division-by-zero": _divisor, "zero-by-zero": _divisor, "log-of-zero": _argument,
+        "log-of-negative": _argument, "root-of-negative": _argument, "domain": _argument,
+    }  # fmt: skip
+    say = texts.get(record.reason)
+    return say(record) if say is not None else _PLAIN.get(record.reason, _unknown)(record)
+
+
+def _first(record: NonFinite) -> Operand | None:
+    return record.operands[0] if record.operands else None
+
+
+def _overflow(record: NonFinite) -> str:
+    dtype = record.result.dtype if record.result is not None else "the dtype"
+    sizes = " and ".join(number(o.largest) for o in record.operands[:3] if o.dtype != "scalar" or o.largest)
+    end = f", {dtype} ends at {number(ENDS[dtype])}" if dtype in ENDS else ""
+    return f"operands of up to {sizes or '?'} give a result that does not fit {dtype}{end}"
+
+
+def _divisor(record: NonFinite) -> str:
+    divisor = record.operands[-1] if record.operands else None
+    if divisor is None:
+        return "a division by 0"
+    zeros = f"{divisor.zeros} zeros" if divisor.zeros > 1 else "a zero"
+    both = "0 / 0 is NaN" if record.reason == "zero-by-zero" else "a division by 0 is infinite"
+    return f"{named(divisor, 'the divisor')} has {zeros} ({divisor.dtype} {list(divisor.shape)}): {both}"
+
+
+def _argument(record: NonFinite) -> str:
+    first = record.operands[-1] if record.reason.startswith("log") and record.operands else _first(record)
+    if first is None:
+        return f"{operator(record)} outside its domain"
+    name, shape = named(first, "its argument"), f"{first.dtype} {list(first.shape)}"
+    if record.reason == "log-of-zero":
+        return f"{name} has {first.zeros} zeros ({shape}): log(0) is -inf"
+    if record.reason in ("log-of-negative", "root-of-negative"):
+        return f"{name} has {first.negatives} negative elements ({shape})"
+    return f"{name} reaches {number(first.largest)} ({shape}), outside the domain of {operator(record)} or at its edge"
+
+
+def _bad(record: NonFinite) -> str:
+    held = record.result
+    amount = f"{held.nans} NaN and {held.infinities} infinite" if held is not None else "some"
+    rows = f", in rows {', '.join(map(str, record.rows[:8]))}" if record.rows else ""
+    since = f" since step {record.since}" if record.since is not None else ""
+    return f"{named(held, 'a tensor')} has {amount} elements before any operator has run{rows}{since}"
+
+
+def _unknown(record: NonFinite) -> str:
+    if record.found == "not-reproduced":
+        return record.note or "doing the step again did not show it"
+    sizes = ", ".join(f"{named(o, 'operand')} up to {number(o.largest)}" for o in record.operands[:3])
+    return f"{operator(record)} made it from finite values ({sizes})"
+
+
+_PLAIN = {
+    "root-gradient-at-zero": lambda r: "the derivative of a root at 0 is infinite, and times a gradient of 0 NaN",
+    "norm-gradient-at-zero": lambda r: "the derivative of a norm at a vector of zeros does not exist",
+    "power-gradient-at-zero": lambda r: "the derivative of a power at 0 is infinite where the exponent is below 1",
+    "masked-row": lambda r: "every score of a row is -inf, and softmax divides 0 by 0 there"
+    + (f" (rows {', '.join(map(str, r.rows[:8]))})" if r.rows else ""),
+    "empty-reduction": lambda r: "nothing was there to be averaged: 0 / 0",
+    "single-sample": lambda r: "the spread of a single sample: it divides by n - 1 = 0",
+    "inf-minus-inf": lambda r: "an infinity met another of the opposite sign, or was divided by one",
+    "inf-times-zero": lambda r: "an infinity was multiplied by 0",
+    "where-branch": lambda r: "the branch not chosen has an infinite derivative, and times a gradient of 0 NaN",
+    "bad-data": _bad, "bad-parameter": _bad, "bad-buffer": _bad, "bad-state": _bad,
+}  # fmt: skip
+
+
+def advice(record: NonFinite) -> str:
+    """What to change."""
+    operand = record.operands[-1] if record.reason in ("division-by-zero", "zero-by-zero") and record.operands else None
+    name = (
+        named(operand or _first(record), "its argument") if record.found == "operator" else named(record.result, "it")
+    )
+    name = name if " " not in name else "the argument"
+    texts = {
+        "overflow": _against_overflow(record),
+        "division-by-zero": f"keep the divisor away from 0, e.g. `{name}.clamp(min=1e-6)`, or leave those elements out",
+        "zero-by-zero": f"keep the divisor away from 0, e.g. `{name}.clamp(min=1e-6)`, or leave those elements out",
+        "log-of-zero": f"use the stable form (log_softmax, logsigmoid, cross_entropy), or `{name}.clamp(min=1e-6)`",
+        "log-of-negative": f"make {name} positive before the logarithm: clamp it, or predict its logarithm",
+        "root-of-negative": f"make {name} non-negative before the root, e.g. `{name}.clamp(min=0)` plus an epsilon",
+        "root-gradient-at-zero": "add an epsilon under the root: `torch.sqrt(x + 1e-8)`",
+        "norm-gradient-at-zero": "add an epsilon under the root: `(x.square().sum(-1) + 1e-8).sqrt()`",
+        "power-gradient-at-zero": "add an epsilon to the base, or clamp it, before the power",
+        "domain": f"clamp {name} to the inside of the domain, e.g. `.clamp(-1 + 1e-6, 1 - 1e-6)`",
+        "masked-row": "leave rows out that are masked throughout, or keep one position unmasked in each",
+        "empty-reduction": "skip the term where nothing is selected, or divide by `count.clamp(min=1)`",
+        "single-sample": "use `correction=0`, or skip the term for a single sample",
+        "inf-minus-inf": "look at where the infinity comes from: mask with a large finite number instead",
+        "inf-times-zero": "choose with `torch.where` or `masked_fill` instead of multiplying by a mask of 0 and 1",
+        "where-branch": "make the argument safe before the function: `f(torch.where(ok, x, 1.0))`, then choose",
+        "bad-data": "clean or drop these rows where the data is loaded: `assert torch.isfinite(x).all()` there",
+        "bad-parameter": "find the first step that made the parameter bad; no later step can repair it",
+        "bad-buffer": "reset the buffer; a step that was skipped has written it all the same",
+        "bad-state": "reset the state that is carried from step to step when a step goes wrong",
+    }  # fmt: skip
+    return texts.get(record.reason, "check the operands of this operation")
+
+
+def _against_overflow(record: NonFinite) -> str:
+    fits = [d for d in ("bfloat16", "float32", "float64") if record.survives.get(d)]
+    if record.result is not None and record.result.dtype == "float16" and fits:
+        more = " (bfloat16 would do)" if "bfloat16" in fits else ""
+        return f"compute this operation in float32: `.float()` before it, autocast disabled around it{more}"
+    return "make the operands smaller: subtract the maximum before exp, normalise, or lower the learning rate"
+
+
+def survival(record: NonFinite) -> str | None:
+    """Which dtypes would have done, for the same operator on the same operands."""
+    if not record.survives or record.result is None:
+        return None
+    mine = record.result.dtype
+    good = [d for d, fine in record.survives.items() if fine and d != mine]
+    if good:
+        return f"the same operation on the same operands is finite in {', '.join(good)}"
+    return "the same operation is not finite in float64 either: the dtype is not to blame"

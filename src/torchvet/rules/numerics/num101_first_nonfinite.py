@@ -1,0 +1,159 @@
+"""NUM101: the first operator of a step that made NaN or an infinity from finite values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Finding, Measured, Related, Severity
+from torchvet.recording.nonfinite_records import NonFinite, NonFiniteTotals
+from torchvet.rules.base import Rule
+from torchvet.rules.numerics import _nonfinite_words as say
+from torchvet.rules.share_rule import observed
+
+if TYPE_CHECKING:
+    from torchvet.recording import RankRecording, Recording
+
+
+class FirstNonfinite(Rule):
+    """The first operator of a step that made NaN or an infinity from finite values."""
+
+    code = "NUM101"
+    name = "first-nonfinite"
+    summary = "The loss or the gradients are NaN or infinite, and this operation was the first"
+    severity = "error"
+
+    what = (
+        "One operation gave NaN or an infinity from finite values, and all that is computed from it is lost: the loss, "
+        "then every gradient, then, with the next optimizer step, every weight. The step that failed is done again in "
+        "a forked process with every result looked at, and the first one that leads to the loss is named."
+    )
+    why = (
+        "Once a weight is NaN no later step repairs it: every further step of the run is wasted. The loss only shows "
+        "that it happened, not where; the operation that is to blame may be hundreds of operations earlier."
+    )
+    when_not = (
+        "Infinities that are written down (attention masks, `full(-inf)`) and log-probabilities that are masked before "
+        "the loss are healthy. A gradient scaler that skips a step now and then does its work; a program that leaves "
+        "out a bad loss is told as information."
+    )
+    proof = (
+        "torch 2.13.0, CPU. In the example the loss is infinite in step 20 and all 227 weights are NaN after it; the "
+        "first operation that is not finite is a logarithm of 0 before the loss. With the stable form the loss of all "
+        "40 steps is finite."
+    )
+    remedy = (
+        "Change the operation that is named: the stable form of a formula, an epsilon under a root or a divisor, "
+        "float32 where half overflows, or clean data. Clipping does not help: a norm of NaN clips everything to NaN."
+    )
+    mend_changes_results = True
+
+    BAD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(10, 16), nn.Tanh(), nn.Linear(16, 3))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for step in range(40):
+    x = torch.randn(32, 10)
+    target = x[:, :3].argmax(1)
+    logits = model(x)
+    if step > 18:
+        logits = logits * 500  # a temperature that was annealed too far
+    probabilities = torch.softmax(logits, dim=1)
+    scores = torch.log(probabilities)
+    loss = nn.functional.nll_loss(scores, target)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(10, 16), nn.Tanh(), nn.Linear(16, 3))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for step in range(40):
+    x = torch.randn(32, 10)
+    target = x[:, :3].argmax(1)
+    logits = model(x)
+    if step > 18:
+        logits = logits * 500  # a temperature that was annealed too far
+    scores = torch.log_softmax(logits, dim=1)
+    loss = nn.functional.nll_loss(scores, target)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 9:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """The failures that a replay has looked into, one for each place and reason."""
+        for rank in recording.ranks:
+            totals = rank.last(NonFiniteTotals) or NonFiniteTotals(tick=rank.ticks)
+            seen = set()
+            for record in rank.all(NonFinite):
+                key = (record.place, record.reason, record.operator)
+                if key not in seen:
+                    seen.add(key)
+                    yield self._finding(rank, record, totals)
+
+    def _finding(self, rank: RankRecording, record: NonFinite, totals: NonFiniteTotals) -> Finding:
+        return observed(
+            self, rank, severity=severity_of(record, totals, rank.ticks), place=record.place,
+            message=message_of(record), cause=say.cause(record), advice=say.advice(record),
+            measured=Measured(steps=record.tick), related=list(related_of(record, totals)),
+        )  # fmt: skip
+
+
+def severity_of(record: NonFinite, totals: NonFiniteTotals, ticks: int) -> Severity:
+    """An error where weights are lost for good, or the run ended before it recovered; else information."""
+    lost = totals.first_stepped is not None
+    if lost or record.reason == "bad-parameter":
+        return "error"
+    if record.scale is not None:
+        return "info" if totals.last_bad is not None and totals.last_bad < ticks - 2 else "warning"
+    ended = totals.last_bad is not None and totals.last_bad >= ticks and totals.losses > 1
+    return "warning" if ended else "info"
+
+
+def message_of(record: NonFinite) -> str:
+    """What happened, in one line."""
+    where = "the loss" if record.symptom == "loss" else "a gradient"
+    if record.found == "not-reproduced":
+        return f"{where} is not finite in step {record.tick}; doing the step again did not show the operation"
+    if record.found == "input":
+        held = say.named(record.result, "a tensor")
+        return f"{where} is not finite in step {record.tick}: {held} was not before any operation ran"
+    module = f" in {record.module}" if record.module else ""
+    return (
+        f"{where} is not finite in step {record.tick}: {say.operator(record)}{module} was the first to give "
+        f"{say.what(record)}"
+    )
+
+
+def related_of(record: NonFinite, totals: NonFiniteTotals) -> Iterator[Related]:
+    """What else is known: the weights' fate, other dtypes, autocast, how exact the replay was."""
+    if record.inner is not None:
+        yield Related(role="within", message=record.inner.function, path=record.inner.path, line=record.inner.line)
+    if totals.first_stepped is not None:
+        yield Related(
+            role="weights", message=f"optimizer.step() ran with gradients that are not finite from step "
+            f"{totals.first_stepped} on: the weights are lost since",
+        )  # fmt: skip
+    survival = say.survival(record)
+    if survival is not None:
+        yield Related(role="dtype", message=survival)
+    if record.autocast is not None:
+        policy = "" if record.device != "cpu" else "; the CPU's lists of operators are not CUDA's"
+        yield Related(role="autocast", message=f"under autocast to {record.autocast}{policy}")
+    if record.note and record.found != "not-reproduced":
+        yield Related(role="then", message=record.note)
+    if record.found != "not-reproduced" and not record.exact:
+        yield Related(role="replay", message="not every value was as in the run: the replay is not exact")

@@ -1,0 +1,46 @@
+"""The cheap question never misses what the exact one finds."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from torchvet.probes.finite import is_finite, numeric, suspicious
+
+BAD = (math.nan, math.inf, -math.inf)
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("value", BAD)
+@pytest.mark.parametrize("size", [1, 2, 1000])
+def test_one_bad_element_is_seen(dtype: torch.dtype, value: float, size: int) -> None:
+    tensor = torch.ones(size, dtype=dtype)
+    assert is_finite(tensor) and not suspicious([tensor])
+    tensor[size // 2] = value
+    assert not is_finite(tensor) and suspicious([torch.ones(3), tensor])
+
+
+def test_infinities_of_both_signs_do_not_cancel() -> None:
+    assert not is_finite(torch.tensor([math.inf, -math.inf, 1.0]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_a_sum_that_overflows_is_no_proof(dtype: torch.dtype) -> None:
+    largest = torch.finfo(dtype).max
+    assert is_finite(torch.full((100,), largest, dtype=dtype))
+
+
+def test_what_has_no_values_is_fine() -> None:
+    for tensor in (torch.empty(0), torch.ones(3, dtype=torch.int64), torch.ones(2, device="meta")):
+        assert is_finite(tensor) and not numeric(tensor)
+    assert not suspicious([]) and not suspicious([torch.empty(0), torch.ones(2)])
+
+
+def test_gradients_of_several_kinds_are_all_looked_at() -> None:
+    kinds = [torch.ones(3, dtype=d) for d in (torch.float16, torch.float32, torch.float64)]
+    assert not suspicious(kinds)
+    kinds[1][0] = math.nan
+    assert suspicious(kinds)

@@ -1,0 +1,64 @@
+"""Programs that go wrong in many ways: the line and the reason; programs that look like them: nothing."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+
+import torchvet
+from torchvet.finding import Report
+from torchvet.recording import read
+from torchvet.recording.nonfinite_records import NonFinite, NonFiniteTotals
+
+PROGRAMS = Path(__file__).parent.parent / "data" / "nonfinite"
+FAULTY = sorted(PROGRAMS.glob("*.py"))
+HEALTHY = sorted((PROGRAMS / "healthy").glob("*.py"))
+
+
+def expected(path: Path) -> tuple[int, str]:
+    """The line that is marked, and the reason that stands there."""
+    (found,) = (
+        (number, match[1])
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if (match := re.search(r"# EXPECT ([\w-]+)", line))
+    )
+    return found
+
+
+def watched(path: Path, folder: Path) -> tuple[list[NonFinite], NonFiniteTotals | None, Report]:
+    """What a run of a program leaves behind."""
+    with torchvet.watch(record=folder / "run.vet") as watch:
+        runpy.run_path(str(path), run_name="__main__")
+    (rank,) = read(folder / "run.vet").ranks
+    assert watch.report is not None
+    return rank.all(NonFinite), rank.last(NonFiniteTotals), watch.report
+
+
+@pytest.mark.parametrize("path", FAULTY, ids=lambda p: p.stem)
+def test_the_line_and_the_reason_are_named(path: Path, tmp_path: Path) -> None:
+    records, totals, report = watched(path, tmp_path)
+    line, reason = expected(path)
+    first = records[0]
+    assert first.place is not None and Path(first.place.path).name == path.name
+    assert (first.place.line, first.reason) == (line, reason), first
+    assert first.found == ("input" if reason.startswith("bad-") else "operator")
+    assert totals is not None and totals.last_bad is not None
+    finding = next(f for f in report.findings if f.location is not None and f.location.line == line)
+    assert finding.code.startswith("NUM") and finding.cause and finding.remedy.summary
+
+
+@pytest.mark.parametrize("path", HEALTHY, ids=lambda p: p.stem)
+def test_healthy_infinities_are_no_matter(path: Path, tmp_path: Path) -> None:
+    records, _, report = watched(path, tmp_path)
+    assert records == []
+    assert [f for f in report.findings if f.code.startswith("NUM")] == []
+
+
+def test_nothing_is_left_installed(tmp_path: Path) -> None:
+    before = (torch.amp.GradScaler.step, torch.amp.GradScaler.scale, torch.autograd.backward)
+    watched(PROGRAMS / "where.py", tmp_path)
+    assert (torch.amp.GradScaler.step, torch.amp.GradScaler.scale, torch.autograd.backward) == before

@@ -1,0 +1,31 @@
+"""A step's start is kept: random states, and running statistics."""
+
+from __future__ import annotations
+
+import random
+
+import torch
+from torch import nn
+
+from torchvet.probes.replay.keeping import Kept
+
+
+def test_random_numbers_and_running_statistics_come_again() -> None:
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    kept = Kept()
+    kept.follow([net])
+    kept.take()
+    first = (torch.rand(3), random.random(), net(torch.ones(5, 3)), net[1].num_batches_tracked.clone())
+    after = [b.clone() for b in net.buffers()]
+    kept.restore()
+    assert net[1].num_batches_tracked == 0
+    second = (torch.rand(3), random.random(), net(torch.ones(5, 3)), net[1].num_batches_tracked)
+    assert all(torch.equal(torch.as_tensor(a), torch.as_tensor(b)) for a, b in zip(first, second, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(after, net.buffers(), strict=True))
+
+
+def test_large_tables_are_not_copied() -> None:
+    net = nn.BatchNorm1d(300_000)
+    kept = Kept()
+    kept.follow([net])
+    assert kept._copies == []
