@@ -1,4 +1,4 @@
-"""What the probes of half precision share: which dtypes are meant, how far their numbers are apart, samples of elements.
+"""What the probes of half precision share: which dtypes are meant, how far numbers are apart, samples of elements.
 
 A sample is kept as positions in a storage that is held weakly, so that nothing of the program's lives longer.
 """
@@ -43,7 +43,7 @@ class Sample:
         self.at = indices(tensor)
         self.dtype = tensor.dtype
         self.storage: weakref.ref[torch.UntypedStorage] = weakref.ref(tensor.untyped_storage())
-        positions = torch.full_like(self.at[0], tensor.storage_offset()) if self.at else None
+        positions = torch.full_like(self.at[0], int(tensor.storage_offset())) if self.at else None
         for index, stride in zip(self.at, tensor.stride(), strict=True):
             assert positions is not None
             positions = positions + index * stride
@@ -55,7 +55,7 @@ class Sample:
         if storage is None or not storage.nbytes():
             return None
         flat = torch.empty(0, dtype=self.dtype, device=storage.device)
-        flat.set_(storage, 0, (storage.nbytes() // flat.element_size(),), (1,))  # type: ignore[call-overload]
+        flat.set_(storage, 0, (storage.nbytes() // flat.element_size(),), (1,))
         return flat[self._positions]
 
     def of(self, other: Any, like: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Watches for constants that are 0 in half precision, and for ranges of positions whose numbers are no longer distinct."""
+"""Watches for constants that are 0 in half precision, and for positions whose numbers are no longer distinct."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class RoundedPositions(Watcher):
             before.calls += 1
             return
         self._found[place] = HalfPositions(
-            place=place, dtype=half.NAMES[range_.dtype], length=range_.numel(), distinct=range_.unique().numel(),
+            place=place, dtype=half.NAMES[range_.dtype], length=range_.numel(), distinct=len(torch.unique(range_)),
             converted=converted, largest=float(range_.abs().max()), calls=1 + (before.calls if before else 0),
         )  # fmt: skip
 

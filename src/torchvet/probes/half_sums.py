@@ -28,6 +28,10 @@ _STILL = 4
 """Looks in a row without a change from which on an element stands still."""
 
 
+_JUDGED = 16
+"""Looks between two judgements: what is added to may be set to zero at the end of an epoch."""
+
+
 class _Sum:
     """One tensor that a line adds to. `addend` is of the last addition seen, an element a sampled one."""
 
@@ -43,6 +47,7 @@ class _Sum:
         self.still: torch.Tensor | None = None
         self.looks = 0
         self.moved = 0
+        self.grows = True
         self.worst: HalfSum | None = None
 
     def look(self, tick: int) -> None:
@@ -54,26 +59,32 @@ class _Sum:
         if self.values is None or self.still is None:
             self.values, self.still = values, torch.zeros(values.shape, dtype=torch.int64)
             return
+        self.grows = self.grows and bool((values.abs() >= self.values.abs()).all())
         same = (values == self.values).cpu()
         self.moved = self.moved if bool(same.all()) else tick
         self.still = (self.still + 1) * same
         self.values = values
-        self._judge(tick)
+        if self.looks % _JUDGED == 0:
+            self.judge(tick)
 
-    def _judge(self, tick: int) -> None:
-        assert self.values is not None and self.still is not None and self.addend is not None
+    def judge(self, tick: int) -> None:
+        """Which elements stand still because of what is added to them, and which move in jumps? The worst is kept."""
+        if self.values is None or self.still is None or self.addend is None:
+            return
         apart = half.spacing(self.values, self.sample.dtype).cpu()
         addend = self.addend.abs()
         given = addend > 0
         stalled = given & (addend <= apart / 2) & (self.still >= _STILL)
-        count = int(stalled.sum())
-        if self.worst is not None and count < self.worst.stalled:
+        coarse = given & (addend < 2 * apart)
+        counts = int(stalled.sum()), int(coarse.sum())
+        if self.worst is not None and counts < (self.worst.stalled, self.worst.coarse):
             return
-        one = int(stalled.int().argmax()) if count else int(given.int().argmax())
+        one = int((stalled if counts[0] else coarse if counts[1] else given).int().argmax())
         self.worst = HalfSum(
             place=self.place, dtype=half.NAMES[self.sample.dtype], shape=self.shape, operator=self.operator,
-            calls=self.calls, looks=self.looks, moved=self.moved, tick=tick, elements=int(given.sum()), stalled=count,
-            value=float(self.values[one]), addend=float(self.addend[one]), spacing=float(apart[one]),
+            calls=self.calls, looks=self.looks, moved=self.moved, tick=tick, elements=int(given.sum()),
+            stalled=counts[0], coarse=counts[1], value=float(self.values[one]), addend=float(self.addend[one]),
+            spacing=float(apart[one]), grows=self.grows,
         )  # fmt: skip
 
 
@@ -134,7 +145,7 @@ class HalfSums(Watcher):
             return
         found = known if known is not None and _key(target) == before else _Sum(place, _name(func), target, 0)
         if known is not None and found is not known:
-            found.calls, found.looks, found.moved = known.calls, known.looks, known.moved
+            found.calls, found.looks, found.moved, found.grows = known.calls, known.looks, known.moved, known.grows
             found.values, found.still, found.worst = known.values, known.still, known.worst
             self._followed = [found if one is known else one for one in self._followed]
         found.calls += 1
@@ -156,6 +167,9 @@ class HalfSums(Watcher):
 
     def totals(self, tick: int) -> Iterable[Record]:
         """What each has come to."""
+        for one in self._followed:
+            one.look(tick)
+            one.judge(tick)
         return [one.worst for one in self._followed if one.worst is not None]
 
 

@@ -32,7 +32,9 @@ class LostLosses(Watcher):
         self._waiting: list[LostLoss] = []
         """Lost losses since the last optimizer step."""
         self._reached = False
-        """Whether a pass since then reached a parameter, or was not looked at."""
+        """Whether a pass since then reached a parameter."""
+        self._passed_by = False
+        """Whether a pass since then was not looked at."""
         self._terms: dict[Place, ConstantTerm] = {}
         self._taken: tuple[Place, weakref.ref[torch.Tensor]] | None = None
         self._sums: list[tuple[weakref.ref[torch.Tensor], Place, float]] = []
@@ -41,6 +43,7 @@ class LostLosses(Watcher):
         """In sampled steps, see numbers taken out of graphs and added to losses."""
         self.host.hear([_aten._local_scalar_dense.default], self._number_taken)
         self.host.hear([_aten.add.Tensor, _aten.sub.Tensor], self._added)
+        self.host.hear([_aten.mul.Tensor, _aten.div.Tensor, _aten.mean.default], self._scaled)
 
     def backward_starts(self, tensors: Any, is_grad: bool) -> None:
         """Where does this pass lead?"""
@@ -50,7 +53,7 @@ class LostLosses(Watcher):
         roots = [t for t in (tensors if isinstance(tensors, (list, tuple)) else (tensors,)) if _is_tensor(t)]
         self._see_terms(roots)
         if not roots or (self._passes > _ALWAYS and self._passes & (self._passes - 1)):
-            self._reached = True
+            self._passed_by = True
             return
         owned = self.host.known.owned()
         kind = _lost(roots, owned) if owned else None
@@ -72,6 +75,7 @@ class LostLosses(Watcher):
                 place=place, root=kind, shape=tuple(root.shape), dtype=str(root.dtype).removeprefix("torch."),
                 lost=0, judged=0, parameters=trained, grad_enabled=torch.is_grad_enabled(),
             )  # fmt: skip
+        record.made = record.made or self.host.made_at(root)
         if kind == "no graph":
             self.host.write(record)  # backward is about to raise
         return record
@@ -80,9 +84,11 @@ class LostLosses(Watcher):
         """A step was taken: had any pass before it reached something?"""
         waiting, self._waiting = self._waiting, []
         reached, self._reached = self._reached, False
+        passed_by, self._passed_by = self._passed_by, False
+        if passed_by or not (waiting or reached):
+            return
         for record in self._found.values():
-            if waiting or reached:
-                record.judged += 1
+            record.judged += 1
         if not reached:
             for record in {id(r): r for r in waiting}.values():
                 record.lost += 1
@@ -102,6 +108,13 @@ class LostLosses(Watcher):
             return
         self._sums.append((weakref.ref(out), place, number))
 
+    def _scaled(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
+        """A loss that is divided by the number of batches, or multiplied by a loss scale, is still that sum."""
+        for ref, place, number in self._sums[-1:]:
+            tensor = ref()
+            if tensor is not None and any(tensor is a for a in args[:2]):
+                self._sums.append((weakref.ref(out), place, number))
+
     def _see_terms(self, roots: list[torch.Tensor]) -> None:
         """Does the pass start from a sum that such a number went into?"""
         sums, self._sums = self._sums, []
@@ -110,7 +123,10 @@ class LostLosses(Watcher):
             if root is not None and any(root is one for one in roots):
                 before = self._terms.get(place)
                 self._terms[place] = ConstantTerm(
-                    place=place, term=abs(number), loss=abs(float(root.detach())), calls=1 + (before.calls if before else 0)
+                    place=place,
+                    term=abs(number),
+                    loss=abs(float(root.detach())),
+                    calls=1 + (before.calls if before else 0),
                 )
 
     def totals(self, tick: int) -> Iterable[Record]:

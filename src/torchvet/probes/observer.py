@@ -107,6 +107,11 @@ class Observer:
         """See `Host`."""
         return place_of_line(self._ledger.line())
 
+    def made_at(self, tensor: Any) -> Place | None:
+        """See `Host`."""
+        birth = self._ledger.live.get(tensor.untyped_storage()._cdata)
+        return place_of_line(birth.user) if birth is not None else None
+
     @contextmanager
     def looking(self, what: str) -> Iterator[None]:
         """See `Host`."""

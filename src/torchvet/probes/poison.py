@@ -241,7 +241,7 @@ class Poison(Watcher):
 
     def _copies(self) -> Iterator[_Kept]:
         """What was moved in place in several sampled steps and has a parameter's shape: averages of the weights."""
-        known = {key for key in self.host.known.storages()} if len(self._written) else set()
+        known = set(self.host.known.storages()) if self._written else set()
         shapes = {p.numel() for p in self.host.known.parameters()} if self._written else set()
         for key, written in self._written.items():
             storage = written.storage()
@@ -250,7 +250,7 @@ class Poison(Watcher):
             flat = torch.empty(0, dtype=written.dtype, device=storage.device)
             count = storage.nbytes() // flat.element_size()
             if count in shapes:
-                flat.set_(storage, 0, (count,), (1,))  # type: ignore[call-overload]
+                flat.set_(storage, 0, (count,), (1,))
                 yield _Kept(flat, "copy", "a copy of the weights", "")
 
 

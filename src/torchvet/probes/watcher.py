@@ -17,7 +17,6 @@ from torchvet.probes.patching import replace
 from torchvet.recording.records import Place, Record, StepKind
 from torchvet.recording.training_records import Unchecked
 
-
 Listener = Callable[[Any, tuple[Any, ...], Any, Any], None]
 """Given an operator, its arguments, its keyword arguments (or None) and its result, below autograd."""
 
@@ -55,6 +54,10 @@ class Host(Protocol):
 
     def line(self) -> Place | None:
         """Within a listener: the user's line whose operator it is told of."""
+        ...
+
+    def made_at(self, tensor: Any) -> Place | None:
+        """The user's line that made a tensor's storage, if that was in a sampled step."""
         ...
 
     def looking(self, what: str) -> AbstractContextManager[None]:

@@ -9,6 +9,9 @@ from typing import Literal
 
 from torchvet.recording.records import Place, Record
 
+_HABIT = 3
+"""Optimizer steps from which on something is no accident."""
+
 
 class Poisoned(Record):
     """Tensors that last from step to step, not finite although every parameter of the trained modules is.
@@ -56,6 +59,11 @@ class LostLoss(Record):
     grad_enabled: bool = True
     made: Place | None = None
     """Where the tensor was made, if that was in a sampled step."""
+
+    @property
+    def is_habit(self) -> bool:
+        """Whether steps without any path to a parameter are no accident."""
+        return self.root != "no graph" and self.lost >= _HABIT and self.lost >= 0.9 * self.judged
 
 
 class ConstantTerm(Record):
@@ -107,8 +115,9 @@ class HalfSum(Record):
     """A tensor in half precision that a line adds to, step after step.
 
     `moved` is the last boundary after which its sampled elements were seen to change; `stalled` of `elements` sampled
-    ones had addends below half the distance to the next number. `value` and `addend` are of the element that stands
-    for them, `spacing` the distance there.
+    ones stood still and had addends of less than half the distance to the next number, `coarse` ones addends of less
+    than twice that distance: such an addition is off by up to a quarter. `value` and `addend` are of the element that
+    stands for them, `spacing` the distance there. `grows` says that no look found it smaller than the one before.
     """
 
     place: Place
@@ -121,9 +130,11 @@ class HalfSum(Record):
     tick: int
     elements: int
     stalled: int
+    coarse: int
     value: float
     addend: float
     spacing: float
+    grows: bool = False
 
 
 class VanishedConstant(Record):
