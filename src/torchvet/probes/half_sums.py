@@ -24,8 +24,10 @@ _MOST_OF_LIST = 4
 _MOST = 8
 """Accumulators that are followed; what is added to once a step and then dropped is none."""
 _MOST_CANDIDATES = 512
+_OFTEN = 16
+"""Steps at first after each of which is looked; later after every sixteenth part of those passed."""
 _STILL = 4
-"""Looks in a row without a change from which on an element stands still."""
+"""Steps without a change from which on an element stands still."""
 
 
 _JUDGED = 16
@@ -44,7 +46,8 @@ class _Sum:
         self.sample = half.Sample(tensor)
         self.addend: torch.Tensor | None = None
         self.values: torch.Tensor | None = None
-        self.still: torch.Tensor | None = None
+        self.changed: torch.Tensor | None = None
+        """The boundary at which each sampled element was last seen to have changed."""
         self.looks = 0
         self.moved = 0
         self.grows = True
@@ -56,25 +59,25 @@ class _Sum:
         if values is None or self.addend is None:
             return
         self.looks += 1
-        if self.values is None or self.still is None:
-            self.values, self.still = values, torch.zeros(values.shape, dtype=torch.int64)
+        if self.values is None or self.changed is None:
+            self.values, self.changed = values, torch.full(values.shape, tick)
             return
         self.grows = self.grows and bool((values.abs() >= self.values.abs()).all())
         same = (values == self.values).cpu()
         self.moved = self.moved if bool(same.all()) else tick
-        self.still = (self.still + 1) * same
+        self.changed[~same] = tick
         self.values = values
         if self.looks % _JUDGED == 0:
             self.judge(tick)
 
     def judge(self, tick: int) -> None:
         """Which elements stand still because of what is added to them, and which move in jumps? The worst is kept."""
-        if self.values is None or self.still is None or self.addend is None:
+        if self.values is None or self.changed is None or self.addend is None:
             return
         apart = half.spacing(self.values, self.sample.dtype).cpu()
         addend = self.addend.abs()
         given = addend > 0
-        stalled = given & (addend <= apart / 2) & (self.still >= _STILL)
+        stalled = given & (addend <= apart / 2) & (tick - self.changed >= _STILL)
         coarse = given & (addend < 2 * apart)
         counts = int(stalled.sum()), int(coarse.sum())
         if self.worst is not None and counts < (self.worst.stalled, self.worst.coarse):
@@ -96,7 +99,7 @@ class HalfSums(Watcher):
         self._candidates: dict[int, _Sum] = {}
         self._followed: list[_Sum] = []
         self._stepping = False
-        self._allowance = half.Allowance(0.05, 0.002)
+        self._allowance = half.Allowance(0.1, 0.002)
 
     def install(self) -> None:
         """Be told of additions in sampled steps."""
@@ -146,7 +149,7 @@ class HalfSums(Watcher):
         found = known if known is not None and _key(target) == before else _Sum(place, _name(func), target, 0)
         if known is not None and found is not known:
             found.calls, found.looks, found.moved, found.grows = known.calls, known.looks, known.moved, known.grows
-            found.values, found.still, found.worst = known.values, known.still, known.worst
+            found.values, found.changed, found.worst = known.values, known.changed, known.worst
             self._followed = [found if one is known else one for one in self._followed]
         found.calls += 1
         found.tick = self.host.tick
@@ -159,7 +162,7 @@ class HalfSums(Watcher):
         """Look whether what is followed has moved, while there is time for it."""
         if self._candidates and tick % 16 == 0:
             self._candidates = {k: c for k, c in self._candidates.items() if c.sample.storage() is not None}
-        if self._followed and self._allowance.left():
+        if self._followed and tick % max(1, tick // _OFTEN) == 0 and self._allowance.left():
             began = time.perf_counter()
             for one in self._followed:
                 one.look(tick)

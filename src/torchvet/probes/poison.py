@@ -71,7 +71,7 @@ class Poison(Watcher):
         self._stepped: set[int] = set()
         self._stepping = False
         self._step_place: Place | None = None
-        self._allowance = half.Allowance(0.05, 0.003)
+        self._allowance = half.Allowance(0.03, 0.003)
 
     def install(self) -> None:
         """See scalers step, averaged models made, and in sampled steps what writes to tensors that last."""
@@ -205,13 +205,14 @@ class Poison(Watcher):
 
     def _all(self) -> Iterator[_Kept]:
         """Everything that lasts, each storage once, parameters left out."""
-        seen = {id(p) for p in self.host.known.parameters()}
+        seen = {_key(p) for p in self.host.known.parameters()}
         averaged = [m for m in (ref() for ref in self._averaged) if m is not None]
         parts = (self._buffers(averaged), self._copies_in(averaged), self._states(), self._copies())
         for part in parts:
             for one in part:
-                if id(one.tensor) not in seen:
-                    seen.add(id(one.tensor))
+                key = _key(one.tensor)
+                if key not in seen:
+                    seen.add(key)
                     yield one
 
     def _buffers(self, averaged: list[torch.nn.Module]) -> Iterator[_Kept]:
@@ -252,6 +253,11 @@ class Poison(Watcher):
             if count in shapes:
                 flat.set_(storage, 0, (count,), (1,))
                 yield _Kept(flat, "copy", "a copy of the weights", "")
+
+
+def _key(tensor: torch.Tensor) -> int:
+    """The identity of a tensor's storage; of one without, its own."""
+    return int(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided else id(tensor)
 
 
 def _outermost_call(frame: FrameType | None) -> Place | None:

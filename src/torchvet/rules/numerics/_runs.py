@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from torchvet.recording.nonfinite_records import NonFinite, Operand
+from torchvet.finding import Severity
+from torchvet.recording.nonfinite_records import NonFinite, NonFiniteTotals, Operand
 from torchvet.recording.records import Place, Record
+from torchvet.rules.numerics.num101_first_nonfinite import severity_of
 
 if TYPE_CHECKING:
     from torchvet.recording import RankRecording, Recording
@@ -20,22 +22,29 @@ def by_place(rank: RankRecording, kind: type[R]) -> Iterator[R]:
     return iter(last.values())
 
 
-def failures(recording: Recording, *reasons: str) -> Iterator[tuple[RankRecording, NonFinite]]:
-    """Operators that made what is not finite, for one of these reasons."""
+class Failure(NamedTuple):
+    """A failed operator, and how grave that is: see `severity_of`."""
+
+    rank: RankRecording
+    record: NonFinite
+    severity: Severity
+
+
+def failures(recording: Recording, *reasons: str) -> Iterator[Failure]:
+    """Operators that made what is not finite for one of these reasons, one for each line and operator."""
     for rank in recording.ranks:
+        totals = rank.last(NonFiniteTotals) or NonFiniteTotals(tick=rank.ticks)
+        seen = set()
         for record in rank.all(NonFinite):
-            if record.found == "operator" and record.reason in reasons:
-                yield rank, record
+            key = (record.place, record.reason, record.operator)
+            if record.found == "operator" and record.reason in reasons and key not in seen:
+                seen.add(key)
+                yield Failure(rank, record, severity_of(record, totals, rank.ticks))
 
 
 def half_operand(record: NonFinite) -> Operand | None:
     """The first operand in float16."""
     return next((o for o in record.operands if o.dtype == "float16"), None)
-
-
-def name(record: NonFinite) -> str:
-    """An operator as a person writes it."""
-    return record.operator.removeprefix("aten.").partition(".")[0].strip("_")
 
 
 def share(part: int, whole: int) -> str:

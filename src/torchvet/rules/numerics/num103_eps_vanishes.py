@@ -11,12 +11,13 @@ from torchvet.finding import Measured
 from torchvet.recording.numeric_records import VanishedConstant
 from torchvet.rules.base import Rule
 from torchvet.rules.numerics import _half, _runs, _terms
+from torchvet.rules.numerics import _nonfinite_words as say
 from torchvet.rules.share_rule import observed
 from torchvet.source.model.units import keyword, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Finding, Severity
     from torchvet.recording import RankRecording, Recording
     from torchvet.recording.nonfinite_records import NonFinite
     from torchvet.source.model import Event, SourceFile
@@ -107,22 +108,24 @@ for step in range(40):
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """A division by zero in float16 on a line with such an eps; and every such eps, with the zeros it met."""
         failed = set()
-        for rank, failure in _runs.failures(recording, "division-by-zero", "zero-by-zero", "log-of-zero"):
+        for rank, failure, severity in _runs.failures(recording, "division-by-zero", "zero-by-zero", "log-of-zero"):
             constants = {r.place: r for r in _runs.by_place(rank, VanishedConstant)}
             found = constants.get(failure.place) if failure.place is not None else None
             if found is not None and _runs.half_operand(failure) is not None:
                 failed.add(found.place)
-                yield self._divided(rank, failure, found)
+                yield self._divided(rank, failure, found, severity)
         for rank in recording.ranks:
             for record in _runs.by_place(rank, VanishedConstant):
                 if record.place not in failed:
                     yield self._seen(rank, record)
 
-    def _divided(self, rank: RankRecording, failure: NonFinite, record: VanishedConstant) -> Finding:
+    def _divided(
+        self, rank: RankRecording, failure: NonFinite, record: VanishedConstant, severity: Severity
+    ) -> Finding:  # fmt: skip
         zeros = max((o.zeros for o in failure.operands), default=0)
         return observed(
-            self, rank, severity="error", place=record.place,
-            message=f"{record.constant:g} is 0 in float16: in step {failure.tick} {_runs.name(failure)} met {zeros:,} "
+            self, rank, severity=severity, place=record.place,
+            message=f"{record.constant:g} is 0 in float16: in step {failure.tick} {say.operator(failure)} met {zeros:,} "
             "zeros that it was to keep away, and the result is not finite",
             cause="the smallest number of float16 is 5.96e-8; what is at most half of it becomes 0",
             advice="compute this line in float32 (`.float()`), or use an eps of 1e-4 or so",

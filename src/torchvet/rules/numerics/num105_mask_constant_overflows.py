@@ -11,6 +11,7 @@ from torchvet.finding import Measured
 from torchvet.recording.training_records import Outcome
 from torchvet.rules.base import Rule
 from torchvet.rules.numerics import _half, _runs, _terms
+from torchvet.rules.numerics import _nonfinite_words as say
 from torchvet.rules.precision import _autocast
 from torchvet.rules.share_rule import observed
 from torchvet.source.model import edits
@@ -123,16 +124,16 @@ for step in range(40):
                     advice="fill with `torch.finfo(scores.dtype).min`",
                     measured=Measured(steps=outcome.ticks + 1),
                 )  # fmt: skip
-        for rank, failure in _runs.failures(recording, "overflow"):
-            if _runs.name(failure) in ("add", "sub", "mul") and failure.result and not failure.result.nans:
+        for rank, failure, severity in _runs.failures(recording, "overflow"):
+            if say.operator(failure) in ("add", "add_", "sub", "mul") and failure.result and not failure.result.nans:
                 constant = max((o.largest for o in failure.operands if o.dtype == "float16"), default=0.0)
                 if constant >= _LARGEST / 2:
-                    yield self._pushed(rank, failure, constant)
+                    yield self._pushed(rank, failure, constant, severity)
 
-    def _pushed(self, rank: RankRecording, failure: NonFinite, constant: float) -> Finding:
+    def _pushed(self, rank: RankRecording, failure: NonFinite, constant: float, severity: Severity) -> Finding:
         return observed(
-            self, rank, severity="error", place=failure.place,
-            message=f"in step {failure.tick} {_runs.name(failure)} pushed a constant of {_runs.figure(constant)} out "
+            self, rank, severity=severity, place=failure.place,
+            message=f"in step {failure.tick} {say.operator(failure)} pushed a constant of {_runs.figure(constant)} out "
             "of float16's range, which ends at 65504: the result is infinite",
             cause="a mask constant close to the limit leaves no room for the score that it is added to",
             advice="use `masked_fill` with `torch.finfo(scores.dtype).min` in place of adding it",

@@ -17,6 +17,7 @@ from torchvet.source.model.units import receiver, terminal
 if TYPE_CHECKING:
     from torchvet.finding import Finding
     from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.records import Place
     from torchvet.source.model import Event, SourceFile
 
 _STARTS = ("zeros", "zeros_like", "tensor", "ones", "ones_like", "full", "new_zeros", "empty", "full_like", "as_tensor",
@@ -98,7 +99,7 @@ for step in range(200):
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """What a line adds to in every step, and that has stopped moving, or moves in jumps."""
         for rank in recording.ranks:
-            for record in _runs.by_place(rank, HalfSum):
+            for record in _most_by_place(rank):
                 if 2 * record.stalled >= record.elements > 0 or 2 * record.coarse >= record.elements > 0:
                     yield self._stalls(rank, record)
                 elif record.elements and "lerp" not in record.operator:
@@ -220,6 +221,17 @@ for step in range(200):
             cause=f"next to {_ENOUGH[kind]} the numbers of {dtype} are 2 apart, so that adding 1 changes nothing",
             advice=f"make {name} float32 (`dtype=torch.float32`), or add Python numbers (`.item()`)",
         )  # fmt: skip
+
+
+def _most_by_place(rank: RankRecording) -> list[HalfSum]:
+    """Of all tensors that one line adds to (the parameters of a model, say) the one of which most was looked at."""
+    last = {(r.place, r.shape): r for r in rank.all(HalfSum)}
+    most: dict[Place, HalfSum] = {}
+    for record in last.values():
+        before = most.get(record.place)
+        if before is None or record.elements > before.elements:
+            most[record.place] = record
+    return list(most.values())
 
 
 def _averaged(target: ast.expr, event: Event) -> str:

@@ -125,8 +125,9 @@ for step in range(40):
                 yield self._finding(rank, record)
 
     def _finding(self, rank: RankRecording, record: Poisoned) -> Finding:
-        names = ", ".join(record.names[:3])
-        more = f" and {record.count - 3} more" if record.count > 3 else ""
+        known = list(dict.fromkeys(record.names))
+        names = ", ".join(known[:3])
+        more = f" and {record.count - 3} more" if record.count > 3 and len(known) > 1 else ""
         owner = f" of {record.owner}" if record.owner else ""
         severity: Severity = "info" if record.recovered is not None else "error"
         after = f"; finite again since step {record.recovered}" if record.recovered is not None else ""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from torchvet.finding import Measured
 from torchvet.rules.base import Rule
 from torchvet.rules.numerics import _formulas, _runs
+from torchvet.rules.numerics import _nonfinite_words as say
 from torchvet.rules.share_rule import observed
 from torchvet.source.model import SourceFile, edits
 
@@ -109,13 +110,13 @@ for step in range(40):
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """A failed operator that stands in such a formula, or that has a stable twin by itself."""
-        for rank, failure in _runs.failures(recording, *_TWINS):
+        for rank, failure, severity in _runs.failures(recording, *_TWINS):
             cause, advice = _TWINS[failure.reason]
-            yield self._failed(rank, failure, cause, advice)
-        for rank, failure in _runs.failures(recording, *_IN_FORMULAS):
+            yield self._failed(rank, failure, severity, cause, advice)
+        for rank, failure, severity in _runs.failures(recording, *_IN_FORMULAS):
             found = self._formula(recording, failure)
             if found is not None:
-                yield self._failed(rank, failure, found.cause, found.advice)
+                yield self._failed(rank, failure, severity, found.cause, found.advice)
 
     @staticmethod
     def _formula(recording: Recording, failure: NonFinite) -> _formulas.Formula | None:
@@ -134,15 +135,17 @@ for step in range(40):
                 return one
         return None
 
-    def _failed(self, rank: RankRecording, failure: NonFinite, cause: str, advice: str) -> Finding:
+    def _failed(
+        self, rank: RankRecording, failure: NonFinite, severity: Severity, cause: str, advice: str
+    ) -> Finding:  # fmt: skip
         worst = max(failure.operands, key=lambda o: o.largest, default=None)
         held = ""
         if worst is not None:
-            held = f" of values up to {_runs.figure(worst.largest)}, {worst.zeros:,} of them 0, in {worst.dtype}"
-        backward = "the gradient of " if failure.phase == "backward" else ""
+            zeros = f", {worst.zeros:,} of them 0" if worst.zeros else ""
+            held = f" on {worst.dtype} values up to {_runs.figure(worst.largest)}{zeros}"
         return observed(
-            self, rank, severity="error", place=failure.place,
-            message=f"in step {failure.tick} {backward}{_runs.name(failure)}{held} is not finite",
+            self, rank, severity=severity, place=failure.place,
+            message=f"in step {failure.tick} {say.operator(failure)}{held} gave {say.what(failure)}",
             cause=cause, advice=advice, measured=Measured(steps=failure.tick),
         )  # fmt: skip
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured
 from torchvet.rules.base import Rule
+from torchvet.rules.numerics import _nonfinite_words as say
 from torchvet.rules.numerics import _runs, _terms
 from torchvet.rules.share_rule import observed
 from torchvet.source.model.units import receiver, terminal
@@ -117,12 +118,12 @@ for step in range(40):
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """A gradient that went into the branch not taken and came out NaN."""
-        for rank, failure in _runs.failures(recording, "where-branch"):
+        for rank, failure, severity in _runs.failures(recording, "where-branch"):
             zeros = max((o.zeros for o in failure.operands), default=0)
             at = f"; {zeros:,} elements are 0 there" if zeros else ""
             yield observed(
-                self, rank, severity="error", place=failure.place,
-                message=f"in step {failure.tick} the gradient of {_runs.name(failure)} is NaN in the branch that "
+                self, rank, severity=severity, place=failure.place,
+                message=f"in step {failure.tick} {say.operator(failure)} gives NaN in the branch that "
                 f"torch.where did not take{at}",
                 cause="backward runs through both branches, and the one not taken multiplies 0 by an infinite "
                 "derivative",

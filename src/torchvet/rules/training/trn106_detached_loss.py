@@ -105,8 +105,10 @@ for step in range(40):
                         yield self._raised(rank, record)
                 elif record.is_habit:
                     yield self._reaches_nothing(rank, record)
+            told = {place for r in lost.values() if r.is_habit for place in (r.place, r.made)}
             for term in {r.place: r for r in rank.all(ConstantTerm)}.values():
-                yield self._constant_term(rank, term)
+                if term.place not in told:
+                    yield self._constant_term(rank, term)
 
     def _raised(self, rank: RankRecording, record: LostLoss) -> Finding:
         if not record.grad_enabled:
