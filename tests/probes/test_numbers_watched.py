@@ -1,4 +1,4 @@
-"""Numbers that are finite and wrong, in real programs: what outlives a bad step, where backward leads, what half loses."""
+"""Numbers that are finite and wrong, in real programs: what outlives a bad step, lost losses, what half loses."""
 
 from __future__ import annotations
 
@@ -109,7 +109,8 @@ HEALTHY = {
     "masks, counters, averages, evaluation": program(
         "nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, 4))\n"
         "model.register_buffer('mask', torch.full((4, 4), -torch.inf).triu(1))\n"
-        "model.register_buffer('best', torch.tensor(-torch.inf)); model.register_buffer('seen', torch.zeros(()).long())\n"
+        "model.register_buffer('best', torch.tensor(-torch.inf))\n"
+        "model.register_buffer('seen', torch.zeros(()).long())\n"
         "mean = torch.optim.swa_utils.AveragedModel(model, use_buffers=True); total = 0.0",
         ADAM.format("0.01"),
         "scores = model(x).log_softmax(1).masked_fill(torch.arange(4) == 3, -torch.inf)\n"
@@ -119,9 +120,10 @@ HEALTHY = {
     ),
     "float32 masters": program(
         f"{MLP}.bfloat16()\nmasters = [p.detach().float().requires_grad_() for p in model.parameters()]",
-        "AdamW(masters, lr=1e-4)", HALF_LOSS, "with torch.no_grad():\n    for m, p in zip(masters, model.parameters()):\n"
-        "        p.copy_(m)",
-        "model.zero_grad(); loss.backward(); [setattr(m, 'grad', p.grad.float()) for m, p in zip(masters, model.parameters())]",
+        "AdamW(masters, lr=1e-4)", HALF_LOSS,
+        "with torch.no_grad():\n    for m, p in zip(masters, model.parameters()):\n        p.copy_(m)",
+        "model.zero_grad(); loss.backward(); "
+        "[setattr(m, 'grad', p.grad.float()) for m, p in zip(masters, model.parameters())]",
     ),
     "eps that half has, a frozen half model": program(
         "nn.Linear(8, 1).half()\nfrozen = nn.Linear(8, 8).half().requires_grad_(False)",
@@ -133,7 +135,8 @@ HEALTHY = {
         "SGD([*model.parameters(), *value.parameters()], lr=0.02)",
         "gain = x.sum(1, keepdim=True) - value(x).detach()\n"
         "inputs = x.clone().requires_grad_(); F.mse_loss(critic(inputs), x[:, :1]).backward()\n"
-        "scale = torch.tensor(1.0, requires_grad=True); error = F.mse_loss(model(inputs) * scale, gain - gain.mean().item())\n"
+        "scale = torch.tensor(1.0, requires_grad=True)\n"
+        "error = F.mse_loss(model(inputs) * scale, gain - gain.mean().item())\n"
         "(slope,) = torch.autograd.grad(error, scale, create_graph=True)\n"
         "loss = error + slope.square() + value(x).square().mean()",
     ),
@@ -141,7 +144,8 @@ HEALTHY = {
         "nn.Sequential(nn.Linear(8, 16), nn.GroupNorm(4, 16), nn.Linear(16, 1))\n"
         "scaler = torch.amp.GradScaler('cpu', init_scale=2.0**24)",
         SGD,
-        "with torch.autocast('cpu', torch.float16): output = model(x)\nloss = F.mse_loss(output, x.sum(1, keepdim=True))",
+        "with torch.autocast('cpu', torch.float16): output = model(x)\n"
+        "loss = F.mse_loss(output, x.sum(1, keepdim=True))",
         backward="scaler.scale(loss).backward()", step="scaler.step(optimizer); scaler.update()",
     ),
 }  # fmt: skip

@@ -125,8 +125,8 @@ for step in range(40):
         zeros = max((o.zeros for o in failure.operands), default=0)
         return observed(
             self, rank, severity=severity, place=record.place,
-            message=f"{record.constant:g} is 0 in float16: in step {failure.tick} {say.operator(failure)} met {zeros:,} "
-            "zeros that it was to keep away, and the result is not finite",
+            message=f"{record.constant:g} is 0 in float16: in step {failure.tick} {say.operator(failure)} met "
+            f"{zeros:,} zeros that it was to keep away, and the result is not finite",
             cause="the smallest number of float16 is 5.96e-8; what is at most half of it becomes 0",
             advice="compute this line in float32 (`.float()`), or use an eps of 1e-4 or so",
             measured=Measured(steps=failure.tick),
