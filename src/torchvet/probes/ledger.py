@@ -136,6 +136,8 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.phase: str | None = None
         self.module: Callable[[], str | None] = lambda: None
         self.on_in_place: Callable[[Any, tuple[Any, ...]], None] | None = None
+        self.heard: dict[Any, list[Callable[[Any, Any, Any, Any], None]]] = {}
+        """By operator: who else is told of it, after it has run."""
         self.read: set[Birth] | None = None
         """Where asked for: births whose storages operators read. Not their keys: those are used again after a death."""
         self.broken: BaseException | None = None
@@ -156,6 +158,8 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.operators += 1
             try:
                 self._note(func, args, out)
+                for listener in self.heard.get(func, ()):
+                    listener(func, args, kwargs, out)
             except Exception as error:  # the program must not suffer from what watches it
                 self.broken = error.with_traceback(None)  # its frames would keep the program's variables
         return out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -12,7 +12,7 @@ import msgspec
 import torch
 from torch.optim.optimizer import Optimizer
 
-from torchvet.probes import frames, graphs, heap, host
+from torchvet.probes import frames, graphs, heap, host, watcher
 from torchvet.probes.backward import BackwardProbe
 from torchvet.probes.census import CensusTaker
 from torchvet.probes.clock import StepClock
@@ -23,6 +23,7 @@ from torchvet.probes.evaluation import EvaluationProbe
 from torchvet.probes.heap_trend import HeapTrend
 from torchvet.probes.hook_tables import HookProbe
 from torchvet.probes.known import KnownMemory
+from torchvet.probes.ledger import place_of_line
 from torchvet.probes.loaders import LoaderProbe
 from torchvet.probes.optimizers import OptimizerProbe
 from torchvet.probes.sampling import Closed, Sampling
@@ -31,9 +32,8 @@ from torchvet.probes.session import Options, Session, StepLog, StepsReached
 from torchvet.probes.sources import SourceKeeper
 from torchvet.probes.taps import Taps
 from torchvet.probes.unchecked import unchecked
-from torchvet.probes.watcher import Watchers
 from torchvet.probes.watchers import WATCHERS
-from torchvet.recording.records import Record, StepKind
+from torchvet.recording.records import Place, Record, StepKind
 from torchvet.recording.training_records import Host, Overhead
 
 _EVALUATION_LOOKS = 3
@@ -65,7 +65,7 @@ class Observer:
         self._collector = CollectorProbe(self._ledger)
         self._trend = HeapTrend()
         self._sources = SourceKeeper(self._write)
-        self._watchers = Watchers(self, WATCHERS)
+        self._watchers = watcher.Watchers(self, WATCHERS)
         self._log = StepLog(session.writer, session.started)
         self._optimizers_running = 0
         self._optimizer_began = 0.0
@@ -92,6 +92,25 @@ class Observer:
     def write(self, record: Record) -> None:
         """See `Host`."""
         self._write(record)
+
+    def hear(self, operators: Iterable[Any], listener: watcher.Listener) -> None:
+        """See `Host`."""
+
+        def guarded(*told: Any) -> None:
+            with self.looking(f"operators of sampled steps ({listener.__name__.strip('_')})"):
+                listener(*told)
+
+        for operator in operators:
+            self._ledger.heard.setdefault(operator, []).append(guarded)
+
+    def line(self) -> Place | None:
+        """See `Host`."""
+        return place_of_line(self._ledger.line())
+
+    def made_at(self, tensor: Any) -> Place | None:
+        """See `Host`."""
+        birth = self._ledger.live.get(tensor.untyped_storage()._cdata)
+        return place_of_line(birth.user) if birth is not None else None
 
     @contextmanager
     def looking(self, what: str) -> Iterator[None]:

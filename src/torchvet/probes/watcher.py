@@ -14,8 +14,11 @@ from torch.optim.optimizer import Optimizer
 
 from torchvet.probes.known import KnownMemory
 from torchvet.probes.patching import replace
-from torchvet.recording.records import Record, StepKind
+from torchvet.recording.records import Place, Record, StepKind
 from torchvet.recording.training_records import Unchecked
+
+Listener = Callable[[Any, tuple[Any, ...], Any, Any], None]
+"""Given an operator, its arguments, its keyword arguments (or None) and its result, below autograd."""
 
 
 class Host(Protocol):
@@ -43,6 +46,18 @@ class Host(Protocol):
 
     def write(self, record: Record) -> None:
         """Add a record at once."""
+        ...
+
+    def hear(self, operators: Iterable[Any], listener: Listener) -> None:
+        """Tell `listener` of each of these operators that runs in a sampled step, after it has run."""
+        ...
+
+    def line(self) -> Place | None:
+        """Within a listener: the user's line whose operator it is told of."""
+        ...
+
+    def made_at(self, tensor: Any) -> Place | None:
+        """The user's line that made a tensor's storage, if that was in a sampled step."""
         ...
 
     def looking(self, what: str) -> AbstractContextManager[None]:

@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from torchvet.probes.half_constants import RoundedPositions, VanishedConstants
+from torchvet.probes.half_optimizers import HalfOptimizers
+from torchvet.probes.half_sums import HalfSums
+from torchvet.probes.lost_losses import LostLosses
 from torchvet.probes.nonfinite import NonFiniteWatcher
+from torchvet.probes.poison import Poison
 from torchvet.probes.watcher import Watcher
 
-WATCHERS: tuple[type[Watcher], ...] = (NonFiniteWatcher,)
+WATCHERS: tuple[type[Watcher], ...] = (
+    NonFiniteWatcher,
+    LostLosses,
+    HalfOptimizers,
+    HalfSums,
+    VanishedConstants,
+    RoundedPositions,
+    Poison,
+)
 """In the order in which they are told. A watcher's first docstring line names what is unchecked where it fails."""

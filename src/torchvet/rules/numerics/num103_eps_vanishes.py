@@ -7,13 +7,19 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.finding import Measured
+from torchvet.recording.numeric_records import VanishedConstant
 from torchvet.rules.base import Rule
-from torchvet.rules.numerics import _half, _terms
+from torchvet.rules.numerics import _half, _runs, _terms
+from torchvet.rules.numerics import _nonfinite_words as say
+from torchvet.rules.share_rule import observed
 from torchvet.source.model.units import keyword, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Finding, Severity
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.nonfinite_records import NonFinite
     from torchvet.source.model import Event, SourceFile
 
 _LARGEST_ZERO = 2.0**-25
@@ -35,6 +41,7 @@ class EpsVanishes(Rule):
     name = "eps-vanishes"
     summary = "An eps that is 0 in float16 protects nothing"
     severity = "warning"
+    specialises = "NUM101"
     words = (".half", "float16")
 
     what = (
@@ -97,6 +104,45 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """A division by zero in float16 on a line with such an eps; and every such eps, with the zeros it met."""
+        failed = set()
+        for rank, failure, severity in _runs.failures(recording, "division-by-zero", "zero-by-zero", "log-of-zero"):
+            constants = {r.place: r for r in _runs.by_place(rank, VanishedConstant)}
+            found = constants.get(failure.place) if failure.place is not None else None
+            if found is not None and _runs.half_operand(failure) is not None:
+                failed.add(found.place)
+                yield self._divided(rank, failure, found, severity)
+        for rank in recording.ranks:
+            for record in _runs.by_place(rank, VanishedConstant):
+                if record.place not in failed:
+                    yield self._seen(rank, record)
+
+    def _divided(
+        self, rank: RankRecording, failure: NonFinite, record: VanishedConstant, severity: Severity
+    ) -> Finding:  # fmt: skip
+        zeros = max((o.zeros for o in failure.operands), default=0)
+        return observed(
+            self, rank, severity=severity, place=record.place,
+            message=f"{record.constant:g} is 0 in float16: in step {failure.tick} {say.operator(failure)} met "
+            f"{zeros:,} zeros that it was to keep away, and the result is not finite",
+            cause="the smallest number of float16 is 5.96e-8; what is at most half of it becomes 0",
+            advice="compute this line in float32 (`.float()`), or use an eps of 1e-4 or so",
+            measured=Measured(steps=failure.tick),
+        )  # fmt: skip
+
+    def _seen(self, rank: RankRecording, record: VanishedConstant) -> Finding:
+        met = f"{record.zeros:,} of {record.elements:,} elements were 0 there"
+        none = f"none of {record.elements:,} elements was 0 in the sampled steps"
+        return observed(
+            self, rank, severity="error" if record.zeros else "info", place=record.place,
+            message=f"{record.constant:g} is 0 in float16: nothing keeps 0 away from {record.user}; "
+            + (met if record.zeros else none),
+            cause="the smallest number of float16 is 5.96e-8; what is at most half of it becomes 0",
+            advice="compute this line in float32 (`.float()`), or use an eps of 1e-4 or so",
+            measured=Measured(share=record.zeros / max(record.elements, 1)),
+        )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A vanishing eps under a division, root or logarithm of a tensor that is float16 by the text."""

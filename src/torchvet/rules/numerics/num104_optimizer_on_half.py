@@ -6,17 +6,23 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.finding import Measured
+from torchvet.recording.numeric_records import HalfOptimizer
 from torchvet.rules.base import Rule
-from torchvet.rules.numerics import _half, _terms
+from torchvet.rules.numerics import _half, _runs, _terms
+from torchvet.rules.share_rule import observed
 from torchvet.source.model.units import keyword, receiver, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import RankRecording, Recording
     from torchvet.source.model import Event, SourceFile
 
 _ADAPTIVE = ("Adam", "AdamW", "NAdam", "RMSprop", "Adagrad", "Adamax")
 _LARGEST_ZERO = 2.0**-25
+_ENOUGH_LOOKS = 4
+"""Looks at an optimizer's steps from which on lost updates are a habit."""
 _MASTERED = (
     "FP16_Optimizer",
     "master",
@@ -102,6 +108,49 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Steps that spoilt parameters, an eps that is 0, and updates that rounded away."""
+        for rank in recording.ranks:
+            for record in {(r.optimizer, r.place): r for r in rank.all(HalfOptimizer)}.values():
+                if record.spoilt:
+                    yield self._spoilt(rank, record)
+                elif record.looks >= _ENOUGH_LOOKS and record.updates:
+                    yield from self._lost(rank, record)
+
+    def _spoilt(self, rank: RankRecording, record: HalfOptimizer) -> Finding:
+        names = ", ".join(record.spoilt_names[:4])
+        vanishes = record.eps is not None and record.dtype == "float16" and record.eps <= _LARGEST_ZERO
+        zero = f"eps={record.eps:g} is 0 in float16, and a gradient that is 0, or whose square is, is divided by 0"
+        return observed(
+            self, rank, severity="error", place=record.place or record.step_place,
+            message=f"step {record.spoilt_at} of {record.optimizer} made {record.spoilt} of {record.parameters} "
+            f"{record.dtype} parameters NaN or infinite: {names}; they and their gradients were finite before",
+            cause=zero if vanishes else f"what {record.optimizer} computes in {record.dtype} does not fit into it",
+            advice="keep the parameters in float32 and run the forward pass under torch.autocast",
+            measured=Measured(steps=record.spoilt_at),
+        )  # fmt: skip
+
+    def _lost(self, rank: RankRecording, record: HalfOptimizer) -> Iterator[Finding]:
+        lost = record.lost / record.updates
+        if lost < 0.05:
+            return
+        stuck = record.stuck / record.followed if record.followed else 0.0
+        grave = lost >= 0.5 and stuck >= 0.5 and record.last >= 2 * _ENOUGH_LOOKS
+        still = (
+            f"; {_runs.share(record.stuck, record.followed)} of the followed elements had not moved at all from step "
+            f"{record.first} to step {record.last}"
+        )
+        yield observed(
+            self, rank, severity="warning" if grave else "info", place=record.place or record.step_place,
+            message=f"{_runs.share(record.lost, record.updates)} of the updates of {record.optimizer} round away in "
+            f"{record.dtype}" + (still if record.stuck else ""),
+            cause=f"an update of less than half the distance to the next {record.dtype} number, about 1/"
+            f"{512 if record.dtype == 'bfloat16' else 4096} of the weight, changes nothing",
+            advice="keep the parameters in float32 and run the forward pass under torch.autocast; or let the "
+            "optimizer keep float32 copies or the lost parts (Kahan summation)",
+            measured=Measured(steps=record.steps, share=lost),
+        )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Such an optimizer of torch over the parameters of a module that is half by then."""

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.finding import Measured
+from torchvet.recording.training_records import Outcome
 from torchvet.rules.base import Rule
-from torchvet.rules.numerics import _half, _terms
+from torchvet.rules.numerics import _half, _runs, _terms
+from torchvet.rules.numerics import _nonfinite_words as say
 from torchvet.rules.precision import _autocast
+from torchvet.rules.share_rule import observed
 from torchvet.source.model import edits
 from torchvet.source.model.units import keyword, receiver, terminal
 
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding, Severity
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.nonfinite_records import NonFinite
     from torchvet.source.model import Event, SourceFile
 
 _LARGEST = 65504.0
+_RAISED = re.compile(r"cannot be converted to type .*Half without overflow")
 _FILLS = ("masked_fill", "masked_fill_", "fill_", "full_like", "new_full", "full")
 _PRODUCTS = ("matmul", "bmm", "mm", "einsum", "baddbmm", "linear")
 
@@ -28,6 +36,7 @@ class MaskConstantOverflows(Rule):
     name = "mask-constant-overflows"
     summary = "A mask constant, such as -1e9, that float16 cannot hold"
     severity = "error"
+    specialises = "NUM101"
     words = ("masked_fill", "masked_fill_", "fill_", "full")
 
     what = (
@@ -96,6 +105,40 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """On a CPU autocast is off, or of another dtype, where a GPU would be in float16."""
+        devices = {rank.program.device for rank in recording.ranks if rank.program is not None}
+        return super().could_be_measured(recording) and devices == {"cuda"}
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """A program that ended in such a fill, and a mask constant that a score pushed out of float16's range."""
+        for rank in recording.ranks:
+            outcome = rank.last(Outcome)
+            if outcome is not None and outcome.place is not None and _RAISED.search(outcome.error or ""):
+                yield observed(
+                    self, rank, severity="error", place=outcome.place,
+                    message=f"the program ended in its step {outcome.ticks + 1}: a constant that does not fit into "
+                    "float16, which ends at 65504, was filled in",
+                    cause="the tensor is float16 here, by its dtype or under autocast",
+                    advice="fill with `torch.finfo(scores.dtype).min`",
+                    measured=Measured(steps=outcome.ticks + 1),
+                )  # fmt: skip
+        for rank, failure, severity in _runs.failures(recording, "overflow"):
+            if say.operator(failure) in ("add", "add_", "sub", "mul") and failure.result and not failure.result.nans:
+                constant = max((o.largest for o in failure.operands if o.dtype == "float16"), default=0.0)
+                if constant >= _LARGEST / 2:
+                    yield self._pushed(rank, failure, constant, severity)
+
+    def _pushed(self, rank: RankRecording, failure: NonFinite, constant: float, severity: Severity) -> Finding:
+        return observed(
+            self, rank, severity=severity, place=failure.place,
+            message=f"in step {failure.tick} {say.operator(failure)} pushed a constant of {_runs.figure(constant)} out "
+            "of float16's range, which ends at 65504: the result is infinite",
+            cause="a mask constant close to the limit leaves no room for the score that it is added to",
+            advice="use `masked_fill` with `torch.finfo(scores.dtype).min` in place of adding it",
+            measured=Measured(steps=failure.tick),
+        )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A fill of a float16 tensor, or of a product in a module that this file runs in float16."""

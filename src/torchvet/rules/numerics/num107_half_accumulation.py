@@ -6,19 +6,26 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.finding import Measured
+from torchvet.recording.numeric_records import HalfSum
 from torchvet.rules.base import Rule
-from torchvet.rules.numerics import _half, _terms
+from torchvet.rules.numerics import _half, _runs, _terms
+from torchvet.rules.share_rule import observed
 from torchvet.source.model.events import Loop
 from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.records import Place
     from torchvet.source.model import Event, SourceFile
 
 _STARTS = ("zeros", "zeros_like", "tensor", "ones", "ones_like", "full", "new_zeros", "empty", "full_like", "as_tensor",
            "register_buffer")  # fmt: skip
 _WRITTEN = ("+=", "-=", ".add_(", ".lerp_(")
 _ENOUGH = {"fp16": 2048, "bf16": 256}
+_LASTS = 16
+"""Looks without a fall from which on a sum is not set to zero every few steps."""
 
 
 class HalfAccumulation(Rule):
@@ -88,6 +95,47 @@ for step in range(200):
     if step % 50 == 49:
         print(f"step {step + 1} mean loss {total.item() / (step + 1):.4f}")
 """
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """What a line adds to in every step, and that has stopped moving, or moves in jumps."""
+        for rank in recording.ranks:
+            for record in _most_by_place(rank):
+                if 2 * record.stalled >= record.elements > 0 or 2 * record.coarse >= record.elements > 0:
+                    yield self._stalls(rank, record)
+                elif record.elements and "lerp" not in record.operator:
+                    yield self._will_stall(rank, record)
+
+    def _stalls(self, rank: RankRecording, record: HalfSum) -> Finding:
+        value, addend, apart = (_runs.figure(v) for v in (record.value, record.addend, record.spacing))
+        what = "a number" if not record.shape else f"a tensor of shape {record.shape}"
+        stopped = 2 * record.stalled >= record.elements
+        part = f", {_runs.share(record.stalled, record.elements)} of the looked-at elements" if record.shape else ""
+        harm = f"has stopped moving{part}: at {value}" if stopped else f"moves in jumps: at {value}"
+        since = f" (last change after step {record.moved} of {record.tick})" if stopped else ""
+        return observed(
+            self, rank, severity="warning", place=record.place,
+            message=f"{what} that is added to in {record.dtype} {harm} the next number is {apart} away, and {addend} "
+            f"is added{since}",
+            cause=f"{record.dtype} has {8 if record.dtype == 'bfloat16' else 11} binary digits: the sum is rounded to "
+            "them at each addition",
+            advice="keep it in float32 (`dtype=torch.float32`), or add Python numbers (`.item()`)",
+            measured=Measured(steps=record.tick, share=max(record.stalled, record.coarse) / record.elements),
+        )  # fmt: skip
+
+    def _will_stall(self, rank: RankRecording, record: HalfSum) -> Finding:
+        """Not yet: a sum of like terms stands still after as many as the dtype has steps between powers of two."""
+        most = _ENOUGH["bf16" if record.dtype == "bfloat16" else "fp16"]
+        left = max(0.0, most - abs(record.value / record.addend)) if record.addend else most
+        lasts = record.grows and record.looks >= _LASTS
+        return observed(
+            self, rank, severity="warning" if lasts else "info", place=record.place,
+            message=f"what is added to here in {record.dtype} stands still once it is {most:,} times what is added: "
+            f"at {_runs.figure(record.value)}, with {_runs.figure(record.addend)} added, in about {left:,.0f} steps",
+            cause=f"{record.dtype} has {8 if record.dtype == 'bfloat16' else 11} binary digits: the sum is rounded to "
+            "them at each addition",
+            advice="keep it in float32 (`dtype=torch.float32`), or add Python numbers (`.item()`)",
+            measured=Measured(steps=record.tick),
+        )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """`+=`, `.add_`, `.lerp_` in a loop, or in a method, on what began as a half tensor before it."""
@@ -173,6 +221,17 @@ for step in range(200):
             cause=f"next to {_ENOUGH[kind]} the numbers of {dtype} are 2 apart, so that adding 1 changes nothing",
             advice=f"make {name} float32 (`dtype=torch.float32`), or add Python numbers (`.item()`)",
         )  # fmt: skip
+
+
+def _most_by_place(rank: RankRecording) -> list[HalfSum]:
+    """Of all tensors that one line adds to (the parameters of a model, say) the one of which most was looked at."""
+    last = {(r.place, r.shape): r for r in rank.all(HalfSum)}
+    most: dict[Place, HalfSum] = {}
+    for record in last.values():
+        before = most.get(record.place)
+        if before is None or record.elements > before.elements:
+            most[record.place] = record
+    return list(most.values())
 
 
 def _averaged(target: ast.expr, event: Event) -> str:

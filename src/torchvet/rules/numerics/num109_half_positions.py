@@ -6,12 +6,16 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.finding import Measured
+from torchvet.recording.numeric_records import HalfPositions as Seen
 from torchvet.rules.base import Rule
-from torchvet.rules.numerics import _half, _terms
+from torchvet.rules.numerics import _half, _runs, _terms
+from torchvet.rules.share_rule import observed
 from torchvet.source.model.units import keyword, receiver, terminal
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding, Severity
+    from torchvet.recording import Recording
     from torchvet.source.model import Event, SourceFile, Unit
 
 _LIMIT = {"fp16": 2048, "bf16": 256}
@@ -87,6 +91,22 @@ for step in range(80):
     if step % 20 == 19:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Ranges whose numbers were counted, and are fewer than there are positions."""
+        for rank in recording.ranks:
+            for record in _runs.by_place(rank, Seen):
+                if record.distinct < record.length:
+                    yield observed(
+                        self, rank, severity="warning", place=record.place,
+                        message=f"{record.length:,} positions have {record.distinct:,} different numbers in "
+                        f"{record.dtype}" + (", to which they are converted here" if record.converted else ""),
+                        cause=f"{record.dtype} tells whole numbers apart up to "
+                        f"{256 if record.dtype == 'bfloat16' else 2048:,} only; the largest here is "
+                        f"{_runs.figure(record.largest)}",
+                        advice="count in float32 or integers, and convert what is computed from the positions",
+                        measured=Measured(share=1 - record.distinct / record.length),
+                    )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """`arange` with a half dtype, or one that is converted to half, unless it is short."""

@@ -5,13 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.finding import Measured
 from torchvet.rules.base import Rule
-from torchvet.rules.numerics import _formulas
-from torchvet.source.model import edits
+from torchvet.rules.numerics import _formulas, _runs
+from torchvet.rules.numerics import _nonfinite_words as say
+from torchvet.rules.share_rule import observed
+from torchvet.source.model import SourceFile, edits
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding, Severity
-    from torchvet.source.model import SourceFile
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.nonfinite_records import NonFinite
+
+_TWINS = {
+    "root-gradient-at-zero": (
+        "the gradient of a root at 0 is infinite, and times an inner gradient of 0 it is NaN",
+        "use torch.linalg.vector_norm, or add eps below the root",
+    ),
+    "norm-gradient-at-zero": (
+        "the gradient of this norm at 0 is not defined",
+        "leave rows of zeros out, or add eps before the norm is taken",
+    ),
+    "single-sample": (
+        "the variance of one value divides by 0",
+        "use `correction=0` (`unbiased=False`), or leave groups of one out",
+    ),
+}
+"""By reason: why it happens, and what is stable."""
+_IN_FORMULAS = ("log-of-zero", "log-of-negative", "overflow", "zero-by-zero", "inf-minus-inf", "division-by-zero")
+"""Reasons that source names the formula for."""
 
 
 class UnstableFormula(Rule):
@@ -21,6 +43,7 @@ class UnstableFormula(Rule):
     name = "unstable-formula"
     summary = "A formula that overflows or underflows where torch has a stable one"
     severity = "warning"
+    specialises = "NUM101"
     words = ("log", "exp", "sqrt")
 
     what = (
@@ -84,6 +107,47 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """A failed operator that stands in such a formula, or that has a stable twin by itself."""
+        for rank, failure, severity in _runs.failures(recording, *_TWINS):
+            cause, advice = _TWINS[failure.reason]
+            yield self._failed(rank, failure, severity, cause, advice)
+        for rank, failure, severity in _runs.failures(recording, *_IN_FORMULAS):
+            found = self._formula(recording, failure)
+            if found is not None:
+                yield self._failed(rank, failure, severity, found.cause, found.advice)
+
+    @staticmethod
+    def _formula(recording: Recording, failure: NonFinite) -> _formulas.Formula | None:
+        """The formula of the user's source that the failed line belongs to."""
+        at = failure.place
+        text = recording.sources.get(at.path) if at is not None else None
+        if at is None or text is None:
+            return None
+        try:
+            formulas = list(_formulas.all_in(SourceFile(at.path, text)))
+        except SyntaxError:
+            return None
+        for one in formulas:
+            lines = range(one.node.lineno, (one.node.end_lineno or one.node.lineno) + 1)
+            if one.grave and at.line in lines:
+                return one
+        return None
+
+    def _failed(
+        self, rank: RankRecording, failure: NonFinite, severity: Severity, cause: str, advice: str
+    ) -> Finding:  # fmt: skip
+        worst = max(failure.operands, key=lambda o: o.largest, default=None)
+        held = ""
+        if worst is not None:
+            zeros = f", {worst.zeros:,} of them 0" if worst.zeros else ""
+            held = f" on {worst.dtype} values up to {_runs.figure(worst.largest)}{zeros}"
+        return observed(
+            self, rank, severity=severity, place=failure.place,
+            message=f"in step {failure.tick} {say.operator(failure)}{held} gave {say.what(failure)}",
+            cause=cause, advice=advice, measured=Measured(steps=failure.tick),
+        )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """The formulas, written in one expression or over a name in between."""

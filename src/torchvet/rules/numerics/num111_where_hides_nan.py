@@ -6,13 +6,17 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.finding import Measured
 from torchvet.rules.base import Rule
-from torchvet.rules.numerics import _terms
+from torchvet.rules.numerics import _nonfinite_words as say
+from torchvet.rules.numerics import _runs, _terms
+from torchvet.rules.share_rule import observed
 from torchvet.source.model.units import receiver, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding, Severity
+    from torchvet.recording import Recording
     from torchvet.source.model import Event, SourceFile
 
 _SINGULAR = (
@@ -44,6 +48,7 @@ class WhereHidesNan(Rule):
     name = "where-hides-nan"
     summary = "`torch.where` hides a branch whose gradient is NaN all the same"
     severity = "warning"
+    specialises = "NUM101"
     words = ("where(",)
 
     what = (
@@ -110,6 +115,22 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """A gradient that went into the branch not taken and came out NaN."""
+        for rank, failure, severity in _runs.failures(recording, "where-branch"):
+            zeros = max((o.zeros for o in failure.operands), default=0)
+            at = f"; {zeros:,} elements are 0 there" if zeros else ""
+            yield observed(
+                self, rank, severity=severity, place=failure.place,
+                message=f"in step {failure.tick} {say.operator(failure)} gives NaN in the branch that "
+                f"torch.where did not take{at}",
+                cause="backward runs through both branches, and the one not taken multiplies 0 by an infinite "
+                "derivative",
+                advice="make the argument safe before the function, e.g. `torch.where(x > 0, x, 1.0)`, and compute "
+                "from that",
+                measured=Measured(steps=failure.tick),
+            )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A branch with a singular function of what the condition asks about."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Finding, Measured
+from torchvet.recording.numeric_records import LostLoss
 from torchvet.recording.training_records import OptimizerUse
 from torchvet.rules.base import Rule
 from torchvet.rules.share_rule import observed
@@ -117,6 +118,8 @@ for step in range(40):
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Optimizers that step without any gradient, and parameters that never have one."""
         for rank in recording.ranks:
+            if any(loss.is_habit for loss in rank.all(LostLoss)):
+                continue  # that loss is the cause, and has a rule of its own
             for use in {u.id: u for u in rank.all(OptimizerUse)}.values():
                 seen = use.checked + use.starved
                 if use.starved >= 3 and use.starved >= 0.9 * seen:

@@ -6,7 +6,11 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.finding import Measured
+from torchvet.recording.numeric_records import ConstantTerm, LostLoss
+from torchvet.recording.training_records import Outcome
 from torchvet.rules.base import Rule
+from torchvet.rules.share_rule import observed
 from torchvet.rules.training import _loops as loops
 from torchvet.source.model import edits
 from torchvet.source.model.units import keyword, receiver, terminal
@@ -14,7 +18,10 @@ from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import RankRecording, Recording
     from torchvet.source.model import Event, SourceFile
+
+_RAISED = "does not require grad and does not have a grad_fn"
 
 
 class DetachedLoss(Rule):
@@ -86,6 +93,61 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Backward passes whose graph reaches no parameter, the one that raised, and terms that were numbers."""
+        for rank in recording.ranks:
+            outcome = rank.last(Outcome)
+            lost = {r.place: r for r in rank.all(LostLoss)}
+            for record in lost.values():
+                if record.root == "no graph":
+                    if outcome is not None and _RAISED in (outcome.error or ""):
+                        yield self._raised(rank, record)
+                elif record.is_habit:
+                    yield self._reaches_nothing(rank, record)
+            told = {place for r in lost.values() if r.is_habit for place in (r.place, r.made)}
+            for term in {r.place: r for r in rank.all(ConstantTerm)}.values():
+                if term.place not in told:
+                    yield self._constant_term(rank, term)
+
+    def _raised(self, rank: RankRecording, record: LostLoss) -> Finding:
+        if not record.grad_enabled:
+            cause, advice = "gradients are switched off here (no_grad, set_grad_enabled)", "switch them on again"
+        elif not record.parameters:
+            cause, advice = "no parameter requires a gradient", "call `requires_grad_()` on what is to be trained"
+        else:
+            cause = (
+                "everything that went into it was detached (`detach`, `data`, `item`, numpy, argmax or no_grad), "
+                f"while {record.parameters} parameters require a gradient"
+            )
+            advice = "let the model's output reach the loss without detaching it; detach what is only logged"
+        return observed(
+            self, rank, severity="error", place=record.place, cause=cause, advice=advice,
+            message=f"the program ended here: backward was called on a {record.dtype} tensor of shape "
+            f"{record.shape} that has no graph",
+        )  # fmt: skip
+
+    def _reaches_nothing(self, rank: RankRecording, record: LostLoss) -> Finding:
+        made = "a new tensor without a graph" if record.root == "leaf" else "made of new tensors without a graph"
+        return observed(
+            self, rank, severity="error", place=record.made or record.place,
+            message=f"the loss that backward starts from is {made}: in {record.lost} of {record.judged} checked steps "
+            f"of {record.optimizer} no gradient reached any of {record.parameters} parameters",
+            cause="requires_grad on a detached loss silences the error, and the gradient ends in the loss itself",
+            advice="call backward on the loss that the model's output went into, without detaching it",
+            measured=Measured(steps=record.lost),
+        )  # fmt: skip
+
+    def _constant_term(self, rank: RankRecording, record: ConstantTerm) -> Finding:
+        share = record.term / record.loss if record.loss else None
+        return observed(
+            self, rank, severity="warning", place=record.place,
+            message=f"a number that item() took out of the graph is added to the loss here ({record.term:.3g} of "
+            f"{record.loss:.3g}): it adds no gradient",
+            cause="item() leaves the graph behind, so that no gradient comes from this term",
+            advice="add the tensor itself; use item() only for what is logged",
+            measured=Measured(steps=record.calls, share=share),
+        )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Backwards of a loss whose path from the parameters is cut."""
