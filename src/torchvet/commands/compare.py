@@ -54,6 +54,7 @@ def command(before: str, after: str, fail_on_growth: float | None, **asked: Any)
 
     delivery = Delivery(**asked)
     delivery.check()
+    delivery.spare([Path(before), Path(after)])
     sides = _side(before), _side(after)
     if sides[0].kind != sides[1].kind:
         raise BadInput(f"{before} is a {sides[0].kind} and {after} a {sides[1].kind}: give two of one kind")
@@ -64,7 +65,7 @@ def command(before: str, after: str, fail_on_growth: float | None, **asked: Any)
 
 
 def _side(path: str) -> Any:
-    if Path(path).is_file():
+    if Path(path).exists() and not Path(path).is_dir():
         from torchvet.inspecting import kind_of
 
         return importlib.import_module(kind_of(Path(path)).compared).side_of(path)
