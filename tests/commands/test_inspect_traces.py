@@ -138,3 +138,20 @@ def test_two_recordings_are_not_inspected_together(tmp_path: Path) -> None:
         (tmp_path / name / "manifest.json").write_text("{}")
     with pytest.raises(BadInput, match="is a recording; inspect one at a time"):
         inspect_paths([tmp_path / "a.vet", tmp_path / "b.vet"])
+
+
+def test_a_gate_that_nothing_could_be_held_against_is_no_pass(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A trace that ends before its first event has no step to compare; one that is cut says so."""
+    content = gzip.decompress(INPUT.read_bytes())
+    empty, cut = tmp_path / "empty.json", tmp_path / "cut.json"
+    empty.write_bytes(content[: content.index(b'"traceEvents"') + 16])
+    cut.write_bytes(content[: len(content) * 3 // 4])
+    assert main(["compare", "--fail-on-growth", "1%", str(INPUT), str(empty)]) == 3
+    shown = capsys.readouterr().out
+    assert shown.startswith("Could not judge") and "measured on one side only" in shown
+    assert main(["compare", str(INPUT), str(cut)]) == 0
+    assert f"{cut}: the end of the trace" in capsys.readouterr().out.replace("\n    ", " ")
+    assert main(["compare", "--fail-on-growth", "1%", str(INPUT), str(INPUT)]) == 0
+    assert capsys.readouterr().out.count("what the device did") == 1, "what is true of both is said once"

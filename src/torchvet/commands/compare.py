@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from torchvet.commands.deliver import CLEAN, FINDINGS, Delivery
+from torchvet.commands.deliver import CLEAN, FINDINGS, UNDETERMINED, Delivery
 from torchvet.commands.options import output
 from torchvet.errors import BadInput
 
@@ -61,7 +61,7 @@ def command(before: str, after: str, fail_on_growth: float | None, **asked: Any)
     comparison = compare(*sides)
     report = report_on(comparison, fail_on_growth)
     delivery.deliver(report)
-    return FINDINGS if report.verdict == "findings" else CLEAN
+    return {"findings": FINDINGS, "undetermined": UNDETERMINED}.get(report.verdict, CLEAN)
 
 
 def _side(path: str) -> Any:
