@@ -114,3 +114,44 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(BadInput, match="is a pipe"):
         kind_of(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize("given", ["file", "folder", "link"])
+def test_a_report_never_takes_the_place_of_what_is_read(
+    given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace, link = tmp_path / "trace.json", tmp_path / "report.json"
+    content = gzip.decompress(INPUT.read_bytes())
+    trace.write_bytes(content)
+    link.symlink_to(trace)
+    asked = [str(tmp_path if given == "folder" else trace), "-o", str(link if given == "link" else trace)]
+    assert main(["inspect", *asked]) == 2
+    assert main(["compare", str(trace), str(trace), *asked[1:]]) == 2
+    assert capsys.readouterr().err.count("is one of the files to be read") == 2
+    assert trace.read_bytes() == content
+    assert main(["inspect", "-q", str(trace), "-o", str(tmp_path / "new.json")]) == 1
+
+
+def test_two_recordings_are_not_inspected_together(tmp_path: Path) -> None:
+    for name in ("a.vet", "b.vet"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").write_text("{}")
+    with pytest.raises(BadInput, match="is a recording; inspect one at a time"):
+        inspect_paths([tmp_path / "a.vet", tmp_path / "b.vet"])
+
+
+def test_a_gate_that_nothing_could_be_held_against_is_no_pass(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A trace that ends before its first event has no step to compare; one that is cut says so."""
+    content = gzip.decompress(INPUT.read_bytes())
+    empty, cut = tmp_path / "empty.json", tmp_path / "cut.json"
+    empty.write_bytes(content[: content.index(b'"traceEvents"') + 16])
+    cut.write_bytes(content[: len(content) * 3 // 4])
+    assert main(["compare", "--fail-on-growth", "1%", str(INPUT), str(empty)]) == 3
+    shown = capsys.readouterr().out
+    assert shown.startswith("Could not judge") and "measured on one side only" in shown
+    assert main(["compare", str(INPUT), str(cut)]) == 0
+    assert f"{cut}: the end of the trace" in capsys.readouterr().out.replace("\n    ", " ")
+    assert main(["compare", "--fail-on-growth", "1%", str(INPUT), str(INPUT)]) == 0
+    assert capsys.readouterr().out.count("what the device did") == 1, "what is true of both is said once"

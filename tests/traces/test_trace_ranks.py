@@ -114,3 +114,17 @@ def test_where_no_process_can_be_started_the_files_are_read_here(
 
     monkeypatch.setattr("concurrent.futures.ProcessPoolExecutor", refuse)
     assert [r.rank for r in digests(straggling, jobs=2)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("most", "told"), [(5 << 30, True), (4_200_000_000, False)])
+def test_the_rank_that_needs_more_memory_is_a_note(tmp_path: Path, most: int, told: bool) -> None:
+    programs = ranks(3, 4)
+    for program in programs:
+        held = most if program.rank == 1 else 4_000_000_000
+        args = {"Device Type": 1, "Device Id": 0, "Total Allocated": held, "Total Reserved": held}
+        program.events.append({"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1,
+                               "ts": program.events[5]["ts"], "args": args})  # fmt: skip
+    found = [f for f in report_on(written(tmp_path, programs), jobs=1).findings if f.code == "DST102"]
+    assert [(f.rank, f.severity, f.measured.bytes) for f in found] == (
+        [(1, "info", most - 4_000_000_000)] if told else []
+    )

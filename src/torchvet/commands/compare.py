@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from torchvet.commands.deliver import CLEAN, FINDINGS, Delivery
+from torchvet.commands.deliver import CLEAN, FINDINGS, UNDETERMINED, Delivery
 from torchvet.commands.options import output
 from torchvet.errors import BadInput
 
@@ -54,17 +54,18 @@ def command(before: str, after: str, fail_on_growth: float | None, **asked: Any)
 
     delivery = Delivery(**asked)
     delivery.check()
+    delivery.spare([Path(before), Path(after)])
     sides = _side(before), _side(after)
     if sides[0].kind != sides[1].kind:
         raise BadInput(f"{before} is a {sides[0].kind} and {after} a {sides[1].kind}: give two of one kind")
     comparison = compare(*sides)
     report = report_on(comparison, fail_on_growth)
     delivery.deliver(report)
-    return FINDINGS if report.verdict == "findings" else CLEAN
+    return {"findings": FINDINGS, "undetermined": UNDETERMINED}.get(report.verdict, CLEAN)
 
 
 def _side(path: str) -> Any:
-    if Path(path).is_file():
+    if Path(path).exists() and not Path(path).is_dir():
         from torchvet.inspecting import kind_of
 
         return importlib.import_module(kind_of(Path(path)).compared).side_of(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -48,6 +49,13 @@ class Delivery:
             _check_writable(Path(name))
         if self.configuration.layers:
             _ = self._checker.scope  # knows all codes, and refuses others
+
+    def spare(self, read: Iterable[Path]) -> None:
+        """Refuse to write where something stands that is to be read. Raises `BadInput`."""
+        for name in self.outputs:
+            place = os.path.realpath(name)
+            if any(os.path.realpath(path) == place for path in read):
+                raise BadInput(f"{name}: is one of the files to be read; give another name for the report")
 
     @cached_property
     def configuration(self) -> Configuration:

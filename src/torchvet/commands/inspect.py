@@ -47,11 +47,13 @@ def command(files: tuple[str, ...], exports: tuple[str, ...], **asked: Any) -> i
     them is executed.
     """
     from torchvet.exporting import Exports
-    from torchvet.inspecting import inspect_paths
+    from torchvet.inspecting import files_of, inspect_paths
 
     delivery = Delivery(**asked)
     delivery.check()
     paths = [Path(f) for f in files]
+    if delivery.outputs:
+        delivery.spare([file for path in paths for file in files_of(path)])
     with Exports([Path(e) for e in exports], [Path(o) for o in delivery.outputs]) as writing:
         report = inspect_paths(paths, (), delivery.unwanted, delivery.memory_limit, writing if exports else None)
         report = delivery.kept(report)

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 
 from torchvet.comparing.tables import Comparison, Difference
-from torchvet.finding import Report
+from torchvet.finding import NotChecked, Report
 
 
 def report_on(comparison: Comparison, gate: float | None = None) -> Report:
     """The report. `gate` is the share by which a gating total may grow; the verdict is `findings` where one grew more,
-    and `clean` without a gate: a change is no fault by itself."""
+    `undetermined` where both sides have none, and `clean` without a gate: a change is no fault by itself."""
     over = comparison.over(gate) if gate is not None else []
     facts: dict[str, Any] = {
         "same": comparison.same,
@@ -22,7 +22,8 @@ def report_on(comparison: Comparison, gate: float | None = None) -> Report:
     }
     return Report(
         subject={"kind": "comparison", "of": comparison.kind, "before": comparison.before, "after": comparison.after},
-        verdict="findings" if over else "clean", facts={"comparison": facts},
+        verdict="findings" if over else "clean" if gate is None or comparison.gateable else "undetermined",
+        facts={"comparison": facts}, not_checked=[NotChecked(check=n.check, reason=n.reason) for n in comparison.notes],
     )  # fmt: skip
 
 

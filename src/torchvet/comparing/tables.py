@@ -13,6 +13,13 @@ import msgspec
 Unit = Literal["bytes", "bytes per step", "seconds per step", "steps"]
 
 
+class Note(msgspec.Struct, frozen=True):
+    """Something that could not be compared, or is doubtful, and why."""
+
+    check: str
+    reason: str
+
+
 class Table(msgspec.Struct, frozen=True, kw_only=True):
     """Amounts of one unit by name. `total` is what they are parts of, None where they do not add up to anything.
 
@@ -32,6 +39,8 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     path: str
     tables: list[Table]
+    notes: list[Note] = []
+    """What makes its amounts doubtful."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +91,12 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     before: str
     after: str
     differences: list[Difference]
+    notes: list[Note] = []
+
+    @property
+    def gateable(self) -> bool:
+        """Whether a total that a gate goes by was measured on both sides."""
+        return any(d.gates and d.growth is not None for d in self.differences)
 
     @property
     def same(self) -> bool:
@@ -97,7 +112,13 @@ def compare(before: Side, after: Side) -> Comparison:
     """The differences, table by table, in the order of the first side."""
     ours, theirs = ({t.title: t for t in side.tables} for side in (before, after))
     differences = [_difference(ours.get(title), theirs.get(title)) for title in {**ours, **theirs}]
-    return Comparison(kind=before.kind, before=before.path, after=after.path, differences=differences)
+    notes = [n for n in before.notes if n in after.notes]
+    for side, other in ((before, after), (after, before)):
+        notes += [Note(f"{side.path}: {n.check}", n.reason) for n in side.notes if n not in other.notes]
+    notes += [
+        Note(d.title, "measured on one side only") for d in differences if (d.before is None) != (d.after is None)
+    ]
+    return Comparison(kind=before.kind, before=before.path, after=after.path, differences=differences, notes=notes)
 
 
 def _difference(before: Table | None, after: Table | None) -> Difference:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from os import PathLike
 from pathlib import Path
 
-from torchvet.comparing.tables import Side, Table
+from torchvet.comparing.tables import Note, Side, Table
 from torchvet.readers.trace_facts import Cost, RankTrace, Where
 
 KIND = "profiler trace"
@@ -21,7 +21,8 @@ def side_of(path: str | PathLike[str]) -> Side:
 def side_of_digest(path: str, rank: RankTrace) -> Side:
     """The tables of one rank's digest. The step's time is all that there is to gate by, and a profiled one is noisy."""
     tables = [_phases(rank), *_device(rank), _costs(rank), *_memory(rank)]
-    return Side(kind=KIND, path=path, tables=[t for t in tables if t is not None])
+    notes = [Note(n.check, n.reason) for n in rank.notes]
+    return Side(kind=KIND, path=path, tables=[t for t in tables if t is not None], notes=notes)
 
 
 def _phases(rank: RankTrace) -> Table | None:

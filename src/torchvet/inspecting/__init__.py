@@ -57,12 +57,16 @@ def inspect_paths(
 
     `observer` is shown what was made of each file. Raises `BadInput` for what cannot be read or told.
     """
-    if len(paths) == 1 and (paths[0] / "manifest.json").is_file():
+    if len(paths) == 1 and _is_recording(paths[0]):
         if observer is not None:
             observer.recording(paths[0])
         return _recording(paths[0], select, ignore, memory_limit)
+    if any(map(_is_recording, paths)):
+        raise BadInput(
+            f"{next(filter(_is_recording, paths))}: is a recording; inspect one at a time, without other files"
+        )
     skipped: list[NotChecked] = []
-    paths = [file for path in paths for file in _files(path, skipped)]
+    paths = [file for path in paths for file in files_of(path, skipped)]
     kinds = {kind_of(path).name: kind_of(path) for path in paths}
     if len(kinds) > 1:
         raise BadInput(f"these are a {' and a '.join(sorted(kinds))}: inspect files of one kind at a time")
@@ -105,12 +109,16 @@ def _unknown(head: bytes) -> str:
     return "is a gzipped pickle: unpack it first (gunzip)" if _pickle(unpacked_head(head)) else "is gzip, but no trace"
 
 
-def _files(path: Path, skipped: list[NotChecked]) -> list[Path]:
-    """A file itself; of a folder the files that something here reads, by name.
+def _is_recording(path: Path) -> bool:
+    return (path / "manifest.json").is_file()
 
-    Those that are named as if something did are noted in `skipped`.
+
+def files_of(path: Path, skipped: list[NotChecked] | None = None) -> list[Path]:
+    """A file itself, or a recording; of a folder the files that something here reads, by name.
+
+    Those that are named as if something did are noted in `skipped`. Raises `BadInput` for a folder without any.
     """
-    if not path.is_dir():
+    if not path.is_dir() or _is_recording(path):
         return [path]
     found = []
     for file in sorted(path.iterdir()):
@@ -119,7 +127,7 @@ def _files(path: Path, skipped: list[NotChecked]) -> list[Path]:
                 kind_of(file)
                 found.append(file)
         except BadInput as error:
-            if file.name.endswith(ENDINGS):
+            if skipped is not None and file.name.endswith(ENDINGS):
                 skipped.append(NotChecked(check="one of the files", reason=str(error)))
     if not found:
         raise BadInput(f"{path}: has nothing to inspect, and is no recording (it has no manifest.json); expected "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchvet.amounts import count
 from torchvet.collector import collector_off
@@ -14,6 +14,9 @@ from torchvet.inspecting.observing import Observer
 from torchvet.inspecting.snapshot_facts import facts_of
 from torchvet.readers.isolated import ReadAhead
 from torchvet.readers.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from torchvet.snapshots.ranks import RankPeak
 
 
 def report_on(
@@ -27,14 +30,18 @@ def report_on(
     findings: list[Finding] = []
     seen: list[dict[str, Any]] = []
     gaps: list[NotChecked] = []
+    peaks: list[RankPeak] = []
     with ReadAhead(paths, observer is not None and observer.needs_times) as snapshots:
-        rules = _rules(select, ignore)  # loaded while the first file is read
+        rules = _rules("in_snapshot", select, ignore)  # loaded while the first file is read
         for rank, snapshot in enumerate(snapshots):
             with collector_off():
-                found, facts, missing = _judge(rank, snapshot, rules, memory_limit, observer)
+                found, facts, missing, peak = _judge(rank, snapshot, rules, memory_limit, observer)
             findings += [_ranked(f, rank) for f in found] if len(paths) > 1 else found
             seen += facts
             gaps += missing
+            peaks += [peak] if peak is not None else []
+    if len(peaks) > 1:
+        findings += [f for rule in _rules("in_ranks", select, ignore) for f in rule.in_ranks(peaks)]
     judged = any(s["in_use"] or s["events"] for s in seen)
     verdict: Verdict = "findings" if findings else "clean" if judged else "undetermined"
     if verdict == "undetermined" and not gaps:
@@ -45,22 +52,23 @@ def report_on(
     )  # fmt: skip
 
 
-def _rules(select: Sequence[str], ignore: Sequence[str]) -> list[Any]:
+def _rules(matcher: str, select: Sequence[str], ignore: Sequence[str]) -> list[Any]:
     from torchvet.rules import rules_with, wanted
 
-    return [r for r in rules_with("in_snapshot") if wanted(r.code, select, ignore)]
+    return [r for r in rules_with(matcher) if wanted(r.code, select, ignore)]
 
 
 def _judge(
     rank: int, snapshot: Snapshot, rules: list[Any], limit: int | None, observer: Observer | None
-) -> tuple[list[Finding], list[dict[str, Any]], list[NotChecked]]:
+) -> tuple[list[Finding], list[dict[str, Any]], list[NotChecked], RankPeak | None]:
     from torchvet.snapshots.memory import SnapshotMemory
+    from torchvet.snapshots.ranks import peak_of
 
     memory = SnapshotMemory(snapshot, limit)
     findings = [finding for rule in rules for finding in rule.in_snapshot(memory)]
     if observer is not None:
         observer.snapshot(rank, memory)
-    return findings, [facts_of(d) for d in memory.devices], list(_gaps(snapshot, memory))
+    return findings, [facts_of(d) for d in memory.devices], list(_gaps(snapshot, memory)), peak_of(rank, memory)
 
 
 def _ranked(finding: Finding, rank: int) -> Finding:

@@ -108,7 +108,7 @@ def _trace(device: int, events: Any, stacks: Stacks, times: bool) -> Trace:
         device=device_of, actions=actions, addresses=_addresses(events), sizes=_column(events, "size"),
         stacks=_stacks(events, actions, stacks), streams=streams if any(streams) else array("q"),
         microseconds=_time(events[-1]) - _time(events[0]) if events else 0,
-        times=array("q", map(_time, events) if times else ()),
+        began=_time(events[0]) if events else 0, times=array("q", map(_time, events) if times else ()),
     )  # fmt: skip
 
 

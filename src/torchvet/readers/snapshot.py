@@ -88,9 +88,9 @@ class Segment:
 class Trace:
     """The events of one device, oldest first; all columns are equally long, but no `streams` are the default one.
 
-    `microseconds` went by from the first to the last, 0 where torch wrote no times. An `oom` event carries the bytes
-    that the driver had left in the place of its address. `times` of all events are read only when asked for: what
-    judges goes by their order.
+    The first `began` at that time, `microseconds` went by until the last; both are 0 where torch wrote no times. An
+    `oom` event carries the bytes that the driver had left in the place of its address. `times` of all events are read
+    only when asked for: what judges goes by their order.
     """
 
     device: int
@@ -100,6 +100,7 @@ class Trace:
     stacks: array[int]
     streams: array[int]
     microseconds: int
+    began: int = 0
     times: array[int] = field(default_factory=lambda: array("q"))
 
     def __len__(self) -> int:

@@ -15,7 +15,7 @@ class _Wire(msgspec.Struct, array_like=True):
 
     path: str
     segments: list[tuple[int, int, int, int, bool, bool, bytes]]
-    traces: list[tuple[int, bytes, bytes, bytes, bytes, bytes, int, bytes]]
+    traces: list[tuple[int, bytes, bytes, bytes, bytes, bytes, int, int, bytes]]
     frames: list[tuple[str, int, str, str]]
     stacks: bytes
     ends: bytes
@@ -33,7 +33,7 @@ def to_bytes(snapshot: Snapshot) -> bytes:
         snapshot.path,
         [(s.device, s.address, s.size, s.stream, s.small, s.expandable, _blocks(s)) for s in snapshot.segments],
         [(t.device, t.actions, t.addresses.tobytes(), t.sizes.tobytes(), t.stacks.tobytes(), t.streams.tobytes(),
-          t.microseconds, t.times.tobytes()) for t in snapshot.traces],
+          t.microseconds, t.began, t.times.tobytes()) for t in snapshot.traces],
         [(f.path, f.line, f.name, f.fx) for f in snapshot.frames], flat.tobytes(), ends.tobytes(),
         [(a.name, a.stage, a.device, a.before) for a in snapshot.annotations], snapshot.settings,
     ))  # fmt: skip
@@ -71,8 +71,8 @@ def _segment(device: int, address: int, size: int, stream: int, small: bool, exp
 
 
 def _trace(device: int, actions: bytes, *columns: Any) -> Trace:
-    addresses, sizes, stacks, streams, microseconds, times = columns
+    addresses, sizes, stacks, streams, microseconds, began, times = columns
     return Trace(
         device, actions, _array("q", addresses), _array("q", sizes), _array("i", stacks), _array("q", streams),
-        microseconds, _array("q", times),
+        microseconds, began, _array("q", times),
     )  # fmt: skip

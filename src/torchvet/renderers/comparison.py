@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torchvet.finding import Report
+from torchvet.renderers.gaps import add_not_checked
 from torchvet.renderers.page import Page, padded
 from torchvet.renderers.wording import percent, printable, seconds, size
 
@@ -27,12 +28,15 @@ def render_comparison(report: Report, color: bool, width: int) -> str:
     if same:
         page.blank()
         page.labelled("the same", ", ".join(same))
+    add_not_checked(page, report)
     return page.text(color)
 
 
 def headline(report: Report) -> str:
     """One sentence: nothing changed, or by how much the totals did."""
     facts = report.facts["comparison"]
+    if report.verdict == "undetermined":
+        return "Could not judge: nothing that a gate goes by was measured on both sides"
     if facts["same"]:
         return "No difference in anything that was compared"
     parts = [_total(d) for d in facts["differences"] if d["before"] is not None and d["before"] != d["after"]]

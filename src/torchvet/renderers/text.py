@@ -6,6 +6,7 @@ import shlex
 from typing import ClassVar
 
 from torchvet.finding import Report
+from torchvet.renderers.gaps import add_not_checked
 from torchvet.renderers.page import Page
 from torchvet.renderers.text_facts import add_facts
 from torchvet.renderers.text_finding import add_finding, add_note, shown_path
@@ -13,7 +14,7 @@ from torchvet.renderers.verdict import notes, serious, verdict
 
 IN_FULL = 5
 """Findings shown whole; the others get two lines each, so that the first screen stays near."""
-BRIEF, UNCHECKED, CODES = 12, 8, 3
+BRIEF, CODES = 12, 3
 
 
 class TextRenderer:
@@ -42,7 +43,7 @@ def add_findings(page: Page, report: Report) -> None:
 
 def add_rest(page: Page, report: Report) -> None:
     """What was not checked, and what to type next."""
-    _add_not_checked(page, report)
+    add_not_checked(page, report)
     _add_next(page, report)
 
 
@@ -55,16 +56,6 @@ def _add_notes(page: Page, report: Report) -> None:
         add_note(page, finding)
     if len(brief) > BRIEF:
         page.paragraph(f"and {len(brief) - BRIEF} more; JSON has all of them", indent=2)
-
-
-def _add_not_checked(page: Page, report: Report) -> None:
-    if not report.not_checked:
-        return
-    page.heading("Not checked")
-    for item in report.not_checked[:UNCHECKED]:
-        page.paragraph(f"{item.check}: {item.reason}", indent=2, hang=2, most=2)
-    if len(report.not_checked) > UNCHECKED:
-        page.paragraph(f"and {len(report.not_checked) - UNCHECKED} more; JSON has all of them", indent=2)
 
 
 def _add_next(page: Page, report: Report) -> None:

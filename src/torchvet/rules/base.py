@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torchvet.readers.trace_facts import Trace
     from torchvet.recording import Recording
     from torchvet.snapshots.memory import SnapshotMemory
+    from torchvet.snapshots.ranks import RankPeak
     from torchvet.source.model import Event, SourceFile
 
 
@@ -71,6 +72,10 @@ class Rule:
 
     def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
         """Yield what a CUDA memory snapshot shows."""
+        return iter(())
+
+    def in_ranks(self, ranks: Sequence[RankPeak]) -> Iterator[Finding]:
+        """Yield what the peaks of several ranks' snapshots show, held against each other."""
         return iter(())
 
     def in_trace(self, trace: Trace) -> Iterator[Finding]:
