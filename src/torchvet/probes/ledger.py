@@ -150,6 +150,8 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.collecting = False
         self.collected: list[Birth] = []
         self.lines = LinesSeen()
+        self.listeners: list[Callable[[Any, Any, Any, Any], None]] = []
+        """Told of every operator that is noted, with its arguments, keyword arguments and result."""
         self._kinds: dict[Any, int] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -160,6 +162,8 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._note(func, args, out)
                 for listener in self.heard.get(func, ()):
                     listener(func, args, kwargs, out)
+                for listener in self.listeners:
+                    listener(func, args, kwargs or {}, out)
             except Exception as error:  # the program must not suffer from what watches it
                 self.broken = error.with_traceback(None)  # its frames would keep the program's variables
         return out

@@ -23,7 +23,7 @@ from torchvet.probes.evaluation import EvaluationProbe
 from torchvet.probes.heap_trend import HeapTrend
 from torchvet.probes.hook_tables import HookProbe
 from torchvet.probes.known import KnownMemory
-from torchvet.probes.ledger import place_of_line
+from torchvet.probes.ledger import Ledger, place_of_line
 from torchvet.probes.loaders import LoaderProbe
 from torchvet.probes.optimizers import OptimizerProbe
 from torchvet.probes.sampling import Closed, Sampling
@@ -88,6 +88,11 @@ class Observer:
     def options(self) -> Options:
         """See `Host`."""
         return self._session.options
+
+    @property
+    def ledger(self) -> Ledger:
+        """See `Host`."""
+        return self._ledger
 
     def write(self, record: Record) -> None:
         """See `Host`."""

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from torch.optim.optimizer import Optimizer
 
 from torchvet.probes.known import KnownMemory
+from torchvet.probes.ledger import Ledger
 from torchvet.probes.patching import replace
 from torchvet.recording.records import Place, Record, StepKind
 from torchvet.recording.training_records import Unchecked
@@ -42,6 +43,11 @@ class Host(Protocol):
     @property
     def options(self) -> Any:
         """The session's `Options`."""
+        ...
+
+    @property
+    def ledger(self) -> Ledger:
+        """Notes what operators make in sampled steps, and tells its listeners of them."""
         ...
 
     def write(self, record: Record) -> None:

@@ -6,13 +6,18 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.finding import Measured
+from torchvet.recording.autocast_records import ScalerUse
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _autocast as autocast
 from torchvet.rules.precision import _scaling as scaling
+from torchvet.rules.precision._observed import totals, was_active
+from torchvet.rules.share_rule import observed
 from torchvet.source.model.units import keyword
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import Recording
     from torchvet.source.model import Event, SourceFile
 
 
@@ -80,6 +85,23 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Needed: a region that was on."""
+        return super().could_be_measured(recording) and was_active(recording)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Steps through an enabled scaler where every region that was on is bf16, and no parameter is fp16."""
+        for rank in recording.ranks:
+            for seen in totals(rank, ScalerUse, "place"):
+                if seen.dtypes == ["bfloat16"] and not seen.half_parameters:
+                    yield observed(
+                        self, rank, severity="info", place=seen.place,
+                        message=f"the gradient scaler is needless: autocast was bf16 throughout {seen.steps:,} steps",
+                        cause="scaling by a power of two and dividing again changes nothing in bf16",
+                        advice="drop the scaler: call backward() and step() directly",
+                        measured=Measured(steps=seen.steps),
+                    )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A scaler that is on, in a file whose every autocast region is bf16."""

@@ -7,13 +7,19 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.finding import Measured
+from torchvet.recording.autocast_records import UnscaledBackward
+from torchvet.recording.training_records import OptimizerUse
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _autocast as autocast
+from torchvet.rules.precision._observed import also, totals, was_active
+from torchvet.rules.share_rule import observed
 from torchvet.source.model.units import targets_of
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import RankRecording, Recording
     from torchvet.source.model import Event, SourceFile
     from torchvet.source.model.steps import Effect, Step
 
@@ -22,6 +28,9 @@ _USED = re.compile(r"caler\w*(\[[^\]]*\])?\s*[.(]")
 _SCALED_ELSEWHERE = ("scale_loss", "loss_scale", "ccelerat", "deepspeed", "lightning", "abric", "apex",
                      "amp.initialize", "fastai", "get_scale", "set_autocast")  # fmt: skip
 """Words of what scales the loss for the user, or by hand."""
+
+_MOST, _SOME = 0.5, 0.05
+"""Shares of results lost to underflow from which training is wrong, and from which it suffers."""
 
 
 class Fp16WithoutScaler(Rule):
@@ -90,6 +99,33 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {1e5 * loss.item():.4f}")
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Needed: an fp16 region that was on."""
+        return super().could_be_measured(recording) and was_active(recording)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Unscaled backward passes through fp16, graded by what was lost for want of range."""
+        for rank in recording.ranks:
+            if not any(use.steps for use in rank.all(OptimizerUse)):
+                continue
+            for seen in totals(rank, UnscaledBackward, "place"):
+                if seen.looked and seen.elements:
+                    yield self._observed(rank, seen)
+
+    def _observed(self, rank: RankRecording, seen: UnscaledBackward) -> Finding:
+        share = seen.lost / seen.elements
+        zero = f"; {seen.zeros / seen.gradients:.1%} of the parameters' gradients are exactly zero"
+        return observed(
+            self, rank, severity="error" if share >= _MOST else "warning" if share >= _SOME else "info",
+            place=seen.region,
+            message=f"fp16 without a gradient scaler: {share:.1%} of what fp16 operators gave in {seen.looked} "
+            f"backward passes is zero where float32 is not{zero if seen.gradients else ''}",
+            cause="the loss goes backward as it is, and what is below 6e-8 becomes 0 in fp16",
+            advice="scale the loss with `torch.amp.GradScaler`, or use `dtype=torch.bfloat16` where the device has it",
+            measured=Measured(steps=seen.calls),
+            related=also("backward", "the loss goes backward", seen.place),
+        )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """An fp16 region in a training step whose backward and optimizer step nobody scales."""

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.recording.autocast_records import HalfLoss, HalfOperator
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _autocast, _losses
+from torchvet.rules.precision._observed import also, totals, was_active
+from torchvet.rules.share_rule import observed
 from torchvet.source.model import edits
 from torchvet.source.model.units import terminal
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import RankRecording, Recording
     from torchvet.source.model import Event, SourceFile
 
 
@@ -91,6 +95,37 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Needed: a region that was on."""
+        return super().could_be_measured(recording) and was_active(recording)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Operators of losses that ran in half precision outside of regions, where a half loss went backward."""
+        for rank in recording.ranks:
+            losses = totals(rank, HalfLoss, "place", "dtype")
+            seen = totals(rank, HalfOperator, "place", "situation", "operator", "dtype")
+            outside = [s for s in seen if s.situation == "outside" and s.loss]
+            for place in dict.fromkeys(s.place for s in outside):
+                here = [s for s in outside if s.place == place]
+                backward = [loss for loss in losses if loss.dtype == here[0].dtype]
+                if backward:
+                    yield self._observed(rank, here, backward)
+
+    def _observed(self, rank: RankRecording, here: list[HalfOperator], losses: list[HalfLoss]) -> Finding:
+        dtype, scale = here[0].dtype, max(loss.scale for loss in losses)
+        overflow = ""
+        if dtype == "float16" and scale > 65504:
+            overflow = f", and a gradient scaled by {scale:,.0f} does not fit into it"
+        names = ", ".join(dict.fromkeys(s.operator for s in here))
+        return observed(
+            self, rank, severity="warning", place=here[0].place,
+            message=f"the loss is computed in {dtype} outside autocast: {names} off by up to "
+            f"{max(s.error for s in here):.2g} of the largest value in float32{overflow}",
+            cause=f"the region that has ended left its outputs in {dtype}, and nothing casts them after its end",
+            advice="move the loss into the region, or give it `logits.float()`",
+            related=also("backward", "the half loss goes backward", losses[0].place),
+        )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A loss of class indices, with a backward to come, on what a module gave within a region before it."""

@@ -7,11 +7,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Edit
+from torchvet.recording.autocast_records import AutocastBackward
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _autocast
+from torchvet.rules.precision._observed import also, totals, was_active
+from torchvet.rules.share_rule import observed
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding, Severity
+    from torchvet.recording import RankRecording, Recording
     from torchvet.source.model import Event, SourceFile
     from torchvet.source.model.steps import Effect
 
@@ -88,6 +92,29 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.5f}")
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Needed: a region that was on."""
+        return super().could_be_measured(recording) and was_active(recording)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Backward calls in an active region, graded by what had run in float32 before them."""
+        for rank in recording.ranks:
+            for seen in totals(rank, AutocastBackward, "place", "region"):
+                yield self._observed(rank, seen)
+
+    def _observed(self, rank: RankRecording, seen: AutocastBackward) -> Finding:
+        harm = f"its {seen.products} matrix products looked at had run in {seen.dtype} anyway"
+        if seen.full:
+            harm = (f"{seen.full} of {seen.products} matrix products looked at had run in float32 and get their "
+                    f"gradients in {seen.dtype}")  # fmt: skip
+        return observed(
+            self, rank, severity="warning" if seen.full else "info", place=seen.place,
+            message=f"backward runs inside autocast: {harm}",
+            cause="backward repeats the dtypes of the forward pass; an active region casts its operators once more",
+            advice="end the `with` block after the loss and call backward outside it",
+            related=also("region", "the region begins", seen.region),
+        )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A backward of a step whose innermost region is on, or whose call stands in one."""

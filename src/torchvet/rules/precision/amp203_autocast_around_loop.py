@@ -6,11 +6,16 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.finding import Measured
+from torchvet.recording.autocast_records import StaleWeights
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _autocast
+from torchvet.rules.precision._observed import also, totals, was_active
+from torchvet.rules.share_rule import observed
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import RankRecording, Recording
     from torchvet.source.model import Event, SourceFile
     from torchvet.source.model.steps import Step
 
@@ -90,6 +95,29 @@ def train(batches):
 
 train([torch.randn(64, 16) for _ in range(40)])
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Needed: a region that was on."""
+        return super().could_be_measured(recording) and was_active(recording)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Layers that read old copies after several optimizer steps within one region."""
+        for rank in recording.ranks:
+            for seen in totals(rank, StaleWeights, "region", "change", "kind"):
+                if seen.kind == "step" and seen.changes > 1 and seen.stale:
+                    yield self._observed(rank, seen)
+
+    def _observed(self, rank: RankRecording, seen: StaleWeights) -> Finding:
+        return observed(
+            self, rank, severity="error", place=seen.region,
+            message=f"after {seen.changes} optimizer steps within this autocast region layers still read the weights' "
+            f"first half copies, off by up to {seen.deviation:.2g} of the largest weight",
+            cause="autocast keeps each weight's half copy until the outermost region ends, and the steps lie in it",
+            advice="open the region inside the loop, around forward pass and loss only",
+            measured=Measured(steps=seen.changes),
+            related=[*also("stepped", "the weights change here", seen.change),
+                     *also("stale", f"{seen.module} reads an old copy", seen.forward)],
+        )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A step with an optimizer whose loop lies within a region that keeps its copies."""

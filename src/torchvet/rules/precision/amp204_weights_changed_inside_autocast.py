@@ -6,14 +6,18 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.recording.autocast_records import StaleWeights
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _autocast
+from torchvet.rules.precision._observed import also, totals, was_active
+from torchvet.rules.share_rule import observed
 from torchvet.source.model.steps import text_of
 from torchvet.source.model.units import receiver, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import RankRecording, Recording
     from torchvet.source.model import Event, SourceFile, Unit
 
 _SWAPS = ("load_state_dict", "copy_to", "apply_shadow", "restore", "swap_parameters")
@@ -94,6 +98,29 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f} after the step loss {after.item():.4f}")
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Needed: a region that was on."""
+        return super().could_be_measured(recording) and was_active(recording)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Layers that read old copies after a change of their weights; steps again and again are AMP203's."""
+        for rank in recording.ranks:
+            for seen in totals(rank, StaleWeights, "region", "change", "kind"):
+                if seen.stale and (seen.kind != "step" or seen.changes == 1):
+                    yield self._observed(rank, seen)
+
+    def _observed(self, rank: RankRecording, seen: StaleWeights) -> Finding:
+        how = {"step": "an optimizer step", "load": "load_state_dict", "other": "a change of the weights"}[seen.kind]
+        return observed(
+            self, rank, severity="error", place=seen.change or seen.forward,
+            message=f"after {how} within an autocast region {seen.stale} of {seen.looked} layers looked at still read "
+            f"the half copies of before, off by up to {seen.deviation:.2g} of the largest weight",
+            cause="autocast keeps the half copy of each weight until the outermost region ends",
+            advice="give each forward pass a region of its own, and change weights outside",
+            related=[*also("stale", f"{seen.module} reads an old copy", seen.forward),
+                     *also("region", "the region begins", seen.region)],
+        )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A module called before and after a change of its weights, all within one region."""

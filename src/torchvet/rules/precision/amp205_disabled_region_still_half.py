@@ -6,14 +6,18 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.recording.autocast_records import AutocastError, HalfOperator
 from torchvet.rules.base import Rule
 from torchvet.rules.numerics import _half
 from torchvet.rules.precision import _autocast, _losses
+from torchvet.rules.precision._observed import also, totals, was_active
+from torchvet.rules.share_rule import observed
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding, Severity
+    from torchvet.recording import RankRecording, Recording
     from torchvet.source.model import Event, SourceFile, Unit
 
 _EXACT = frozenset(("argmax", "argmin", "argsort", "cat", "stack", "split", "chunk", "zeros_like", "ones_like", "isnan",
@@ -96,6 +100,41 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Needed: a region that was on."""
+        return super().could_be_measured(recording) and was_active(recording)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Operators that autocast would have run in float32, on half operands in a region that is off."""
+        for rank in recording.ranks:
+            seen = totals(rank, HalfOperator, "place", "situation", "operator", "dtype")
+            inside = [s for s in seen if s.situation == "disabled"]
+            for place in dict.fromkeys(s.place for s in inside):
+                yield self._observed(rank, [s for s in inside if s.place == place])
+            for error in totals(rank, AutocastError, "kind", "place"):
+                if error.kind == "disabled":
+                    yield self._raised(rank, error)
+
+    def _observed(self, rank: RankRecording, here: list[HalfOperator]) -> Finding:
+        names = ", ".join(dict.fromkeys(s.operator for s in here))
+        return observed(
+            self, rank, severity="warning", place=here[0].place,
+            message=f"autocast is off here and yet {names} ran in {here[0].dtype}, off by up to "
+            f"{max(s.error for s in here):.2g} of the largest value in float32",
+            cause="the operands were made under autocast; `enabled=False` brings nothing back to float32",
+            advice="convert what comes in from the region around it: `x.float()`",
+            related=also("region", "the region that is off", here[0].region),
+        )  # fmt: skip
+
+    def _raised(self, rank: RankRecording, error: AutocastError) -> Finding:
+        return observed(
+            self, rank, severity="error", place=error.place,
+            message=f"half operands meet float32 in a region with autocast off: {error.message}",
+            cause="the operands were made under autocast; `enabled=False` brings nothing back to float32",
+            advice="convert what comes in from the region around it: `x.float()`",
+            related=also("region", "the region that is off", error.region),
+        )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A computation in a region that is off, on the output of a module called in an active one."""

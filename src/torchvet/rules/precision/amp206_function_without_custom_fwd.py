@@ -7,13 +7,17 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Edit
+from torchvet.recording.autocast_records import AutocastError, FunctionPrecision
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _autocast
+from torchvet.rules.precision._observed import totals, was_active
+from torchvet.rules.share_rule import observed
 from torchvet.source.model.units import terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import RankRecording, Recording
     from torchvet.source.model import ClassModel, Event, SourceFile, Unit
 
 _PRODUCTS = ("mm", "matmul", "bmm", "addmm", "linear", "conv1d", "conv2d", "conv3d", "einsum", "baddbmm")
@@ -119,6 +123,33 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Needed: a region that was on."""
+        return super().could_be_measured(recording) and was_active(recording)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Functions whose backward died of mixed dtypes, and those that gave half results from float32 inputs."""
+        for rank in recording.ranks:
+            died = [e for e in totals(rank, AutocastError, "kind", "place") if e.kind == "function"]
+            for error in died:
+                yield self._observed(rank, error.name, error)
+            for seen in totals(rank, FunctionPrecision, "place"):
+                if seen.name not in [e.name for e in died]:
+                    yield self._observed(rank, seen.name, seen)
+
+    def _observed(self, rank: RankRecording, name: str, seen: AutocastError | FunctionPrecision) -> Finding:
+        if isinstance(seen, AutocastError):
+            message = f"backward of {name} raised under mixed precision: {seen.message}"
+        else:
+            message = f"{name} gave {seen.dtype} results from float32 inputs: autocast casts within its forward"
+        return observed(
+            self, rank, severity="error" if isinstance(seen, AutocastError) else "info", place=seen.place,
+            message=message,
+            cause="without `custom_fwd` its forward runs under autocast; its backward runs outside, on what was saved",
+            advice="decorate `forward` with `torch.amp.custom_fwd(device_type=…)` and `backward` with "
+            "`torch.amp.custom_bwd(device_type=…)`",
+        )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A Function of matrix products that saves its inputs, in a file that runs under autocast."""

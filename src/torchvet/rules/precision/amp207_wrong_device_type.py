@@ -6,13 +6,17 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.recording.autocast_records import AutocastError, AutocastRegion
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _autocast
+from torchvet.rules.precision._observed import totals
+from torchvet.rules.share_rule import observed
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import RankRecording, Recording
     from torchvet.source.model import Event, SourceFile, Unit
 
 _ELSEWHERE = (".to(", ".cuda(", "device=", "set_default_device", "set_default_tensor_type", "with torch.device",
@@ -88,6 +92,49 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Needed: products within a region of which one knows whose device they ran on."""
+        seen = [r for rank in recording.ranks for r in rank.all(AutocastRegion)]
+        return super().could_be_measured(recording) and any(r.inside or r.elsewhere for r in seen)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Regions in which every matrix product ran on another device type."""
+        for rank in recording.ranks:
+            for seen in totals(rank, AutocastRegion, "place", "device", "dtype"):
+                if seen.wanted and seen.elsewhere and not seen.inside:
+                    yield self._nothing_cast(rank, seen, self._is_known(recording, seen))
+            for error in totals(rank, AutocastError, "kind", "place"):
+                if error.kind == "device":
+                    yield observed(
+                        self, rank, severity="error", place=error.place,
+                        message=f"autocast was given a torch.device: {error.message}",
+                        cause='`device_type` has to be a string such as "cuda"', advice="write `device.type`",
+                    )  # fmt: skip
+
+    def _is_known(self, recording: Recording, seen: AutocastRegion) -> bool:
+        """Whether the region can never be right: its device is there, or the text says that the model is elsewhere.
+        A program that was written for another machine is run on this one as it is."""
+        from torchvet.source.model import SourceFile
+
+        if seen.enabled:
+            return True
+        text = recording.sources.get(seen.place.path)
+        try:
+            file = SourceFile(seen.place.path, text) if text is not None else None
+        except (SyntaxError, ValueError):
+            return False
+        return file is not None and any(f.location and f.location.line == seen.place.line for f in self.in_source(file))
+
+    def _nothing_cast(self, rank: RankRecording, seen: AutocastRegion, known: bool) -> Finding:
+        why = "" if seen.enabled else f", and torch has switched it off: no {seen.device} device is here"
+        return observed(
+            self, rank, severity="warning" if known else "info", place=seen.place,
+            message=f"autocast for {seen.device} casts nothing: all {seen.elsewhere:,} matrix products looked at ran "
+            f"on {seen.other}{why}",
+            cause="a region casts the operators of its own device type only",
+            advice=f'open it with `torch.autocast("{seen.other}")`, or with `device.type`',
+        )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A region given a `torch.device`, or one for another device than a module called in it is on."""

@@ -6,12 +6,16 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.recording.autocast_records import ThreadForward
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _autocast
+from torchvet.rules.precision._observed import also, totals
+from torchvet.rules.share_rule import observed
 from torchvet.source.model.units import keyword, receiver, terminal
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import Recording
     from torchvet.source.model import Event, SourceFile, Unit
 
 _POOLS = ("concurrent.futures.ThreadPoolExecutor", "multiprocessing.pool.ThreadPool",
@@ -103,6 +107,23 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {losses[0].item():.5f}")
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Never: what threads compute without layers of their own is not seen."""
+        return False
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Layers that ran in float32 in a thread that an active region waited for."""
+        for rank in recording.ranks:
+            for seen in totals(rank, ThreadForward, "place", "region"):
+                yield observed(
+                    self, rank, severity="warning", place=seen.region,
+                    message=f"the thread that this {seen.dtype} region waits for runs without autocast: its "
+                    f"{seen.module} computes in float32",
+                    cause="autocast's state belongs to the thread that opened the region",
+                    advice="open the region inside the function that the thread runs",
+                    related=also("forward", f"{seen.module} runs with autocast off", seen.place),
+                )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A thread or pool that is given a forward pass within a region; a bfloat16 region around DataParallel."""

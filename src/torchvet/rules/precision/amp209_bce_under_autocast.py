@@ -6,11 +6,15 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.recording.autocast_records import AutocastError, RoundedProbabilities
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _autocast, _losses
+from torchvet.rules.precision._observed import also, totals, was_active
+from torchvet.rules.share_rule import observed
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding, Severity
+    from torchvet.recording import RankRecording, Recording
     from torchvet.source.model import Event, SourceFile
 
 _MODULE = "torch.nn.BCELoss"
@@ -89,6 +93,36 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Needed: a region that was on."""
+        return super().could_be_measured(recording) and was_active(recording)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """The loss on probabilities within a region: refused, or computed on rounded ones."""
+        for rank in recording.ranks:
+            for seen in totals(rank, RoundedProbabilities, "place", "dtype"):
+                yield self._rounded(rank, seen)
+            for error in totals(rank, AutocastError, "kind", "place"):
+                if error.kind == "bce":
+                    yield self._observed(rank, error, "error", f"autocast refuses this loss: {error.message}")
+
+    def _rounded(self, rank: RankRecording, seen: RoundedProbabilities) -> Finding:
+        if not seen.rounded:
+            message = "binary cross entropy on probabilities under autocast: they are float32 here; CUDA's raises"
+            return self._observed(rank, seen, "info", message)
+        message = (f"binary cross entropy on probabilities rounded to {seen.dtype}: {seen.saturated:,} of "
+                   f"{seen.elements:,} looked at are exactly 0 or 1; CUDA's autocast raises")  # fmt: skip
+        return self._observed(rank, seen, "warning", message)
+
+    def _observed(self, rank: RankRecording, seen: AutocastError | RoundedProbabilities, severity: Severity,
+                  message: str) -> Finding:  # fmt: skip
+        return observed(
+            self, rank, severity=severity, place=seen.place, message=message,
+            cause="probabilities in half precision cannot tell 0.999 from 1, so that autocast refuses the loss on CUDA",
+            advice="let the model give logits and use BCEWithLogitsLoss / binary_cross_entropy_with_logits",
+            related=also("region", "the region begins", seen.region),
+        )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A call of the loss within an active region, or in the `forward` of a module that is called in one."""

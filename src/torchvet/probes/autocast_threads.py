@@ -1,0 +1,78 @@
+"""Layers that run with autocast off in a thread that an active region waits for."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from types import FrameType
+
+import torch
+from torch import nn
+
+from torchvet.probes.autocast_regions import HALVES, Region, Regions
+from torchvet.probes.ledger import Line, locate, place_of_line
+from torchvet.recording.autocast_records import ThreadForward
+from torchvet.recording.records import Place, Record
+
+_WAITS = {("threading.py", "join"), ("threading.py", "wait"), ("threading.py", "_wait_for_tstate_lock"),
+          ("_base.py", "result"), ("pool.py", "get"), ("pool.py", "wait"), ("_base.py", "result_iterator"),
+          ("_base.py", "__exit__"), ("_base.py", "wait")}  # fmt: skip
+"""Functions of the standard library's threads, executors and pools that wait for work to end."""
+_DEPTH = 6
+
+
+class _Use:
+    def __init__(self, region: Region, module: str) -> None:
+        self.region = region
+        self.module = module
+        self.calls = 0
+
+
+class ThreadProbe:
+    """One for the session."""
+
+    def __init__(self, regions: Regions) -> None:
+        self._regions = regions
+        self._uses: dict[tuple[Line, Place], _Use] = {}
+
+    def called(self, module: nn.Module, output: object) -> None:
+        """A layer ran on a thread that is in no region."""
+        if not isinstance(output, torch.Tensor) or output.dtype is not torch.float32 or self._regions.stack():
+            return
+        device = output.device.type
+        if torch.is_autocast_enabled(device):
+            return
+        region = self._waiting(device)
+        user, inner = locate(sys._getframe(2))
+        line = user or inner
+        if region is None or line is None:
+            return
+        use = self._uses.setdefault((line, region.site.place), _Use(region, type(module).__name__))
+        use.calls += 1
+
+    def records(self) -> Iterable[Record]:
+        """The running totals."""
+        for (line, site), use in list(self._uses.items()):
+            dtype = HALVES.get(use.region.dtype, "?")
+            place = place_of_line(line) or site
+            yield ThreadForward(place=place, region=site, dtype=dtype, calls=use.calls, module=use.module)
+
+    def _waiting(self, device: str) -> Region | None:
+        """The active region of a thread that waits for another's work."""
+        now = sys._current_frames()
+        for thread, stack in self._regions.others():
+            region = next((r for r in reversed(stack) if r.device == device), None)
+            if region is not None and region.enabled and _waits(now.get(thread)):
+                return region
+        return None
+
+
+def _waits(frame: FrameType | None) -> bool:
+    for _ in range(_DEPTH):
+        if frame is None:
+            return False
+        if (os.path.basename(frame.f_code.co_filename), frame.f_code.co_name) in _WAITS:
+            return True
+        frame = frame.f_back
+    return False

@@ -1,0 +1,34 @@
+"""What rules about autocast share where they go by a run's records."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, TypeVar
+
+from torchvet.finding import Related
+from torchvet.recording.autocast_records import AutocastRegion
+from torchvet.recording.records import Record
+
+if TYPE_CHECKING:
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.records import Place
+
+R = TypeVar("R", bound=Record)
+
+
+def totals(rank: RankRecording, kind: type[R], *keys: str) -> list[R]:
+    """The last record for each key: these are running totals."""
+    last: dict[tuple[Hashable, ...], R] = {}
+    for record in rank.all(kind):
+        last[tuple(getattr(record, key) for key in keys)] = record
+    return list(last.values())
+
+
+def was_active(recording: Recording) -> bool:
+    """Whether a region was on in every rank: else a run says nothing about what happens in one."""
+    return all(any(region.enabled for region in rank.all(AutocastRegion)) for rank in recording.ranks)
+
+
+def also(role: str, message: str, place: Place | None) -> list[Related]:
+    """Another line of a finding, where it is known."""
+    return [] if place is None else [Related(role=role, message=message, path=place.path, line=place.line)]
