@@ -24,6 +24,7 @@ from torchvet.probes.autocast_threads import ThreadProbe
 from torchvet.probes.taps import compiled_anything
 from torchvet.probes.watcher import Host, Watcher
 from torchvet.recording.records import Record
+from torchvet.recording.training_records import Unchecked
 
 _WHAT = "autocast"
 _ENTRIES = 3
@@ -45,7 +46,8 @@ class AutocastWatcher(Watcher):
         self._scaling = ScalingProbe(self.regions, host.known)
         self._errors = ErrorProbe(self.regions)
         self._hook: ExitStack | None = None
-        self._listened: Region | None = None
+        self._listened: set[Region] = set()
+        """The outermost regions for whose sake layers are listened to."""
         self._calls = 0
         self._compiled = False
 
@@ -100,6 +102,16 @@ class AutocastWatcher(Watcher):
         if error is not None:
             self._errors.ended(error)
 
+    def unchecked(self) -> Iterable[Unchecked]:
+        """See `Watcher`."""
+        sites = self.regions.sites.values()
+        if any(site.enabled for site in sites) and not any(site.inside for site in sites):
+            reason = "no matrix product was seen in one: inference_mode and compiled code cannot be looked into"
+            yield Unchecked(check="operators within autocast regions", reason=reason)
+        if sites and self._compiled:
+            reason = "layers are not listened to in programs that use torch.compile: its guards would see it"
+            yield Unchecked(check="stale copies of weights, threads without autocast", reason=reason)
+
     # Layers ------------------------------------------------------------------------------------------------------
 
     def _listen(self, root: Region) -> None:
@@ -107,13 +119,15 @@ class AutocastWatcher(Watcher):
         self._compiled = self._compiled or compiled_anything()
         if self._compiled:
             return
-        self._listened, self._calls = root, 0
+        self._listened.add(root)
+        self._calls = 0
         if self._hook is None:
             self._hook = ExitStack()
             self._hook.callback(nn_module.register_module_forward_hook(self._called).remove)
 
     def _hush(self) -> None:
-        hook, self._hook, self._listened = self._hook, None, None
+        self._listened.clear()
+        hook, self._hook = self._hook, None
         if hook is not None:
             hook.close()
 
@@ -174,8 +188,10 @@ class AutocastWatcher(Watcher):
         def __exit__(context: autocast, kind: Any, error: Any, traceback: Any) -> Any:
             region = self.regions.left(context)
             if region is not None:
-                if region is self._listened:
-                    self._hush()
+                if region in self._listened:
+                    self._listened.discard(region)
+                    if not self._listened:
+                        self._hush()
                 if error is not None and self.host.active:
                     with self.host.looking(_WHAT):
                         self._errors.raised(error, region)

@@ -19,6 +19,7 @@ _PRODUCTS = frozenset((
     "AddmmBackward0", "MmBackward0", "BmmBackward0", "BaddbmmBackward0", "MvBackward0", "AddmvBackward0",
     "ConvolutionBackward0", "LinearBackward0", "DotBackward0",
 ))  # fmt: skip
+_FACTORS = ("MulBackward0", "DivBackward0")
 _MOST_NODES = 20_000
 
 
@@ -46,10 +47,9 @@ class BackwardPrecisionProbe:
         self._calls += 1
         user, inner = locate(sys._getframe(2))
         line = user or inner
-        for root in roots:
-            if root.dtype in HALVES:
-                seen = self._losses.setdefault((line, root.dtype), [0, 0.0])
-                seen[:] = seen[0] + 1, max(seen[1], scale)
+        for dtype in filter(None, map(_half_dtype, roots)):
+            seen = self._losses.setdefault((line, dtype), [0, 0.0])
+            seen[:] = seen[0] + 1, max(seen[1], scale)
         region = self._regions.active(roots[0].device.type) if roots else None
         rare = not self._calls & (self._calls - 1)
         if region is None:
@@ -114,6 +114,17 @@ def nodes_below(roots: list[torch.Tensor]) -> Iterator[Any]:
             if below is not None and below not in seen:
                 seen.add(below)
                 waiting.append(below)
+
+
+def _half_dtype(loss: torch.Tensor) -> torch.dtype | None:
+    """The half dtype of a loss; a scaler's factor is a float32 scalar, which makes the product float32."""
+    if loss.dtype in HALVES:
+        return loss.dtype
+    node: Any = loss.grad_fn
+    if node is not None and node.name() in _FACTORS and not loss.shape:
+        dtypes = [_dtype(below) for below, _ in node.next_functions if below is not None]
+        return next((dtype for dtype in dtypes if dtype in HALVES), None)
+    return None
 
 
 def _dtype(node: Any) -> torch.dtype | None:

@@ -179,7 +179,5 @@ def _columns(module: nn.Module, weight: torch.Tensor) -> tuple[torch.Tensor, tor
     if convolution is None or module.groups != 1:
         return None
     unit = weight.new_zeros(1, *weight.shape[1:])
-    middle = tuple(n // 2 for n in weight.shape[2:])
-    first, centre = (0, 0, *middle), (slice(None), 0, *middle)
-    unit[first] = 1.0
-    return convolution(unit, weight).flatten(), weight.detach()[centre]
+    unit.view(-1)[0] = 1.0
+    return convolution(unit, weight).flatten(), weight.detach().flatten(1)[:, 0]

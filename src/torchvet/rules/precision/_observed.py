@@ -25,8 +25,9 @@ def totals(rank: RankRecording, kind: type[R], *keys: str) -> list[R]:
 
 
 def was_active(recording: Recording) -> bool:
-    """Whether a region was on in every rank: else a run says nothing about what happens in one."""
-    return all(any(region.enabled for region in rank.all(AutocastRegion)) for rank in recording.ranks)
+    """Whether operators were seen in a region that was on, in every rank: else a run says nothing about what happens in
+    one."""
+    return all(any(region.inside for region in rank.all(AutocastRegion)) for rank in recording.ranks)
 
 
 def also(role: str, message: str, place: Place | None) -> list[Related]:
