@@ -119,6 +119,13 @@ def disabled_for_half(model: Any, x: Any, y: Any) -> Any:
             return (logits.float() * 2).to(BF16).exp().sum().float()
 
 
+def disabled_with_a_half_target(model: Any, x: Any, y: Any) -> Any:
+    with torch.autocast("cpu", dtype=BF16):
+        logits = model(x)
+        with torch.autocast("cpu", enabled=False):
+            return F.mse_loss(logits, F.one_hot(y, 4).to(BF16)).float()
+
+
 def test_half_operands_in_a_region_that_is_off() -> None:
     rank = operators(disabled)
     assert {r.operator for r in rank.all(HalfOperator) if r.situation == "disabled"} == {"exp", "sum", "log"}
@@ -127,6 +134,11 @@ def test_half_operands_in_a_region_that_is_off() -> None:
 def test_float32_there_and_half_made_by_hand_are_wanted() -> None:
     assert operators(disabled_in_float32).all(HalfOperator) == []
     assert operators(disabled_for_half).all(HalfOperator) == []
+
+
+def test_a_half_target_beside_what_autocast_left_half_is_not() -> None:
+    seen = operators(disabled_with_a_half_target).all(HalfOperator)
+    assert {r.operator for r in seen} == {"mse_loss"}
 
 
 def test_a_model_that_is_half_itself_is_no_ones_fault() -> None:

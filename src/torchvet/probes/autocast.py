@@ -39,7 +39,7 @@ class AutocastWatcher(Watcher):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.regions = Regions()
-        self._operators = OperatorProbe(self.regions)
+        self._operators = OperatorProbe(self.regions, host.ledger)
         self._copies = CopyProbe(self.regions)
         self._threads = ThreadProbe(self.regions)
         self._backwards = BackwardPrecisionProbe(self.regions)
@@ -169,6 +169,7 @@ class AutocastWatcher(Watcher):
         if not self.regions.sites:
             self.host.ledger.listeners.append(self._operator)
         region = self.regions.entered(context, sys._getframe(2))
+        region.since = len(self.host.ledger.events)
         entered = region.site.entered
         if region.root is region and (entered <= _ENTRIES or not entered & (entered - 1)):
             self._listen(region)

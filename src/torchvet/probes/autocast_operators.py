@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from torchvet.probes.autocast_regions import HALVES, Region, Regions
-from torchvet.probes.ledger import locate, place_of_line
+from torchvet.probes.ledger import Ledger, locate, place_of_line
 from torchvet.recording.autocast_records import HalfOperator, RoundedProbabilities
 from torchvet.recording.records import Place, Record
 
@@ -58,8 +58,9 @@ class _Use:
 class OperatorProbe:
     """One for the session; told of the operators of forward passes."""
 
-    def __init__(self, regions: Regions) -> None:
+    def __init__(self, regions: Regions, ledger: Ledger) -> None:
         self._regions = regions
+        self._ledger = ledger
         self._kinds: dict[Any, int] = {}
         self._halves: dict[tuple[Place, str, str, str], tuple[_Use, Region | None, bool]] = {}
         self._rounded: dict[tuple[Place, str], tuple[_Use, Region]] = {}
@@ -124,7 +125,7 @@ class OperatorProbe:
         if not halves or getattr(result, "dtype", None) not in HALVES or any(_is_parameter(a) for a in halves):
             return
         if stack:
-            if stack[-1].wanted or stack[-1].by_hand:
+            if stack[-1].wanted or (stack[-1].by_hand and not any(self._is_older(a, stack[-1]) for a in halves)):
                 return
             situation, region = "disabled", stack[-1]
         elif kind in (_LOSS, _BCE) and torch.is_grad_enabled() and self._regions.dtypes:
@@ -139,6 +140,11 @@ class OperatorProbe:
         use.calls += 1
         if use.calls <= _MEASURED:
             use.error = max(use.error, _difference(func, args, kwargs, result))
+
+    def _is_older(self, tensor: torch.Tensor, region: Region) -> bool:
+        """Whether a tensor was there before a region began, as far as is known."""
+        birth = self._ledger.live.get(tensor.untyped_storage()._cdata)
+        return birth is None or birth.event < region.since
 
     def _bce(self, given: torch.Tensor, region: Region) -> None:
         place = _place()

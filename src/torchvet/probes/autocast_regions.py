@@ -47,7 +47,8 @@ class Region:
     """A region that is entered now. `root` is the outermost one: weights' half copies live until its end."""
 
     __slots__ = (
-        "by_hand", "cached", "context", "device", "dtype", "enabled", "keeps_copies", "root", "site", "state", "wanted",
+        "by_hand", "cached", "context", "device", "dtype", "enabled", "keeps_copies", "root", "since", "site", "state",
+        "wanted",
     )  # fmt: skip
 
     def __init__(self, context: autocast, site: Site, wanted: bool, root: Region | None) -> None:
@@ -62,7 +63,9 @@ class Region:
         self.keeps_copies = False
         """Of a root: whether a region that copies and keeps weights was entered within."""
         self.by_hand = False
-        """Whether the program itself made half tensors within: then half is what it wants there."""
+        """Whether the program itself made half tensors within: then half may be what it wants there."""
+        self.since = 0
+        """How many events the ledger had when the region began."""
         self.state: Any = None
         """Of a root: whatever a probe keeps for as long as the region lasts."""
         if self.enabled and self.cached:
