@@ -21,6 +21,8 @@ _PRODUCTS = frozenset((
 ))  # fmt: skip
 _FACTORS = ("MulBackward0", "DivBackward0")
 _MOST_NODES = 20_000
+_RARELY = 4096
+"""Graphs of backward calls outside of regions are read at the 1st, 2nd, 4th, 8th... call up to this one."""
 
 
 class _Use:
@@ -45,16 +47,18 @@ class BackwardPrecisionProbe:
     def starts(self, roots: list[torch.Tensor], scale: float) -> None:
         """`backward` is about to run from these tensors; `scale` is what a scaler multiplied the loss by."""
         self._calls += 1
+        halves = [dtype for dtype in map(_half_dtype, roots) if dtype is not None]
+        region = self._regions.active(roots[0].device.type) if roots else None
+        if region is None and not halves:
+            if self._calls <= _RARELY and not self._calls & (self._calls - 1):
+                self._read(roots, None)
+            return
         user, inner = locate(sys._getframe(2))
         line = user or inner
-        for dtype in filter(None, map(_half_dtype, roots)):
+        for dtype in halves:
             seen = self._losses.setdefault((line, dtype), [0, 0.0])
             seen[:] = seen[0] + 1, max(seen[1], scale)
-        region = self._regions.active(roots[0].device.type) if roots else None
-        rare = not self._calls & (self._calls - 1)
         if region is None:
-            if rare and self._calls <= 1 << 12:
-                self._read(roots, None)
             return
         use = self._within.setdefault((line, region.device), _Use(region))
         use.calls += 1

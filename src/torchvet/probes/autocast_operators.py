@@ -13,7 +13,10 @@ from torchvet.probes.ledger import Ledger, locate, place_of_line
 from torchvet.recording.autocast_records import HalfOperator, RoundedProbabilities
 from torchvet.recording.records import Place, Record
 
-PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "convolution", "linear", "dot"))
+PRODUCTS = frozenset((
+    "mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "convolution", "linear", "dot", "mkldnn_rnn_layer",
+    "_transformer_encoder_layer_fwd", "_native_multi_head_attention", "_cudnn_rnn", "_thnn_fused_lstm_cell",
+))  # fmt: skip
 LOSSES = frozenset((
     "_log_softmax", "nll_loss_forward", "nll_loss2d_forward", "mse_loss", "smooth_l1_loss", "huber_loss",
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "soft_margin_loss", "multi_margin_loss",

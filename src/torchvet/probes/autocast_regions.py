@@ -21,11 +21,17 @@ from torchvet.recording.records import Place
 HALVES = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
 
+def place_of(line: Line) -> Place:
+    """A line as a recorded place."""
+    return place_of_line(line) or Place("?", 0, "?")
+
+
 class Site:
     """All regions that one line opens, or that one decorated function runs in."""
 
-    def __init__(self, place: Place, device: str, dtype: str) -> None:
-        self.place = place
+    def __init__(self, line: Line, device: str, dtype: str) -> None:
+        self.line = line
+        self.place = place_of(line)
         self.device = device
         self.dtype = dtype
         self.wanted = False
@@ -76,7 +82,7 @@ class Regions:
     """The stacks of all threads, and the sites seen."""
 
     def __init__(self) -> None:
-        self.sites: dict[tuple[Line | None, str, str], Site] = {}
+        self.sites: dict[tuple[int, int, str, torch.dtype], Site] = {}
         self._stacks: dict[int, list[Region]] = {}
         self._refused: weakref.WeakSet[autocast] = weakref.WeakSet()
         self._functions: weakref.WeakKeyDictionary[autocast, CodeType] = weakref.WeakKeyDictionary()
@@ -131,17 +137,18 @@ class Regions:
         return None
 
     def _site(self, context: autocast, frame: FrameType) -> Site:
-        function = self._functions.get(context)
-        user, inner = locate(frame)
-        line = user or inner
-        if function is not None:
-            line = (function, function.co_firstlineno)
-        key = (line, context.device, str(context.fast_dtype))
+        function = self._functions.get(context) if self._functions else None
+        if function is None:
+            user, inner = locate(frame)
+            code, number = user or inner or (frame.f_code, frame.f_lineno)
+        else:
+            code, number = function, function.co_firstlineno
+        # By identity: the hash of a code object goes through all that it is made of.
+        key = (id(code), number, context.device, context.fast_dtype)
         site = self.sites.get(key)
         if site is None:
-            place = place_of_line(line) or Place("?", 0, "?")
             dtype = HALVES.get(context.fast_dtype, str(context.fast_dtype).removeprefix("torch."))
-            site = self.sites[key] = Site(place, context.device, dtype)
+            site = self.sites[key] = Site((code, number), context.device, dtype)
         return site
 
     # Wrappers: each passes its call through unchanged. -----------------------------------------------------------
