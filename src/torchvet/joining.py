@@ -83,8 +83,8 @@ def _suspicions(path: str, text: str, rules: Sequence[Rule]) -> Iterator[Finding
 
 
 def same_fault(observed: Finding, suspicion: Finding) -> bool:
-    """Whether a run's finding and a suspicion are about one fault: one code and a line or a function in common, or two
-    ways to keep memory and one line that stores."""
+    """Whether a run's finding and a suspicion are about one fault: one code and a line, a calling line or a function in
+    common, or two ways to keep memory and one line that stores."""
     at, suspected = observed.location, suspicion.location
     if at is None or suspected is None:
         return False
@@ -92,6 +92,9 @@ def same_fault(observed: Finding, suspicion: Finding) -> bool:
     span = range(suspected.line, (suspected.end_line or suspected.line) + 1)
     if any(path == suspected.path and line in span for path, line in ((at.path, at.line), *stored)):
         return observed.code == suspicion.code or observed.code[:4] == suspicion.code[:4] == "MEM1"
+    called = [(r.path, r.line) for r in observed.related if r.role == "called-from"]
+    if observed.code == suspicion.code and any(path == suspected.path and line in span for path, line in called):
+        return True
     there = at.path == suspected.path and at.function is not None and at.function == suspected.function
     return observed.code == suspicion.code and there
 

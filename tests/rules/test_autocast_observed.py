@@ -166,3 +166,11 @@ def test_a_suspicion_that_the_run_saw_at_work_gives_its_mend() -> None:
     assert joined.evidence == "observed" and [e.text for e in joined.remedy.edits] == ["logits.float()"]
     (alone,) = found(text=text, ran=ran, code="AMP201")
     assert (alone.evidence, alone.severity) == ("suspected", "info")
+
+
+def test_a_suspicion_at_a_line_that_calls_the_loss_is_the_same_fault() -> None:
+    text = rule("AMP201").BAD.replace("loss = criterion(logits, y)", "loss = criterion(logits, y)  # called")
+    line = next(n for n, t in enumerate(text.splitlines(), 1) if "# called" in t)
+    inside = half("outside", line=2, dtype="bfloat16", callers=[at(line, "<module>")])
+    loss = HalfLoss(place=at(line + 2, "<module>"), dtype="bfloat16", calls=40)
+    assert one(inside, loss, text=text, ran=(line,), code="AMP201").evidence == "observed"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from types import FrameType
 from typing import Any
 
 import torch
 
+from torchvet.probes import frames
 from torchvet.probes.autocast_regions import HALVES, Region, Regions
-from torchvet.probes.ledger import Ledger, locate, place_of_line
+from torchvet.probes.ledger import Ledger
 from torchvet.recording.autocast_records import HalfOperator, RoundedProbabilities
 from torchvet.recording.records import Place, Record
 
@@ -29,6 +31,7 @@ SENSITIVE = LOSSES | frozenset((
     "tan", "acos", "asin", "erfinv", "dist", "_cdist_forward", "native_layer_norm", "native_group_norm",
 ))  # fmt: skip
 """Those that CUDA's autocast runs in float32 (torch 2.13), and means and variances."""
+_CALLERS = 4
 _MEASURED = 3
 """How often one operator on one line is run again in float32."""
 _PRODUCT, _SENSITIVE, _LOSS, _BCE, _COPY, _NOTHING = range(6)
@@ -56,6 +59,7 @@ class _Use:
         self.elements = 0
         self.saturated = 0
         self.rounded = True
+        self.callers: list[Place] = []
 
 
 class OperatorProbe:
@@ -97,7 +101,7 @@ class OperatorProbe:
             yield HalfOperator(
                 place=place, situation="disabled" if situation == "disabled" else "outside", operator=operator,
                 dtype=dtype, calls=use.calls, loss=loss, error=use.error,
-                region=region.site.place if region is not None else None,
+                region=region.site.place if region is not None else None, callers=use.callers,
             )  # fmt: skip
         for (place, dtype), (use, region) in self._rounded.items():
             yield RoundedProbabilities(
@@ -135,11 +139,12 @@ class OperatorProbe:
             situation, region = "outside", None
         else:
             return
-        place = _place()
-        if place is None:
+        places = _places()
+        if not places:
             return
-        key = (place, situation, _short(func), HALVES[result.dtype])
+        key = (places[0], situation, _short(func), HALVES[result.dtype])
         use, _, _ = self._halves.setdefault(key, (_Use(), region, kind in (_LOSS, _BCE)))
+        use.callers = places[1:]
         use.calls += 1
         if use.calls <= _MEASURED:
             use.error = max(use.error, _difference(func, args, kwargs, result))
@@ -150,9 +155,10 @@ class OperatorProbe:
         return birth is None or birth.event < region.since
 
     def _bce(self, given: torch.Tensor, region: Region) -> None:
-        place = _place()
-        if place is None:
+        places = _places()
+        if not places:
             return
+        place = places[0]
         use, _ = self._rounded.setdefault((place, HALVES.get(region.dtype, "?")), (_Use(), region))
         use.calls += 1
         with Again():
@@ -181,9 +187,17 @@ def _short(func: Any) -> str:
     return str(getattr(func, "_schema", func)).partition("(")[0].partition("::")[2].partition(".")[0].lstrip("_")
 
 
-def _place() -> Place | None:
-    user, inner = locate(sys._getframe(3))
-    return place_of_line(user or inner)
+def _places() -> list[Place]:
+    """The user's line that is running and those that called it, the nearest first; an installed package's line where
+    there are none."""
+    frame: FrameType | None = sys._getframe(3)
+    found: list[Place] = []
+    while frame is not None and len(found) < _CALLERS:
+        if frames.owner(frame.f_code.co_filename) == frames.USER:
+            found.append(frames.place_of(frame))
+        frame = frame.f_back
+    inner = frames.user_place(3) if not found else None
+    return found or ([inner] if inner is not None else [])
 
 
 def _is_parameter(tensor: torch.Tensor) -> bool:

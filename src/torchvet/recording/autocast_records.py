@@ -64,7 +64,8 @@ class HalfOperator(Record):
     """An operator that autocast's lists run in float32 and that ran in half precision, in sampled steps.
 
     `situation`: after the region that made its operands (`outside`), or in a region that is off (`disabled`).
-    `error` is the largest difference from float32 on the same operands, relative to the largest result.
+    `error` is the largest difference from float32 on the same operands, relative to the largest result. `callers` are
+    the user's lines that called this one, the nearest first.
     """
 
     place: Place
@@ -75,6 +76,7 @@ class HalfOperator(Record):
     loss: bool = False
     error: float = 0.0
     region: Place | None = None
+    callers: list[Place] = []
 
 
 class HalfLoss(Record):

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, TypeVar
 
 from torchvet.finding import Related
-from torchvet.recording.autocast_records import AutocastRegion
+from torchvet.recording.autocast_records import AutocastRegion, HalfOperator
 from torchvet.recording.records import Record
 
 if TYPE_CHECKING:
@@ -33,3 +33,8 @@ def was_active(recording: Recording) -> bool:
 def also(role: str, message: str, place: Place | None) -> list[Related]:
     """Another line of a finding, where it is known."""
     return [] if place is None else [Related(role=role, message=message, path=place.path, line=place.line)]
+
+
+def callers(seen: HalfOperator) -> list[Related]:
+    """The lines that called the one where an operator ran: source may name one of them."""
+    return [r for place in seen.callers for r in also("called-from", "called from here", place)]

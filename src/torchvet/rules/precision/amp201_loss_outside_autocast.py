@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torchvet.recording.autocast_records import HalfLoss, HalfOperator
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _autocast, _losses
-from torchvet.rules.precision._observed import also, totals, was_active
+from torchvet.rules.precision._observed import also, callers, totals, was_active
 from torchvet.rules.share_rule import observed
 from torchvet.source.model import edits
 from torchvet.source.model.units import terminal
@@ -124,7 +124,7 @@ for step in range(40):
             f"{max(s.error for s in here):.2g} of the largest value in float32{overflow}",
             cause=f"the region that has ended left its outputs in {dtype}, and nothing casts them after its end",
             advice="move the loss into the region, or give it `logits.float()`",
-            related=also("backward", "the half loss goes backward", losses[0].place),
+            related=[*also("backward", "the half loss goes backward", losses[0].place), *callers(here[0])],
         )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from torchvet.recording.autocast_records import AutocastError, HalfOperator
 from torchvet.rules.base import Rule
 from torchvet.rules.numerics import _half
 from torchvet.rules.precision import _autocast, _losses
-from torchvet.rules.precision._observed import also, totals, was_active
+from torchvet.rules.precision._observed import also, callers, totals, was_active
 from torchvet.rules.share_rule import observed
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, terminal
@@ -124,7 +124,7 @@ for step in range(40):
             f"{max(s.error for s in here):.2g} of the largest value in float32",
             cause="the operands were made under autocast; `enabled=False` brings nothing back to float32",
             advice="convert what comes in from the region around it: `x.float()`",
-            related=also("region", "the region that is off", here[0].region),
+            related=[*also("region", "the region that is off", here[0].region), *callers(here[0])],
         )  # fmt: skip
 
     def _raised(self, rank: RankRecording, error: AutocastError) -> Finding:
