@@ -28,7 +28,8 @@ LOSSES = frozenset((
 SENSITIVE = LOSSES | frozenset((
     "_softmax", "exp", "expm1", "log", "log1p", "log2", "log10", "logsumexp", "sum", "prod", "cumsum", "cumprod", "pow",
     "norm", "linalg_vector_norm", "mean", "var", "std", "var_mean", "reciprocal", "rsqrt", "softplus", "cosh", "sinh",
-    "tan", "acos", "asin", "erfinv", "dist", "_cdist_forward", "native_layer_norm", "native_group_norm",
+    "tan", "acos", "asin", "erfinv", "dist", "_cdist_forward", "_euclidean_dist",
+    "_pdist_forward", "native_layer_norm", "native_group_norm",
 ))  # fmt: skip
 """Those that CUDA's autocast runs in float32 (torch 2.13), and means and variances."""
 _CALLERS = 4
