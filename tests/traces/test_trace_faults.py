@@ -6,6 +6,7 @@ The amount is the difference to the same simulated program without the fault.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from trace_building import Program, step
 
 from torchvet.finding import Finding, Report
 from torchvet.traces import report_on
+from torchvet.traces.elements import OWN
 
 STEPS = 6
 Body = Callable[[Program], None]
@@ -228,3 +230,36 @@ def test_a_file_that_ends_in_the_middle_accuses_nobody(tmp_path: Path) -> None:
     report = report_on([path])
     assert report.facts["steps"] == STEPS and not report.findings
     assert "why the device was idle" in [n.check for n in report.not_checked]
+
+
+def host_step(
+    program: Program, reads: int = 0, between: str = "", frames: bool = True, made: str = "aten::item"
+) -> None:
+    """A step of the host alone, 12 ms, with so many elements read in 12 us, after each an operator of a name."""
+    with program.function("train.py(30): count") if frames else nullcontext():
+        for _ in range(reads):
+            for name in ("aten::select", made, *([between] if between else [])):
+                program.span("cpu_op", name, program.host, program.host + 5)
+                program.python(6)
+    for name in ("aten::linear", "aten::relu", "aten::mse_loss"):
+        program.span("cpu_op", name, program.host, program.host + 4_000)
+        program.python(4_001)
+
+
+def test_a_loop_over_elements_without_a_device(tmp_path: Path) -> None:
+    found = the(looked_at(tmp_path, lambda p: host_step(p, 500))[0], "OPS205")
+    assert found.location is not None and found.location.function == "count"
+    assert found.measured.seconds_per_step == pytest.approx(OWN * 500 * 12e-6, rel=0.01)
+    assert "500 elements a step" in found.message and "with_stack" in found.cause and found.severity == "info"
+    found = the(looked_at(tmp_path, lambda p: host_step(p, 1500, frames=False))[0], "OPS205")
+    assert found.severity == "warning" and found.location is None
+
+
+@pytest.mark.parametrize(
+    ("reads", "between", "made"), [(30, "", ""), (500, "aten::mul", ""), (500, "", "aten::select")]
+)
+def test_few_reads_recurrences_and_rows_are_no_loop_over_elements(
+    tmp_path: Path, reads: int, between: str, made: str
+) -> None:
+    report, _ = looked_at(tmp_path, lambda p: host_step(p, reads, between, made=made or "aten::item"))
+    assert "OPS205" not in [f.code for f in report.findings]

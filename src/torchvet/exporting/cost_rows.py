@@ -22,7 +22,7 @@ def kinds_of(rank: RankTrace) -> Iterator[tuple[str, Cost]]:
     """All costs of a digest with the kind that each is of."""
     listed = {
         "wait": rank.syncs, "transfer": rank.transfers, "round trip": rank.round_trips, "layout": rank.layouts,
-        "misaligned": rank.misaligned,
+        "misaligned": rank.misaligned, "element loop": rank.element_loops,
     }  # fmt: skip
     for kind, costs in listed.items():
         yield from ((kind, cost) for cost in costs)

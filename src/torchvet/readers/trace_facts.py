@@ -121,6 +121,8 @@ class RankTrace(msgspec.Struct, kw_only=True):
     """For each step, whether something was compiled in it."""
     layouts: list[Cost] = []
     round_trips: list[Cost] = []
+    element_loops: list[Cost] = []
+    """Reads of single elements one after the other; looked for where no device is at work."""
     launches: dict[str, float] = {}
     """Idle time that dispatching causes, per phase."""
     recording_seconds: float = 0.0

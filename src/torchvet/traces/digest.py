@@ -10,6 +10,7 @@ from torchvet.readers.kineto import TraceFile
 from torchvet.readers.trace_facts import Cost, Note, RankTrace, Steps
 from torchvet.traces import collectives, host, integrity, kernels, phases
 from torchvet.traces.device import DeviceTime, device_time, summed_up
+from torchvet.traces.elements import element_loops
 from torchvet.traces.places import Places
 from torchvet.traces.spans import merged, stretch, total, within
 from torchvet.traces.steps import Window, steps_of
@@ -81,6 +82,7 @@ def _add_times(found: RankTrace, timeline: Timeline, window: Window, trusted: bo
     if time is None:
         found.notes.append(Note("what the device did", "the trace holds no work of a device"))
         found.layouts = _host_layouts(timeline, window, places)
+        found.element_loops = element_loops(timeline, window, places)
         found.skewed = _host_skew(found)
         return
     _add_device(found, timeline, window, time, painted, places)

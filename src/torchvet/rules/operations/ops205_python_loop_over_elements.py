@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.rules import trace_costs
 from torchvet.rules.base import Rule
 from torchvet.rules.device._tensors import surely_tensor
 from torchvet.rules.operations._steps import few_turns
@@ -17,6 +18,7 @@ from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.readers.trace_facts import Trace
     from torchvet.source.model import Event, SourceFile
 
 _PLAIN = (ast.BinOp, ast.UnaryOp, ast.Subscript, ast.Name, ast.Constant, ast.operator, ast.unaryop, ast.Load, ast.Store,
@@ -112,6 +114,23 @@ for step in range(40):
             tensors = [self._elements(file, s, loop.target.id, event) for s in body]
             if all(tensors):
                 yield self._finding(file, event, loop, sorted(set().union(*tensors)))
+
+    def in_trace(self, trace: Trace) -> Iterator[Finding]:
+        """On the CPU: long runs of nothing but reads of single elements. On a device each is a wait (OPS101)."""
+        found = trace_costs.worst(trace, lambda r: sum(c.seconds for c in r.element_loops))
+        if found is None:
+            return
+        rank, top = found.rank, found.rank.element_loops[0]
+        number = sum(c.count for c in rank.element_loops)
+        slowed = ", ".join(rank.slowed)
+        yield trace_costs.observed(
+            self, found, trace, cost=top, severity="info" if slowed else None,
+            message=f"{number:,.0f} elements a step are read one by one{trace_costs.where_text(top.where)}: "
+            f"{trace_costs.of_step(rank, found.seconds)}",
+            cause="each index and each conversion to a number is an operator of its own, dispatched for one element"
+            + (f"; the profile was recorded with {slowed}, which slows them: record again without" if slowed else ""),
+            advice="one operation over the whole tensor, or `.tolist()` once, in place of the loop",
+        )  # fmt: skip
 
     @staticmethod
     def _may_index(file: SourceFile) -> bool:
