@@ -214,7 +214,7 @@ def _written_operands(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
-        yield value
+        yield value._values() if value.is_sparse else value
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from _tensors(item)
