@@ -53,7 +53,8 @@ class NonFiniteWatcher(Watcher):
         self._only_grad = False
         self._running: Optimizer | None = None
         self._bad_now = False
-        self._skips_in_a_row = 0
+        self._skips: dict[int, int] = {}
+        """Skipped steps in a row, by optimizer."""
         self._scaler: weakref.ref[Any] | None = None
         self._scaler_steps = False
 
@@ -83,7 +84,7 @@ class NonFiniteWatcher(Watcher):
         self._before, self._called_from = self._called_from or (), spots(3)
         losses = [t for t in tensors_in(tensors, 2) if t.numel() == 1 or not is_grad]
         bad = [t for t in losses if not t.is_cuda and not is_finite(t)]
-        calibrating = self._scale() is not None and self._skips_in_a_row < _CALIBRATING
+        calibrating = self._scale() is not None and max(self._skips.values(), default=0) < _CALIBRATING
         if bad and not (calibrating and not any(bool(torch.isnan(t).any()) for t in bad)):
             self._failed("loss")
 
@@ -159,11 +160,11 @@ class NonFiniteWatcher(Watcher):
     def _scaler_stepped(self, scaler: Any, optimizer: Optimizer) -> None:
         found = scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
         if not any(float(v) for v in found.values()):
-            self._skips_in_a_row = 0
+            self._skips[id(optimizer)] = 0
             return
         self._totals.skipped += 1
-        self._skips_in_a_row += 1
-        if self._skips_in_a_row > _CALIBRATING:
+        self._skips[id(optimizer)] = in_a_row = self._skips.get(id(optimizer), 0) + 1
+        if in_a_row > _CALIBRATING:
             self._failed("gradient")
 
     def _failed(self, symptom: Literal["loss", "gradient"]) -> None:

@@ -100,9 +100,9 @@ class FiniteMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         nan, inf = unique(s for t in taints for s in t.nan), unique(s for t in taints for s in t.inf)
         made: Source | None = None
         if (has_nan and not nan) or (has_inf and not has_nan and not inf and not nan):
-            made = self._source(out, func, args, kwargs, node, placed, inputs, inf if has_nan else [])
+            made = self._source(out, func, args, kwargs, node, placed, inputs, inf if has_nan else [], copies)
         elif has_inf and not inf and not nan:
-            made = self._source(out, func, args, kwargs, node, placed, inputs, [])
+            made = self._source(out, func, args, kwargs, node, placed, inputs, [], copies)
         mine = [made] if made is not None else []
         self.taints.add(out, (nan or mine) if has_nan else [], (inf or mine or nan) if has_inf else [])
 
@@ -137,7 +137,7 @@ class FiniteMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _source(
         self, out: torch.Tensor, func: Any, args: Any, kwargs: Any, node: Any, placed: Placed | None,
-        inputs: list[torch.Tensor], parents: list[Source],
+        inputs: list[torch.Tensor], parents: list[Source], copies: dict[int, torch.Tensor],
     ) -> Source:  # fmt: skip
         place, inner, module = placed or (None, None, None)
         source = Source(
@@ -149,14 +149,16 @@ class FiniteMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.sources.append(source)
         if self._described < _MOST_DESCRIBED:
             self._described += 1
-            self._describe(source, out, func, args, kwargs, inputs)
+            self._describe(source, out, func, args, kwargs, copies, inputs)
         return source
 
     def _describe(
-        self, source: Source, out: torch.Tensor, func: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor]
-    ) -> None:
-        originals = [t for t in _tensors([args, kwargs]) if _counts(t)]
-        source.operands = [described(v, self._named(o)) for v, o in zip(inputs, originals, strict=True)][:6]
+        self, source: Source, out: torch.Tensor, func: Any, args: Any, kwargs: Any, copies: dict[int, torch.Tensor],
+        inputs: list[torch.Tensor],
+    ) -> None:  # fmt: skip
+        # Whole numbers count as well: a divisor may be a count.
+        originals = [t for t in _tensors([args, kwargs]) if t.dtype is not torch.bool]
+        source.operands = [described(copies.get(id(t), t), self._named(t)) for t in originals][:6]
         source.operands += [_scalar(a) for a in args if isinstance(a, (int, float)) and not isinstance(a, bool)][:2]
         source.result = described(out)
         source.rows = rows_of(out)
@@ -214,7 +216,7 @@ def _written_operands(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
-        yield value
+        yield value._values() if value.is_sparse else value
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from _tensors(item)

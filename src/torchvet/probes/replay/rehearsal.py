@@ -97,6 +97,7 @@ class _Rehearsal:
         autocast.follow()
         self._intercept()
         failure.kept.restore()
+        lost = _put_in_place_of_lost(plan)
         plan.names.update({END: _End, BATCH: failure.batch})
         reached: _Reached | None = None
         reason = "doing the step again gave finite values"
@@ -114,7 +115,11 @@ class _Rehearsal:
         exact = not plan.missing and all(
             _equal(copies[n], tensors_in(plan.names.get(n), 2)) for n in originals
         )  # fmt: skip
-        return self._tell(reached, exact, plan)
+        answer = self._tell(reached, exact, plan)
+        if lost and answer.record is not None:
+            note = f"{', '.join(lost)} as it was before the step is gone: zeros stood for what is not finite"
+            answer.record.note = f"{answer.record.note}; {note}" if answer.record.note else note
+        return answer
 
     def _intercept(self) -> None:
         backward, grad = torch.autograd.backward, torch.autograd.grad
@@ -141,6 +146,7 @@ class _Rehearsal:
         if not self._backward:
             return
         gradients = [p.grad for p in self._failure.known.parameters() if p.is_leaf and p.grad is not None]
+        gradients = [g._values() if g.is_sparse else g for g in gradients]
         bad = [g for g in gradients if numeric(g) and not is_finite(g)]
         if bad:
             raise _Reached(bad)
@@ -173,6 +179,17 @@ class _Rehearsal:
             inner=root.inner, module=root.module, operands=root.operands, result=root.result, rows=root.rows,
             survives=root.survives, autocast=root.autocast, scale=failure.scale, exact=exact, since=since, note=note,
         )  # fmt: skip
+
+
+def _put_in_place_of_lost(plan: Plan) -> list[str]:
+    """Values that the step has overwritten with bad ones: their finite parts, and zeros, take their place."""
+    lost = []
+    for name, why in plan.missing.items():
+        value = plan.names.get(name)
+        if why == "overwritten" and isinstance(value, torch.Tensor) and not is_finite(value):
+            plan.names[name] = torch.nan_to_num(value.detach(), 0.0, 0.0, 0.0).requires_grad_(value.requires_grad)
+            lost.append(name)
+    return lost
 
 
 def _what(tensor: torch.Tensor) -> str:

@@ -124,7 +124,7 @@ def advice(record: NonFinite) -> str:
     name = (
         named(operand or _first(record), "its argument") if record.found == "operator" else named(record.result, "it")
     )
-    name = name if " " not in name else "the argument"
+    name = name if " " not in name else "divisor" if operand is not None else "x"
     texts = {
         "overflow": _against_overflow(record),
         "division-by-zero": f"keep the divisor away from 0, e.g. `{name}.clamp(min=1e-6)`, or leave those elements out",
