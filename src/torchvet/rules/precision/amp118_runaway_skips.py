@@ -34,8 +34,8 @@ class RunawaySkips(Rule):
 
     what = (
         "`scaler.step` leaves the step out where a gradient is not finite, and `update` then halves the scale. Where "
-        "the loss itself is NaN, or overflows at any scale, no scale helps: every step is left out, and the scale falls "
-        "below 1 without a limit and without an error."
+        "the loss itself is NaN, or overflows at any scale, no scale helps: every step is left out, and the scale "
+        "falls below 1 without a limit and without an error."
     )
     why = (
         "The model no longer learns, and nothing says so. After 144 skips in a row from 65,536 the reciprocal of the "
@@ -46,8 +46,8 @@ class RunawaySkips(Rule):
         "about once in `growth_interval` steps. A single batch that overflows is skipped and forgotten."
     )
     proof = (
-        "torch 2.13.0, CPU, `GradScaler('cpu')`: with a NaN in every loss the scale was 5.96e-8 after 40 steps, and all "
-        "40 were skipped; from 144 skips in a row on the next healthy step wrote infinite weights, from 166 on NaN."
+        "torch 2.13.0, CPU, `GradScaler('cpu')`: with a NaN in every loss the scale was 5.96e-8 after 40 steps, and "
+        "all 40 were skipped; from 144 skips in a row on the next healthy step wrote infinite weights, from 166 on NaN."
     )
     remedy = (
         "Look for what makes the loss or the gradients infinite, not at the scaler: start at the first step that was "
@@ -131,8 +131,8 @@ for step in range(60):
         return observed(
             self, rank, severity=severity, place=use.step_place or use.place, message=message,
             cause="gradients were not finite whatever the scale: the values themselves are NaN or overflow",
-            advice="find the first operator that makes a value that is not finite in a step that was left out; no scale "
-            "mends it",
+            advice="find the first operator that makes a value that is not finite in a step that was left out; no "
+            "scale mends it",
             measured=Measured(steps=use.steps),
         )  # fmt: skip
 
