@@ -12,6 +12,7 @@ from torchvet.probes import frames
 from torchvet.probes.loss_marks import Mark
 from torchvet.probes.scaled_gradients import Clip, Part, Witness
 from torchvet.probes.scaler_calls import LOOKS, SMALL, Scene
+from torchvet.probes.scaling_faults import Faults
 from torchvet.recording.records import Place
 
 _BY_HAND = 0.01
@@ -21,9 +22,10 @@ _BY_HAND = 0.01
 class GradientCalls:
     """Told of calls of torch's functions; each method returns what to do afterwards."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: Scene, faults: Faults) -> None:
         self._scene = scene
         self._scalers, self._gradients = scene.scalers, scene.gradients
+        self._faults = faults
 
     def clip(self, parameters: Any, given: Any, by_value: bool) -> tuple[Any, Callable[[Any], None]]:
         """Gradients are clipped. Returns the parameters to hand on: the same, noted as they are gone through."""
@@ -91,6 +93,29 @@ class GradientCalls:
                 state.use.schedule_place = state.use.schedule_place or frames.user_place()
                 state.use.schedule_spent += attempts[0] == attempts[1]
         self._scene.attempts[id(optimizer)] = [0, 0]
+
+    def read(self, operator: Any, tensors: Any) -> None:
+        """A number is made of tensors: of scaled ones it is none that a person wants."""
+        tensors = tensors[0] if tensors and isinstance(tensors[0], (list, tuple)) else tensors[:1]
+        keys = {t.data_ptr() for t in tensors if isinstance(t, torch.Tensor) and t.numel()}
+        norm = "norm" in str(operator)
+        for number, place in self._scaled_gradients(keys) if norm else self._scaled_losses(keys):
+            state = self._scalers.by_number.get(number)
+            if state is not None and state.asked != state.generation:
+                self._faults.note("norm-read" if norm else "loss-read", state, frames.user_place(), place)
+                return
+
+    def _scaled_losses(self, keys: set[int]) -> Iterator[tuple[int, Place | None]]:
+        for ref, number in self._scene.losses:
+            loss = ref()
+            if loss is not None and loss.data_ptr() in keys:
+                yield number, None
+
+    def _scaled_gradients(self, keys: set[int]) -> Iterator[tuple[int, Place | None]]:
+        for witness in self._gradients.all():
+            mark, gradient = _scaled_in(witness.fresh), witness.gradient()
+            if mark is not None and gradient is not None and gradient.data_ptr() in keys:
+                yield mark.scaler, witness.fresh[-1].place
 
 
 def _same(one: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +37,8 @@ class Scene:
     """Backward passes that are running."""
     fired: bool = False
     """Whether an optimizer has begun a step since a scaler's began."""
+    losses: deque[tuple[weakref.ref[torch.Tensor], int]] = field(default_factory=lambda: deque(maxlen=8))
+    """The last scaled losses, with the scaler's number."""
     plain: Place | None = None
     """The last backward of a loss that was not scaled."""
     attempts: dict[int, list[int]] = field(default_factory=dict)
@@ -64,6 +68,7 @@ class ScalerCalls:
             power = 1 + max((m.power for m in before), default=0)
             place = state.places["scale"] = frames.user_place()
             loss_marks.mark(result, Mark(state.number, power, state.generation, place))
+            self._scene.losses.extend((weakref.ref(t), state.number) for t in loss_marks.tensors_in(result))
 
         return done
 

@@ -33,7 +33,7 @@ class ScalerWatcher(Watcher):
         self._scene = Scene()
         self._faults = Faults(self._scene.scalers, self._scene.gradients)
         self._scaler_calls = ScalerCalls(self._scene, self._faults)
-        self._gradient_calls = GradientCalls(self._scene)
+        self._gradient_calls = GradientCalls(self._scene, self._faults)
         self._wrapped: set[type] = set()
         self._parts: list[Part] | None = None
 
@@ -46,6 +46,9 @@ class ScalerWatcher(Watcher):
         from torch.nn.utils import clip_grad
         from torch.optim import lr_scheduler
 
+        aten = torch.ops.aten
+        packets = (aten._local_scalar_dense, aten.linalg_vector_norm, aten.norm, aten._foreach_norm)
+        self.host.hear([getattr(p, name) for p in packets for name in p.overloads()], self._number_made)
         self._tap(GradScaler, "__init__", self._made)
         self._wrap_class(GradScaler)
         for name in ("clip_grad_norm_", "clip_grad_value_"):
@@ -107,6 +110,7 @@ class ScalerWatcher(Watcher):
             return None
         done: list[Callable[[Any], None]] = []
         given = args
+        self._scene.inside.append("clip")
         with self.host.looking(_WHAT):
             value = args[1] if len(args) > 1 else kwargs[limit]
             parameters, one = self._gradient_calls.clip(args[0], value, "value" in name)
@@ -117,6 +121,7 @@ class ScalerWatcher(Watcher):
             with self.host.looking(_WHAT):
                 for one in done if error is None else ():
                     one(result)
+            self._scene.inside.remove("clip")
 
         return given, after
 
@@ -186,6 +191,11 @@ class ScalerWatcher(Watcher):
         """See `Watcher`."""
         if self._scene.scalers and "step" not in self._scene.inside:
             self._scene.gradients.spend(optimizer)
+
+    def _number_made(self, operator: Any, args: Any, _kwargs: Any, _result: Any) -> None:
+        """In a sampled step a number is made of tensors. What scalers and clipping do is no affair of the program's."""
+        if self._scene.scalers and not self._scene.inside:
+            self._gradient_calls.read(operator, args)
 
     def totals(self, tick: int) -> Iterable[Record]:
         """See `Watcher`."""

@@ -9,7 +9,7 @@ from torchvet.recording.records import Place, Record
 FaultKind = Literal[
     "clipped-while-scaled", "added-after-unscale", "scale-changed", "update-before-step", "unscaled-too-early",
     "applied-scaled", "applied-unchecked", "not-scaled", "other-scaler", "scaled-twice",
-    "update-between", "divided-twice", "loss-read", "norm-read", "penalty", "refused",
+    "update-between", "divided-twice", "loss-read", "norm-read", "refused",
 ]  # fmt: skip
 """What happened to gradients (or was refused by torch).
 
@@ -19,8 +19,8 @@ updated and divided again. `unscaled-too-early`: `unscale_` ran before the backw
 divided. `applied-scaled`: an optimizer stepped on them, past the scaler, undivided. `applied-unchecked`: likewise
 divided, with nobody to leave out infinities. `not-scaled`: divided though their loss was never scaled. `other-scaler`:
 divided by another scaler's scale. `scaled-twice`; `divided-twice`: for two optimizer objects. `update-between`: an
-update for another optimizer lies between backward and step. `loss-read`, `norm-read`, `penalty`: a number was made of
-them while they were scaled. `refused`: torch raised.
+update for another optimizer lies between backward and step. `loss-read`, `norm-read`: in a sampled step a number was
+made of a loss or a gradient while it was scaled. `refused`: torch raised.
 """
 
 

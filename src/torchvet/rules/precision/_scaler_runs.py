@@ -46,6 +46,11 @@ def looked_at(recording: Recording) -> bool:
     return any(use.enabled and use.steps >= ENOUGH for rank in recording.ranks for use in uses(rank))
 
 
+def grade(fault: ScalingFault) -> Severity:
+    """An error, unless it was applied and has changed nothing."""
+    return "error" if fault.changed or not fault.applied else "info"
+
+
 def seen(
     rule: Rule, rank: RankRecording, fault: ScalingFault, message: str, *, cause: str, advice: str, severity: Severity,
     role: str = "stepped", place: Place | Location | None = None,

@@ -105,7 +105,7 @@ for step in range(40):
                 yield runs.seen(
                     self, rank, fault, "this backward adds to gradients that have been unscaled: in "
                     f"{runs.of(fault.applied, fault.steps)} its part was {runs.smaller(fault.factor)}",
-                    severity="error" if fault.changed else "info", role="unscaled",
+                    severity=runs.grade(fault), role="unscaled",
                     cause="unscale_ had divided the gradients before, and the scaler divides once in a step",
                     advice="run every backward of the step first, then `scaler.unscale_(optimizer)`, then clip",
                 )  # fmt: skip

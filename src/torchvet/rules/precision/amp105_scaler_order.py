@@ -109,7 +109,7 @@ for step in range(40):
                 yield runs.seen(
                     self, rank, fault, ("unscale_ runs before the backward" if early else "update() runs before step()")
                     + f": in {runs.of(fault.applied, fault.steps)} the gradients were {runs.smaller(fault.factor)}",
-                    severity="error" if fault.changed else "info",
+                    severity=runs.grade(fault),
                     cause="the scaler takes gradients for divided that were not there yet" if early else
                     "update() makes the scaler forget that unscale_ has divided the gradients: step() divides again",
                     advice="keep the order: scale and backward, `unscale_` if needed, `step`, `update`",

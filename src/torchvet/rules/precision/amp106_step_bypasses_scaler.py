@@ -97,7 +97,7 @@ for step in range(40):
             for fault in runs.faults(rank, "applied-scaled"):
                 yield runs.seen(
                     self, rank, fault, f"{fault.count:,} steps went past the scaler, with gradients "
-                    f"{runs.smaller(fault.factor)}", severity="error" if fault.changed else "info", role="backward",
+                    f"{runs.smaller(fault.factor)}", severity=runs.grade(fault), role="backward",
                     cause="the loss was scaled, and only scaler.step(optimizer) divides its gradients",
                     advice="call `scaler.step(optimizer)`, then `scaler.update()` once",
                 )  # fmt: skip
@@ -105,7 +105,7 @@ for step in range(40):
                 text = f"{fault.changed:,} of them" if fault.changed else "none of them"
                 yield runs.seen(
                     self, rank, fault, f"{fault.count:,} steps went past the scaler after unscale_; {text} with "
-                    "gradients that were not finite", severity="error" if fault.changed else "info", role="unscaled",
+                    "gradients that were not finite", severity=runs.grade(fault), role="unscaled",
                     cause="only scaler.step(optimizer) leaves out a step whose gradients have overflowed",
                     advice="call `scaler.step(optimizer)`, then `scaler.update()` once",
                 )  # fmt: skip

@@ -103,7 +103,7 @@ for step in range(40):
                 how = "unscaled" if fault.kind == "not-scaled" else "scaled by another scaler"
                 yield runs.seen(
                     self, rank, fault, f"this loss goes backward {how}: in {runs.of(fault.applied, fault.steps)} its "
-                    f"gradients were {runs.smaller(fault.factor)}", severity="error" if fault.changed else "info",
+                    f"gradients were {runs.smaller(fault.factor)}", severity=runs.grade(fault),
                     cause="scaler.step(optimizer) divides every gradient of the optimizer by its scale",
                     advice="write `scaler.scale(loss).backward()`, with the scaler that steps this optimizer",
                 )  # fmt: skip

@@ -117,7 +117,7 @@ for step in range(40):
                 yield runs.seen(
                     self, rank, fault, "the gradients are divided here and again for another object with the same "
                     f"parameters: in {runs.of(fault.applied, fault.steps)} they were {runs.smaller(fault.factor)}",
-                    severity="error" if fault.changed else "info", role="divided",
+                    severity=runs.grade(fault), role="divided",
                     cause="the scaler knows by the optimizer object what it has divided, not by the parameters",
                     advice="hand the same object to `scaler.unscale_` and to `scaler.step`",
                 )  # fmt: skip
