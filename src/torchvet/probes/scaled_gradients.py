@@ -14,7 +14,7 @@ import torch
 from torchvet.probes.loss_marks import Mark
 from torchvet.recording.records import Place
 
-_WITNESSES = 16
+_WITNESSES = 8
 """Parameters of an optimizer that are watched, spread evenly over its groups."""
 _MOST_PARTS = 16
 
@@ -69,11 +69,12 @@ class Witness:
     def gradient(self) -> torch.Tensor | None:
         """Its gradient, if it is alive and has one."""
         parameter = self.ref()
-        return parameter.grad if parameter is not None and parameter.is_leaf else None
+        return parameter.grad if parameter is not None else None
 
     def now(self) -> Stamp:
         """What its gradient is told by."""
-        gradient = self.gradient()
+        parameter = self.ref()
+        gradient = None if parameter is None else parameter.grad
         return None if gradient is None else (id(gradient), gradient._version)
 
     def clear(self) -> None:
@@ -112,7 +113,9 @@ class Gradients:
         known = self._of.get(id(optimizer))
         if known is not None and known[0] == key and all(w.ref() is not None for w in known[1]):
             return known[1]
-        parameters = [p for g in groups for p in g["params"] if isinstance(p, torch.Tensor) and p.requires_grad]
+        parameters = [
+            p for g in groups for p in g["params"] if isinstance(p, torch.Tensor) and p.requires_grad and p.is_leaf
+        ]
         apart = max(1.0, len(parameters) / _WITNESSES)
         chosen = {id(p): p for p in (parameters[int(i * apart)] for i in range(min(len(parameters), _WITNESSES)))}
         if parameters:
@@ -150,11 +153,12 @@ class Gradients:
 
     def cleared(self, owner: Any) -> None:
         """`zero_grad` of an optimizer or a module has run."""
-        parameters = [p for g in getattr(owner, "param_groups", None) or () for p in g["params"]]
-        for parameter in parameters or (owner.parameters() if isinstance(owner, torch.nn.Module) else ()):
-            witness = self.known(parameter)
-            if witness is not None:
-                witness.clear()
+        if isinstance(owner, torch.nn.Module):
+            found = [w for w in map(self.known, owner.parameters()) if w is not None]
+        else:
+            found = self.of(owner)
+        for witness in found:
+            witness.clear()
 
     def known(self, parameter: Any) -> Witness | None:
         """The witness that a parameter is, if it is one."""
@@ -181,14 +185,14 @@ class Gradients:
     def divide(self, optimizer: Any, division: Division) -> None:
         """`unscale_` has divided the gradients of an optimizer."""
         for witness in self.of(optimizer):
+            # Sparse gradients are divided into new ones, of which nothing is known.
             witness.check()
             witness.parts = [p if p.spent else p._replace(divided=(*p.divided, division)) for p in witness.parts]
-            witness.stamp = witness.now()
 
     def spend(self, optimizer: Any) -> None:
         """An optimizer has used its gradients, or would have."""
         for witness in self.of(optimizer):
-            witness.parts = [p if p.spent else p._replace(spent=True) for p in witness.parts]
-            witness.parts = list(dict.fromkeys(witness.parts))
+            if any(not part.spent for part in witness.parts):
+                witness.parts = list(dict.fromkeys(p if p.spent else p._replace(spent=True) for p in witness.parts))
             witness.clips = []
             witness.stamp = witness.now()

@@ -99,8 +99,7 @@ class ScalerCalls:
         optimizer = args[0] if args else kwargs.get("optimizer")
         state = self._scalers.of(scaler)
         if not scaler._enabled:
-            self._step_off(state, optimizer)
-            return _nothing
+            return lambda _: self._step_off(state, optimizer)
         place = frames.user_place()
         state.use.step_place = state.use.step_place or place
         fused = bool(getattr(optimizer, "_step_supports_amp_scaling", False))

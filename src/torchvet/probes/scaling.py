@@ -90,8 +90,10 @@ class ScalerWatcher(Watcher):
         inside.append(name)
         self._scene.backwards = 0
         done: list[Callable[[Any], None]] = []
-        with self.host.looking(_WHAT):
+        try:
             done.append(getattr(self._scaler_calls, name)(scaler, args[1:], kwargs))
+        except Exception as failure:
+            self._failed(failure)
 
         def after(result: Any, error: BaseException | None) -> None:
             with self.host.looking(_WHAT):
@@ -103,6 +105,11 @@ class ScalerWatcher(Watcher):
             inside.remove(name)
 
         return args, after
+
+    def _failed(self, failure: Exception) -> None:
+        """Record a failure of something too small to be accounted for."""
+        with self.host.looking(_WHAT):
+            raise failure
 
     def _clip(self, name: str, args: Any, kwargs: Any) -> Watched:
         limit = "max_norm" if "norm" in name else "clip_value"
@@ -127,8 +134,10 @@ class ScalerWatcher(Watcher):
 
     def _clear(self, args: Any, kwargs: Any) -> Watched:
         def after(_: Any, error: BaseException | None) -> None:
-            with self.host.looking(_WHAT):
+            try:
                 self._scene.gradients.cleared(args[0])
+            except Exception as failure:
+                self._failed(failure)
 
         return (args, after) if self._scene.scalers and self.host.active else None
 
