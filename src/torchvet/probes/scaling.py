@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -48,7 +49,8 @@ class ScalerWatcher(Watcher):
 
         aten = torch.ops.aten
         packets = (aten._local_scalar_dense, aten.linalg_vector_norm, aten.norm, aten._foreach_norm)
-        self.host.hear([getattr(p, name) for p in packets for name in p.overloads()], self._number_made)
+        overloads = [getattr(p, name) for p in packets for name in p.overloads()]  # type: ignore[no-untyped-call]
+        self.host.hear(overloads, self._number_made)
         self._tap(GradScaler, "__init__", self._made)
         self._wrap_class(GradScaler)
         for name in ("clip_grad_norm_", "clip_grad_value_"):
@@ -87,6 +89,8 @@ class ScalerWatcher(Watcher):
         inside, scaler = self._scene.inside, args[0]
         if not self.host.active or (inside and not (name == "unscale_" and inside == ["step"])):
             return None
+        if frames.owner(sys._getframe(2).f_code.co_filename) == frames.OWN:
+            return None  # another watcher asks for the scale
         inside.append(name)
         self._scene.backwards = 0
         done: list[Callable[[Any], None]] = []
