@@ -11,7 +11,7 @@ from torchvet.diagnosis import diagnose
 from torchvet.finding import Finding
 from torchvet.recording import Recording
 from torchvet.recording.records import Place, Source
-from torchvet.recording.scaling_records import ScalerUse, ScalingFault
+from torchvet.recording.scaling_records import ScalingFault, ScalingUse
 from torchvet.recording.training_records import Outcome, Ran
 from torchvet.rules import rule
 from torchvet.source.model import SourceFile
@@ -25,10 +25,10 @@ def run(*records: Any, end: Outcome | None = None) -> Recording:
     return recording(program(), steps(40), window(1, 2, 3), *records, end or outcome(40))
 
 
-def use(**changes: Any) -> ScalerUse:
+def use(**changes: Any) -> ScalingUse:
     """A scaler that has stepped forty times."""
     given = {"steps": 40, "updates": 40, "initial": 65536.0, "scale": 65536.0, "lowest": 65536.0, "step_place": LINE}
-    return ScalerUse(id=0, name="GradScaler", place=LINE, device="cpu", enabled=True, **{**given, **changes})
+    return ScalingUse(id=0, name="GradScaler", place=LINE, device="cpu", enabled=True, **{**given, **changes})
 
 
 def of(code: str, *records: Any, end: Outcome | None = None) -> list[Finding]:
@@ -112,9 +112,9 @@ def test_new_scalers_are_graded_by_what_they_learn_again() -> None:
 
 def test_a_scaler_that_is_off_matters_under_fp16() -> None:
     off = {"id": 0, "name": "GradScaler", "place": LINE, "device": "cpu", "enabled": False, "steps": 40}
-    assert severities("AMP119", ScalerUse(**off, asked=False, half=False)) == []
-    assert severities("AMP119", ScalerUse(**off, asked=True, half=False)) == ["info"]
-    (found,) = of("AMP119", ScalerUse(**off, asked=False, half=True, zeros=0.25))
+    assert severities("AMP119", ScalingUse(**off, asked=False, half=False)) == []
+    assert severities("AMP119", ScalingUse(**off, asked=True, half=False)) == ["info"]
+    (found,) = of("AMP119", ScalingUse(**off, asked=False, half=True, zeros=0.25))
     assert found.severity == "warning" and "25% of the gradients" in found.message
 
 

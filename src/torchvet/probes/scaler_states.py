@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchvet.recording.records import Place
-from torchvet.recording.scaling_records import ScalerUse
+from torchvet.recording.scaling_records import ScalingUse
 
 _KEPT = 64
 """Scales that are remembered by their number."""
@@ -29,7 +29,7 @@ class ScalerState:
 
     number: int
     ref: weakref.ref[Any]
-    use: ScalerUse
+    use: ScalingUse
     generation: int = 0
     scales: dict[int, float] = field(default_factory=dict)
     updates: dict[int, Update] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class Scalers:
 
     def __init__(self) -> None:
         self._states: weakref.WeakKeyDictionary[Any, ScalerState] = weakref.WeakKeyDictionary()
-        self._uses: dict[tuple[Any, ...], ScalerUse] = {}
+        self._uses: dict[tuple[Any, ...], ScalingUse] = {}
         self._made = 0
         self._last: dict[int, tuple[int, int]] = {}
         """For each optimizer the use and the number of the scaler that stepped it last."""
@@ -141,7 +141,7 @@ class Scalers:
         key = (place, enabled, name)
         use = self._uses.get(key)
         if use is None:
-            use = self._uses[key] = ScalerUse(
+            use = self._uses[key] = ScalingUse(
                 id=len(self._uses), name=name, place=place, device=device, enabled=enabled, asked=asked, made=0
             )
         use.made += 1
@@ -173,6 +173,6 @@ class Scalers:
         """Those that are still alive."""
         return list(self._states.values())
 
-    def uses(self) -> Iterator[ScalerUse]:
+    def uses(self) -> Iterator[ScalingUse]:
         """The running totals, one for each place where scalers are made."""
         yield from self._uses.values()

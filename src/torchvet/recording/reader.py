@@ -10,7 +10,12 @@ import msgspec
 
 from torchvet.errors import BadInput
 from torchvet.recording import (
-    autocast_records, nonfinite_records, numeric_records, records, scaling_records, training_records,
+    autocast_records,
+    nonfinite_records,
+    numeric_records,
+    records,
+    scaling_records,
+    training_records,
 )  # fmt: skip
 from torchvet.recording.records import Place, Program, Record, Source
 from torchvet.recording.writer import FORMAT, Manifest

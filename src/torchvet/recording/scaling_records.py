@@ -24,7 +24,7 @@ made of a loss or a gradient while it was scaled. `refused`: torch raised.
 """
 
 
-class ScalerUse(Record):
+class ScalingUse(Record):
     """What the scalers that were made at one place did. For one `id` the last record counts.
 
     `steps` are calls of `scaler.step`, `skipped` those that left the optimizer's step out, `unknown` those of which it

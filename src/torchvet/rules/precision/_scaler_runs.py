@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Finding, Location, Measured, Related, Severity
-from torchvet.recording.scaling_records import FaultKind, ScalerUse, ScalingFault
+from torchvet.recording.scaling_records import FaultKind, ScalingFault, ScalingUse
 from torchvet.recording.training_records import Outcome
 from torchvet.rules.growth_rule import location_of
 from torchvet.rules.share_rule import observed
@@ -20,9 +20,9 @@ ENOUGH = 8
 """Steps of a scaler from which on its silence says something."""
 
 
-def uses(rank: RankRecording) -> list[ScalerUse]:
+def uses(rank: RankRecording) -> list[ScalingUse]:
     """The last record of each place where scalers are made."""
-    return list({use.id: use for use in rank.all(ScalerUse)}.values())
+    return list({use.id: use for use in rank.all(ScalingUse)}.values())
 
 
 def faults(rank: RankRecording, *kinds: FaultKind) -> Iterator[ScalingFault]:

@@ -14,7 +14,7 @@ from torchvet.rules.share_rule import observed
 if TYPE_CHECKING:
     from torchvet.finding import Finding, Severity
     from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.scaling_records import ScalerUse
+    from torchvet.recording.scaling_records import ScalingUse
 
 _LAST_SCALE = 2.0**-128
 """The scale whose reciprocal is no fp32 number any more (measured: 144 halvings of 65,536)."""
@@ -115,7 +115,7 @@ for step in range(60):
                 if use.enabled and use.skipped:
                     yield from self._judged(rank, use)
 
-    def _judged(self, rank: RankRecording, use: ScalerUse) -> Iterator[Finding]:
+    def _judged(self, rank: RankRecording, use: ScalingUse) -> Iterator[Finding]:
         low = use.lowest is not None and use.lowest < 1.0
         late, tries = use.skipped - use.early, use.updates / max(1, use.interval) + 1
         if use.trailing >= (_TOO_LOW if low else _MANY):
@@ -127,7 +127,7 @@ for step in range(60):
             text = f"{late:,} of {use.steps:,} steps were left out after the scale had been found"
             yield self._finding(rank, use, "warning", text)
 
-    def _finding(self, rank: RankRecording, use: ScalerUse, severity: Severity, message: str) -> Finding:
+    def _finding(self, rank: RankRecording, use: ScalingUse, severity: Severity, message: str) -> Finding:
         return observed(
             self, rank, severity=severity, place=use.step_place or use.place, message=message,
             cause="gradients were not finite whatever the scale: the values themselves are NaN or overflow",
@@ -137,7 +137,7 @@ for step in range(60):
         )  # fmt: skip
 
 
-def _left(use: ScalerUse) -> str:
+def _left(use: ScalingUse) -> str:
     """The scale that is left, and how many skips before its reciprocal overflows."""
     if use.scale is None or not 0 < use.backoff < 1:
         return ""
