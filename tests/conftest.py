@@ -40,6 +40,13 @@ def _slots(torch: ModuleType) -> Iterator[tuple[str, Any]]:
     yield "_BaseDataLoaderIter.__next__", dataloader._BaseDataLoaderIter.__next__
     yield "Optimizer.__init__", optimizer.Optimizer.__init__
     yield "Module.train", torch.nn.Module.train
+    for owner in (torch.nn.Module, optimizer.Optimizer):
+        yield f"{owner.__name__}.zero_grad", owner.zero_grad
+    for name in ("__init__", "scale", "unscale_", "step", "update", "load_state_dict", "get_scale"):
+        yield f"GradScaler.{name}", getattr(torch.amp.GradScaler, name)
+    for name in ("clip_grad_norm_", "clip_grad_value_"):
+        yield f"nn.utils.{name}", getattr(torch.nn.utils, name)
+    yield "LRScheduler.step", torch.optim.lr_scheduler.LRScheduler.step
     for name in vars(module):
         if name.startswith("_global_") and name.endswith("_hooks"):
             yield from ((f"nn.{name}", hook) for hook in getattr(module, name).values())

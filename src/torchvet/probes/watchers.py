@@ -9,6 +9,7 @@ from torchvet.probes.half_sums import HalfSums
 from torchvet.probes.lost_losses import LostLosses
 from torchvet.probes.nonfinite import NonFiniteWatcher
 from torchvet.probes.poison import Poison
+from torchvet.probes.scaling import ScalerWatcher
 from torchvet.probes.watcher import Watcher
 
 WATCHERS: tuple[type[Watcher], ...] = (
@@ -20,5 +21,6 @@ WATCHERS: tuple[type[Watcher], ...] = (
     RoundedPositions,
     Poison,
     AutocastWatcher,
+    ScalerWatcher,
 )
 """In the order in which they are told. A watcher's first docstring line names what is unchecked where it fails."""

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
+from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.source.model import edits
 from torchvet.source.model.steps import text_of
 from torchvet.source.model.units import receiver
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import Recording
     from torchvet.source.model import SourceFile
     from torchvet.source.model.steps import Effect, Step
 
@@ -92,6 +94,26 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Needed: a scaler that has made some steps."""
+        return super().could_be_measured(recording) and runs.looked_at(recording)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Clippings that met scaled gradients, graded by whether the threshold acted."""
+        for rank in recording.ranks:
+            for fault in runs.faults(rank, "clipped-while-scaled"):
+                limit, scale = fault.limit or 0.0, fault.scale or 1.0
+                acted = fault.bit if fault.norm is not None else fault.applied
+                spared = fault.bit - fault.needed
+                text = f"; {spared:,} of them had no need of it" if spared > 0 else ""
+                yield runs.seen(
+                    self, rank, fault, f"gradients are clipped while multiplied by the scale {scale:,.0f}: a threshold "
+                    f"of {limit:g} acts as {limit / scale:.2g}, in {runs.of(acted, fault.count)}{text}",
+                    severity="error" if acted and scale > 1 else "info",
+                    cause="nothing has divided the gradients by the scale between the backward and this line",
+                    advice="call `scaler.unscale_(optimizer)` after the last backward and before clipping",
+                )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A clip between a scaled backward and `scaler.step`, with no `unscale_` on the way."""

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
+from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import Recording
     from torchvet.source.model import SourceFile
     from torchvet.source.model.steps import Effect
 
@@ -92,6 +94,21 @@ for step in range(80):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Needed: a scaler that has made some steps."""
+        return super().could_be_measured(recording) and runs.looked_at(recording)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """A second call that was refused."""
+        for rank in recording.ranks:
+            for fault, severity in runs.refused(rank, "already been called on this optimizer"):
+                yield runs.seen(
+                    self, rank, fault, f"unscale_ is refused: it has been called since the last update "
+                    f"({fault.steps:,} steps had gone well)", severity=severity, role="unscaled",
+                    cause="the scaler notes for each optimizer that its gradients are divided, until update()",
+                    advice="call `scaler.unscale_(optimizer)` once, after the last backward and before clipping",
+                )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Two calls in one pass, or one in every pass of an accumulation that updates only at its end."""

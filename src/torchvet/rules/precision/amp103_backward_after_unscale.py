@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
+from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import Recording
     from torchvet.source.model import SourceFile
     from torchvet.source.model.steps import Effect
 
@@ -91,6 +93,22 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Needed: a scaler that has made some steps."""
+        return super().could_be_measured(recording) and runs.looked_at(recording)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Scaled gradients that were added to divided ones, and then stepped on."""
+        for rank in recording.ranks:
+            for fault in runs.faults(rank, "added-after-unscale"):
+                yield runs.seen(
+                    self, rank, fault, "this backward adds to gradients that have been unscaled: in "
+                    f"{runs.of(fault.applied, fault.steps)} its part was {runs.smaller(fault.factor)}",
+                    severity=runs.grade(fault), role="unscaled",
+                    cause="unscale_ had divided the gradients before, and the scaler divides once in a step",
+                    advice="run every backward of the step first, then `scaler.unscale_(optimizer)`, then clip",
+                )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """`unscale_`, a scaled backward and `scaler.step` of the only optimizer, in this order, with no update."""

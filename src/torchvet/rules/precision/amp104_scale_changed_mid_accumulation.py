@@ -6,13 +6,17 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
+from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.source.model import edits
 
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
+    from torchvet.recording import Recording
     from torchvet.source.model import SourceFile
     from torchvet.source.model.steps import Effect
+
+_NOTHING_CHECKED = "No inf checks were recorded prior to update"
 
 
 class ScaleChangedMidAccumulation(Rule):
@@ -87,6 +91,31 @@ for step in range(80):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Needed: a scaler that has made some steps."""
+        return super().could_be_measured(recording) and runs.looked_at(recording)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Updates within an accumulation: gradients of several scales were added up, or torch refused."""
+        for rank in recording.ranks:
+            for fault in runs.faults(rank, "scale-changed"):
+                yield runs.seen(
+                    self, rank, fault, "the scale is updated between the backward passes of one accumulation: in "
+                    f"{runs.of(fault.changed, fault.steps)} the earlier ones were {runs.smaller(fault.factor)}",
+                    severity="error" if fault.changed > 0.02 * fault.count else "info",
+                    cause="update() may change the scale, and forgets what has been divided",
+                    advice="call `scaler.update()` once, after the `scaler.step` that ends the accumulation",
+                )  # fmt: skip
+            for fault, severity in runs.refused(rank, _NOTHING_CHECKED):
+                at = runs.suspected(self, recording, fault.place)
+                if at is not None:
+                    yield runs.seen(
+                        self, rank, fault, "update() is refused in the middle of an accumulation: nothing was stepped "
+                        "since the last", severity=severity, place=at,
+                        cause="update() settles what step() has found, and that waits for the end of the accumulation",
+                        advice="move `scaler.update()` right after `scaler.step(optimizer)`",
+                    )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """An update in every pass with a scaled backward, where every step of the scaler waits for the last pass."""

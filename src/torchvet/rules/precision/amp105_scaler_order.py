@@ -6,14 +6,23 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
+from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver
 
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
+    from torchvet.recording import Recording
+    from torchvet.recording.scaling_records import ScalingFault
     from torchvet.source.model import SourceFile
     from torchvet.source.model.steps import Effect
+
+_REFUSED = (
+    "No inf checks were recorded prior to update", "step() has already been called",
+    "unscale_() is being called after step",
+)  # fmt: skip
+"""What torch says to a wrong order."""
 
 
 class ScalerOrder(Rule):
@@ -87,6 +96,40 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Needed: a scaler that has made some steps."""
+        return super().could_be_measured(recording) and runs.looked_at(recording)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Orders that torch refused, and the two that it does not notice."""
+        for rank in recording.ranks:
+            for fault in runs.faults(rank, "update-before-step", "unscaled-too-early"):
+                early = fault.kind == "unscaled-too-early"
+                yield runs.seen(
+                    self, rank, fault, ("unscale_ runs before the backward" if early else "update() runs before step()")
+                    + f": in {runs.of(fault.applied, fault.steps)} the gradients were {runs.smaller(fault.factor)}",
+                    severity=runs.grade(fault),
+                    cause="the scaler takes gradients for divided that were not there yet" if early else
+                    "update() makes the scaler forget that unscale_ has divided the gradients: step() divides again",
+                    advice="keep the order: scale and backward, `unscale_` if needed, `step`, `update`",
+                )  # fmt: skip
+            for fault, severity in runs.refused(rank, *_REFUSED):
+                if _REFUSED[0] in (fault.error or "") and self._is_accumulation(recording, fault):
+                    continue
+                yield runs.seen(
+                    self, rank, fault, f"{fault.method} is refused: {(fault.error or '').partition(': ')[2]}",
+                    severity=severity, place=runs.suspected(self, recording, fault.place),
+                    cause="a scaler goes through scale, unscale_ (optional), step and update, once each in a step",
+                    advice="call `scaler.update()` once, after the steps of all optimizers and after nothing else",
+                )  # fmt: skip
+
+    @staticmethod
+    def _is_accumulation(recording: Recording, fault: ScalingFault) -> bool:
+        """Whether source knows this line for an update in the middle of an accumulation, which is another rule's."""
+        from torchvet.rules.precision.amp104_scale_changed_mid_accumulation import ScaleChangedMidAccumulation
+
+        return runs.suspected(ScaleChangedMidAccumulation(), recording, fault.place) is not None
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Each step of a scaler against the updates and the `unscale_` calls of its pass."""

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
+from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver
 
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
+    from torchvet.recording import Recording
     from torchvet.source.model import SourceFile
     from torchvet.source.model.steps import Effect
 
@@ -84,6 +86,29 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Needed: a scaler that has made some steps."""
+        return super().could_be_measured(recording) and runs.looked_at(recording)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Optimizers that stepped on scaled gradients, or on divided ones that nobody had looked through."""
+        for rank in recording.ranks:
+            for fault in runs.faults(rank, "applied-scaled"):
+                yield runs.seen(
+                    self, rank, fault, f"{fault.count:,} steps went past the scaler, with gradients "
+                    f"{runs.smaller(fault.factor)}", severity=runs.grade(fault), role="backward",
+                    cause="the loss was scaled, and only scaler.step(optimizer) divides its gradients",
+                    advice="call `scaler.step(optimizer)`, then `scaler.update()` once",
+                )  # fmt: skip
+            for fault in runs.faults(rank, "applied-unchecked"):
+                text = f"{fault.changed:,} of them" if fault.changed else "none of them"
+                yield runs.seen(
+                    self, rank, fault, f"{fault.count:,} steps went past the scaler after unscale_; {text} with "
+                    "gradients that were not finite", severity=runs.grade(fault), role="unscaled",
+                    cause="only scaler.step(optimizer) leaves out a step whose gradients have overflowed",
+                    advice="call `scaler.step(optimizer)`, then `scaler.update()` once",
+                )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A plain step after backwards that are all scaled, under no condition of its own that means no scaler."""

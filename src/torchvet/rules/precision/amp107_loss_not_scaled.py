@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
+from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver
 
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
+    from torchvet.recording import Recording
     from torchvet.source.model import SourceFile
     from torchvet.source.model.steps import Effect
 
@@ -89,6 +91,29 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Needed: a scaler that has made some steps."""
+        return super().could_be_measured(recording) and runs.looked_at(recording)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Gradients that were divided by a scale that they had never been multiplied with."""
+        for rank in recording.ranks:
+            for fault in runs.faults(rank, "not-scaled", "other-scaler"):
+                how = "unscaled" if fault.kind == "not-scaled" else "scaled by another scaler"
+                yield runs.seen(
+                    self, rank, fault, f"this loss goes backward {how}: in {runs.of(fault.applied, fault.steps)} its "
+                    f"gradients were {runs.smaller(fault.factor)}", severity=runs.grade(fault),
+                    cause="scaler.step(optimizer) divides every gradient of the optimizer by its scale",
+                    advice="write `scaler.scale(loss).backward()`, with the scaler that steps this optimizer",
+                )  # fmt: skip
+            for fault, severity in runs.refused(rank, "_scale is None"):
+                yield runs.seen(
+                    self, rank, fault, f"{fault.method} is refused: no loss was ever scaled", severity=severity,
+                    place=runs.suspected(self, recording, fault.place) or fault.other, role="backward",
+                    cause="the backward before it started from a loss that the scaler has not seen",
+                    advice="write `scaler.scale(loss).backward()`",
+                )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A plain backward before `scaler.step`, in a pass that scales nothing, or scales its other losses."""

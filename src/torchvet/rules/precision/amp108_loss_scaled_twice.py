@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
+from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.source.model import edits
 from torchvet.source.model.units import terminal, value_for
 
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
+    from torchvet.recording import Recording
     from torchvet.source.model import Event, SourceFile, Unit
 
 
@@ -85,6 +87,24 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Needed: a scaler that has made some steps."""
+        return super().could_be_measured(recording) and runs.looked_at(recording)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Gradients of a loss that was scaled more than once, divided once."""
+        for rank in recording.ranks:
+            for fault in runs.faults(rank, "scaled-twice"):
+                left = fault.count - fault.applied
+                yield runs.seen(
+                    self, rank, fault, f"what is scaled here is scaled already: {runs.of(left, fault.count)} were left "
+                    f"out, and the others applied gradients up to {runs.smaller(fault.factor)}"
+                    if fault.applied else f"what is scaled here is scaled already: all {left:,} steps were left out",
+                    severity="error", role="backward",
+                    cause="scale() multiplies by the scale each time, and scaler.step divides once",
+                    advice="scale the loss once, right where its backward begins",
+                )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """`scale` of what is, or stands for, a scaled loss."""

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
+from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.source.model.units import targets_of
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import Recording
     from torchvet.source.model import SourceFile
     from torchvet.source.model.steps import Effect
 
@@ -95,6 +97,26 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Needed: a scaler that has made some steps."""
+        return super().could_be_measured(recording) and runs.looked_at(recording)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Optimizers stepped after an update that came between their backward and them."""
+        for rank in recording.ranks:
+            for fault in runs.faults(rank, "update-between"):
+                twice = fault.factor is not None and fault.factor < 0.1
+                often = fault.changed > 0.02 * fault.count
+                yield runs.seen(
+                    self, rank, fault, "this update comes between the backward and the step of another optimizer: in "
+                    f"{runs.of(fault.changed, fault.count)} its gradients were {runs.smaller(fault.factor)}"
+                    if fault.changed else "this update comes between the backward and the step of another optimizer; "
+                    f"the scale has not changed there in {fault.count:,} steps",
+                    severity="error" if twice else "warning" if often else "info",
+                    cause="update() may change the scale, and forgets which optimizers have been unscaled",
+                    advice="call `scaler.update()` once, after the steps of all optimizers",
+                )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """An update after one step and before another, with no scaled backward between it and the other."""

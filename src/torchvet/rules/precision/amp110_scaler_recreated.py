@@ -6,12 +6,17 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet import amounts
+from torchvet.finding import Measured
 from torchvet.rules.base import Rule
+from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
+from torchvet.rules.share_rule import observed
 from torchvet.source.model.units import keyword
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import Recording
     from torchvet.source.model import Event, Loop, SourceFile, Unit
 
 
@@ -84,6 +89,26 @@ for epoch in range(5):
         scaler.update()
     print(f"epoch {epoch} scale {scaler.get_scale():.0f} loss {loss.item():.4f}")
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Needed: a scaler that has made some steps."""
+        return super().could_be_measured(recording) and runs.looked_at(recording)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Scalers made anew at one place for one optimizer, graded by the steps that they lost to learn their scale."""
+        for rank in recording.ranks:
+            for use in runs.uses(rank):
+                if use.replaced < 2 and not use.relearned:
+                    continue
+                never = use.steps < 2 * use.made
+                yield observed(
+                    self, rank, severity="warning" if use.relearned > 1 or never else "info", place=use.place,
+                    message=f"{use.made:,} scalers were made here for one training run: the later ones left "
+                    f"{amounts.count(use.relearned, 'step')} out to find their scale again",
+                    cause=f"a new scaler begins at {use.initial or 0:,.0f}, whatever the last one had learned",
+                    advice="make the scaler once, where the optimizer is made",
+                    measured=Measured(steps=use.steps),
+                )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A scaler made in a loop, or in a function that a loop calls, whose optimizer comes from outside of it."""

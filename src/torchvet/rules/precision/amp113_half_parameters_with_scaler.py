@@ -6,9 +6,12 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from torchvet.finding import Edit
 from torchvet.rules.base import Rule
 from torchvet.rules.numerics import _half
+from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, targets_of, terminal
@@ -16,6 +19,7 @@ from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import Recording
     from torchvet.source.model import Event, SourceFile
     from torchvet.source.model.steps import Effect
 
@@ -92,6 +96,22 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Needed: a scaler that has made some steps."""
+        return super().could_be_measured(recording) and runs.looked_at(recording)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Gradients in fp16 that a scaler refused."""
+        for rank in recording.ranks:
+            for fault, severity in runs.refused(rank, "Attempting to unscale FP16"):
+                yield runs.seen(
+                    self, rank, msgspec.structs.replace(fault, other=fault.place), f"scaler.{fault.method} refuses "
+                    "fp16 gradients: the parameters themselves are fp16", severity=severity,
+                    place=runs.suspected(self, recording, fault.place), role="refused",
+                    cause="the model was turned to half, or loaded so, and its optimizer steps through a scaler",
+                    advice="keep the parameters in fp32 and run the forward pass under `torch.autocast`",
+                )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A model that is turned to half for good, and whose parameters an optimizer of the scaler is given."""

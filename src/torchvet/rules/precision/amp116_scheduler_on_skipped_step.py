@@ -6,11 +6,15 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.finding import Measured
 from torchvet.rules.base import Rule
+from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
+from torchvet.rules.share_rule import observed
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import Recording
     from torchvet.source.model import Event, SourceFile
     from torchvet.source.model.steps import Effect
 
@@ -91,6 +95,28 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Needed: a scaler that has made some steps."""
+        return super().could_be_measured(recording) and runs.looked_at(recording)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Steps of a schedule that followed nothing but skipped steps, graded by their share of it."""
+        for rank in recording.ranks:
+            for use in runs.uses(rank):
+                spent, whole = use.schedule_spent, use.schedule_steps
+                if spent:
+                    yield observed(
+                        self, rank, severity="warning" if spent >= 5 and spent >= 0.1 * whole else "info",
+                        place=use.schedule_place,
+                        message=f"{spent:,} of {whole:,} steps of the learning rate schedule went by while the "
+                        "optimizer's step was left out",
+                        cause="scaler.step leaves a step out whose gradients are not finite, and the scheduler does "
+                        "not know",
+                        advice="call `scheduler.step()` only if `scaler.get_scale()` has not fallen since before the "
+                        "step",
+                        measured=Measured(steps=use.steps),
+                    )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A scheduler that steps wherever the scaler does, in the same loop, and does not ask for the scale."""

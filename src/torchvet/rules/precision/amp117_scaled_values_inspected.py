@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
+from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.source.model.units import keyword, receiver, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import Recording
     from torchvet.source.model import Event, SourceFile
     from torchvet.source.model.steps import Effect
 
+_ASKS_FINITE = re.compile(r"isfinite|isnan|isinf|found_inf")
+_SAYS_SCALED = re.compile(r"""["'][^"']*scale""")
+_BRACES = re.compile(r"\{[^}]*\}")
 _READS = {"item", "tolist", "float", "print", "append", "add_scalar"}
 _MEASURES = {"norm", "vector_norm", "abs", "mean", "max", "std", "get_total_norm", "_foreach_norm"}
 
@@ -90,6 +96,26 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Only what makes a number in a sampled step is seen, and not what is done with it: silence says nothing."""
+        return False
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Numbers that were made of scaled losses and gradients, unless the line asks only whether they are finite."""
+        for rank in recording.ranks:
+            for fault in runs.faults(rank, "loss-read", "norm-read"):
+                text = recording.source_line(fault.place) or ""
+                what = "a loss that is" if fault.kind == "loss-read" else "gradients that are"
+                if fault.scale in (None, 1.0) or _ASKS_FINITE.search(text):
+                    continue
+                yield runs.seen(
+                    self, rank, fault, f"a number is made of {what} multiplied by the scale "
+                    f"({runs.times(fault.scale)} at the last look)",
+                    severity="info" if _SAYS_SCALED.search(_BRACES.sub("", text)) else "warning", role="backward",
+                    cause="it is read between scaler.scale and what divides it, and the scale changes over the run",
+                    advice="read the unscaled loss; call `scaler.unscale_(optimizer)` before gradients are measured",
+                )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Reads of a scaled loss, norms of scaled gradients, penalties on them."""

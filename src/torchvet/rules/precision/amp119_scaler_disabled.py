@@ -6,13 +6,17 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.finding import Measured
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _autocast as autocast
+from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
+from torchvet.rules.share_rule import observed
 from torchvet.source.model.units import keyword
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import Recording
     from torchvet.source.model import Event, SourceFile
 
 
@@ -86,6 +90,30 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {1e5 * loss.item():.4f}")
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Needed: a scaler that is off and whose losses were looked at, or one that is on."""
+        return super().could_be_measured(recording) and (
+            runs.looked_at(recording)
+            or any(use.half is not None for rank in recording.ranks for use in runs.uses(rank))
+        )
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Scalers that were off while fp16 went into their losses."""
+        for rank in recording.ranks:
+            for use in runs.uses(rank):
+                if use.enabled or not use.steps or not (use.half or use.asked):
+                    continue
+                zeros = f", {use.zeros:.0%} of the gradients looked at were exactly zero" if use.zeros else ""
+                itself = f" (it is made for {use.device}, which is not there)" if use.asked else ""
+                yield observed(
+                    self, rank, severity="warning" if use.half else "info", place=use.place,
+                    message=f"this scaler is off{itself}: {use.steps:,} steps went unscaled"
+                    + (f" with fp16 in the loss's graph{zeros}" if use.half else ""),
+                    cause="a scaler that is off returns the loss as it is and looks for no overflow",
+                    advice="make it for the device that is trained on, `torch.amp.GradScaler(device)`, and enable it",
+                    measured=Measured(steps=use.steps),
+                )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A scaler that is off by a constant, or by its device, in a file that trains under fp16 autocast."""
