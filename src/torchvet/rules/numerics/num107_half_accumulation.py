@@ -112,8 +112,10 @@ for step in range(200):
         part = f", {_runs.share(record.stalled, record.elements)} of the looked-at elements" if record.shape else ""
         harm = f"has stopped moving{part}: at {value}" if stopped else f"moves in jumps: at {value}"
         since = f" (last change after step {record.moved} of {record.tick})" if stopped else ""
+        carried = record.operator in ("add", "sub") and record.elements > 1
         return observed(
-            self, rank, severity="warning", place=record.place,
+            # `x = x - rate * f(x)` may be a sampler's state: that it rounds is no accumulator's fault.
+            self, rank, severity="info" if carried else "warning", place=record.place,
             message=f"{what} that is added to in {record.dtype} {harm} the next number is {apart} away, and {addend} "
             f"is added{since}",
             cause=f"{record.dtype} has {8 if record.dtype == 'bfloat16' else 11} binary digits: the sum is rounded to "
@@ -128,7 +130,7 @@ for step in range(200):
         left = max(0.0, most - abs(record.value / record.addend)) if record.addend else most
         lasts = record.grows and record.looks >= _LASTS
         return observed(
-            self, rank, severity="warning" if lasts else "info", place=record.place,
+            self, rank, severity="warning" if lasts and record.operator.endswith("_") else "info", place=record.place,
             message=f"what is added to here in {record.dtype} stands still once it is {most:,} times what is added: "
             f"at {_runs.figure(record.value)}, with {_runs.figure(record.addend)} added, in about {left:,.0f} steps",
             cause=f"{record.dtype} has {8 if record.dtype == 'bfloat16' else 11} binary digits: the sum is rounded to "

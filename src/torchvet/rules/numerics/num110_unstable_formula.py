@@ -32,6 +32,8 @@ _TWINS = {
     ),
 }
 """By reason: why it happens, and what is stable."""
+_NAMED_ABOVE = 3
+"""Lines from an exp that is named to the formula that it is a part of, at most."""
 _IN_FORMULAS = ("log-of-zero", "log-of-negative", "overflow", "zero-by-zero", "inf-minus-inf", "division-by-zero")
 """Reasons that source names the formula for."""
 
@@ -131,7 +133,9 @@ for step in range(40):
             return None
         for one in formulas:
             lines = range(one.node.lineno, (one.node.end_lineno or one.node.lineno) + 1)
-            if one.grave and at.line in lines:
+            # The exp of a quotient or of a logarithm may stand a few lines above, under a name.
+            above = say.operator(failure) == "exp" and at.line >= one.event.unit.first
+            if one.grave and (at.line in lines or (above and 0 < one.node.lineno - at.line <= _NAMED_ABOVE)):
                 return one
         return None
 
