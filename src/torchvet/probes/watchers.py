@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torchvet.probes.autocast import AutocastWatcher
+from torchvet.probes.forecast import ForecastWatcher
 from torchvet.probes.half_constants import RoundedPositions, VanishedConstants
 from torchvet.probes.half_optimizers import HalfOptimizers
 from torchvet.probes.half_sums import HalfSums
@@ -20,5 +21,6 @@ WATCHERS: tuple[type[Watcher], ...] = (
     RoundedPositions,
     Poison,
     AutocastWatcher,
+    ForecastWatcher,
 )
 """In the order in which they are told. A watcher's first docstring line names what is unchecked where it fails."""

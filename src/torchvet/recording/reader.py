@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, TypeVar, Union
 import msgspec
 
 from torchvet.errors import BadInput
-from torchvet.recording import autocast_records, nonfinite_records, numeric_records, records, training_records
+from torchvet.recording import (
+    autocast_records,
+    forecast_records,
+    nonfinite_records,
+    numeric_records,
+    records,
+    training_records,
+)
 from torchvet.recording.records import Place, Program, Record, Source
 from torchvet.recording.writer import FORMAT, Manifest
 
@@ -18,7 +25,14 @@ if TYPE_CHECKING:
     from torchvet.source.stores import SourceIndex
 
 
-_MODULES = (records, training_records, nonfinite_records, numeric_records, autocast_records)
+_MODULES = (
+    records,
+    training_records,
+    nonfinite_records,
+    numeric_records,
+    autocast_records,
+    forecast_records,
+)
 """Where record types stand."""
 
 

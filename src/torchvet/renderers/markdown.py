@@ -6,6 +6,7 @@ import re
 from typing import ClassVar
 
 from torchvet.finding import Finding, Report
+from torchvet.renderers.markdown_forecast import forecast_section
 from torchvet.renderers.places import place_of
 from torchvet.renderers.wording import encodable, printable
 
@@ -25,6 +26,8 @@ class MarkdownRenderer:
         if report.findings:
             rows = [_row(finding) for finding in report.findings]
             parts.append("\n".join(["| severity | code | where | what | what to do |", "|---|---|---|---|---|", *rows]))
+        if forecast := report.facts.get("precision_forecast"):
+            parts.append(forecast_section(forecast, escaped, code_span))
         if report.not_checked:
             items = [f"- {escaped(item.check)}: {escaped(item.reason)}" for item in report.not_checked]
             parts.append("\n".join(["### Not checked", "", *items]))

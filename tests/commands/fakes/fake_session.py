@@ -16,6 +16,7 @@ class Options(msgspec.Struct):
     user_root: str
     steps: int | None = None
     memory_limit: int | None = None
+    precision_forecast: bool = False
 
 
 class StepsReached(SystemExit):
