@@ -278,6 +278,22 @@ def test_recomputation_is_no_gradient() -> None:
     assert plain.scale == again.scale
 
 
+def test_what_a_formula_computes_besides_is_no_gradient() -> None:
+    class Root(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (self.layer(x).relu() * 1e4 + 1e4).sqrt()
+
+    forecast, _ = train(Root(), lambda m, s: m(torch.ones(4, 8)).mean())
+    assert max(s.largest for s in forecast.sites if s.operator == "sqrt") > 100
+    assert forecast.largest_gradient is not None and forecast.largest_gradient.largest < 100, (
+        "sqrt' has 2 sqrt(x) in it"
+    )
+
+
 def test_a_loss_scale_is_taken_out() -> None:
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     plain, _ = train(mlp(1.0), squared)

@@ -31,7 +31,7 @@ Exit status: the program's own where it fails; else 0 clean, 1 findings,
 """
 
 
-class _RunCommand(click.Command):
+class RunCommand(click.Command):
     """Ends torchvet's own options where Python would: at the script, or after `-m MODULE`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -55,7 +55,7 @@ class _RunCommand(click.Command):
 
 @click.command(
     "run",
-    cls=_RunCommand,
+    cls=RunCommand,
     epilog=EPILOG,
     short_help="Run a program under observation and say what is wrong with it.",
     context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
@@ -95,7 +95,7 @@ def command(
     from torchvet.commands.keep import Keep
     from torchvet.commands.supervise import Observe
 
-    target = _target(module, program)
+    target = target_of(module, program)
     delivery = Delivery(**asked, project=Path(target.path or "."))
     delivery.check()
     preflight.check(target)
@@ -108,7 +108,7 @@ def command(
     return verdict
 
 
-def _target(module: str | None, program: tuple[str, ...]) -> Program:
+def target_of(module: str | None, program: tuple[str, ...]) -> Program:
     from torchvet.commands.preflight import Program
 
     if module is not None:

@@ -71,6 +71,8 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
         self.scale = 1.0
         """The loss scale in force; it is taken out of gradients."""
         self._half: dict[int, float] = {}
+        self._flowing: set[int] = set()
+        """Storages of gradients, the first of which is made before the backward pass (`ones_like`)."""
         self._refs: dict[int, Any] = {}
         self._nodes: dict[int, _Forward] = {}
         self._kinds: dict[Any, _Kind] = {}
@@ -109,11 +111,13 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
         """The graph of the step is gone."""
         self.flush()
         self._nodes.clear()
+        self._flowing.clear()
 
     def forget(self) -> None:
         """No storage is being followed any more."""
         self.step_ended()
         self._half.clear()
+        self._flowing.clear()
         self._refs.clear()
 
     def flush(self) -> None:
@@ -134,16 +138,20 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
         self.operators += 1
         node = torch._C._current_autograd_node()
         # Recomputation under checkpointing runs within backward too, with gradients enabled.
+        operands = [t for t in _flat((args, kwargs.values())) if measurable(t)]
         if node is not None and not torch.is_grad_enabled():
-            self._gradient(node, results)
+            if self._flows(operands, results):
+                self._gradient(node, results)
         else:
-            self._forward(kind, [t for t in _flat((args, kwargs.values())) if measurable(t)], results)
+            self._forward(kind, operands, results)
 
     def _forward(self, kind: _Kind, operands: list[torch.Tensor], results: list[torch.Tensor]) -> None:
         self.own.update(_short(t) for t in results if t.dtype != torch.float32)
         reads = [k for k in map(_key, operands) if k in self._half]
         half = self._is_half(kind, operands, results, bool(reads))
         tally = None
+        if kind.name == "ones_like":
+            self._flow(results[0])
         if half and kind.makes:
             for result in results:
                 self._mark(result, 0.0)
@@ -200,6 +208,20 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
             tally.add(size, self.tick, begins=size >= OVERFLOWS > before)
             self._mark(result, size)
 
+    def _flows(self, operands: list[torch.Tensor], results: list[torch.Tensor]) -> bool:
+        """Whether a gradient went into these results: what a formula of backward computes besides is not scaled."""
+        if self._flowing and not any(_key(t) in self._flowing for t in operands):
+            return False
+        for result in results:
+            self._flow(result)
+        return True
+
+    def _flow(self, tensor: torch.Tensor) -> None:
+        key = _key(tensor)
+        if key is not None:
+            self._flowing.add(key)
+            self._follow(tensor, key)
+
     def _gradient(self, node: Any, results: list[torch.Tensor]) -> None:
         number = node._sequence_nr()
         made = self._nodes.get(number)
@@ -228,6 +250,9 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
         if key is None:
             return
         self._half[key] = max(size, self._half.get(key, 0.0))
+        self._follow(tensor, key)
+
+    def _follow(self, tensor: torch.Tensor, key: int) -> None:
         if key not in self._refs:
             self._refs[key] = weakref.ref(tensor.untyped_storage(), _Forget(self, key))
 
@@ -245,6 +270,7 @@ class _Forget:
         mode = self.mode()
         if mode is not None:
             mode._half.pop(self.key, None)
+            mode._flowing.discard(self.key)
             mode._refs.pop(self.key, None)
 
 

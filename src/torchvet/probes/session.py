@@ -35,6 +35,7 @@ class Options(msgspec.Struct, kw_only=True):
     steps: int | None = None
     memory_limit: int | None = None
     precision_forecast: bool = False
+    amp_mode: str | None = None
 
 
 class StepsReached(SystemExit):

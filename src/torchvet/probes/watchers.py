@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from torchvet.probes.amp import AmpWatcher
 from torchvet.probes.autocast import AutocastWatcher
 from torchvet.probes.forecast import ForecastWatcher
 from torchvet.probes.half_constants import RoundedPositions, VanishedConstants
@@ -22,5 +23,6 @@ WATCHERS: tuple[type[Watcher], ...] = (
     Poison,
     AutocastWatcher,
     ForecastWatcher,
+    AmpWatcher,
 )
 """In the order in which they are told. A watcher's first docstring line names what is unchecked where it fails."""

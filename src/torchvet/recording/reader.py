@@ -10,6 +10,7 @@ import msgspec
 
 from torchvet.errors import BadInput
 from torchvet.recording import (
+    amp_records,
     autocast_records,
     forecast_records,
     nonfinite_records,
@@ -32,6 +33,7 @@ _MODULES = (
     numeric_records,
     autocast_records,
     forecast_records,
+    amp_records,
 )
 """Where record types stand."""
 

@@ -17,6 +17,7 @@ class Options(msgspec.Struct):
     steps: int | None = None
     memory_limit: int | None = None
     precision_forecast: bool = False
+    amp_mode: str | None = None
 
 
 class StepsReached(SystemExit):
