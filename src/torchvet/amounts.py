@@ -41,3 +41,8 @@ def count(amount: float, noun: str = "", plural: str = "") -> str:
     if not noun:
         return number
     return f"{number} {noun if number == '1' else plural or noun + 's'}"
+
+
+def percent(share: float) -> str:
+    """A share from 0 to 1 as a whole percentage; what is not nothing is never `0 %`."""
+    return "< 1 %" if 0 < share < 0.005 else f"{share * 100:.0f} %"

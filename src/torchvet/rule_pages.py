@@ -76,7 +76,8 @@ def _link(rule: Rule) -> str:
 
 def found_by(rule: Rule) -> str:
     """`check`, `run`, `inspect`: the verbs that can find it."""
-    ways = {"check": ("in_source",), "run": ("in_recording",), "inspect": ("in_snapshot", "in_ranks", "in_trace")}
+    run = " ".join(rule.found_with)
+    ways = {"check": ("in_source",), run: ("in_recording",), "inspect": ("in_snapshot", "in_ranks", "in_trace")}
     return ", ".join(
         f"`{verb}`" for verb, matchers in ways.items()
         if any(getattr(type(rule), m) is not getattr(Rule, m) for m in matchers)

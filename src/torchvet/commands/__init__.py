@@ -13,7 +13,7 @@ import click
 from torchvet._version import __version__
 from torchvet.errors import TorchvetError
 
-VERBS = ("run", "check", "inspect", "report", "compare", "explain")
+VERBS = ("run", "amp", "check", "inspect", "report", "compare", "explain")
 
 EXAMPLES = """\b
 Examples:

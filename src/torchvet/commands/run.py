@@ -16,6 +16,7 @@ from torchvet.errors import BadInput, TorchvetError
 if TYPE_CHECKING:
     from torchvet.commands.keep import Keep
     from torchvet.commands.preflight import Program
+    from torchvet.commands.supervise import Observe
 
 EPILOG = """\b
 Examples:
@@ -30,7 +31,7 @@ Exit status: the program's own where it fails; else 0 clean, 1 findings,
 """
 
 
-class _RunCommand(click.Command):
+class RunCommand(click.Command):
     """Ends torchvet's own options where Python would: at the script, or after `-m MODULE`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -54,7 +55,7 @@ class _RunCommand(click.Command):
 
 @click.command(
     "run",
-    cls=_RunCommand,
+    cls=RunCommand,
     epilog=EPILOG,
     short_help="Run a program under observation and say what is wrong with it.",
     context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
@@ -62,6 +63,11 @@ class _RunCommand(click.Command):
 @click.option("-m", "module", metavar="MODULE", help="Run a module, as `python -m` does.")
 @click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Stop the program after N steps.")
 @click.option("--record", metavar="DIR", type=click.Path(), help="Keep the recording, by convention NAME.vet.")
+@click.option(
+    "--precision-forecast",
+    is_flag=True,
+    help="Forecast from a float32 or bfloat16 run what would overflow or vanish in float16 (NUM102).",
+)
 @click.option(
     "--exit-code",
     type=click.Choice(["program", "findings"]),
@@ -72,7 +78,13 @@ class _RunCommand(click.Command):
 @shared
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGUMENTS]...")
 def command(
-    program: tuple[str, ...], module: str | None, steps: int | None, record: str | None, exit_code: str, **asked: Any
+    program: tuple[str, ...],
+    module: str | None,
+    steps: int | None,
+    record: str | None,
+    precision_forecast: bool,
+    exit_code: str,
+    **asked: Any,
 ) -> int:
     """Run a program unchanged under observation and say what leaks, who holds it and what to change.
 
@@ -81,19 +93,22 @@ def command(
     """
     from torchvet.commands import preflight
     from torchvet.commands.keep import Keep
+    from torchvet.commands.supervise import Observe
 
-    target = _target(module, program)
+    target = target_of(module, program)
     delivery = Delivery(**asked, project=Path(target.path or "."))
     delivery.check()
     preflight.check(target)
     with Keep(record) as keep:
-        own, verdict = _observe(target, keep, delivery, steps)
+        probes = {"precision_forecast": True} if precision_forecast else {}
+        observe = Observe(keep.directory, keep.rank, steps, delivery.memory_limit, probes)
+        own, verdict = _observe(target, keep, delivery, observe)
     if own and exit_code == "program":
         return own
     return verdict
 
 
-def _target(module: str | None, program: tuple[str, ...]) -> Program:
+def target_of(module: str | None, program: tuple[str, ...]) -> Program:
     from torchvet.commands.preflight import Program
 
     if module is not None:
@@ -103,13 +118,12 @@ def _target(module: str | None, program: tuple[str, ...]) -> Program:
     return Program(program[0], None, program[1:])
 
 
-def _observe(target: Program, keep: Keep, delivery: Delivery, steps: int | None) -> tuple[int, int]:
+def _observe(target: Program, keep: Keep, delivery: Delivery, observe: Observe) -> tuple[int, int]:
     """Run, diagnose, deliver. Gives the program's status (0 where torchvet itself stopped it) and the verdict's."""
     from torchvet.commands.progress import Progress
-    from torchvet.commands.supervise import Observe, supervise
+    from torchvet.commands.supervise import supervise
 
     progress = Progress(keep.file, sys.stderr, wanted=not delivery.quiet)
-    observe = Observe(keep.directory, keep.rank, steps, delivery.memory_limit)
     status, seconds = supervise(target, observe, progress.tick)
     progress.clear()
     recording, outcome = keep.read(status, seconds)

@@ -7,8 +7,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torchvet
 from torchvet.commands.preflight import Program
@@ -19,12 +20,16 @@ from torchvet.probes.uncaught import BOTTOM
 
 @dataclass(frozen=True)
 class Observe:
-    """What the observed process is told: where to write, at which rank, when to stop, which limit to forecast by."""
+    """What the observed process is told: where to write, at which rank, when to stop, which limit to forecast by.
+
+    `probes` are options of the session for probes that run only where they are asked for.
+    """
 
     directory: Path
     rank: int
     steps: int | None
     memory_limit: int | None
+    probes: dict[str, Any] = field(default_factory=dict)
 
 
 def child_command(program: Program, observe: Observe) -> list[str]:
@@ -36,6 +41,7 @@ def child_command(program: Program, observe: Observe) -> list[str]:
         "module": program.module,
         "steps": observe.steps,
         "memory_limit": observe.memory_limit,
+        "probes": observe.probes,
         "import_from": str(Path(torchvet.__file__).parents[1]),
     }
     # The program's arguments stay words of their own: the system limits the length of one, and they need not be text.

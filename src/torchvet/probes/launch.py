@@ -126,6 +126,7 @@ def prepare(config: dict[str, Any], arguments: list[str], known: frozenset[str])
         user_root=target.search_path,
         steps=config["steps"],
         memory_limit=config["memory_limit"],
+        **config.get("probes", {}),
     )
     launch = Launch(target, Session(options, writer), writer, StepsReached)
     _watch_hard_exits(launch)

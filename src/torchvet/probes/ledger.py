@@ -15,10 +15,10 @@ from types import CodeType, FrameType
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from torchvet.probes import frames, graphs
 from torchvet.probes.lines_seen import LinesSeen
+from torchvet.probes.modes import OwnMode
 from torchvet.recording.records import Place, Site, SiteBytes
 
 _aten = torch.ops.aten
@@ -105,23 +105,11 @@ def locate(frame: FrameType | None) -> tuple[Line | None, Line | None]:
     return None, inner
 
 
-class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Ledger(OwnMode):  # type: ignore[no-untyped-call]
     """The dispatch mode. `live` maps a storage's key to its birth for as long as it lives.
 
     `tick`, `phase` and `module` are set from outside; `on_in_place` is told of operators that write in place.
     """
-
-    supports_higher_order_operators = True
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # The default wraps the handler so that its first call imports torch._dynamo: seconds of the program's time.
-        return False
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        # Compiled regions stay compiled while the mode is on: falling back to eager would change the program's numbers.
-        return True
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -277,34 +265,9 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self.operators >= self.most_operators
 
     def enter(self) -> bool:
-        """Switch on. False where that is not safe, or other dispatch modes are on: theirs must be left before ours."""
-        if _get_current_dispatch_mode_stack() or not self.can_leave:
-            return False
+        """See `OwnMode`."""
         self.stopped = False
-        self.__enter__()  # type: ignore[no-untyped-call]
-        return True
-
-    @property
-    def can_leave(self) -> bool:
-        """Whether the mode can be switched here, on or off.
-
-        `inference_mode` and the autograd engine put the dispatch keys back on exit as they found them on entry: a mode
-        taken out in between would leave its key behind, and the program's next operator would fail.
-        """
-        return not torch.is_inference_mode_enabled() and not _in_backward()
-
-    def leave(self) -> None:
-        """Switch off, wherever in the stack of modes this one stands by now."""
-        stack = _get_current_dispatch_mode_stack()
-        if not any(mode is self for mode in stack):
-            return
-        above = []
-        while (top := _get_current_dispatch_mode_stack()[-1]) is not self:
-            above.append(top)
-            torch.utils._python_dispatch._pop_mode()
-        self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-        for mode in reversed(above):
-            torch.utils._python_dispatch._push_mode(mode)
+        return super().enter()
 
     def forget_window(self) -> None:
         """Drop the finished window's event log; living births stay known."""
@@ -340,11 +303,6 @@ class _Death:
             ledger.collected.append(birth)
         if ledger.live.get(self.key) is birth:
             del ledger.live[self.key]
-
-
-def _in_backward() -> bool:
-    """Whether the autograd engine is running on this thread."""
-    return bool(torch._C._current_graph_task_id() != -1)
 
 
 def _alias_kind(func: Any) -> int:

@@ -34,6 +34,8 @@ class Options(msgspec.Struct, kw_only=True):
     user_root: str
     steps: int | None = None
     memory_limit: int | None = None
+    precision_forecast: bool = False
+    amp_mode: str | None = None
 
 
 class StepsReached(SystemExit):

@@ -79,6 +79,11 @@ class Watcher:
         self.host = host
         self._undo = ExitStack()
 
+    @classmethod
+    def wanted(cls, options: Any) -> bool:
+        """Whether a session with these `Options` has this watcher at all."""
+        return True
+
     def install(self) -> None:
         """Wrap what must be wrapped; called once, when torch has been imported."""
 
@@ -128,7 +133,7 @@ class Watchers:
 
     def __init__(self, host: Host, kinds: Iterable[type[Watcher]]) -> None:
         self._host = host
-        self._all = [kind(host) for kind in kinds]
+        self._all = [kind(host) for kind in kinds if kind.wanted(host.options)]
         self._listening: dict[str, list[Watcher]] = {}
 
     def install(self) -> None:

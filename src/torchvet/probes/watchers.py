@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from torchvet.probes.amp import AmpWatcher
 from torchvet.probes.autocast import AutocastWatcher
+from torchvet.probes.forecast import ForecastWatcher
 from torchvet.probes.half_constants import RoundedPositions, VanishedConstants
 from torchvet.probes.half_optimizers import HalfOptimizers
 from torchvet.probes.half_sums import HalfSums
@@ -22,5 +24,7 @@ WATCHERS: tuple[type[Watcher], ...] = (
     Poison,
     AutocastWatcher,
     ScalerWatcher,
+    ForecastWatcher,
+    AmpWatcher,
 )
 """In the order in which they are told. A watcher's first docstring line names what is unchecked where it fails."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+from torchvet.recording.forecast import forecast_of
+from torchvet.recording.forecast_facts import forecast_facts
 from torchvet.recording.growth import GrowthSummary, ended_by_itself
 from torchvet.recording.reader import RankRecording
 from torchvet.recording.records import Window
@@ -35,6 +37,9 @@ def facts_of(rank: RankRecording, growth: GrowthSummary) -> dict[str, Any]:
             "unexplained_bytes_per_step": growth.unexplained,
         }
     facts.update(_host(rank))
+    forecast = forecast_of(rank)
+    if forecast is not None:
+        facts["precision_forecast"] = forecast_facts(forecast)
     return facts
 
 

@@ -10,7 +10,9 @@ import msgspec
 
 from torchvet.errors import BadInput
 from torchvet.recording import (
+    amp_records,
     autocast_records,
+    forecast_records,
     nonfinite_records,
     numeric_records,
     records,
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
     from torchvet.source.stores import SourceIndex
 
 
-_MODULES = (records, training_records, nonfinite_records, numeric_records, autocast_records, scaling_records)
+_MODULES = (
+    records, training_records, nonfinite_records, numeric_records, autocast_records, scaling_records,
+    forecast_records, amp_records,
+)  # fmt: skip
 """Where record types stand."""
 
 

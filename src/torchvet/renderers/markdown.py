@@ -6,6 +6,7 @@ import re
 from typing import ClassVar
 
 from torchvet.finding import Finding, Report
+from torchvet.renderers.markdown_forecast import forecast_section
 from torchvet.renderers.places import place_of
 from torchvet.renderers.wording import encodable, printable
 
@@ -25,6 +26,12 @@ class MarkdownRenderer:
         if report.findings:
             rows = [_row(finding) for finding in report.findings]
             parts.append("\n".join(["| severity | code | where | what | what to do |", "|---|---|---|---|---|", *rows]))
+        if amp := report.facts.get("amp"):
+            from torchvet.renderers.text_amp import markdown_section
+
+            parts.append(markdown_section(amp))
+        if forecast := report.facts.get("precision_forecast"):
+            parts.append(forecast_section(forecast, escaped, code_span))
         if report.not_checked:
             items = [f"- {escaped(item.check)}: {escaped(item.reason)}" for item in report.not_checked]
             parts.append("\n".join(["### Not checked", "", *items]))
@@ -59,6 +66,10 @@ def _verdict(report: Report) -> str:
         from torchvet.renderers.comparison import headline
 
         return headline(report)
+    if report.subject.get("kind") == "amp":
+        from torchvet.renderers.text_amp import headline as of_amp
+
+        return of_amp(report)
     from torchvet.renderers.verdict import verdict
 
     return verdict(report)

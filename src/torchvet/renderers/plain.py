@@ -27,6 +27,10 @@ class TextRenderer:
             from torchvet.renderers.text_trace import trace_page
 
             return trace_page(report, color, width)
+        if report.subject.get("kind") == "amp":
+            from torchvet.renderers.text_amp import AmpText
+
+            return AmpText().render(report, color, width)
         from torchvet.renderers.text import TextRenderer as PageRenderer
 
         return PageRenderer().render(report, color, width)

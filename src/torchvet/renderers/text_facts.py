@@ -9,6 +9,7 @@ from rich.cells import cell_len
 
 from torchvet.finding import Report
 from torchvet.renderers.page import LABEL, Page, padded
+from torchvet.renderers.text_forecast import add_forecast
 from torchvet.renderers.text_snapshot import add_snapshot
 from torchvet.renderers.wording import count, limit, percent, printable, seconds, size
 
@@ -39,6 +40,8 @@ def _add_lines(page: Page, report: Report, facts: dict[str, Any]) -> None:
     _line(page, "growth", _growth(facts.get("growth") or {}))
     _line(page, "host", _host(facts.get("host") or {}))
     _line(page, "limit", _limit(facts.get("memory_limit") or {}))
+    if facts.get("precision_forecast"):
+        add_forecast(page, facts["precision_forecast"])
     _line(page, "ended", _outcome(facts.get("outcome") or {}))
     _line(page, "with", _versions(facts))
     _line(page, "own cost", _overhead(report.overhead))

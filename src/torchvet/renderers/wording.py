@@ -7,14 +7,9 @@ from __future__ import annotations
 
 import unicodedata
 
-from torchvet.amounts import count, limit, size
+from torchvet.amounts import count, limit, percent, size
 
-__all__ = ["count", "limit", "size"]
-
-
-def percent(share: float) -> str:
-    """A share from 0 to 1 as a whole percentage; what is not nothing is never `0 %`."""
-    return "< 1 %" if 0 < share < 0.005 else f"{share * 100:.0f} %"
+__all__ = ["count", "limit", "percent", "size"]
 
 
 def seconds(duration: float) -> str:

@@ -50,6 +50,8 @@ class Rule:
     rule's replace: of a NaN its mechanism is said, not both."""
     runs_on: ClassVar[Literal["cpu", "cuda"]] = "cpu"
     """What the examples need to be run."""
+    found_with: ClassVar[tuple[str, ...]] = ("run",)
+    """The verb, with its options, that finds what `in_recording` says."""
     bad_raises: ClassVar[str] = ""
     """A part of the traceback where the faulty example ends in one."""
     mend_changes_results: ClassVar[bool] = False

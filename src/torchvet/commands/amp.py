@@ -1,0 +1,131 @@
+"""`torchvet amp`: does mixed precision pay here? The program's own steps in three precisions, side by side."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from torchvet.commands.deliver import Delivery
+from torchvet.commands.options import reporting
+from torchvet.commands.run import RunCommand, target_of
+
+if TYPE_CHECKING:
+    from torchvet.commands.preflight import Program
+    from torchvet.finding import Report
+    from torchvet.recording.amp import Trial
+    from torchvet.recording.amp_records import AmpMode
+
+EPILOG = """\b
+Examples:
+  torchvet amp train.py --epochs 1
+  torchvet amp --steps 50 --trials 3 -o amp.json train.py
+  torchvet amp -m project.train --lr 0.1
+
+\b
+Exit status: 0 mixed precision pays or the program does not use it, 1 it uses it and it does not pay (AMP211),
+2 usage or tool error, 3 no training step was seen.
+"""
+
+
+@click.command(
+    "amp",
+    cls=RunCommand,
+    epilog=EPILOG,
+    short_help="Time and size a program's steps in float32, float16 and bfloat16.",
+    context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
+)
+@click.option("-m", "module", metavar="MODULE", help="Run a module, as `python -m` does.")
+@click.option("--steps", type=click.IntRange(min=4), default=30, show_default=True, help="Steps of each run.")
+@click.option("--trials", type=click.IntRange(min=1), default=2, show_default=True, help="Runs of each precision.")
+@click.option("--show-output", is_flag=True, help="Let the program's own output through, on stderr.")
+@reporting
+@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGUMENTS]...")
+def command(
+    program: tuple[str, ...], module: str | None, steps: int, trials: int, show_output: bool, **asked: Any
+) -> int:
+    """Run a program in float32, float16 with loss scaling and bfloat16, unedited, and compare time, memory and losses.
+
+    Its own autocast regions and GradScaler are overridden where it has them; else its modules are called under
+    autocast and its loss is scaled. Everything after the script, or after -m MODULE, belongs to the program. It is run
+    several times (3 precisions, --trials each), each time to --steps: what it writes (checkpoints, logs) it writes as
+    often.
+    """
+    from torchvet.commands import preflight
+
+    target = target_of(module, program)
+    delivery = Delivery(**asked, project=Path(target.path or "."))
+    delivery.check()
+    preflight.check(target)
+    report = _report(target, _trials(target, steps, trials, show_output, delivery.quiet), delivery.unwanted)
+    delivery.deliver(report)
+    return delivery.status(report)
+
+
+def _trials(target: Program, steps: int, trials: int, show_output: bool, quiet: bool) -> list[Trial]:
+    """All runs, the precisions taking turns, so that what else the machine does falls on all of them."""
+    from torchvet.recording.amp import MODES
+
+    found = []
+    for number in range(trials):
+        for mode in MODES:
+            if not quiet and sys.stderr.isatty():
+                click.echo(f"torchvet: {mode}, run {number + 1} of {trials}", err=True)
+            found.append(_trial(target, mode, steps, show_output))
+    return found
+
+
+def _trial(target: Program, mode: AmpMode, steps: int, show_output: bool) -> Trial:
+    import subprocess
+    import time
+
+    from torchvet.commands.keep import Keep
+    from torchvet.commands.supervise import Observe, child_command
+    from torchvet.recording.amp import Trial
+    from torchvet.recording.amp_records import AmpRun
+    from torchvet.recording.records import Window
+
+    with Keep(None) as keep:
+        observe = Observe(keep.directory, keep.rank, steps, None, {"amp_mode": mode})
+        stream = sys.stderr.fileno() if show_output else subprocess.DEVNULL
+        began = time.monotonic()
+        status = subprocess.run(
+            child_command(target, observe), stdout=stream, stderr=None if show_output else stream, close_fds=False
+        ).returncode
+        recording, outcome = keep.read(status, time.monotonic() - began)
+        rank = recording.ranks[0]
+        highest = max(rank.all(Window), key=lambda w: w.peak, default=None)
+        error = outcome.error or (f"the program ended with status {status}" if status else None)
+        return Trial(
+            mode=mode, run=rank.last(AmpRun), peak=highest.peak if highest else None,
+            activations=highest.categories.get("activations") if highest else None,
+            error=error if outcome.how != "steps-reached" else None,
+        )  # fmt: skip
+
+
+def _report(target: Program, trials: list[Trial], unwanted: tuple[str, ...]) -> Report:
+    from torchvet.finding import NotChecked, Report
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.amp import result_of
+    from torchvet.recording.amp_facts import amp_facts
+    from torchvet.rules import rule
+
+    subject = {"kind": "amp", "path": target.path or target.module}
+    result = result_of(trials)
+    errors = list(dict.fromkeys(f"{t.mode}: {t.error}" for t in trials if t.error))
+    gaps = [NotChecked(check="a run", reason=e) for e in errors]
+    if result is None:
+        reason = "no two training steps were seen in any run" + (f" ({errors[0]})" if errors else "")
+        return Report(
+            subject=subject, verdict="undetermined", not_checked=[NotChecked(check="mixed precision", reason=reason)]
+        )
+    records = [t.run for t in trials if t.run is not None]
+    asked = rule("AMP211")
+    findings = list(asked.in_recording(Recording([RankRecording(0, [*records])])))
+    findings = [] if asked.code in unwanted else findings
+    return Report(
+        subject=subject, verdict="findings" if findings else "clean", findings=findings, not_checked=gaps,
+        facts={"amp": amp_facts(result)},
+    )  # fmt: skip

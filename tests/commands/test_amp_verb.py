@@ -1,0 +1,66 @@
+"""`torchvet amp`: the program's own steps in three precisions; what cannot be judged is said."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TRAIN = """
+import sys, torch
+torch.manual_seed(0)
+model = torch.nn.Linear(16, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(int(sys.argv[1])):
+    x = torch.randn(8, 16)
+    loss = torch.nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print("done", sys.argv[1])
+"""
+
+
+def amp(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "torchvet", "amp", *words]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, timeout=300)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("missing.py",), "no such file"), ((), "which program?"), (("--steps", "1", "train.py"), "x>=4"),
+        (("-m", "nowhere.at_all"), "no module named"), (("-o", "no/such/report.json", "train.py"), "does not exist"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_message_and_status_2(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    (tmp_path / "train.py").write_text(TRAIN)
+    done = amp(tmp_path, *words)
+    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr and not done.stdout
+
+
+def test_a_program_is_measured_in_all_three_and_its_arguments_are_its_own(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAIN)
+    done = amp(tmp_path, "--trials", "1", "--steps", "12", "--show-output", "-o", "amp.json", "train.py", "10")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("done 10") == 3 and done.stdout.startswith("On this CPU float16 ")
+    facts = json.loads((tmp_path / "amp.json").read_text())["facts"]["amp"]
+    assert [m["mode"] for m in facts["modes"]] == ["float32", "float16", "bfloat16"]
+    assert all(m["seconds"] > 0 and m["error"] is None for m in facts["modes"])
+    assert facts["how"] == "wrapped" and facts["program_asks_for"] is None
+    assert abs(facts["modes"][2]["loss_difference"]) < 0.05, "float16 may have skipped steps at first"
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [("import torch\n", "no two training steps"), ("import torch\nraise ValueError('no data')\n", "no data")],
+)
+def test_a_program_without_steps_cannot_be_judged(tmp_path: Path, program: str, said: str) -> None:
+    (tmp_path / "train.py").write_text(program)
+    done = amp(tmp_path, "--trials", "1", "train.py")
+    assert done.returncode == 3 and done.stdout.startswith("Could not judge") and said in done.stdout
