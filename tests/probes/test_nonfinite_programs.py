@@ -62,3 +62,30 @@ def test_nothing_is_left_installed(tmp_path: Path) -> None:
     before = (torch.amp.GradScaler.step, torch.amp.GradScaler.scale, torch.autograd.backward)
     watched(PROGRAMS / "where.py", tmp_path)
     assert (torch.amp.GradScaler.step, torch.amp.GradScaler.scale, torch.autograd.backward) == before
+
+
+LOST_AT_ONCE = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 4)
+nn.init.zeros_(model.weight)
+nn.init.zeros_(model.bias)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(12):
+    length = torch.sqrt(model(torch.ones(2, 4)).square().sum())
+    optimizer.zero_grad()
+    length.backward()
+    optimizer.step()
+"""
+
+
+def test_steps_that_only_follow_from_lost_weights_are_not_looked_into(tmp_path: Path) -> None:
+    """What the first step did explains them all; it is the first, though its backward counted as a step of its own."""
+    program = tmp_path / "lost.py"
+    program.write_text(LOST_AT_ONCE, "utf-8")
+    records, totals, report = watched(program, tmp_path)
+    assert [(r.tick, r.found, r.place.line if r.place else None) for r in records] == [(1, "operator", 10)]
+    assert totals is not None and totals.first_stepped == 1 and totals.losses >= 10
+    assert len([f for f in report.findings if f.code.startswith("NUM")]) == 1

@@ -49,6 +49,11 @@ class StepClock:
         (gradient accumulation, LBFGS, which calls backward many times in a step)."""
         return bool(self._new_optimizers) and _LEVELS[self.level] < _LEVELS["training"] and self.n < _PROVISIONAL
 
+    @property
+    def under_way(self) -> int:
+        """The number that the step under way will have: what was counted before the first optimizer step are parts."""
+        return 1 if self.provisional else self.n + 1
+
     def manual(self) -> StepKind | None:
         """The program said that a step ended."""
         return self._boundary("manual")

@@ -53,6 +53,9 @@ class NonFiniteWatcher(Watcher):
         self._only_grad = False
         self._running: Optimizer | None = None
         self._bad_now = False
+        self._spoiling = False
+        self._spoilt = False
+        """Whether an optimizer has stepped with gradients that were not finite: then, and from then on."""
         self._skips: dict[int, int] = {}
         """Skipped steps in a row, by optimizer."""
         self._scaler: weakref.ref[Any] | None = None
@@ -102,6 +105,7 @@ class NonFiniteWatcher(Watcher):
     def optimizer_ended(self, optimizer: Optimizer) -> None:
         """With gradients that were not finite the weights are lost."""
         self._running = None
+        self._spoilt = self._spoilt or self._spoiling
 
     # What was found ---------------------------------------------------------------------------------------------
 
@@ -120,8 +124,9 @@ class NonFiniteWatcher(Watcher):
         if not gradients or not suspicious(gradients) or all(is_finite(g) for g in gradients):
             return
         self._totals.stepped += 1
+        self._spoiling = True
         if self._totals.first_stepped is None:
-            self._totals.first_stepped = self.host.tick + 1
+            self._totals.first_stepped = self.host.step
         self._failed("gradient")
 
     def _tap_scaler(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -168,7 +173,7 @@ class NonFiniteWatcher(Watcher):
             self._failed("gradient")
 
     def _failed(self, symptom: Literal["loss", "gradient"]) -> None:
-        tick = self.host.tick + 1
+        tick = self.host.step
         totals = self._totals
         totals.last_bad = tick
         if symptom == "loss":
@@ -179,7 +184,7 @@ class NonFiniteWatcher(Watcher):
             totals.first_gradient = totals.first_gradient or tick
         first, self._bad_now = not self._bad_now, True
         place = frames.user_place(3)
-        if not first or self._lost(tick):
+        if not first or self._lost():
             return
         if self._replays.get(place, 0) >= _MOST_AT_ONE_PLACE or sum(self._replays.values()) >= _MOST_REPLAYS:
             self._counted += 1
@@ -187,10 +192,9 @@ class NonFiniteWatcher(Watcher):
         self._replays[place] = self._replays.get(place, 0) + 1
         self._replay(symptom, tick)
 
-    def _lost(self, tick: int) -> bool:
+    def _lost(self) -> bool:
         """Whether all that could be said is that an earlier step has spoilt the weights."""
-        first = self._totals.first_stepped
-        return first is not None and first < tick and any(not is_finite(p) for p in self.host.known.parameters())
+        return self._spoilt and any(not is_finite(p) for p in self.host.known.parameters())
 
     def _replay(self, symptom: Literal["loss", "gradient"], tick: int) -> None:
         started = time.perf_counter()

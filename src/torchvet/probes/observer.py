@@ -85,6 +85,11 @@ class Observer:
         return self.clock.n
 
     @property
+    def step(self) -> int:
+        """See `Host`."""
+        return self.clock.under_way
+
+    @property
     def options(self) -> Options:
         """See `Host`."""
         return self._session.options

@@ -90,7 +90,7 @@ class Poison(Watcher):
             if id(optimizer) not in self._stepped and isinstance(optimizer, Optimizer):
                 # A skipped step: what its forward pass left behind is seen at the next boundary, or at the end.
                 with self.host.looking("steps that a scaler skipped"):
-                    self._skipped = self.host.tick + 1
+                    self._skipped = self.host.step
                     self._step_place = frames.user_place(2)
                     self._look(self.host.tick)
             return result

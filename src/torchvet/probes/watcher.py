@@ -36,6 +36,11 @@ class Host(Protocol):
         ...
 
     @property
+    def step(self) -> int:
+        """The number of the step under way, from 1."""
+        ...
+
+    @property
     def known(self) -> KnownMemory:
         """Root modules, optimizers and their storages."""
         ...

@@ -6,6 +6,7 @@ from torchvet.recording.nonfinite_records import NonFinite, Operand
 
 ENDS = {"float16": 65504.0, "bfloat16": 3.39e38, "float32": 3.40e38, "float64": 1.80e308}
 """Greatest finite values."""
+_MOST_ROWS = 8
 
 
 def operator(record: NonFinite) -> str:
@@ -53,7 +54,17 @@ def cause(record: NonFinite) -> str:
         "log-of-negative": _argument, "root-of-negative": _argument, "domain": _argument,
     }  # fmt: skip
     say = texts.get(record.reason)
-    return say(record) if say is not None else _PLAIN.get(record.reason, _unknown)(record)
+    return say(record) + _some_rows(record) if say is not None else _PLAIN.get(record.reason, _unknown)(record)
+
+
+def _some_rows(record: NonFinite) -> str:
+    """Where only some rows of a batch went wrong, which ones."""
+    length = record.result.shape[0] if record.result is not None and record.result.shape else 0
+    if not 0 < len(record.rows) < length:
+        return ""
+    more = " and more" if len(record.rows) > _MOST_ROWS else ""
+    rows = ", ".join(map(str, record.rows[:_MOST_ROWS]))
+    return f"; in row{'s' if len(record.rows) > 1 else ''} {rows}{more} of {length}"
 
 
 def _first(record: NonFinite) -> Operand | None:
@@ -73,14 +84,15 @@ def _divisor(record: NonFinite) -> str:
         return "a division by 0"
     zeros = f"{divisor.zeros} zeros" if divisor.zeros > 1 else "a zero"
     both = "0 / 0 is NaN" if record.reason == "zero-by-zero" else "a division by 0 is infinite"
-    return f"{named(divisor, 'the divisor')} has {zeros} ({divisor.dtype} {list(divisor.shape)}): {both}"
+    name = divisor.name or "the divisor"
+    return f"{name} has {zeros} ({divisor.dtype} {list(divisor.shape)}): {both}"
 
 
 def _argument(record: NonFinite) -> str:
     first = record.operands[-1] if record.reason.startswith("log") and record.operands else _first(record)
     if first is None:
         return f"{operator(record)} outside its domain"
-    name, shape = named(first, "its argument"), f"{first.dtype} {list(first.shape)}"
+    name, shape = first.name or "its argument", f"{first.dtype} {list(first.shape)}"
     if record.reason == "log-of-zero":
         return f"{name} has {first.zeros} zeros ({shape}): log(0) is -inf"
     if record.reason in ("log-of-negative", "root-of-negative"):
@@ -91,7 +103,7 @@ def _argument(record: NonFinite) -> str:
 def _bad(record: NonFinite) -> str:
     held = record.result
     amount = f"{held.nans} NaN and {held.infinities} infinite" if held is not None else "some"
-    rows = f", in rows {', '.join(map(str, record.rows[:8]))}" if record.rows else ""
+    rows = f", in rows {', '.join(map(str, record.rows[:_MOST_ROWS]))}" if record.rows else ""
     since = f" since step {record.since}" if record.since is not None else ""
     return f"{named(held, 'a tensor')} has {amount} elements before any operator has run{rows}{since}"
 
@@ -108,7 +120,7 @@ _PLAIN = {
     "norm-gradient-at-zero": lambda r: "the derivative of a norm at a vector of zeros does not exist",
     "power-gradient-at-zero": lambda r: "the derivative of a power at 0 is infinite where the exponent is below 1",
     "masked-row": lambda r: "every score of a row is -inf, and softmax divides 0 by 0 there"
-    + (f" (rows {', '.join(map(str, r.rows[:8]))})" if r.rows else ""),
+    + (f" (rows {', '.join(map(str, r.rows[:_MOST_ROWS]))})" if r.rows else ""),
     "empty-reduction": lambda r: "nothing was there to be averaged: 0 / 0",
     "single-sample": lambda r: "the spread of a single sample: it divides by n - 1 = 0",
     "inf-minus-inf": lambda r: "an infinity met another of the opposite sign, or was divided by one",
