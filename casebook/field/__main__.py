@@ -71,8 +71,8 @@ def verdict(failure: Failure, findings: Sequence[Finding]) -> str:
     here = [f for f in findings if points_at(f, known.file, lines)]
     named = [f for f in here if f.code in known.codes and at_least(f.severity, known.severity)]
     if named:
-        reasons = any(word in f"{f.message} {f.cause}" for f in named for word in known.reason)
-        return "named, with the reason" if reasons else "named"
+        explained = any(failure.explains(f"{f.message} {f.cause}") for f in named)
+        return "named, with the reason" if explained else "named"
     partly = any(f.code in known.codes for f in findings) or any(f.loud for f in here)
     return "partly" if partly else "missed"
 

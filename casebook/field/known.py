@@ -72,6 +72,10 @@ class Failure:
         text = (self.folder / self.known.file).read_text().splitlines()
         return {only_line(text, snippet) for snippet in [self.known.line, *self.known.lines]}
 
+    def explains(self, said: str) -> bool:
+        """Whether one of the words of the reason, or the beginning of one, is in what was said."""
+        return any(re.search(rf"(?<!\w){re.escape(word)}", said) for word in self.known.reason)
+
     def shows(self, printed: str) -> bool:
         """Whether the symptom is in what a program has printed."""
         return re.search(self.known.shows, printed, re.MULTILINE) is not None

@@ -52,7 +52,7 @@ def classify(rival: str, printed: str, bare: str, failure: Failure) -> str:
     if accepted & set(innermost(printed, failure.folder)):
         own = {*bare.splitlines()}
         said = "\n".join(line for line in printed.splitlines() if not line.startswith("  ") and line not in own)
-        return "names the cause" if any(word in said for word in failure.known.reason) else "names the line"
+        return "names the cause" if failure.explains(said) else "names the line"
     return "raises elsewhere"
 
 

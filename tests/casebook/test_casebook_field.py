@@ -110,6 +110,7 @@ RuntimeError: Function 'LogBackward0' returned nan values in its 0th output.
         (ANOMALY.format(line=2, said=""), "names the line"),
         (ANOMALY.format(line=2, said="because of log(0)"), "names the cause"),
         (ANOMALY.format(line=2, said="the program prints log(0)"), "names the line"),
+        (ANOMALY.format(line=2, said="catalog(0)"), "names the line"),
         (ANOMALY.format(line=1, said="because of log(0)"), "raises elsewhere"),
         ("ModuleNotFoundError: No module named 'transformers'\n", "not installed"),
     ],
