@@ -37,10 +37,9 @@ def train(generator, critic, loader):
         scaler.scale(g_loss).backward()
         d_opt.zero_grad()
         scaler.scale(d_loss).backward()
-        scaler.step(d_opt)
-        scaler.update()
-        scaler.step(g_opt)
-        scaler.update()
+        for optimizer in (d_opt, g_opt):
+            scaler.step(optimizer)
+            scaler.update()
         if step % 20 == 0:
             print(f"step {step} critic {d_loss.item():.3f} generator {g_loss.item():.3f}")
 

@@ -37,8 +37,8 @@ def train(generator, critic, loader):
         scaler.scale(g_loss).backward()
         d_opt.zero_grad()
         scaler.scale(d_loss).backward()
-        scaler.step(d_opt)
-        scaler.step(g_opt)
+        for optimizer in (d_opt, g_opt):
+            scaler.step(optimizer)
         scaler.update()
         if step % 20 == 0:
             print(f"step {step} critic {d_loss.item():.3f} generator {g_loss.item():.3f}")
