@@ -77,10 +77,11 @@ class Case:
     def line_numbers(self) -> set[int]:
         """The lines, counted from 1, that a finding may point at."""
         text = (self.folder / self.expect.file).read_text().splitlines()
-        return {_only_line(text, snippet) for snippet in [self.expect.line, *self.expect.lines]}
+        return {only_line(text, snippet) for snippet in [self.expect.line, *self.expect.lines]}
 
 
-def _only_line(lines: list[str], snippet: str) -> int:
+def only_line(lines: list[str], snippet: str) -> int:
+    """The number, from 1, of the line that contains the snippet. Raises ValueError unless it is exactly one."""
     numbers = [number for number, line in enumerate(lines, start=1) if snippet in line]
     if len(numbers) != 1:
         raise ValueError(f"{snippet!r} is in {len(numbers)} lines, not in one")

@@ -42,6 +42,7 @@ class Finding:
     location: Location | None = None
     holder: Holder | None = None
     measured: Measured | None = None
+    cause: str = ""
 
     @property
     def loud(self) -> bool:

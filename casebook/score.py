@@ -71,13 +71,14 @@ def judge(case: Case, finding: Finding, counted: float | None) -> Judgement:
     rate = finding.measured.bytes_per_step if finding.measured else None
     return Judgement(
         severity=at_least(finding.severity, expect.severity),
-        line=_points_at(finding, expect.file, case.line_numbers()),
+        line=points_at(finding, expect.file, case.line_numbers()),
         holder=any(name in held for name in expect.holder) if expect.holder else None,
         bytes=None if counted is None else rate is not None and abs(rate - counted) <= TOLERANCE * abs(counted),
     )
 
 
-def _points_at(finding: Finding, file: str, lines: set[int]) -> bool:
+def points_at(finding: Finding, file: str, lines: set[int]) -> bool:
+    """Whether a finding's location is one of these lines of a file, given relative to the folder of the case."""
     if finding.location is None or finding.location.line not in lines:
         return False
     parts = PurePath(file).parts

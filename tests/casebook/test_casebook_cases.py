@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from casebook import case
 from casebook.case import Case, load, load_all
 from casebook.program import Program
 
-CASES = list(load_all())
+CASES = [*load_all(), *load_all(folder=case.CASES.with_name("pending"))]
 
 CODES = {
     *("MEM101", "MEM102", "MEM103", "MEM104", "MEM105", "MEM106", "MEM107", "MEM108", "MEM109", "MEM110", "MEM111"),

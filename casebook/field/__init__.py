@@ -1,0 +1,1 @@
+"""Failures that people have reported, rebuilt as small programs, and what each tool says of them."""

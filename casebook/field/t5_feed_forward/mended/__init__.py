@@ -1,0 +1,1 @@
+"""Fine-tuning of a small encoder with gated-less feed-forward layers in half precision."""

@@ -1,0 +1,40 @@
+"""Topic proportions of documents from their word counts, with an entropy term."""
+
+import argparse
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def examples(count):
+    x = torch.poisson(torch.full((count, 20), 0.4))
+    return TensorDataset(x, x[:, :4].argmax(1))
+
+
+def train(model, loader, optimizer, scaler):
+    model.train()
+    for step, (x, y) in enumerate(loader, start=1):
+        shares = x / x.sum(1, keepdim=True).clamp(min=1)
+        entropy = torch.special.entr(shares).sum(1, keepdim=True)
+        loss = nn.functional.cross_entropy(model(torch.cat([shares, entropy], 1)), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if step % 10 == 0:
+            print(f"step {step} loss {loss.item():.3f}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=60)
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(21, 64), nn.ReLU(), nn.Linear(64, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    scaler = None
+    train(model, DataLoader(examples(args.steps * 32), batch_size=32, shuffle=True), optimizer, scaler)
+
+
+if __name__ == "__main__":
+    main()
