@@ -153,10 +153,19 @@ class Watchers:
             one.remove()
 
     def tell(self, event: str, *details: Any) -> None:
-        """Pass an event on to those that override its method."""
-        for one in self._who(event):
+        """Pass an event on to those that override its method. Accounted for once, not for each: that would cost more
+        than most of them take."""
+        if listening := self._who(event):
+            with self._host.looking(event):
+                for one in listening:
+                    self._tell(one, event, details)
+
+    def _tell(self, one: Watcher, event: str, details: tuple[Any, ...]) -> None:
+        try:
+            getattr(one, event)(*details)
+        except Exception as error:
             with self._host.looking(_name(one)):
-                getattr(one, event)(*details)
+                raise error
 
     def totals(self, tick: int) -> Iterator[Record]:
         """Everybody's running totals."""

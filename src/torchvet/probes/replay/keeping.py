@@ -24,6 +24,7 @@ class Kept:
         self._python: Any = None
         self._numpy: Any = None
         self._uses_numpy = False
+        self._modules = 0
         self._buffers: list[weakref.ref[torch.Tensor]] = []
         self._copies: list[torch.Tensor] = []
 
@@ -41,7 +42,9 @@ class Kept:
         if sum(b.nbytes for b in buffers) > _MOST_BYTES:
             buffers = []
         self._buffers = [weakref.ref(b) for b in buffers]
-        self._uses_numpy = _uses_numpy()
+        if len(sys.modules) != self._modules:
+            self._modules = len(sys.modules)
+            self._uses_numpy = _uses_numpy()
         self._copies = [b.detach().clone() for b in buffers]
 
     def take(self) -> None:
