@@ -73,7 +73,9 @@ def test_two_traces_are_compared() -> None:
 
 
 @pytest.mark.parametrize("source", [INPUT, SNAPSHOT], ids=["trace", "snapshot"])
-def test_names_that_are_no_utf8(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_that_are_no_utf8(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One file and several are read; reports, exports and comparisons show the name escaped."""
     path = tmp_path / os.fsdecode(b"na\xffme.bin")
     shutil.copy(source, path)
@@ -83,7 +85,8 @@ def test_names_that_are_no_utf8(source: Path, tmp_path: Path, capsys: pytest.Cap
                for word in ("--export", str(tmp_path / name))]  # fmt: skip
     assert main(["inspect", "-q", *outputs, *exports, str(path)]) == 1
     assert main(["inspect", "-q", str(path), str(tmp_path / "other.bin")]) == 1
-    assert main(["compare", str(path), str(tmp_path / "other.bin")]) == 0
+    monkeypatch.chdir(tmp_path)  # a path that is too long for its line would lose its middle
+    assert main(["compare", path.name, "other.bin"]) == 0
     said = capsys.readouterr()
     assert "na\\udcffme.bin" in said.out and not said.err
     subject = json.loads((tmp_path / "r.json").read_text("utf-8"))["subject"]

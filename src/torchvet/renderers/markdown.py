@@ -6,7 +6,6 @@ import re
 from typing import ClassVar
 
 from torchvet.finding import Finding, Report
-from torchvet.renderers.markdown_forecast import forecast_section
 from torchvet.renderers.places import place_of
 from torchvet.renderers.wording import encodable, printable
 
@@ -31,6 +30,8 @@ class MarkdownRenderer:
 
             parts.append(markdown_section(amp))
         if forecast := report.facts.get("precision_forecast"):
+            from torchvet.renderers.markdown_forecast import forecast_section  # brings rich along
+
             parts.append(forecast_section(forecast, escaped, code_span))
         if report.not_checked:
             items = [f"- {escaped(item.check)}: {escaped(item.reason)}" for item in report.not_checked]
