@@ -101,6 +101,31 @@ def test_positions_are_judged_by_their_range(text: str, severities: list[str]) -
     assert [f.severity for f in found("NUM109", text)] == severities
 
 
+ROTARY = """\
+LONGEST = 2048
+class Rotary(torch.nn.Module):
+    def __init__(self, longest=LONGEST, dtype=torch.float32):
+        super().__init__()
+        self.make(longest, dtype)
+    def make(self, length, dtype):
+        self.table = torch.arange(length, dtype=dtype)
+class Model(torch.nn.Module):
+    def __init__(self, dtype=torch.bfloat16):
+        super().__init__()
+        self.rotary = Rotary({given})
+model = Model({own})
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "own", "severities"),
+    [("dtype=dtype", "", ["warning"]), ("200, dtype", "", []), ("n, dtype", "", ["info"]), ("", "", []),
+     ("dtype=dtype", "torch.float32", []), ("dtype=torch.float32", "", [])],
+)  # fmt: skip
+def test_positions_are_judged_by_what_parameters_are_given(given: str, own: str, severities: list[str]) -> None:
+    assert [f.severity for f in found("NUM109", ROTARY.format(given=given, own=own))] == severities
+
+
 @pytest.mark.parametrize(
     "text",
     ["m = x.max(-1, keepdim=True).values\ne = torch.exp(x - m)\np = e / e.sum(-1, keepdim=True)\n",
