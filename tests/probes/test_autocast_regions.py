@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import warnings
+import weakref
 from typing import Any
 
 import torch
@@ -119,6 +121,26 @@ def test_a_thread_that_an_active_region_waits_for_runs_without_it() -> None:
             training.apply(loss)
     (found,) = {(t.place.line, t.module, t.dtype) for t in run.rank.all(ThreadForward)}
     assert found == (line_of("# in the thread"), "Linear", "bfloat16")
+
+
+def test_looking_at_other_threads_keeps_nothing_of_theirs_or_ours() -> None:
+    training = Training()
+    made: list[weakref.ref[torch.Tensor]] = []
+    with observed() as run:
+        gc.collect()
+        gc.disable()
+        try:
+            for x, y in training.batches():
+                with torch.autocast("cpu", dtype=BF16):
+                    output = in_thread(training, x, own=False)
+                    loss = torch.nn.functional.cross_entropy(output, y)
+                made.append(weakref.ref(output))
+                training.apply(loss)
+            del output, loss
+            assert [ref for ref in made if ref() is not None] == []
+        finally:
+            gc.enable()
+    assert run.rank.all(ThreadForward)
 
 
 def test_a_thread_with_a_region_of_its_own_is_right() -> None:

@@ -88,6 +88,8 @@ FAULTS = {
     ),
     "positions": ("NUM109", "warning", "1,024 positions have 513 different numbers",
                   program(MLP, SGD, LOSS + "\nplaces = torch.arange(1024)[None].to(torch.bfloat16)")),
+    "few positions far out": ("NUM109", "warning", "64 positions have 17 different numbers",
+                              program(MLP, SGD, LOSS + "\np = torch.arange(512, 576, dtype=torch.bfloat16)")),
     "normalize": ("NUM103", "error", "1e-12 is 0 in float16",
                   program(MLP, SGD, "x[0] = 0\n" + LOSS + "\nunit = F.normalize(x.half())")),
     "sum of numbers": (

@@ -380,6 +380,18 @@ HEALTHY = {
             scaler.step(opt)
             scaler.update()
         """,
+    **{f"divided afterwards, {what}": f"""
+        for i in range(12):
+            opt.zero_grad()
+            scaled = scaler.scale(loss_of(model))
+            scaled.backward()
+            value = {read} / scaler.get_scale()
+            scaler.step(opt)
+            scaler.update()
+        """ for what, read in (
+            ("a loss", "scaled.item()"),
+            ("a norm", "torch.stack([p.grad.norm() for p in model.parameters()]).norm()"),
+        )},
     "resumed each epoch": """
         for epoch in range(4):
             if epoch:

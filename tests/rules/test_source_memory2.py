@@ -175,6 +175,24 @@ def test_gradients_that_are_added_to_stay_in_place() -> None:
 
 
 @pytest.mark.parametrize(
+    ("body", "expected"),
+    [("loss.backward()\n            {zeroed}\n            optimizer.step()", []),
+     ("loss.backward()\n            optimizer.step()\n            {zeroed}", ["warning"]),
+     ("{zeroed}\n            loss.backward()\n            optimizer.step()", ["warning"])],
+)  # fmt: skip
+def test_throwing_a_step_away_is_no_clearing_for_the_next(body: str, expected: list[str]) -> None:
+    zeroed = "for p in model.parameters():\n                p.grad.zero_()"
+    text = f"""
+        model = nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in loader:
+            loss = F.mse_loss(model(x), y)
+            {body.format(zeroed=zeroed)}
+        """
+    assert severities("MEM203", text) == expected
+
+
+@pytest.mark.parametrize(
     "loss",
     [
         "F.mse_loss(model(x).squeeze(-1), y)",

@@ -64,6 +64,34 @@ def test_few_terms_are_no_accumulation() -> None:
 
 
 @pytest.mark.parametrize(
+    ("condition", "severities"),
+    [("i % 8 == 0", []), ("i % 200 == 0", ["info"]), ("i % 4000 == 0", ["warning"]), ("i % every == 0", ["info"]),
+     ("i in late", ["warning"])],
+)  # fmt: skip
+def test_a_sum_that_is_set_to_zero_is_judged_by_how_often(condition: str, severities: list[str]) -> None:
+    loop = f"""\
+t = torch.zeros(1, dtype=torch.bfloat16)
+for i, x in enumerate(loader):
+    if {condition}:
+        t.zero_()
+    t += f(x)
+"""
+    method = f"""\
+class Meter:
+    def __init__(self):
+        self.t = torch.zeros(1, dtype=torch.bfloat16)
+    def add(self, i, x):
+        self.t += f(x)
+        self.show(i)
+    def show(self, i):
+        if {condition}:
+            self.t = torch.zeros(1, dtype=torch.bfloat16)
+"""
+    assert [f.severity for f in found("NUM107", loop)] == severities
+    assert [f.severity for f in found("NUM107", method)] == severities
+
+
+@pytest.mark.parametrize(
     ("text", "severities"),
     [("p = torch.arange(256, dtype=torch.bfloat16)\n", []), ("p = torch.arange(0, 512, 2).bfloat16()\n", []),
      ("p = torch.arange(300).to(torch.bfloat16)\n", ["warning"]), ("p = torch.arange(2049).half()\n", []),
@@ -71,6 +99,31 @@ def test_few_terms_are_no_accumulation() -> None:
 )  # fmt: skip
 def test_positions_are_judged_by_their_range(text: str, severities: list[str]) -> None:
     assert [f.severity for f in found("NUM109", text)] == severities
+
+
+ROTARY = """\
+LONGEST = 2048
+class Rotary(torch.nn.Module):
+    def __init__(self, longest=LONGEST, dtype=torch.float32):
+        super().__init__()
+        self.make(longest, dtype)
+    def make(self, length, dtype):
+        self.table = torch.arange(length, dtype=dtype)
+class Model(torch.nn.Module):
+    def __init__(self, dtype=torch.bfloat16):
+        super().__init__()
+        self.rotary = Rotary({given})
+model = Model({own})
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "own", "severities"),
+    [("dtype=dtype", "", ["warning"]), ("200, dtype", "", []), ("n, dtype", "", ["info"]), ("", "", []),
+     ("dtype=dtype", "torch.float32", []), ("dtype=torch.float32", "", [])],
+)  # fmt: skip
+def test_positions_are_judged_by_what_parameters_are_given(given: str, own: str, severities: list[str]) -> None:
+    assert [f.severity for f in found("NUM109", ROTARY.format(given=given, own=own))] == severities
 
 
 @pytest.mark.parametrize(

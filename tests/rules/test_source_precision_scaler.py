@@ -188,9 +188,92 @@ def distil(loader, student, teacher, optimizer):
         optimizer.step()
         optimizer.zero_grad()
 """,
+    "scaled by a method": """
+class Trainer:
+    def __init__(self, model):
+        self.model, self.optimizer, self.scaler = model, optim.Adam(model.parameters()), GradScaler()
+
+    def prepared(self, loss):
+        scaled = self.scaler.scale(loss)
+        return scaled
+
+    def step(self, x):
+        self.optimizer.zero_grad()
+        self.prepared(self.model(x).sum()).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+    def other_step(self, x):
+        self.optimizer.zero_grad()
+        total = self.prepared(self.model(x).sum())
+        total.backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+""",
+    "a scaler that is off": """
+def train(model, loader, optimizer, scaler):
+    for x in loader:
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+
+model = nn.Linear(4, 4)
+train(model, [], optim.Adam(model.parameters()), GradScaler(enabled=False))
+""",
+    "a scaler that is off, called all the same": """
+class Trainer:
+    def __init__(self, model):
+        self.model, self.optimizer = model, optim.Adam(model.parameters())
+        self.scaler = GradScaler(enabled=False)
+
+    def step(self, x):
+        self.optimizer.zero_grad()
+        self.scaler.scale(self.model(x).sum()).backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+""",
+    "a threshold brought to the scale": """
+def train(model, loader, optimizer, scaler):
+    for x in loader:
+        scaler.scale(model(x).sum()).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0 * scaler.get_scale())
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+""",
+    "a threshold brought to the scale elsewhere": """
+class Trainer:
+    def threshold(self):
+        return self.limit * self.scaler.get_scale()
+
+    def clip(self, limit):
+        nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+
+    def step(self, x):
+        self.scaler.scale(self.model(x).sum()).backward()
+        self.clip(self.threshold())
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad()
+""",
 }
 
 FAULTY = {
+    "AMP101": """
+def train(model, loader, optimizer, scaler):
+    for x in loader:
+        scaler.scale(model(x).sum()).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        before = scaler.get_scale()
+        scaler.step(optimizer)
+        scaler.update()
+        if scaler.get_scale() < before:
+            print("the scale is now", scaler.get_scale())
+        optimizer.zero_grad()
+""",
     "AMP102": """
 def train(cfg, model, loader, optimizer, scaler):
     for i, x in enumerate(loader):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from types import FrameType
 
 import torch
@@ -60,12 +60,23 @@ class ThreadProbe:
 
     def _waiting(self, device: str) -> Region | None:
         """The active region of a thread that waits for another's work."""
-        now = sys._current_frames()
+        active = {}
         for thread, stack in self._regions.others():
             region = next((r for r in reversed(stack) if r.device == device), None)
-            if region is not None and region.enabled and _waits(now.get(thread)):
-                return region
-        return None
+            if region is not None and region.enabled:
+                active[thread] = region
+        waiting = _waiting_threads(active)
+        return next((region for thread, region in active.items() if thread in waiting), None)
+
+
+def _waiting_threads(asked: Container[int]) -> set[int]:
+    """Which of some threads wait for another's work."""
+    now = sys._current_frames()
+    try:
+        return {thread for thread, frame in now.items() if thread in asked and _waits(frame)}
+    finally:
+        # This frame is in it too: a cycle that would keep every frame around it, and the program's tensors.
+        now.clear()
 
 
 def _waits(frame: FrameType | None) -> bool:

@@ -101,8 +101,8 @@ class GradientCalls:
         norm = "norm" in str(operator)
         for number, place in self._scaled_gradients(keys) if norm else self._scaled_losses(keys):
             state = self._scalers.by_number.get(number)
-            if state is not None and state.asked != state.generation:
-                self._faults.note("norm-read" if norm else "loss-read", state, frames.user_place(), place)
+            if state is not None:
+                state.reads.append(("norm-read" if norm else "loss-read", frames.user_place(), place))
                 return
 
     def _scaled_losses(self, keys: set[int]) -> Iterator[tuple[int, Place | None]]:

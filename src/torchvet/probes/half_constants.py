@@ -26,8 +26,9 @@ _SINGULAR = (
 _LARGEST_ZERO = 2.0**-25
 """The largest number that float16 rounds to 0."""
 _RANGES = (_aten.arange.default, _aten.arange.start, _aten.arange.start_step)
-_FEWEST, _MOST = 129, 1 << 20
-"""Lengths of ranges that are looked at: shorter ones are distinct in bfloat16, if they count by whole numbers."""
+_EXACT, _MOST = 128, 1 << 20
+"""Ranges that end below are distinct in bfloat16, if they count by whole numbers; longer ones are too long to look at.
+"""
 _Storage = weakref.ref[torch.UntypedStorage]
 
 
@@ -99,7 +100,9 @@ class RoundedPositions(Watcher):
         self.host.hear([_aten._to_copy.default], self._converted)
 
     def _made(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
-        if out.numel() < _FEWEST:
+        # By the arguments, which are numbers: a range may be short and begin far out.
+        ends = [abs(a) for a in args if isinstance(a, (int, float))]
+        if out.numel() < 2 or max(*ends, out.numel()) <= _EXACT:
             return
         if out.dtype in half.HALF:
             self._measure(out, converted=False)

@@ -156,7 +156,12 @@ class ScalerCalls:
         if not scaler._enabled:
             return _nothing
         state, place = self._scalers.of(scaler), frames.user_place()
-        return lambda _: state.updated(place)
+
+        def done(_: Any) -> None:
+            self._faults.settle_reads(state)
+            state.updated(place)
+
+        return done
 
     def load_state_dict(self, scaler: Any, args: Any, kwargs: Any) -> Done:
         """Takes over what another scaler has learnt."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchvet.recording.records import Place
-from torchvet.recording.scaling_records import ScalingUse
+from torchvet.recording.scaling_records import FaultKind, ScalingUse
 
 _KEPT = 64
 """Scales that are remembered by their number."""
@@ -41,6 +41,9 @@ class ScalerState:
     """Optimizers whose `unscale_` found nothing to divide, since the last update."""
     asked: int = -1
     """The generation in which the program asked for the scale."""
+    reads: list[tuple[FaultKind, Place | None, Place | None]] = field(default_factory=list)
+    """Numbers made of scaled values in this generation, with the line and the backward's: a program that asks for the
+    scale, before or after, divides them by it."""
     settled: bool = False
     succeeds: bool = False
     restored: bool = False

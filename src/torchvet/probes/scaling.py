@@ -210,6 +210,11 @@ class ScalerWatcher(Watcher):
         if self._scene.scalers and not self._scene.inside:
             self._gradient_calls.read(operator, args)
 
+    def finish(self, how: str, error: BaseException | None) -> None:
+        """See `Watcher`. No update follows what was read last."""
+        for state in self._scene.scalers.live():
+            self._faults.settle_reads(state)
+
     def totals(self, tick: int) -> Iterable[Record]:
         """See `Watcher`."""
         return self._records()

@@ -51,6 +51,13 @@ class Faults:
                 fault.factor = factor
         return fault
 
+    def settle_reads(self, state: ScalerState) -> None:
+        """A scale is about to give way: what was read under it is a mishap, unless the program asked for the scale."""
+        if state.asked != state.generation:
+            for kind, place, other in state.reads:
+                self.note(kind, state, place, other)
+        state.reads.clear()
+
     def stepped(self, state: ScalerState, optimizer: Any, place: Place | None, applied: bool) -> None:
         """A scaler has stepped an optimizer, or has left the step out."""
         told: set[Any] = set()

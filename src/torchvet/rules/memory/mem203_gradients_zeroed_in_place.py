@@ -119,7 +119,7 @@ for step in range(40):
         if file.mentions("grad.zero_(", "grad.data.zero_("):
             for event in file.calls("zero_"):
                 parameter = _parameter_of(file, event)
-                if parameter is not None:
+                if parameter is not None and not _drops_a_step(file, event):
                     yield self._by_hand(file, event, parameter)
 
     def _by_flag(self, file: SourceFile, event: Event) -> Finding:
@@ -144,6 +144,19 @@ for step in range(40):
             advice=f"`{name}.grad = None`, or `optimizer.zero_grad()`, which does that",
             edits=[edits.replace(file, event.call, f"{name}.grad = None")] if alone else (),
         )  # fmt: skip
+
+
+def _drops_a_step(file: SourceFile, event: Event) -> bool:
+    """Whether gradients are zeroed between a backward and the step that would use them: that throws a step away, and
+    whoever clears gradients for the next one does it elsewhere."""
+    acts = [(e.index, "backward") for e in event.unit.calls.get("backward", ())]
+    for one in event.unit.calls.get("step", ()):
+        on = receiver(one.call)
+        if file.roles.is_a("optimizer", on, event.unit) or file.roles.is_a("scaler", on, event.unit):
+            acts.append((one.index, "step"))
+    before = max((act for act in acts if act[0] < event.index), default=(0, ""))
+    after = min((act for act in acts if act[0] > event.index), default=(0, ""))
+    return (before[1], after[1]) == ("backward", "step")
 
 
 def _is_false(call: ast.Call) -> bool:

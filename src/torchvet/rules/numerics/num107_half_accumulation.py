@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from torchvet.rules.numerics import _half, _runs, _terms
 from torchvet.rules.share_rule import observed
 from torchvet.source.model.events import Loop
 from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
@@ -24,6 +26,8 @@ _STARTS = ("zeros", "zeros_like", "tensor", "ones", "ones_like", "full", "new_ze
            "register_buffer")  # fmt: skip
 _WRITTEN = ("+=", "-=", ".add_(", ".lerp_(")
 _ENOUGH = {"fp16": 2048, "bf16": 256}
+_FEW = 64
+"""Turns whose sum loses little: beyond that the start or the reset of a sum is looked for further out."""
 _LASTS = 16
 """Looks without a fall from which on a sum is not set to zero every few steps."""
 
@@ -150,8 +154,9 @@ for step in range(200):
                 if target is None:
                     continue
                 kind = self._accumulates(target, event) or _averaged(target, event)
-                if kind:
-                    yield self._finding(file, event, target, kind)
+                turns = _turns_between_resets(target, event)
+                if kind and not (turns is not None and turns <= _FEW):
+                    yield self._finding(file, event, target, kind, turns)
 
     @staticmethod
     def _target(event: Event) -> ast.expr | None:
@@ -202,7 +207,7 @@ for step in range(200):
         around = getattr(loop.node, "iter", None)
         if isinstance(around, ast.Call) and terminal(around) == "range" and around.args:
             times = _terms.number(around.args[0 if len(around.args) == 1 else 1], event.unit)
-            return times is None or times > 64
+            return times is None or times > _FEW
         return not _is_model(event)
 
     def _attribute(self, target: ast.Attribute, event: Event) -> str:
@@ -216,10 +221,13 @@ for step in range(200):
             return ""
         return _half.kind(target, event)
 
-    def _finding(self, file: SourceFile, event: Event, target: ast.expr, kind: str) -> Finding:
+    def _finding(
+        self, file: SourceFile, event: Event, target: ast.expr, kind: str, turns: float | None
+    ) -> Finding:  # fmt: skip
         name, dtype = file.segment(target), "float16" if kind == "fp16" else "bfloat16"
         return self.suspect(
-            file, event, f"{name} adds up in {dtype}: it stalls where it is {_ENOUGH[kind]} times what is added",
+            file, event, severity="info" if turns is not None and not _ENOUGH[kind] < turns < math.inf else "warning",
+            message= f"{name} adds up in {dtype}: it stalls where it is {_ENOUGH[kind]} times what is added",
             cause=f"next to {_ENOUGH[kind]} the numbers of {dtype} are 2 apart, so that adding 1 changes nothing",
             advice=f"make {name} float32 (`dtype=torch.float32`), or add Python numbers (`.item()`)",
         )  # fmt: skip
@@ -234,6 +242,30 @@ def _most_by_place(rank: RankRecording) -> list[HalfSum]:
         if before is None or record.elements > before.elements:
             most[record.place] = record
     return list(most.values())
+
+
+def _turns_between_resets(target: ast.expr, event: Event) -> float | None:
+    """How many turns at most an accumulator adds up before it is set to zero every so many turns: infinite where the
+    text does not give the number; None where nothing sets it to zero that often."""
+    unit, text = event.unit, ast.unparse(target)
+    owner = unit.method_class() if isinstance(target, ast.Attribute) else None
+    found = []
+    for one in owner.methods.values() if owner is not None else [unit]:
+        resets = [e for e in (*one.calls.get("zero_", ()), *one.calls.get("fill_", ())) if receiver(e.call) is not None]
+        at = [e for e in resets if ast.unparse(receiver(e.call)) == text]  # type: ignore[arg-type]
+        if isinstance(target, ast.Attribute) and owner is not None and one.name != "__init__":
+            at += [e for e, v in owner.attributes.get(target.attr, ()) if v is not None and e.unit is one]
+        found += [_period(arm[0], e) for e in at for arm in e.context.arms]
+    known = [turns for turns in found if turns is not None]
+    return min(known) if known else None
+
+
+def _period(branch: ast.AST, event: Event) -> float | None:
+    """The number of turns after which a branch with a remainder in its condition is taken; infinite where unknown."""
+    test = getattr(branch, "test", None)
+    rests = [n for n in walk(test) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)] if test else []
+    turns = [_terms.number(rest.right, event.unit) for rest in rests]
+    return None if not turns else math.inf if turns[0] is None else turns[0]
 
 
 def _averaged(target: ast.expr, event: Event) -> str:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _LIMIT = {"fp16": 2048, "bf16": 256}
 _LAYOUT = ("unsqueeze", "view", "reshape", "expand", "to", "cuda", "repeat", "flatten", "squeeze")
 
+_DEEPEST = 4
+
 
 class HalfPositions(Rule):
     """Positions are counted in half precision."""
@@ -132,7 +134,7 @@ for step in range(80):
         """The half dtype that all callers of this file give for a parameter."""
         if not isinstance(dtype, ast.Name) or unit.home(dtype.id) is not unit or dtype.id in unit.bindings:
             return ""
-        kinds = {_half.named(file, given, where) for given, where in file.arguments(unit, dtype.id)}
+        kinds = {_half.named(file, given, where) for given, where in _given(file, unit, dtype.id)}
         return kinds.pop() if len(kinds) == 1 else ""
 
     @staticmethod
@@ -167,9 +169,49 @@ for step in range(80):
     @staticmethod
     def _last(call: ast.Call, at: Event) -> tuple[float | None, int]:
         """The last number of a range and its step; None where the text does not say."""
-        given = [_terms.number(a, at.unit) for a in call.args]
+        given = [_number(a, at.unit) for a in call.args]
         step = given[2] if len(given) > 2 else 1.0
         stop = given[0] if len(given) == 1 else given[1] if len(given) > 1 else None
         whole = int(step) if step is not None and step >= 1 and step == int(step) else 1
         even = whole & -whole  # multiples of a power of two are exact for longer
         return (None if stop is None else stop - whole), even
+
+
+def _given(file: SourceFile, unit: Unit, name: str, depth: int = 0) -> list[tuple[ast.expr, Unit]]:
+    """What a parameter is in this file: what callers give, over parameters of their own, or its default where one
+    gives nothing; a function that nobody here calls stands for its default alone."""
+    default = _default(unit, name)
+    found: list[tuple[ast.expr, Unit]] = []
+    callers = file.callers(unit)
+    for event in callers:
+        given = file.passed(event, unit, name)
+        if not given and default is not None:
+            found.append((default, unit.parent or unit))
+        for one in given:
+            where = event.unit
+            handed_on = isinstance(one, ast.Name) and one.id in where.parameters and one.id not in where.bindings
+            if handed_on and depth < _DEEPEST:
+                found += _given(file, where, one.id, depth + 1)  # type: ignore[attr-defined]
+            else:
+                found.append((one, where))
+    return found if callers or default is None else [(default, unit.parent or unit)]
+
+
+def _default(unit: Unit, name: str) -> ast.expr | None:
+    """The default of a parameter."""
+    if isinstance(unit.node, ast.Module):
+        return None
+    given = unit.node.args
+    positional = [*given.posonlyargs, *given.args]
+    pairs = [*zip(reversed(positional), reversed(given.defaults), strict=False)]
+    pairs += [(p, d) for p, d in zip(given.kwonlyargs, given.kw_defaults, strict=True) if d is not None]
+    return next((value for parameter, value in pairs if parameter.arg == name), None)
+
+
+def _number(node: ast.expr, unit: Unit) -> float | None:
+    """The number that an expression is, or the largest that a parameter is in this file, where each is known."""
+    if not isinstance(node, ast.Name) or node.id not in unit.parameters or node.id in unit.bindings:
+        return _terms.number(node, unit)
+    numbers = [_terms.number(given, where) for given, where in _given(unit.file, unit, node.id)]
+    known = [n for n in numbers if n is not None]
+    return max(known) if known and len(known) == len(numbers) else None

@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Edit
-from torchvet.source.model import edits
-from torchvet.source.model.units import targets_of, terminal
+from torchvet.source.model import edits, origins
+from torchvet.source.model.units import keyword, receiver, targets_of, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ _ACCUMULATION = re.compile(
 )
 _PRECISION = re.compile(r"amp\b|amp_|_amp|scaler|fp16|bf16|float16|half|precision|mixed|dtype|cuda|device|autocast")
 """Words of a condition that chooses between training with and without a scaler."""
+_MADE = frozenset(("GradScaler", "ShardedGradScaler"))
 
 Conditions = frozenset[tuple[str, bool]]
 
@@ -153,8 +154,14 @@ def passes(file: SourceFile) -> list[Pass]:
     file that was asked about last."""
     if not file.mentions("caler"):
         return []
-    mine = [s for s in file.steps if any(e.kind in ("scaler_step", "unscale", "update") or e.scaled for e in s.effects)]
+    mine = [s for s in file.steps if any(goes_through(e) for e in s.effects)]
     return [Pass(s) for s in mine if not _is_many(s, [o for o in mine if o.loop is not None and o.unit is not s.unit])]
+
+
+def goes_through(effect: Effect) -> bool:
+    """Whether an effect goes through a scaler, and not through one that is off by a constant: that one does nothing."""
+    through = effect.kind in ("scaler_step", "unscale", "update") or effect.scaled
+    return through and not is_off(effect.through, effect.at.unit)
 
 
 def _is_many(step: Step, others: list[Step]) -> bool:
@@ -178,23 +185,39 @@ def _runs_through(effect: Effect, unit: Unit) -> bool:
 
 
 def is_scaled(backward: Effect) -> bool:
-    """Whether a backward starts from a scaled loss, wherever that was scaled."""
+    """Whether a backward starts from a scaled loss, wherever that was scaled; also where only some paths scale it."""
     if backward.scaled or ".scale(" in backward.subject:
         return True
-    return backward.subject.isidentifier() and _stands_for_scaled(backward.subject, backward.event, 0)
+    call = backward.event.call
+    starts = [one for one in (receiver(call), *call.args[:1]) if one is not None]
+    return any(_made_scaled(one, backward.event, 0) for one in starts)
+
+
+def _made_scaled(node: ast.AST, event: Event, depth: int) -> bool:
+    """Whether an expression that an event evaluates is made of a scaled loss, here or in a function of this file."""
+    for part in walk(node):
+        if is_scale_call(part, event.unit):
+            return True
+        if depth < 3 and isinstance(part, ast.Name) and _stands_for_scaled(part.id, event, depth + 1):
+            return True
+        if depth < 3 and isinstance(part, ast.Call) and _returns_scaled(part, event.unit, depth + 1):
+            return True
+    return False
 
 
 def _stands_for_scaled(name: str, event: Event, depth: int) -> bool:
     """Whether a name is bound, before an event, to something that is made of a scaled loss."""
-    unit = event.unit
-    for binding in [b for b in unit.bindings.get(name, ()) if b.index < event.index][-2:]:
-        value = getattr(binding.node, "value", None)
-        for node in walk(value) if value is not None else ():
-            if is_scale_call(node, unit):
-                return True
-            if isinstance(node, ast.Name) and depth < 3 and _stands_for_scaled(node.id, binding, depth + 1):
-                return True
-    return False
+    before = [b for b in event.unit.bindings.get(name, ()) if b.index < event.index][-2:]
+    values = [(getattr(b.node, "value", None), b) for b in before]
+    return any(isinstance(value, ast.AST) and _made_scaled(value, b, depth) for value, b in values)
+
+
+def _returns_scaled(call: ast.Call, unit: Unit, depth: int) -> bool:
+    """Whether a call runs a function of this file that may return a scaled loss."""
+    event = next((e for e in unit.calls.get(terminal(call), ()) if e.node is call), None)
+    callee = unit.file.callee(event) if event is not None else None
+    returned = [e for e in callee.events if isinstance(e.node, ast.Return)] if callee is not None else []
+    return any(e.node.value is not None and _made_scaled(e.node.value, e, depth) for e in returned)  # type: ignore[union-attr]
 
 
 def is_scale_call(node: ast.AST, unit: Unit) -> bool:
@@ -214,6 +237,22 @@ def is_scaler(text: str, unit: Unit) -> bool:
     return unit.file.roles.is_a("scaler", node, unit)
 
 
+def is_off(text: str, unit: Unit) -> bool:
+    """Whether a name, as a step's effect gives it, is a scaler that this file makes with `enabled=False` only."""
+    if not text or not unit.file.mentions("enabled"):
+        return False
+    try:
+        made = origins.made_by(ast.parse(text, mode="eval").body, unit)
+    except (SyntaxError, ValueError):
+        return False
+    # A parameter stands for itself too, beside what it is given.
+    known = [one for one, where in made if not (isinstance(one, ast.Name) and one.id in where.parameters)]
+    return bool(known) and all(
+        isinstance(one, ast.Call) and terminal(one) in _MADE and is_constant(keyword(one, "enabled"), False)
+        for one in known
+    )
+
+
 def may_catch(event: Event) -> bool:
     """Whether a `try` with handlers is around an event: what raises there is dealt with."""
     if not event.unit.file.mentions("except"):
@@ -226,9 +265,8 @@ def made_by(file: SourceFile) -> list[Event]:
     """Calls that make a scaler."""
     if not file.mentions("GradScaler"):
         return []
-    made = {"GradScaler", "ShardedGradScaler"}
-    names = [local for local, dotted in file.imports.names.items() if dotted.rpartition(".")[2] in made]
-    return [e for e in file.calls(*made.union(names)) if "scaler" in file.roles.of(e.node, e.unit)]
+    names = [local for local, dotted in file.imports.names.items() if dotted.rpartition(".")[2] in _MADE]
+    return [e for e in file.calls(*_MADE.union(names)) if "scaler" in file.roles.of(e.node, e.unit)]
 
 
 def by_hand(file: SourceFile) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _scaler_runs as runs
+from torchvet.rules.precision import _scaling as scaling
 from torchvet.source.model import edits
 from torchvet.source.model.steps import text_of
 from torchvet.source.model.units import receiver
@@ -117,7 +118,7 @@ for step in range(40):
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A clip between a scaled backward and `scaler.step`, with no `unscale_` on the way."""
-        if not file.mentions(*self.words):
+        if not file.mentions(*self.words) or scaling.by_hand(file):
             return
         seen: set[int] = set()
         for step in file.steps:
@@ -136,7 +137,8 @@ for step in range(40):
             return None
         if clip.through and clip.through in step.optimizers:
             return None  # an optimizer that clips by itself knows the scale, or not: that is another file's affair
-        after = [e for e in step.of("scaler_step") if e.order > clip.order and not e.excludes(clip)]
+        steps = [e for e in step.of("scaler_step") if e.order > clip.order and not e.excludes(clip)]
+        after = [e for e in steps if scaling.goes_through(e)]
         return after[0] if after else None
 
     def _finding(self, file: SourceFile, clip: Effect, step: Effect) -> Finding:
