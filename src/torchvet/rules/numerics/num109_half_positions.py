@@ -134,7 +134,7 @@ for step in range(80):
         """The half dtype that all callers of this file give for a parameter."""
         if not isinstance(dtype, ast.Name) or unit.home(dtype.id) is not unit or dtype.id in unit.bindings:
             return ""
-        kinds = {_half.named(file, given, where) for given, where in _given(file, unit, dtype.id)}
+        kinds = {_half.named(file, given, where) for given, where, _ in _given(file, unit, dtype.id)}
         return kinds.pop() if len(kinds) == 1 else ""
 
     @staticmethod
@@ -177,24 +177,26 @@ for step in range(80):
         return (None if stop is None else stop - whole), even
 
 
-def _given(file: SourceFile, unit: Unit, name: str, depth: int = 0) -> list[tuple[ast.expr, Unit]]:
+def _given(file: SourceFile, unit: Unit, name: str, depth: int = 0) -> list[tuple[ast.expr, Unit, bool]]:
     """What a parameter is in this file: what callers give, over parameters of their own, or its default where one
-    gives nothing; a function that nobody here calls stands for its default alone."""
-    default = _default(unit, name)
-    found: list[tuple[ast.expr, Unit]] = []
+    gives nothing, each with the unit that it stands in and whether it is given: a function that nobody here calls has
+    its default, unless somebody else gives it another."""
+    default, home = _default(unit, name), unit.parent or unit
     callers = file.callers(unit)
+    if not callers:
+        return [(default, home, False)] if default is not None else []
+    found: list[tuple[ast.expr, Unit, bool]] = []
     for event in callers:
-        given = file.passed(event, unit, name)
+        given, where = file.passed(event, unit, name), event.unit
         if not given and default is not None:
-            found.append((default, unit.parent or unit))
+            found.append((default, home, True))
         for one in given:
-            where = event.unit
             handed_on = isinstance(one, ast.Name) and one.id in where.parameters and one.id not in where.bindings
             if handed_on and depth < _DEEPEST:
                 found += _given(file, where, one.id, depth + 1)  # type: ignore[attr-defined]
             else:
-                found.append((one, where))
-    return found if callers or default is None else [(default, unit.parent or unit)]
+                found.append((one, where, True))
+    return found
 
 
 def _default(unit: Unit, name: str) -> ast.expr | None:
@@ -209,9 +211,10 @@ def _default(unit: Unit, name: str) -> ast.expr | None:
 
 
 def _number(node: ast.expr, unit: Unit) -> float | None:
-    """The number that an expression is, or the largest that a parameter is in this file, where each is known."""
+    """The number that an expression is, or the largest that a parameter is in this file, where each is known. A default
+    that others may raise says something only where it is large already."""
     if not isinstance(node, ast.Name) or node.id not in unit.parameters or node.id in unit.bindings:
         return _terms.number(node, unit)
-    numbers = [_terms.number(given, where) for given, where in _given(unit.file, unit, node.id)]
-    known = [n for n in numbers if n is not None]
-    return max(known) if known and len(known) == len(numbers) else None
+    found = [(_terms.number(given, where), sure) for given, where, sure in _given(unit.file, unit, node.id)]
+    known = [n for n, sure in found if n is not None and (sure or n > max(_LIMIT.values()))]
+    return max(known) if known and len(known) == len(found) else None

@@ -216,8 +216,8 @@ def _returns_scaled(call: ast.Call, unit: Unit, depth: int) -> bool:
     """Whether a call runs a function of this file that may return a scaled loss."""
     event = next((e for e in unit.calls.get(terminal(call), ()) if e.node is call), None)
     callee = unit.file.callee(event) if event is not None else None
-    returned = [e for e in callee.events if isinstance(e.node, ast.Return)] if callee is not None else []
-    return any(e.node.value is not None and _made_scaled(e.node.value, e, depth) for e in returned)  # type: ignore[union-attr]
+    returned = [(e.node.value, e) for e in callee.events if isinstance(e.node, ast.Return)] if callee else []
+    return any(value is not None and _made_scaled(value, e, depth) for value, e in returned)
 
 
 def is_scale_call(node: ast.AST, unit: Unit) -> bool:
