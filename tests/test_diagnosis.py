@@ -278,12 +278,12 @@ def test_a_growth_is_plain_data() -> None:
 
 def test_of_a_failed_step_the_rule_that_knows_its_mechanism_speaks() -> None:
     from torchvet.diagnosis import _most_specific
-    from torchvet.finding import Finding, Measured, Remedy
+    from torchvet.finding import Finding, Measured, Remedy, Severity
     from torchvet.rules import Rule
 
-    def found(code: str, step: int) -> Finding:
+    def found(code: str, step: int, severity: Severity = "error") -> Finding:
         return Finding(
-            code=code, name="x", severity="error", evidence="observed", message="m", location=None, cause="c",
+            code=code, name="x", severity=severity, evidence="observed", message="m", location=None, cause="c",
             remedy=Remedy(summary="s"), measured=Measured(steps=step),
         )  # fmt: skip
 
@@ -291,3 +291,5 @@ def test_of_a_failed_step_the_rule_that_knows_its_mechanism_speaks() -> None:
     special = type("Special", (Rule,), {"code": "NUM902", "specialises": "NUM901"})()
     pairs = [(general, found("NUM901", 7)), (general, found("NUM901", 9)), (special, found("NUM902", 7))]
     assert [(f.code, f.measured.steps) for f in _most_specific(pairs)] == [("NUM901", 9), ("NUM902", 7)]
+    mild = [(general, found("NUM901", 7)), (special, found("NUM902", 7, "info"))]
+    assert [f.code for f in _most_specific(mild)] == ["NUM901", "NUM902"]

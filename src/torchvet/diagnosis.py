@@ -44,8 +44,15 @@ def diagnose(
 def _most_specific(found: list[tuple[Rule, Finding]]) -> list[Finding]:
     """Of several growth rules that speak of one holder, the one that knows its mechanism best; likewise of a failed
     step: see `Rule.specialises`."""
-    special = {(r.specialises, f.rank, f.measured.steps) for r, f in found if r.specialises}
-    found = [(r, f) for r, f in found if (r.code, f.rank, f.measured.steps) not in special]
+    special: dict[tuple[str, int | None, int | None], int] = {}
+    for rule, finding in found:
+        if rule.specialises:
+            step = (rule.specialises, finding.rank, finding.measured.steps)
+            special[step] = max(special.get(step, 0), SEVERITIES.index(finding.severity))
+    found = [
+        (r, f) for r, f in found
+        if special.get((r.code, f.rank, f.measured.steps), -1) < SEVERITIES.index(f.severity)
+    ]  # fmt: skip
     best: dict[Any, tuple[int, Finding]] = {}
     others: list[Finding] = []
     for rule, finding in found:

@@ -47,7 +47,7 @@ class Rule:
     GOOD: ClassVar[str]
     specialises: ClassVar[str] = ""
     """The code of a more general rule whose findings on the same failed step (equal `measured.steps` and rank) this
-    rule's replace: of a NaN its mechanism is said, not both."""
+    rule's replace, unless they are graver: of a NaN its mechanism is said, not both."""
     runs_on: ClassVar[Literal["cpu", "cuda"]] = "cpu"
     """What the examples need to be run."""
     found_with: ClassVar[tuple[str, ...]] = ("run",)

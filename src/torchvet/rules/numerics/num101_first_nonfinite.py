@@ -14,6 +14,9 @@ from torchvet.rules.share_rule import observed
 if TYPE_CHECKING:
     from torchvet.recording import RankRecording, Recording
 
+_HABIT, _OFTEN = 3, 20
+"""So many losses that are not finite, and one in so many steps, are no accident of a single batch."""
+
 
 class FirstNonfinite(Rule):
     """The first operator of a step that made NaN or an infinity from finite values."""
@@ -107,19 +110,26 @@ for step in range(40):
         return observed(
             self, rank, severity=severity_of(record, totals, rank.ticks), place=record.place,
             message=message_of(record), cause=say.cause(record), advice=say.advice(record),
-            measured=Measured(steps=record.tick), related=list(related_of(record, totals)),
+            measured=Measured(steps=_happened(record)), related=list(related_of(record, totals)),
         )  # fmt: skip
 
 
+def _happened(record: NonFinite) -> int:
+    """The step in which it went wrong: a parameter's that a step found bad was an earlier one, if that is known."""
+    return record.since if record.reason == "bad-parameter" and record.since is not None else record.tick
+
+
 def severity_of(record: NonFinite, totals: NonFiniteTotals, ticks: int) -> Severity:
-    """An error where weights are lost for good, or the run ended before it recovered; else information."""
+    """An error where weights are lost for good, a warning where the run ended before it recovered or a loss is not
+    finite again and again: whatever averages it, or keeps the best of it, is lost. Else information."""
     lost = totals.first_stepped is not None
     if lost or record.reason == "bad-parameter":
         return "error"
     if record.scale is not None:
         return "info" if totals.last_bad is not None and totals.last_bad < ticks - 2 else "warning"
     ended = totals.last_bad is not None and totals.last_bad >= ticks and totals.losses > 1
-    return "warning" if ended else "info"
+    habit = totals.losses >= _HABIT and _OFTEN * totals.losses >= ticks
+    return "warning" if ended or habit else "info"
 
 
 def message_of(record: NonFinite) -> str:

@@ -44,6 +44,7 @@ class OptimizerOnHalf(Rule):
     name = "optimizer-on-half"
     summary = "An Adam-like optimizer works on half-precision parameters"
     severity = "error"
+    specialises = "NUM101"
     words = (".half", "float16")
 
     what = (

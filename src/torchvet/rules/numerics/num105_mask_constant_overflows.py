@@ -129,6 +129,8 @@ for step in range(40):
                 constant = max((o.largest for o in failure.operands if o.dtype == "float16"), default=0.0)
                 if constant >= _LARGEST / 2:
                     yield self._pushed(rank, failure, constant, severity)
+                elif say.operator(failure) == "mul" and _times_mask(failure):
+                    yield self._multiplied(rank, failure, _times_mask(failure), severity)
 
     def _pushed(self, rank: RankRecording, failure: NonFinite, constant: float, severity: Severity) -> Finding:
         return observed(
@@ -137,6 +139,16 @@ for step in range(40):
             "of float16's range, which ends at 65504: the result is infinite",
             cause="a mask constant close to the limit leaves no room for the score that it is added to",
             advice="use `masked_fill` with `torch.finfo(scores.dtype).min` in place of adding it",
+            measured=Measured(steps=failure.tick),
+        )  # fmt: skip
+
+    def _multiplied(self, rank: RankRecording, failure: NonFinite, constant: float, severity: Severity) -> Finding:
+        return observed(
+            self, rank, severity=severity, place=failure.place,
+            message=f"in step {failure.tick} a mask of zeros and ones is multiplied by a constant of {constant:.3g} in "
+            "float16, which ends at 65504: the result is infinite",
+            cause="an infinity that is added to scores leaves NaN where a row is masked throughout, or meets another",
+            advice="use `masked_fill` with `torch.finfo(scores.dtype).min`, or build the mask in float32",
             measured=Measured(steps=failure.tick),
         )  # fmt: skip
 
@@ -221,6 +233,14 @@ for step in range(40):
             severity=severity, cause=f"{name} is float16 here", edits=made,
             advice=f"fill with `torch.finfo({name}.dtype).min`" if tensor is not None else "fill with what fits",
         )  # fmt: skip
+
+
+def _times_mask(record: NonFinite) -> float:
+    """The constant beyond float16's range that a float16 tensor of zeros and ones was multiplied by; 0 for none."""
+    tensors = [o for o in record.operands if o.dtype == "float16"]
+    constants = [o.largest for o in record.operands if o.dtype != "float16" and not o.shape]
+    mask = bool(tensors) and all(o.largest == o.smallest == 1.0 for o in tensors)
+    return max(constants, default=0.0) if mask and max(constants, default=0.0) > _LARGEST else 0.0
 
 
 def _is_product(node: ast.expr, event: Event, depth: int = 0) -> bool:

@@ -1,0 +1,66 @@
+"""How grave a loss that is not finite is, and which rule speaks of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from handmade import outcome, program, recording, steps, window
+
+from torchvet.diagnosis import diagnose
+from torchvet.recording import Recording
+from torchvet.recording.nonfinite_records import NonFinite, NonFiniteTotals, Operand
+from torchvet.recording.numeric_records import HalfOptimizer
+from torchvet.recording.records import Place, Record
+
+PLACE = Place("/home/user/train.py", 5, "step")
+TICKS = 40
+
+
+def run(*records: Record) -> Recording:
+    return recording(program(), window(1, 5, 9), steps(TICKS), *records, outcome(ticks=TICKS))
+
+
+def found(*records: Record) -> list[tuple[str, str]]:
+    return [(f.code, f.severity) for f in diagnose(run(*records)).findings]
+
+
+def empty_mean(tick: int) -> NonFinite:
+    return NonFinite(
+        tick=tick, symptom="loss", found="operator", reason="empty-reduction", operator="aten.mean.default", place=PLACE
+    )
+
+
+@pytest.mark.parametrize(("losses", "severity"), [(1, "info"), (2, "info"), (3, "warning"), (30, "warning")])
+def test_a_loss_that_is_not_finite_again_and_again_is_no_accident(losses: int, severity: str) -> None:
+    totals = NonFiniteTotals(tick=TICKS, losses=losses, first_loss=5, last_bad=TICKS - 5, checked=TICKS)
+    assert found(empty_mean(5), totals) == [("NUM101", severity)]
+
+
+def spoilt(**changes: Any) -> HalfOptimizer:
+    return HalfOptimizer(
+        optimizer="AdamW", dtype="float16", place=PLACE, step_place=PLACE, steps=TICKS, parameters=6, of=6, eps=1e-8,
+        fused=False, spoilt=6, spoilt_at=1, spoilt_names=["0.weight"], **changes,
+    )  # fmt: skip
+
+
+def test_a_parameter_that_a_step_spoilt_is_said_once() -> None:
+    totals = NonFiniteTotals(tick=TICKS, losses=39, first_loss=2, last_bad=TICKS, stepped=39, first_stepped=2)
+    later = NonFinite(tick=2, symptom="loss", found="input", reason="bad-parameter", place=PLACE, since=1)
+    assert found(later, totals, spoilt()) == [("NUM104", "error")]
+    assert found(later, totals) == [("NUM101", "error")]
+
+
+@pytest.mark.parametrize(
+    ("tensor", "constant", "code"),
+    [(1.0, 1e9, "NUM105"), (3.0, 1e9, "NUM101"), (1.0, 6e4, "NUM101")],
+)  # fmt: skip
+def test_a_mask_times_a_constant_is_told_from_any_overflow(tensor: float, constant: float, code: str) -> None:
+    operands = [Operand(dtype="float16", shape=(4, 5), largest=tensor, smallest=1.0, zeros=3),
+                Operand(dtype="scalar", shape=(), largest=constant)]  # fmt: skip
+    record = NonFinite(
+        tick=1, symptom="loss", found="operator", reason="overflow", operator="aten.mul.Tensor", place=PLACE,
+        operands=operands, result=Operand(dtype="float16", shape=(4, 5), infinities=5),
+    )  # fmt: skip
+    totals = NonFiniteTotals(tick=TICKS, losses=39, first_loss=1, last_bad=TICKS)
+    assert [c for c, _ in found(record, totals)] == [code]
