@@ -89,6 +89,13 @@ def test_what_changed_no_update_is_no_error(code: str, kind: str) -> None:
     assert severities(code, fault(kind, factor=1024.0, changed=40)) == ["error"]
 
 
+def test_what_was_divided_again_after_an_update_has_two_calls_to_move() -> None:
+    (moved,) = of("AMP104", fault("scale-changed", factor=1 / 1024, changed=40))
+    assert "unscale_" in moved.cause and "unscale_" in moved.remedy.summary
+    (moved,) = of("AMP104", fault("scale-changed", factor=0.5, changed=40))
+    assert "unscale_" not in moved.cause and "unscale_" not in moved.remedy.summary
+
+
 def test_an_update_between_counts_where_the_scale_has_changed() -> None:
     assert severities("AMP109", fault("update-between", factor=1.0)) == ["info"]
     assert severities("AMP109", fault("update-between", factor=2.0, changed=4)) == ["warning"]

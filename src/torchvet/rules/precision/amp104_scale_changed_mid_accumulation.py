@@ -100,12 +100,20 @@ for step in range(80):
         """Updates within an accumulation: gradients of several scales were added up, or torch refused."""
         for rank in recording.ranks:
             for fault in runs.faults(rank, "scale-changed"):
+                # As small as the scale is large: they were divided again after the update.
+                again = bool(fault.factor and fault.scale and fault.factor * fault.scale <= 1.0)
+                both = (
+                    "`scaler.unscale_` and `scaler.update` once each, before and"
+                    if again
+                    else "`scaler.update()` once,"
+                )
                 yield runs.seen(
                     self, rank, fault, "the scale is updated between the backward passes of one accumulation: in "
                     f"{runs.of(fault.changed, fault.steps)} the earlier ones were {runs.smaller(fault.factor)}",
                     severity="error" if fault.changed > 0.02 * fault.count else "info",
-                    cause="update() may change the scale, and forgets what has been divided",
-                    advice="call `scaler.update()` once, after the `scaler.step` that ends the accumulation",
+                    cause="update() may change the scale, and forgets what has been divided"
+                    + (": unscale_ divides it again" if again else ""),
+                    advice=f"call {both} after the `scaler.step` that ends the accumulation",
                 )  # fmt: skip
             for fault, severity in runs.refused(rank, _NOTHING_CHECKED):
                 at = runs.suspected(self, recording, fault.place)
