@@ -10,7 +10,7 @@ from handmade import outcome, program, recording, steps, window
 from torchvet.diagnosis import diagnose
 from torchvet.recording import Recording
 from torchvet.recording.nonfinite_records import NonFinite, NonFiniteTotals, Operand
-from torchvet.recording.numeric_records import HalfOptimizer
+from torchvet.recording.numeric_records import HalfOptimizer, HalfPositions, Poisoned
 from torchvet.recording.records import Place, Record
 
 PLACE = Place("/home/user/train.py", 5, "step")
@@ -64,3 +64,17 @@ def test_a_mask_times_a_constant_is_told_from_any_overflow(tensor: float, consta
     )  # fmt: skip
     totals = NonFiniteTotals(tick=TICKS, losses=39, first_loss=1, last_bad=TICKS)
     assert [c for c, _ in found(record, totals)] == [code]
+
+
+def test_a_share_of_elements_is_no_share_of_the_peak() -> None:
+    lost = HalfOptimizer(
+        optimizer="SGD", dtype="bfloat16", place=PLACE, step_place=PLACE, steps=TICKS, parameters=6, of=6, eps=None,
+        fused=False, looks=20, updates=100, lost=95, followed=10, stuck=9, first=1, last=TICKS,
+    )  # fmt: skip
+    poisoned = Poisoned(tick=5, clean=4, what="statistics", owner="Net", names=["running_mean"], count=1, of=2, nans=4,
+                        infinities=0, place=PLACE)  # fmt: skip
+    findings = diagnose(run(lost, poisoned, HalfPositions(
+        place=PLACE, dtype="bfloat16", length=512, distinct=385, converted=False, largest=511.0, calls=1,
+    ))).findings  # fmt: skip
+    assert {f.code for f in findings} == {"NUM104", "NUM108", "NUM109"}
+    assert [f.measured.share for f in findings] == [None] * 3

@@ -150,7 +150,7 @@ for step in range(40):
             f"{512 if record.dtype == 'bfloat16' else 4096} of the weight, changes nothing",
             advice="keep the parameters in float32 and run the forward pass under torch.autocast; or let the "
             "optimizer keep float32 copies or the lost parts (Kahan summation)",
-            measured=Measured(steps=record.steps, share=lost),
+            measured=Measured(steps=record.steps),
         )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:

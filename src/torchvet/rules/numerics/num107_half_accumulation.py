@@ -125,7 +125,7 @@ for step in range(200):
             cause=f"{record.dtype} has {8 if record.dtype == 'bfloat16' else 11} binary digits: the sum is rounded to "
             "them at each addition",
             advice="keep it in float32 (`dtype=torch.float32`), or add Python numbers (`.item()`)",
-            measured=Measured(steps=record.tick, share=max(record.stalled, record.coarse) / record.elements),
+            measured=Measured(steps=record.tick),
         )  # fmt: skip
 
     def _will_stall(self, rank: RankRecording, record: HalfSum) -> Finding:

@@ -139,7 +139,7 @@ for step in range(40):
             f"{self._range(record)}, although all weights are: {names}{more}{after}; {harm}",
             cause=self._cause(record), advice=self._advice(record),
             holder=Holder(name=record.names[0], kind="attribute", path=record.names[:3]),
-            related=self._related(record), measured=Measured(steps=record.tick, share=record.count / record.of),
+            related=self._related(record), measured=Measured(steps=record.tick),
         )  # fmt: skip
 
     @staticmethod

@@ -6,7 +6,6 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Measured
 from torchvet.recording.numeric_records import HalfPositions as Seen
 from torchvet.rules.base import Rule
 from torchvet.rules.numerics import _half, _runs, _terms
@@ -111,7 +110,6 @@ for step in range(80):
                         f"{256 if record.dtype == 'bfloat16' else 2048:,} only; the largest here is "
                         f"{_runs.figure(record.largest)}",
                         advice="count in float32 or integers, and convert what is computed from the positions",
-                        measured=Measured(share=1 - record.distinct / record.length),
                     )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
