@@ -44,3 +44,16 @@ def test_gradients_of_several_kinds_are_all_looked_at() -> None:
     assert not suspicious(kinds)
     kinds[1][0] = math.nan
     assert suspicious(kinds)
+
+
+def test_what_cannot_be_read_as_one_tensor_is_passed_by() -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2, 3), torch.full((3, 3), math.nan)])
+    assert is_finite(nested) and not numeric(nested)
+    asked: list[bool] = []
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        asked.append(is_finite(x.sum()))
+        return x.pow(2).sum()
+
+    torch.func.vmap(torch.func.grad(loss))(torch.full((4, 3), math.nan))
+    assert asked == [True]

@@ -54,6 +54,14 @@ def test_every_result_is_born_once_with_its_size(ledger: Ledger) -> None:
     assert set(map(key_of, (x, y, z))) == set(ledger.live)
 
 
+def test_nested_tensors_are_noted_though_they_have_no_one_shape(ledger: Ledger) -> None:
+    for layout in (torch.strided, torch.jagged):
+        before = len(ledger.births)
+        nested = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(3, 3)], layout=layout)
+        assert (nested * 2).is_nested and ledger.broken is None
+        assert 15 * FLOAT in sizes(ledger)[before:]
+
+
 def test_views_are_not_births(ledger: Ledger) -> None:
     x = torch.zeros(4, 4)
     views = [x[0], x.t(), x.view(16), x.detach(), x.unsqueeze(0), x.narrow(0, 1, 2), *x.split(2), x.expand(2, 4, 4)]

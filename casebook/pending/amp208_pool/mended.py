@@ -1,4 +1,4 @@
-"""Four classes; two halves of a batch go forward in two threads."""
+"""Four classes; two halves of a batch go forward in a thread of a pool."""
 
 import argparse
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +20,7 @@ def forward(model, part):
 
 def train(model, loader, optimizer, scaler):
     model.train()
-    pool = ThreadPoolExecutor(2)
+    pool = ThreadPoolExecutor(1)
     for step, (x, y) in enumerate(loader, start=1):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             parts = pool.map(lambda part: forward(model, part), x.chunk(2))

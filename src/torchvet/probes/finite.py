@@ -7,16 +7,20 @@ import math
 from collections.abc import Iterable, Sequence
 
 import torch
+from torch._C._functorch import is_functorch_wrapped_tensor
 
 
 def numeric(value: object) -> bool:
-    """Whether something is a tensor whose elements can be NaN and can be read: no meta, fake or empty one."""
+    """Whether something is a tensor whose elements can be NaN and can be read: no meta, fake or empty one, and none of
+    those that stand for many within `vmap`."""
     return (
         isinstance(value, torch.Tensor)
         and (value.is_floating_point() or value.is_complex())
         and value.device.type != "meta"
         and value.layout is torch.strided
+        and not value.is_nested
         and value.numel() > 0
+        and not is_functorch_wrapped_tensor(value)
     )
 
 

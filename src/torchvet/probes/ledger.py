@@ -209,7 +209,8 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
         self.outside.append(birth)
 
     def _describe(self, birth: Birth, tensor: torch.Tensor) -> None:
-        birth.tensor = (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), str(tensor.device))
+        shape = () if tensor.is_nested else tuple(tensor.shape)  # nested tensors have no one shape: torch raises
+        birth.tensor = (shape, str(tensor.dtype).removeprefix("torch."), str(tensor.device))
         frame = sys._getframe(4)
         birth.user, birth.inner = locate(frame)
         if birth.user is not None:
