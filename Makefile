@@ -26,7 +26,7 @@ demo: $(STAMP)
 
 # One thread per worker: torch's own thread pools would fight over the cores.
 test: $(STAMP)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS); status=$$?; \
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal; status=$$?; \
 	if [ $$status -eq 5 ]; then echo "make test: no test was collected, and there are tests: a failure" >&2; fi; \
 	exit $$status
 
