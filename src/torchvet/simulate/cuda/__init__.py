@@ -1,0 +1,1 @@
+"""`torch.cuda` as a program finds it where there is a GPU."""

@@ -1,0 +1,51 @@
+"""Operators that make tensors out of nothing, asked for on a simulated device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from torchvet.simulate import devices
+from torchvet.simulate.operators import on_host
+from torchvet.simulate.tensors import wrap
+
+
+def _creators() -> Iterator[tuple[str, Any]]:
+    """Every operator of aten that has a `device` and takes no tensor, with its qualified name."""
+    for qualified in torch._C._dispatch_get_all_op_names():  # type: ignore[attr-defined]
+        namespace, _, rest = qualified.partition("::")
+        if namespace != "aten":
+            continue
+        name, _, overload = rest.partition(".")
+        try:
+            func = getattr(getattr(torch.ops.aten, name), overload or "default")
+        except AttributeError:
+            continue
+        schema = func._schema
+        if [str(r.type) for r in schema.returns] != ["Tensor"] or not any(a.name == "device" for a in schema.arguments):
+            continue
+        if not any("Tensor" in str(a.type) for a in schema.arguments):
+            yield rest, func
+
+
+def _creator(func: Any) -> Any:
+    def create(*args: Any, **kwargs: Any) -> torch.Tensor:
+        with torch._C.DisableTorchFunction():  # type: ignore[attr-defined]
+            index = devices.index_of(kwargs.get("device"))
+            kwargs["device"] = torch.device("cpu")
+            kwargs.pop("pin_memory", None)
+            return wrap(on_host(func, args, kwargs), index)
+
+    return create
+
+
+def install(library: torch.library.Library) -> None:
+    """Register them for the backend."""
+    for name, func in _creators():
+        create = _creator(func)
+        library.impl(name, create, "PrivateUse1")
+        if not torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CUDA"):  # type: ignore[attr-defined]
+            # What reaches the dispatcher untranslated: a default device, say, is filled in below our function mode.
+            library.impl(name, create, "CUDA")

@@ -1,0 +1,169 @@
+"""Device memory: every storage of a simulated tensor is a block of a simulated caching allocator."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torchvet.allocator import CachingAllocator, OutOfMemory
+from torchvet.simulate import devices
+from torchvet.simulate.settings import settings_from
+
+Listener = Callable[[str, int, int, int, int], None]
+"""Told `(action, device, address, size, stream)` of what a memory snapshot's trace has."""
+
+
+class DeviceMemory:
+    """One device's memory. All sizes in bytes.
+
+    `total` is what the card has, `context` what the driver takes of it before the first tensor.
+    """
+
+    def __init__(self, index: int, total: int, context: int) -> None:
+        self.index, self.total, self.context = index, total, context
+        settings = settings_from(os.environ)
+        self.allocator = CachingAllocator(total - context, settings, self._segment)
+        self.listener: Listener | None = None
+        self.counts = {"allocation": 0, "retries": 0, "ooms": 0}
+        self.limit = 1.0
+
+    def take(self, size: int) -> int:
+        """The address of a new block. Raises CUDA's error where nothing is left."""
+        try:
+            address = self.allocator.malloc(size)
+        except OutOfMemory as error:
+            self.counts["ooms"] += 1
+            raise torch.OutOfMemoryError(self.out_of_memory(error)) from None
+        self.counts["allocation"] += 1
+        if self.listener is not None:
+            self.listener("alloc", self.index, address, size, 0)
+        return address
+
+    def give_back(self, address: int) -> None:
+        """A block that nothing refers to any more."""
+        if self.listener is not None:
+            self.listener("free_requested", self.index, address, self.allocator.size_of(address), 0)
+        self.allocator.free(address)
+
+    def out_of_memory(self, error: OutOfMemory) -> str:
+        """CUDA's words for it."""
+        a = self.allocator
+        return (
+            f"CUDA out of memory. Tried to allocate {amount(error.requested)}. GPU {self.index} has a total capacity of "
+            f"{amount(self.total)} of which {amount(max(0, error.driver_free))} is free. "
+            f"Process has {amount(self.context + a.reserved)} memory in use. "
+            f"Of the allocated memory {amount(a.allocated)} is allocated by PyTorch, and "
+            f"{amount(a.reserved - a.allocated)} is reserved by PyTorch but unallocated. If reserved but unallocated "
+            "memory is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See "
+            "documentation for Memory Management  "
+            "(https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf) "
+            "[simulated by torchvet]"
+        )
+
+    def _segment(self, action: str, address: int, size: int, stream: int) -> None:
+        if action == "segment_free":
+            self.counts["retries"] += 0
+        if self.listener is not None:
+            self.listener(action, self.index, address, size, stream)
+
+
+def amount(size: int) -> str:
+    """Bytes as the allocator writes them."""
+    if size < 1 << 10:
+        return f"{size} bytes"
+    for unit, shift in (("KiB", 10), ("MiB", 20)):
+        if size < 1 << (shift + 10):
+            return f"{size / (1 << shift):.2f} {unit}"
+    return f"{size / (1 << 30):.2f} GiB"
+
+
+_devices: list[DeviceMemory] = []
+_blocks: dict[int, _Block] = {}
+"""By the storage's key."""
+
+
+class _Block:
+    """A storage on a device: its block goes back when the storage dies."""
+
+    __slots__ = ("address", "memory", "ref", "size")
+
+    def __init__(self, storage: torch.UntypedStorage, memory: DeviceMemory) -> None:
+        self.memory, self.size = memory, storage.nbytes()
+        self.address = memory.take(self.size) if self.size else None
+        self.ref: Any = None
+
+    def resize(self, size: int) -> None:
+        """The storage has grown or shrunk in place: a new block, then the old one is given back."""
+        address = self.memory.take(size) if size else None
+        self.release()
+        self.address, self.size = address, size
+
+    def release(self) -> None:
+        """Give the block back."""
+        if self.address is not None:
+            self.memory.give_back(self.address)
+            self.address = None
+
+
+def set_up(total: int, count: int, context: int) -> None:
+    """`count` empty devices of `total` bytes each."""
+    devices.set_count(count)
+    _blocks.clear()
+    _devices[:] = [DeviceMemory(index, total, context) for index in range(count)]
+
+
+def of(device: Any) -> DeviceMemory:
+    """A device's memory, by any name of the device."""
+    return _devices[devices.index_of(device)]
+
+
+def account(host: torch.Tensor, index: int) -> None:
+    """See that a tensor's storage has its block. Raises CUDA's error where the device is full."""
+    storage = _storage(host)
+    if storage is None:
+        for part in _parts(host):
+            account(part, index)
+        return
+    key = storage._cdata
+    block = _blocks.get(key)
+    if block is not None:
+        if block.size != storage.nbytes():
+            block.resize(storage.nbytes())
+        return
+    block = _blocks[key] = _Block(storage, _devices[index])
+    block.ref = weakref.ref(storage, lambda _: _blocks.pop(key).release())
+
+
+def device_of(storage: torch.UntypedStorage) -> int | None:
+    """On which device a storage is; None for one of the host."""
+    block = _blocks.get(storage._cdata)
+    return None if block is None else block.memory.index
+
+
+def _storage(host: torch.Tensor) -> torch.UntypedStorage | None:
+    if host.layout is not torch.strided:
+        return None
+    try:
+        return host.untyped_storage()
+    except (NotImplementedError, RuntimeError):
+        return None
+
+
+def _parts(host: torch.Tensor) -> list[torch.Tensor]:
+    """The dense tensors that a sparse one is made of."""
+    if host.layout is torch.sparse_coo:
+        return [host._indices(), host._values()]
+    if host.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [host.crow_indices(), host.col_indices(), host.values()]
+    if host.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [host.ccol_indices(), host.row_indices(), host.values()]
+    return []
+
+
+def everyone() -> list[DeviceMemory]:
+    """All devices' memories."""
+    return list(_devices)

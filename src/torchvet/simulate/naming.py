@@ -1,0 +1,139 @@
+"""Translates `cuda` in what a program passes to torch. One function mode a thread sees every call of torch's API."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from torchvet.simulate import devices, pinned
+from torchvet.simulate.tensors import SimulatedTensor, set_data
+
+_T = torch.Tensor
+Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+
+
+def _to(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`x.to(device)`, with the device first or by name."""
+    if len(args) > 1 and not isinstance(args[1], (torch.dtype, torch.Tensor)):
+        args = (args[0], devices.inward(args[1]), *args[2:])
+    elif len(args) > 1 and isinstance(args[1], torch.Tensor):
+        other = args[1]
+        args = (args[0], _inner_of(other), other.dtype, *args[2:])
+    if "other" in kwargs:
+        other = kwargs.pop("other")
+        kwargs = {"device": _inner_of(other), "dtype": other.dtype, **kwargs}
+    return func(*args, **kwargs)
+
+
+def _inner_of(tensor: torch.Tensor) -> torch.device:
+    return devices.inward(tensor.device)  # type: ignore[no-any-return]
+
+
+def _cuda(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    tensor, *rest = args
+    device = kwargs.pop("device", rest.pop(0) if rest else None)
+    if device is not None and not devices.is_simulated(device):
+        raise RuntimeError(f"Invalid device, must be cuda device: {device} was given")
+    non_blocking = bool(kwargs.get("non_blocking", rest[0] if rest else False))
+    index = devices.index_of(device)
+    return tensor.to(torch.device(devices.BACKEND, index), non_blocking=non_blocking)
+
+
+def _pin(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return pinned.pin(args[0])
+
+
+def _is_pinned(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return pinned.is_pinned(args[0])
+
+
+def _as_tensor(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`as_tensor(data, dtype, device)`: the one factory whose device may stand without its name."""
+    if len(args) > 2:
+        args = (*args[:2], devices.inward(args[2]), *args[3:])
+    return func(*args, **kwargs)
+
+
+def _set_data(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    set_data(args[0], args[1])
+
+
+def _type(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`x.type("torch.cuda.FloatTensor")` moves and converts."""
+    wanted = args[1] if len(args) > 1 else kwargs.get("dtype")
+    name = wanted if isinstance(wanted, str) else f"{wanted.__module__}.{wanted.__name__}" if isinstance(wanted, type) else ""
+    if name.startswith("torch.cuda."):
+        plain = getattr(torch, name.rpartition(".")[2])
+        return args[0].to(torch.device(devices.BACKEND, devices.current.index), plain.dtype)
+    return func(*args, **kwargs)
+
+
+_HANDLERS: dict[Any, Handler] = {
+    _T.to: _to,
+    _T.cuda: _cuda,
+    _T.pin_memory: _pin,
+    _T.is_pinned: _is_pinned,
+    _T.type: _type,
+    torch.as_tensor: _as_tensor,
+    _T.data.__set__: _set_data,  # type: ignore[attr-defined]
+}
+
+_PINS = frozenset(["pin_memory"])
+
+
+class Naming(TorchFunctionMode):
+    """The mode. A call that names no device passes straight through."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        handler = _HANDLERS.get(func)
+        if handler is None and not kwargs:
+            return func(*args)
+        kwargs = dict(kwargs or {})
+        device = kwargs.get("device")
+        if device is not None:
+            kwargs["device"] = devices.inward(device)
+        pin = handler is None and kwargs.pop("pin_memory", False)
+        out = func(*args, **kwargs) if handler is None else handler(func, args, kwargs)
+        if pin and isinstance(out, torch.Tensor) and not isinstance(out, SimulatedTensor):
+            pinned.remember(out)
+        return out
+
+
+def enter() -> None:
+    """Begin translating in this thread, for good."""
+    Naming().__enter__()  # type: ignore[no-untyped-call]
+    # A backward pass runs in the thread that asked for it: one thread a device is what the engine has for real ones.
+    torch.autograd.set_multithreading_enabled(False)  # type: ignore[no-untyped-call]
+
+
+def in_every_thread() -> None:
+    """Translate here and in every thread that Python starts from now on: modes belong to a thread."""
+    enter()
+    bootstrap: Callable[[threading.Thread], None] = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
+
+    def _bootstrap_inner(self: threading.Thread) -> None:
+        enter()
+        bootstrap(self)
+
+    threading.Thread._bootstrap_inner = _bootstrap_inner  # type: ignore[attr-defined]
+
+
+def in_default_devices() -> None:
+    """`torch.set_default_device` and `with torch.device(...)` fill a device in below our mode."""
+    from torch.utils._device import DeviceContext
+
+    fill: Callable[..., Any] = DeviceContext.__torch_function__
+
+    def __torch_function__(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = self.device
+        self.device = devices.inward(named)
+        try:
+            return fill(self, func, types, args, kwargs)
+        finally:
+            self.device = named
+
+    DeviceContext.__torch_function__ = __torch_function__  # type: ignore[method-assign]

@@ -1,0 +1,152 @@
+"""One operator on a simulated device: checked as a GPU would, computed on the CPU, its results put on the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from torchvet.simulate import placement
+from torchvet.simulate.tensors import SimulatedTensor, reshape_shell, wrap
+
+SPECIAL: dict[Any, Any] = {}
+"""Operators that are done in another way, as `handler(func, args, kwargs)`: see `transfers.py` and `kernels.py`."""
+
+_RESHAPING = ("resize_", "resize_as_", "set_", "resize", "_resize_output_")
+
+
+class _Plan:
+    """What an operator's schema says about its results.
+
+    `written` says for each result whose argument it is, by position or name, where it is one's own written in place.
+    """
+
+    __slots__ = ("name", "reshapes", "waits", "written")
+
+    def __init__(self, func: Any) -> None:
+        schema = func._schema
+        self.name: str = schema.name.partition("::")[2]
+        self.written = _written(schema)
+        self.reshapes = (
+            torch.Tag.inplace_view in func.tags or schema.overload_name.endswith("out") or self.name in _RESHAPING
+        )
+        self.waits = torch.Tag.dynamic_output_shape in func.tags or torch.Tag.data_dependent_output in func.tags
+
+
+def _written(schema: Any) -> list[int | str | None]:
+    """For each result the argument that it is. Empty where all results are new or views."""
+    owners: dict[str, int | str] = {}
+    for position, argument in enumerate(schema.arguments):
+        alias = argument.alias_info
+        if alias is not None and alias.is_write:
+            for name in alias.before_set:
+                owners[name] = argument.name if argument.kwarg_only else position
+    found = [
+        next((owners[n] for n in r.alias_info.before_set if n in owners), None)
+        if r.alias_info is not None and r.alias_info.is_write
+        else None
+        for r in schema.returns
+    ]
+    return found if any(f is not None for f in found) else []
+
+
+_plans: dict[Any, _Plan] = {}
+
+
+def plan_of(func: Any) -> _Plan:
+    """An operator's plan, made once."""
+    plan = _plans.get(func)
+    if plan is None:
+        plan = _plans[func] = _Plan(func)
+    return plan
+
+
+def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """An operator of which at least one argument is on a simulated device."""
+    with torch._C.DisableTorchFunction():  # type: ignore[attr-defined]
+        special = SPECIAL.get(func)
+        if special is not None:
+            return special(func, args, kwargs)
+        return compute(func, args, kwargs)
+
+
+def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The ordinary way: on the CPU tensors behind the arguments."""
+    plan = _plans.get(func) or plan_of(func)
+    seen: list[int] = []
+    strangers: list[torch.Tensor] = []
+    host_args = [_host(a, seen, strangers) for a in args]
+    host_kwargs = {n: _host(a, seen, strangers) for n, a in kwargs.items()} if kwargs else kwargs
+    if strangers or seen.count(seen[0]) != len(seen):
+        placement.check(plan.name, args, kwargs, SimulatedTensor)
+    index: int | None = seen[0]
+    if kwargs and kwargs.get("device") is not None:
+        index = _destination(host_kwargs)
+    if plan.waits:
+        _tell_wait(plan.name, args)
+    out = on_host(func, host_args, host_kwargs)
+    if plan.written:
+        return _own(plan, args, kwargs, out, index)
+    return out if index is None else _wrapped(out, index)
+
+
+def on_host(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The numbers, by the CPU's kernel."""
+    with torch._C._AutoDispatchBelowAutograd():  # type: ignore[attr-defined]
+        return func(*args, **kwargs)
+
+
+def _host(value: Any, seen: list[int], strangers: list[torch.Tensor]) -> Any:
+    """An argument with CPU tensors in place of simulated ones. What is on the host already is noted as a stranger."""
+    if isinstance(value, torch.Tensor):
+        if isinstance(value, SimulatedTensor):
+            seen.append(value.index)
+            return value.host
+        if value.dim():
+            strangers.append(value)
+        return value
+    if isinstance(value, (list, tuple)) and value and not isinstance(value[0], (int, float)):
+        return [_host(item, seen, strangers) for item in value]
+    return value
+
+
+def _destination(kwargs: dict[str, Any]) -> int | None:
+    """Where results go that are asked for on a device; None for the host. The CPU's kernel is asked on the host."""
+    from torchvet.simulate import devices
+
+    device = kwargs["device"]
+    if not devices.is_simulated(device):
+        return None
+    kwargs["device"] = torch.device("cpu")
+    if kwargs.get("pin_memory"):
+        kwargs["pin_memory"] = False
+    return devices.index_of(device)
+
+
+def _wrapped(out: Any, index: int) -> Any:
+    if isinstance(out, torch.Tensor):
+        return out if isinstance(out, SimulatedTensor) else wrap(out, index)
+    if isinstance(out, (list, tuple)):
+        return type(out)(_wrapped(item, index) for item in out) if type(out) in (list, tuple) else out
+    return out
+
+
+def _own(plan: _Plan, args: Any, kwargs: dict[str, Any], out: Any, index: int | None) -> Any:
+    """The arguments that were written to, in the place of the results that they are."""
+    results = out if isinstance(out, (list, tuple)) else (out,)
+    given: list[Any] = []
+    for owner, result in zip(plan.written, results, strict=False):
+        if owner is None:
+            given.append(result if index is None else _wrapped(result, index))
+            continue
+        own = kwargs[owner] if isinstance(owner, str) else args[owner]
+        if plan.reshapes and isinstance(own, SimulatedTensor):
+            reshape_shell(own)
+        given.append(own)
+    return tuple(given) if isinstance(out, (list, tuple)) else given[0]
+
+
+def _tell_wait(name: str, args: Any) -> None:
+    from torchvet.simulate import journal
+
+    journal.synchronised(name, next((a for a in args if isinstance(a, SimulatedTensor)), None))

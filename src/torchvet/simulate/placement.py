@@ -1,0 +1,58 @@
+"""On which devices an operator's tensors must be, and what CUDA says where they are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+MIXED_INDICES = frozenset(["index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"])
+"""Indexing takes indices from the host."""
+ANY_DEVICE = frozenset(["copy_", "_copy_from", "_copy_from_and_resize", "set_", "_has_same_storage_numel", "copy"])
+
+
+def devices_differ(name: str, found: list[str]) -> RuntimeError:
+    """CUDA's refusal of tensors on different devices. `found` in the order of the arguments."""
+    first, second = dict.fromkeys(found)
+    if "cpu" in (first, second) and first == "cpu":
+        first, second = second, first
+    return RuntimeError(
+        f"Expected all tensors to be on the same device, but found at least two devices, {first} and {second}! "
+        f"(when checking arguments of {name})"
+    )
+
+
+def check(name: str, args: Any, kwargs: dict[str, Any], simulated: type[torch.Tensor]) -> None:
+    """Raise where tensors of one operator are on different devices. Tensors of no dimension may stay on the host."""
+    if name in ANY_DEVICE:
+        return
+    if name in MIXED_INDICES:
+        _check_indexed(name, args, simulated)
+        return
+    found: list[str] = []
+    for value in (*args, *kwargs.values()):
+        for tensor in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(tensor, simulated):
+                found.append(str(tensor.device))
+            elif isinstance(tensor, torch.Tensor) and tensor.dim():
+                found.append("cpu")
+    if len(set(found)) > 1:
+        raise devices_differ(name, found)
+
+
+def _check_indexed(name: str, args: Any, simulated: type[torch.Tensor]) -> None:
+    """Indices may be on the host or with what they index; on the device they cannot index the host's."""
+    itself, indices = args[0], args[1]
+    where = str(itself.device) if isinstance(itself, simulated) else "cpu"
+    for index in indices:
+        if isinstance(index, simulated) and str(index.device) != where:
+            raise RuntimeError(
+                f"indices should be either on {'cpu' if where == 'cpu' else 'cpu or on the same device'} "
+                f"or on the same device as the indexed tensor ({where})"
+                if where == "cpu"
+                else f"indices should be either on cpu or on the same device as the indexed tensor ({where})"
+            )
+    if len(args) > 2 and isinstance(args[2], torch.Tensor) and args[2].dim():
+        values = str(args[2].device) if isinstance(args[2], simulated) else "cpu"
+        if values != where:
+            raise devices_differ(name, [where, values])

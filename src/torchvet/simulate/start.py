@@ -1,0 +1,41 @@
+"""Puts a simulated GPU into the process."""
+
+from __future__ import annotations
+
+import torch
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+from torchvet.simulate import (
+    autocasting,
+    backend,
+    checkpoints,
+    devices,
+    factories,
+    generators,
+    kernels,
+    memory,
+    naming,
+    transfers,
+)
+from torchvet.simulate.cards import Card
+from torchvet.simulate.cuda import module
+
+_libraries: list[torch.library.Library] = []
+
+
+def start(card: Card, count: int = 1) -> None:
+    """From here on `cuda` is `count` such cards, for the rest of the process. To be called once, before the program."""
+    memory.set_up(card.total_memory, count, card.context)
+    _setup_privateuseone_for_python_backend(devices.BACKEND, backend_module=backend.Backend())  # type: ignore[no-untyped-call]
+    library = torch.library.Library("aten", "IMPL")
+    _libraries.append(library)
+    factories.install(library)
+    autocasting.install(library)
+    transfers.install(library)
+    kernels.install()
+    checkpoints.install()
+    generators.install()
+    backend.let_optimizers_know()
+    module.install(card)
+    naming.in_default_devices()
+    naming.in_every_thread()

@@ -1,0 +1,186 @@
+"""A tensor on a simulated device: a shape for autograd and the dispatcher, a CPU tensor for its numbers."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+
+from torchvet.simulate import devices, journal, memory
+
+_NO_TORCH_FUNCTION = torch._C._disabled_torch_function_impl
+_base = torch._C.TensorBase
+
+
+class SimulatedTensor(torch.Tensor):
+    """`host` holds the numbers and shares its storage as the device's tensors would; `index` is the device's number."""
+
+    host: torch.Tensor
+    index: int
+
+    __torch_function__ = _NO_TORCH_FUNCTION
+
+    @staticmethod
+    def __new__(cls, host: torch.Tensor, index: int) -> SimulatedTensor:
+        self: SimulatedTensor = _shell(cls, host, index)
+        self.host, self.index = host, index
+        return self
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        from torchvet.simulate.operators import run
+
+        cls.__torch_dispatch__ = staticmethod(  # type: ignore[method-assign]
+            lambda func, types, args=(), kwargs=None: run(func, args, kwargs or {})
+        )
+        return run(func, args, kwargs or {})
+
+    # What a program reads of a tensor that is on a GPU ---------------------------------------------------------------
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        """`cuda:N`."""
+        return devices.outer(self.index)
+
+    @property
+    def is_cuda(self) -> bool:  # type: ignore[override]
+        """As on a GPU."""
+        return True
+
+    def get_device(self) -> int:
+        """The device's number."""
+        return self.index
+
+    def untyped_storage(self) -> torch.UntypedStorage:
+        """The storage of the numbers: the same object for all views of it."""
+        return self.host.untyped_storage()
+
+    def data_ptr(self) -> int:
+        """Where the numbers are; two tensors share it where they would on a GPU."""
+        return self.host.data_ptr()
+
+    @property
+    def data(self) -> torch.Tensor:  # type: ignore[override]
+        """The same tensor without its history, as torch's."""
+        return self.detach()
+
+    @data.setter
+    def data(self, value: torch.Tensor) -> None:
+        if not isinstance(value, SimulatedTensor):
+            _become(self, value)
+            return
+        _base.data.__set__(self, SimulatedTensor(value.host, value.index))  # type: ignore[attr-defined]
+        self.host, self.index = value.host, value.index
+
+    def type(self, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
+        """As torch's; the name without arguments is CUDA's."""
+        if dtype is None:
+            return self.host.type().replace("torch.", "torch.cuda.", 1)
+        return super().type(dtype, non_blocking, **kwargs)
+
+    def tolist(self) -> Any:
+        """As torch's: a copy to the host that waits for the device."""
+        journal.synchronised("tolist", self)
+        return self.host.tolist()
+
+    def numpy(self, *, force: bool = False) -> Any:
+        """As torch's."""
+        if force:
+            return self.detach().cpu().resolve_conj().resolve_neg().numpy()
+        raise TypeError(
+            f"can't convert {self.device} device type tensor to numpy. "
+            "Use Tensor.cpu() to copy the tensor to host memory first."
+        )
+
+    def pin_memory(self, device: Any = None) -> torch.Tensor:
+        """Refused, as on a GPU."""
+        raise RuntimeError(f"cannot pin '{self.type()}' only dense CPU tensors can be pinned")
+
+    def is_pinned(self, device: Any = None) -> bool:
+        """Device memory is not page-locked host memory."""
+        return False
+
+    def share_memory_(self) -> SimulatedTensor:
+        """Nothing to do for memory of a GPU."""
+        return self
+
+    def is_shared(self) -> bool:
+        """As on a GPU."""
+        return True
+
+    def record_stream(self, stream: Any) -> None:
+        """Streams are not simulated: every operator is over when it returns."""
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        with journal.as_one("print", self):
+            return super().__repr__(tensor_contents=tensor_contents)  # type: ignore[no-untyped-call,no-any-return]
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if self.dim() == 0 else object.__format__(self, spec)
+
+    # Copies ----------------------------------------------------------------------------------------------------------
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if id(self) in memo:
+            return memo[id(self)]
+        if not self.is_leaf:
+            raise RuntimeError(
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment."
+            )
+        new = wrap(copy.deepcopy(self.host, memo), self.index)
+        memo[id(self)] = new
+        new.requires_grad_(self.requires_grad)
+        if self.grad is not None:
+            new.grad = copy.deepcopy(self.grad, memo)
+        for name, value in self.__dict__.items():
+            if name not in ("host", "index"):
+                new.__dict__[name] = copy.deepcopy(value, memo)
+        return new
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        from torchvet.simulate import checkpoints
+
+        return checkpoints.reduce(self)
+
+
+def _shell(cls: type[SimulatedTensor], host: torch.Tensor, index: int) -> Any:
+    return torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        cls, host.size(), strides=host.stride(), storage_offset=host.storage_offset(), dtype=host.dtype,
+        layout=host.layout, device=torch.device(devices.BACKEND, index),
+    )  # fmt: skip
+
+
+def wrap(host: torch.Tensor, index: int) -> SimulatedTensor:
+    """A CPU tensor as one of a device, its storage accounted for. Raises CUDA's error where the device is full."""
+    if host.is_complex() and host.is_conj():
+        # What is read lazily from another's numbers has no counterpart outside: it is worked out at once.
+        host = host.resolve_conj()
+    if host.is_neg():
+        host = host.resolve_neg()
+    memory.account(host, index)
+    return SimulatedTensor(host, index)
+
+
+def reshape_shell(tensor: SimulatedTensor) -> None:
+    """After an operator that changed the shape of `host` in place: let the outside know."""
+    memory.account(tensor.host, tensor.index)
+    _base.data.__set__(tensor, SimulatedTensor(tensor.host, tensor.index))  # type: ignore[attr-defined]
+
+
+def _become(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """`tensor.data = value` where the one is on a device and the other is not: the object stays, the rest is new."""
+    new = value.detach()
+    if isinstance(tensor, torch.nn.Parameter) and not isinstance(new, torch.nn.Parameter):
+        new = torch.nn.Parameter(new, requires_grad=tensor.requires_grad)
+    else:
+        new.requires_grad_(tensor.requires_grad)
+    torch.utils.swap_tensors(tensor, new)
+
+
+def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """`tensor.data = value` for any two tensors."""
+    if isinstance(tensor, SimulatedTensor) or not isinstance(value, SimulatedTensor):
+        tensor.data = value
+    else:
+        _become(tensor, value)

@@ -1,0 +1,105 @@
+"""Copies between host and device, and between devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from torchvet.simulate import devices, journal, pinned
+from torchvet.simulate.operators import SPECIAL, compute, on_host
+from torchvet.simulate.tensors import SimulatedTensor, reshape_shell, wrap
+
+_aten = torch.ops.aten
+
+
+def to_copy(func: Any, args: Any, kwargs: dict[str, Any]) -> torch.Tensor:
+    """`_to_copy`: another dtype, layout or device."""
+    (source,) = args
+    asked = kwargs.get("device")
+    before = source.index if isinstance(source, SimulatedTensor) else None
+    after = before if asked is None else devices.index_of(asked) if devices.is_simulated(asked) else None
+    if asked is not None and after is None and torch.device(asked).type != "cpu":
+        host: torch.Tensor = on_host(func, [_numbers(source)], kwargs)
+        return host
+    options = {n: v for n, v in kwargs.items() if n not in ("device", "non_blocking", "pin_memory")}
+    host = on_host(func, [_numbers(source)], options)
+    if before != after:
+        _tell_crossing("to", source, before, after, bool(kwargs.get("non_blocking")))
+    if after is None:
+        return host.pin_memory() if kwargs.get("pin_memory") else host
+    return wrap(host, after)
+
+
+def copy_into(func: Any, args: Any, kwargs: dict[str, Any]) -> torch.Tensor:
+    """`copy_`: the one operator whose two tensors may be anywhere."""
+    target, source = args[0], args[1]
+    non_blocking = bool(args[2]) if len(args) > 2 else bool(kwargs.get("non_blocking"))
+    before = source.index if isinstance(source, SimulatedTensor) else None
+    after = target.index if isinstance(target, SimulatedTensor) else None
+    on_host(func, [_numbers(target), _numbers(source)], {})
+    if before != after:
+        _tell_crossing("copy_", source, before, after, non_blocking)
+    return target  # type: ignore[no-any-return]
+
+
+def _copy_from(source: Any, target: Any, non_blocking: bool = False) -> Any:
+    """`copy_` where torch has switched dispatching to Python off, as `torch.tensor` does."""
+    before = source.index if isinstance(source, SimulatedTensor) else None
+    after = target.index if isinstance(target, SimulatedTensor) else None
+    on_host(_aten.copy_.default, [_numbers(target), _numbers(source)], {})
+    if before != after:
+        _tell_crossing("tensor", source, before, after, non_blocking)
+    return target
+
+
+def local_scalar(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """`.item()` and all that goes through it: the host waits for one number."""
+    journal.synchronised("item", args[0])
+    return on_host(func, [args[0].host], {})
+
+
+def set_source(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """`set_`: the tensor takes another's storage."""
+    target = args[0]
+    if not isinstance(target, SimulatedTensor):
+        raise RuntimeError("set_: a tensor on the host cannot take the storage of one on a GPU")
+    on_host(func, [_numbers(a) for a in args], {n: _numbers(a) for n, a in kwargs.items()})
+    reshape_shell(target)
+    return target
+
+
+def _tell_crossing(
+    what: str, source: torch.Tensor, before: int | None, after: int | None, non_blocking: bool
+) -> None:
+    """What CUDA would do: a copy from pageable memory, or any copy back that is not asked to run on, waits."""
+    size = source.numel() * source.element_size()
+    if before is None:
+        page_locked = pinned.is_pinned(source)
+        journal.tell(journal.Event("to-device", what, source, size, not (page_locked and non_blocking), page_locked))
+    elif after is None:
+        journal.tell(journal.Event("to-host", what, source, size, not non_blocking, False))
+    else:
+        journal.tell(journal.Event("between-devices", what, source, size, False, False))
+
+
+def _numbers(value: Any) -> Any:
+    return value.host if isinstance(value, SimulatedTensor) else value
+
+
+def _nothing(func: Any, args: Any, kwargs: dict[str, Any]) -> None:
+    return None
+
+
+def install(library: torch.library.Library) -> None:
+    """Let these operators be done here."""
+    library.impl("_copy_from", _copy_from, "PrivateUse1")
+    SPECIAL[_aten._to_copy.default] = to_copy
+    SPECIAL[_aten.copy_.default] = copy_into
+    SPECIAL[_aten._local_scalar_dense.default] = local_scalar
+    SPECIAL[_aten.record_stream.default] = _nothing
+    for name in _aten.set_.overloads():
+        SPECIAL[getattr(_aten.set_, name)] = set_source
+
+
+__all__ = ["compute", "install"]
