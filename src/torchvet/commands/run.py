@@ -69,6 +69,14 @@ class RunCommand(click.Command):
     help="Forecast from a float32 or bfloat16 run what would overflow or vanish in float16 (NUM102).",
 )
 @click.option(
+    "--simulate-gpu",
+    metavar="CARD",
+    help="Run a CUDA program on a GPU that is not there: h100, a100-40g, l4, t4, rtx4090, ... or a size (24GiB).",
+)
+@click.option(
+    "--gpus", type=click.IntRange(1, 64), default=1, show_default=True, help="How many GPUs to simulate."
+)
+@click.option(
     "--exit-code",
     type=click.Choice(["program", "findings"]),
     default="program",
@@ -83,6 +91,8 @@ def command(
     steps: int | None,
     record: str | None,
     precision_forecast: bool,
+    simulate_gpu: str | None,
+    gpus: int,
     exit_code: str,
     **asked: Any,
 ) -> int:
@@ -99,13 +109,26 @@ def command(
     delivery = Delivery(**asked, project=Path(target.path or "."))
     delivery.check()
     preflight.check(target)
+    if simulate_gpu is not None:
+        _check_card(simulate_gpu)
     with Keep(record) as keep:
-        probes = {"precision_forecast": True} if precision_forecast else {}
+        probes: dict[str, Any] = {"precision_forecast": True} if precision_forecast else {}
+        if simulate_gpu is not None:
+            probes |= {"simulated_gpu": simulate_gpu, "simulated_gpus": gpus}
         observe = Observe(keep.directory, keep.rank, steps, delivery.memory_limit, probes)
         own, verdict = _observe(target, keep, delivery, observe)
     if own and exit_code == "program":
         return own
     return verdict
+
+
+def _check_card(text: str) -> None:
+    from torchvet.simulate.cards import card_of
+
+    try:
+        card_of(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--simulate-gpu") from error
 
 
 def target_of(module: str | None, program: tuple[str, ...]) -> Program:

@@ -36,6 +36,8 @@ class Options(msgspec.Struct, kw_only=True):
     memory_limit: int | None = None
     precision_forecast: bool = False
     amp_mode: str | None = None
+    simulated_gpu: str | None = None
+    simulated_gpus: int = 1
 
 
 class StepsReached(SystemExit):
@@ -123,6 +125,11 @@ class Session:
         when_imported("torch", self._torch_is_here)
 
     def _torch_is_here(self, _: ModuleType) -> None:
+        if self.options.simulated_gpu is not None:
+            from torchvet.simulate.cards import card_of
+            from torchvet.simulate.start import start
+
+            start(card_of(self.options.simulated_gpu), self.options.simulated_gpus)
         with self.guarded("the probes could not be installed"):
             from torchvet.probes.observer import Observer
 

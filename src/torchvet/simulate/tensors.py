@@ -11,6 +11,8 @@ from torchvet.simulate import devices, journal, memory
 
 _NO_TORCH_FUNCTION = torch._C._disabled_torch_function_impl
 _base = torch._C.TensorBase
+_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
+"""Makes `torch.autocast("cuda")` cast for these tensors: see `autocasting.py`."""
 
 
 class SimulatedTensor(torch.Tensor):
@@ -147,7 +149,7 @@ class SimulatedTensor(torch.Tensor):
 def _shell(cls: type[SimulatedTensor], host: torch.Tensor, index: int) -> Any:
     return torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
         cls, host.size(), strides=host.stride(), storage_offset=host.storage_offset(), dtype=host.dtype,
-        layout=host.layout, device=torch.device(devices.BACKEND, index),
+        layout=host.layout, device=torch.device(devices.BACKEND, index), _extra_dispatch_keys=_AUTOCAST,
     )  # fmt: skip
 
 
