@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from torchvet.simulate import devices
-from torchvet.simulate.operators import on_host
+from torchvet.simulate.operators import on_host, run
 from torchvet.simulate.tensors import wrap
 
 
@@ -41,8 +41,28 @@ def _creator(func: Any) -> Any:
     return create
 
 
+def _whole() -> Iterator[tuple[str, Any]]:
+    """Operators that the CPU has a kernel for and other backends compose of smaller ones, which rounds differently."""
+    has = torch._C._dispatch_has_kernel_for_dispatch_key  # type: ignore[attr-defined]
+    for qualified in torch._C._dispatch_get_all_op_names():  # type: ignore[attr-defined]
+        if not qualified.startswith("aten::") or not has(qualified, "CPU"):
+            continue
+        if has(qualified, "CompositeImplicitAutograd") and not has(qualified, "PrivateUse1"):
+            name, _, overload = qualified.partition("::")[2].partition(".")
+            yield qualified.partition("::")[2], getattr(getattr(torch.ops.aten, name), overload or "default")
+
+
+def _on_the_way(func: Any) -> Any:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        return run(func, args, kwargs)
+
+    return kernel
+
+
 def install(library: torch.library.Library) -> None:
     """Register them for the backend."""
+    for name, func in _whole():
+        library.impl(name, _on_the_way(func), "PrivateUse1")
     for name, func in _creators():
         create = _creator(func)
         library.impl(name, create, "PrivateUse1")

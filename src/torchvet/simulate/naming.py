@@ -91,16 +91,30 @@ class Naming(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         handler = _HANDLERS.get(func)
         if handler is None and not kwargs:
-            return func(*args)
+            try:
+                return func(*args)
+            except RuntimeError as error:
+                _as_cuda(error)
+                raise
         kwargs = dict(kwargs or {})
         device = kwargs.get("device")
         if device is not None:
             kwargs["device"] = devices.inward(device)
         pin = handler is None and kwargs.pop("pin_memory", False)
-        out = func(*args, **kwargs) if handler is None else handler(func, args, kwargs)
+        try:
+            out = func(*args, **kwargs) if handler is None else handler(func, args, kwargs)
+        except RuntimeError as error:
+            _as_cuda(error)
+            raise
         if pin and isinstance(out, torch.Tensor) and not isinstance(out, SimulatedTensor):
             pinned.remember(out)
         return out
+
+
+def _as_cuda(error: RuntimeError) -> None:
+    """Put the device's name as the program knows it into torch's own refusal."""
+    if error.args and isinstance(error.args[0], str) and devices.BACKEND in error.args[0]:
+        error.args = (error.args[0].replace(devices.BACKEND, "cuda"), *error.args[1:])
 
 
 def enter() -> None:

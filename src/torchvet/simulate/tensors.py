@@ -147,6 +147,11 @@ class SimulatedTensor(torch.Tensor):
 
 
 def _shell(cls: type[SimulatedTensor], host: torch.Tensor, index: int) -> Any:
+    if host.layout is not torch.strided:
+        return torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            cls, host.size(), dtype=host.dtype, layout=host.layout, device=torch.device(devices.BACKEND, index),
+            _extra_dispatch_keys=_AUTOCAST,
+        )  # fmt: skip
     return torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
         cls, host.size(), strides=host.stride(), storage_offset=host.storage_offset(), dtype=host.dtype,
         layout=host.layout, device=torch.device(devices.BACKEND, index), _extra_dispatch_keys=_AUTOCAST,
