@@ -73,9 +73,7 @@ class RunCommand(click.Command):
     metavar="CARD",
     help="Run a CUDA program on a GPU that is not there: h100, a100-40g, l4, t4, rtx4090, ... or a size (24GiB).",
 )
-@click.option(
-    "--gpus", type=click.IntRange(1, 64), default=1, show_default=True, help="How many GPUs to simulate."
-)
+@click.option("--gpus", type=click.IntRange(1, 64), default=1, show_default=True, help="How many GPUs to simulate.")
 @click.option(
     "--exit-code",
     type=click.Choice(["program", "findings"]),

@@ -31,7 +31,7 @@ from torchvet.probes.schedule import Schedule
 from torchvet.probes.session import Options, Session, StepLog, StepsReached
 from torchvet.probes.sources import SourceKeeper
 from torchvet.probes.taps import Taps
-from torchvet.probes.unchecked import unchecked
+from torchvet.probes.unchecked import simulated_gaps, unchecked
 from torchvet.probes.watchers import WATCHERS
 from torchvet.recording.records import Place, Record, StepKind
 from torchvet.recording.training_records import Host, Overhead
@@ -136,6 +136,8 @@ class Observer:
         if device == "cuda" and self._session.options.memory_limit is None:
             program.memory_limit = torch.cuda.get_device_properties(0).total_memory
             program.memory_limit_source = torch.cuda.get_device_name(0)
+        if self._session.options.simulated_gpu is not None:
+            program.simulated = torch.cuda.get_device_name(0)
         self._write(program)
         self._taps.install()
         self._taps.watch_modules()
@@ -439,6 +441,9 @@ class Observer:
         self._census.extra_frames = []
         self._totals(tick)
         sampled = bool(self._sampling.windows) or not tick
+        if self._session.options.simulated_gpu is not None:
+            for gap in simulated_gaps():
+                self._write(gap)
         for gap in (
             *unchecked(self._ledger, self._taps, self._census.unreadable, sampled),
             *self._watchers.unchecked(),

@@ -11,6 +11,18 @@ from torchvet.recording.training_records import Unchecked
 _MOST_NAMES = 5
 
 
+def simulated_gaps() -> Iterator[Unchecked]:
+    """What a GPU that is not there cannot show."""
+    yield Unchecked(
+        check="the GPU's own time: kernels, their launches, what overlaps",
+        reason="the GPU was simulated: its numbers were computed on the CPU, its memory by rules",
+    )
+    yield Unchecked(
+        check="memory outside the allocator's sight: libraries' workspaces, temporaries within kernels",
+        reason="the GPU was simulated: what its libraries would take beyond their results is not known",
+    )
+
+
 def unchecked(ledger: Ledger, taps: Taps, unreadable: Collection[str], sampled: bool) -> Iterator[Unchecked]:
     """The gaps, at the end of the run. `unreadable` functions call `locals()`; `sampled` is whether any step was."""
     if ledger.broken is not None:

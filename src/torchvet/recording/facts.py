@@ -23,6 +23,8 @@ def facts_of(rank: RankRecording, growth: GrowthSummary) -> dict[str, Any]:
             device=program.device, torch=program.torch, python=program.python, program=program.path,
             memory_limit={"bytes": program.memory_limit, "source": program.memory_limit_source},
         )  # fmt: skip
+        if program.simulated is not None:
+            facts["simulated_gpu"] = program.simulated
     if outcome is not None:
         facts["outcome"] = {"how": outcome.how, "status": outcome.status, "error": outcome.error}
         facts["seconds"] = outcome.seconds

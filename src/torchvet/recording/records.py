@@ -53,7 +53,7 @@ class SiteBytes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Program(Record):
-    """What ran, where, and the memory limit that forecasts go by."""
+    """What ran, where, and the memory limit that forecasts go by. `simulated` names the GPU that was not there."""
 
     argv: list[str]
     path: str
@@ -68,6 +68,7 @@ class Program(Record):
     memory_limit: int = 0
     memory_limit_source: str = "unknown"
     user_roots: list[str] = []
+    simulated: str | None = None
 
 
 class Source(Record):

@@ -114,7 +114,9 @@ def _outcome(outcome: dict[str, Any]) -> str:
 
 
 def _versions(facts: dict[str, Any]) -> str:
-    named = [("torch", facts.get("torch")), ("Python", facts.get("python")), ("on", facts.get("device"))]
+    simulated = facts.get("simulated_gpu")
+    device = f"{facts.get('device')}, simulated: {simulated}" if simulated else facts.get("device")
+    named = [("torch", facts.get("torch")), ("Python", facts.get("python")), ("on", device)]
     return ", ".join(f"{name} {value}" for name, value in named if value)
 
 

@@ -73,7 +73,7 @@ def _widest(args: Any, kwargs: Any) -> torch.dtype:
 def _casting(func: Any, dtype_of: Callable[[Any, Any], torch.dtype], keys: Any) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         dtype = dtype_of(args, kwargs)
-        with torch._C._ExcludeDispatchKeyGuard(keys):  # type: ignore[attr-defined]
+        with torch._C._ExcludeDispatchKeyGuard(keys):
             return func(*(_cast(a, dtype) for a in args), **{n: _cast(a, dtype) for n, a in kwargs.items()})
 
     return kernel
@@ -85,7 +85,7 @@ def _asking(func: Any, keys: Any) -> Callable[..., Any]:
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         given = dict(zip(places, args, strict=False)).get("dtype") or kwargs.get("dtype")
-        with torch._C._ExcludeDispatchKeyGuard(keys):  # type: ignore[attr-defined]
+        with torch._C._ExcludeDispatchKeyGuard(keys):
             if given is None and args and _eligible(args[0]):
                 at = places.index("dtype")
                 if len(args) > at:
@@ -109,11 +109,11 @@ def install(library: torch.library.Library) -> None:
         warnings.simplefilter("ignore")  # torch warns of every kernel that is replaced
         for names, dtype_of in ((lists.HALF, _half), (lists.FLOAT32, _float32), (lists.WIDEST, _widest)):
             for name in names:
-                library.impl(name, _casting(_operator(name), dtype_of, keys), _KEY, allow_override=True)
+                library.impl(name, _casting(_operator(name), dtype_of, keys), _KEY, allow_override=True)  # type: ignore[no-untyped-call]
         for name in lists.FLOAT32_UNLESS_ASKED:
-            library.impl(name, _asking(_operator(name), keys), _KEY, allow_override=True)
+            library.impl(name, _asking(_operator(name), keys), _KEY, allow_override=True)  # type: ignore[no-untyped-call]
         for name in ("norm.Scalar", "norm.ScalarOpt_dim"):
-            library.impl(name, _casting(_operator(name), _float32, keys), _KEY, allow_override=True)
+            library.impl(name, _casting(_operator(name), _float32, keys), _KEY, allow_override=True)  # type: ignore[no-untyped-call]
     clear = torch.clear_autocast_cache
 
     def clear_autocast_cache() -> None:

@@ -18,15 +18,15 @@ _arriving: dict[int, tuple[weakref.ref[torch.UntypedStorage], int]] = {}
 def reduce(tensor: SimulatedTensor) -> Any:
     """What pickle is given: the tensor that a GPU's would be pickled as."""
     host = tensor.host
-    storage = torch.storage.TypedStorage(wrap_storage=host.untyped_storage(), dtype=host.dtype, _internal=True)
-    data = (
+    storage = torch.storage.TypedStorage(wrap_storage=host.untyped_storage(), dtype=host.dtype, _internal=True)  # type: ignore[no-untyped-call]
+    data: Any = (
         torch._utils._rebuild_tensor_v2,
         (storage, host.storage_offset(), tuple(host.size()), host.stride(), tensor.requires_grad, OrderedDict()),
     )
     if not isinstance(tensor, torch.nn.Parameter):
         return data
     # A parameter names its data, which is pickled in the same way.
-    plain = wrap(host, tensor.index)
+    plain = wrap(host, tensor.ordinal)
     return torch._utils._rebuild_parameter, (plain, tensor.requires_grad, OrderedDict())
 
 
@@ -53,7 +53,7 @@ def install() -> None:
     load = torch.load
 
     def _rebuild_tensor(storage: Any, storage_offset: Any, size: Any, stride: Any) -> torch.Tensor:
-        tensor = rebuild(storage, storage_offset, size, stride)
+        tensor = rebuild(storage, storage_offset, size, stride)  # type: ignore[no-untyped-call]
         known = _arriving.get(tensor.untyped_storage()._cdata)
         return tensor if known is None else wrap(tensor, known[1])
 

@@ -43,6 +43,11 @@ class DeviceMemory:
             self.listener("alloc", self.index, address, size, 0)
         return address
 
+    def check_room(self, size: int) -> None:
+        """Raise CUDA's error where a block of this size could not be had at all."""
+        if size > self.total - self.context:
+            self.give_back(self.take(size))
+
     def give_back(self, address: int) -> None:
         """A block that nothing refers to any more."""
         if self.listener is not None:
@@ -53,8 +58,8 @@ class DeviceMemory:
         """CUDA's words for it."""
         a = self.allocator
         return (
-            f"CUDA out of memory. Tried to allocate {amount(error.requested)}. GPU {self.index} has a total capacity of "
-            f"{amount(self.total)} of which {amount(max(0, error.driver_free))} is free. "
+            f"CUDA out of memory. Tried to allocate {amount(error.requested)}. GPU {self.index} has a total capacity "
+            f"of {amount(self.total)} of which {amount(max(0, error.driver_free))} is free. "
             f"Process has {amount(self.context + a.reserved)} memory in use. "
             f"Of the allocated memory {amount(a.allocated)} is allocated by PyTorch, and "
             f"{amount(a.reserved - a.allocated)} is reserved by PyTorch but unallocated. If reserved but unallocated "
@@ -65,8 +70,6 @@ class DeviceMemory:
         )
 
     def _segment(self, action: str, address: int, size: int, stream: int) -> None:
-        if action == "segment_free":
-            self.counts["retries"] += 0
         if self.listener is not None:
             self.listener(action, self.index, address, size, stream)
 

@@ -65,7 +65,13 @@ def _set_data(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 def _type(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`x.type("torch.cuda.FloatTensor")` moves and converts."""
     wanted = args[1] if len(args) > 1 else kwargs.get("dtype")
-    name = wanted if isinstance(wanted, str) else f"{wanted.__module__}.{wanted.__name__}" if isinstance(wanted, type) else ""
+    name = (
+        wanted
+        if isinstance(wanted, str)
+        else f"{wanted.__module__}.{wanted.__name__}"
+        if isinstance(wanted, type)
+        else ""
+    )
     if name.startswith("torch.cuda."):
         plain = getattr(torch, name.rpartition(".")[2])
         return args[0].to(torch.device(devices.BACKEND, devices.current.index), plain.dtype)
@@ -121,7 +127,7 @@ def enter() -> None:
     """Begin translating in this thread, for good."""
     Naming().__enter__()  # type: ignore[no-untyped-call]
     # A backward pass runs in the thread that asked for it: one thread a device is what the engine has for real ones.
-    torch.autograd.set_multithreading_enabled(False)  # type: ignore[no-untyped-call]
+    torch.autograd.set_multithreading_enabled(False)
 
 
 def in_every_thread() -> None:

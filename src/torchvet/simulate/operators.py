@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from torchvet.simulate import placement
-from torchvet.simulate.tensors import SimulatedTensor, reshape_shell, wrap
+from torchvet.simulate.tensors import SimulatedTensor, dispatch_to, reshape_shell, wrap
 
 SPECIAL: dict[Any, Any] = {}
 """Operators that are done in another way, as `handler(func, args, kwargs)`: see `transfers.py` and `kernels.py`."""
@@ -63,7 +63,7 @@ def plan_of(func: Any) -> _Plan:
 
 def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """An operator of which at least one argument is on a simulated device."""
-    with torch._C.DisableTorchFunction():  # type: ignore[attr-defined]
+    with torch._C.DisableTorchFunction():
         special = SPECIAL.get(func)
         if special is not None:
             return special(func, args, kwargs)
@@ -92,7 +92,7 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 def on_host(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """The numbers, by the CPU's kernel."""
-    with torch._C._AutoDispatchBelowAutograd():  # type: ignore[attr-defined]
+    with torch._C._AutoDispatchBelowAutograd():
         return func(*args, **kwargs)
 
 
@@ -100,7 +100,7 @@ def _host(value: Any, seen: list[int], strangers: list[torch.Tensor]) -> Any:
     """An argument with CPU tensors in place of simulated ones. What is on the host already is noted as a stranger."""
     if isinstance(value, torch.Tensor):
         if isinstance(value, SimulatedTensor):
-            seen.append(value.index)
+            seen.append(value.ordinal)
             return value.host
         if value.dim():
             strangers.append(value)
@@ -150,3 +150,6 @@ def _tell_wait(name: str, args: Any) -> None:
     from torchvet.simulate import journal
 
     journal.synchronised(name, next((a for a in args if isinstance(a, SimulatedTensor)), None))
+
+
+dispatch_to(run)

@@ -6,7 +6,9 @@ from typing import Any
 
 import torch
 
-MIXED_INDICES = frozenset(["index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"])
+MIXED_INDICES = frozenset(
+    ["index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"]
+)
 """Indexing takes indices from the host."""
 ANY_DEVICE = frozenset(["copy_", "_copy_from", "_copy_from_and_resize", "set_", "_has_same_storage_numel", "copy"])
 

@@ -26,8 +26,8 @@ _libraries: list[torch.library.Library] = []
 def start(card: Card, count: int = 1) -> None:
     """From here on `cuda` is `count` such cards, for the rest of the process. To be called once, before the program."""
     memory.set_up(card.total_memory, count, card.context)
-    _setup_privateuseone_for_python_backend(devices.BACKEND, backend_module=backend.Backend())  # type: ignore[no-untyped-call]
-    library = torch.library.Library("aten", "IMPL")
+    _setup_privateuseone_for_python_backend(devices.BACKEND, backend_module=backend.Backend())
+    library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     _libraries.append(library)
     factories.install(library)
     autocasting.install(library)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,35 +16,40 @@ _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 """Makes `torch.autocast("cuda")` cast for these tensors: see `autocasting.py`."""
 
 
+_dispatch: list[Callable[[Any, Any, dict[str, Any]], Any]] = []
+
+
+def dispatch_to(run: Callable[[Any, Any, dict[str, Any]], Any]) -> None:
+    """Let `run(func, args, kwargs)` do every operator that has a simulated tensor among its arguments."""
+    _dispatch[:] = [run]
+
+
 class SimulatedTensor(torch.Tensor):
-    """`host` holds the numbers and shares its storage as the device's tensors would; `index` is the device's number."""
+    """`host` holds the numbers, its storage shared as the device's would be; `ordinal` is the device's number."""
 
     host: torch.Tensor
-    index: int
+    ordinal: int
 
-    __torch_function__ = _NO_TORCH_FUNCTION
+    __torch_function__ = _NO_TORCH_FUNCTION  # type: ignore[assignment]
 
     @staticmethod
     def __new__(cls, host: torch.Tensor, index: int) -> SimulatedTensor:
         self: SimulatedTensor = _shell(cls, host, index)
-        self.host, self.index = host, index
+        self.host, self.ordinal = host, index
         return self
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        from torchvet.simulate.operators import run
-
-        cls.__torch_dispatch__ = staticmethod(  # type: ignore[method-assign]
-            lambda func, types, args=(), kwargs=None: run(func, args, kwargs or {})
-        )
-        return run(func, args, kwargs or {})
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        return _dispatch[0](func, args, kwargs or {})
 
     # What a program reads of a tensor that is on a GPU ---------------------------------------------------------------
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
         """`cuda:N`."""
-        return devices.outer(self.index)
+        return devices.outer(self.ordinal)
 
     @property
     def is_cuda(self) -> bool:  # type: ignore[override]
@@ -52,7 +58,7 @@ class SimulatedTensor(torch.Tensor):
 
     def get_device(self) -> int:
         """The device's number."""
-        return self.index
+        return self.ordinal
 
     def untyped_storage(self) -> torch.UntypedStorage:
         """The storage of the numbers: the same object for all views of it."""
@@ -63,7 +69,7 @@ class SimulatedTensor(torch.Tensor):
         return self.host.data_ptr()
 
     @property
-    def data(self) -> torch.Tensor:  # type: ignore[override]
+    def data(self) -> torch.Tensor:
         """The same tensor without its history, as torch's."""
         return self.detach()
 
@@ -72,8 +78,8 @@ class SimulatedTensor(torch.Tensor):
         if not isinstance(value, SimulatedTensor):
             _become(self, value)
             return
-        _base.data.__set__(self, SimulatedTensor(value.host, value.index))  # type: ignore[attr-defined]
-        self.host, self.index = value.host, value.index
+        _base.data.__set__(self, SimulatedTensor(value.host, value.ordinal))  # type: ignore[attr-defined]
+        self.host, self.ordinal = value.host, value.ordinal
 
     def type(self, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
         """As torch's; the name without arguments is CUDA's."""
@@ -114,9 +120,14 @@ class SimulatedTensor(torch.Tensor):
     def record_stream(self, stream: Any) -> None:
         """Streams are not simulated: every operator is over when it returns."""
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         with journal.as_one("print", self):
-            return super().__repr__(tensor_contents=tensor_contents)  # type: ignore[no-untyped-call,no-any-return]
+            text: str = torch._tensor_str._str(self, tensor_contents=tensor_contents)  # type: ignore[no-untyped-call]
+        name = type(self).__name__
+        if text.startswith(f"{name}("):
+            # torch names the class of what is no tensor of its own, and indents by the name's length.
+            text = f"tensor({text[len(name) + 1 :]}".replace("\n" + " " * len(name), "\n" + " " * len("tensor"))
+        return f"Parameter containing:\n{text}" if isinstance(self, torch.nn.Parameter) else text
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if self.dim() == 0 else object.__format__(self, spec)
@@ -128,15 +139,16 @@ class SimulatedTensor(torch.Tensor):
             return memo[id(self)]
         if not self.is_leaf:
             raise RuntimeError(
-                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment."
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the "
+                "moment."
             )
-        new = wrap(copy.deepcopy(self.host, memo), self.index)
+        new = wrap(copy.deepcopy(self.host, memo), self.ordinal)
         memo[id(self)] = new
         new.requires_grad_(self.requires_grad)
         if self.grad is not None:
             new.grad = copy.deepcopy(self.grad, memo)
         for name, value in self.__dict__.items():
-            if name not in ("host", "index"):
+            if name not in ("host", "ordinal"):
                 new.__dict__[name] = copy.deepcopy(value, memo)
         return new
 
@@ -148,11 +160,11 @@ class SimulatedTensor(torch.Tensor):
 
 def _shell(cls: type[SimulatedTensor], host: torch.Tensor, index: int) -> Any:
     if host.layout is not torch.strided:
-        return torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        return torch.Tensor._make_wrapper_subclass(
             cls, host.size(), dtype=host.dtype, layout=host.layout, device=torch.device(devices.BACKEND, index),
             _extra_dispatch_keys=_AUTOCAST,
         )  # fmt: skip
-    return torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+    return torch.Tensor._make_wrapper_subclass(
         cls, host.size(), strides=host.stride(), storage_offset=host.storage_offset(), dtype=host.dtype,
         layout=host.layout, device=torch.device(devices.BACKEND, index), _extra_dispatch_keys=_AUTOCAST,
     )  # fmt: skip
@@ -171,8 +183,8 @@ def wrap(host: torch.Tensor, index: int) -> SimulatedTensor:
 
 def reshape_shell(tensor: SimulatedTensor) -> None:
     """After an operator that changed the shape of `host` in place: let the outside know."""
-    memory.account(tensor.host, tensor.index)
-    _base.data.__set__(tensor, SimulatedTensor(tensor.host, tensor.index))  # type: ignore[attr-defined]
+    memory.account(tensor.host, tensor.ordinal)
+    _base.data.__set__(tensor, SimulatedTensor(tensor.host, tensor.ordinal))  # type: ignore[attr-defined]
 
 
 def _become(tensor: torch.Tensor, value: torch.Tensor) -> None:
@@ -182,7 +194,7 @@ def _become(tensor: torch.Tensor, value: torch.Tensor) -> None:
         new = torch.nn.Parameter(new, requires_grad=tensor.requires_grad)
     else:
         new.requires_grad_(tensor.requires_grad)
-    torch.utils.swap_tensors(tensor, new)
+    torch.utils.swap_tensors(tensor, new)  # type: ignore[no-untyped-call]
 
 
 def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:

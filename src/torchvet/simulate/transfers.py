@@ -17,7 +17,7 @@ def to_copy(func: Any, args: Any, kwargs: dict[str, Any]) -> torch.Tensor:
     """`_to_copy`: another dtype, layout or device."""
     (source,) = args
     asked = kwargs.get("device")
-    before = source.index if isinstance(source, SimulatedTensor) else None
+    before = source.ordinal if isinstance(source, SimulatedTensor) else None
     after = before if asked is None else devices.index_of(asked) if devices.is_simulated(asked) else None
     if asked is not None and after is None and torch.device(asked).type != "cpu":
         host: torch.Tensor = on_host(func, [_numbers(source)], kwargs)
@@ -35,8 +35,8 @@ def copy_into(func: Any, args: Any, kwargs: dict[str, Any]) -> torch.Tensor:
     """`copy_`: the one operator whose two tensors may be anywhere."""
     target, source = args[0], args[1]
     non_blocking = bool(args[2]) if len(args) > 2 else bool(kwargs.get("non_blocking"))
-    before = source.index if isinstance(source, SimulatedTensor) else None
-    after = target.index if isinstance(target, SimulatedTensor) else None
+    before = source.ordinal if isinstance(source, SimulatedTensor) else None
+    after = target.ordinal if isinstance(target, SimulatedTensor) else None
     on_host(func, [_numbers(target), _numbers(source)], {})
     if before != after:
         _tell_crossing("copy_", source, before, after, non_blocking)
@@ -45,8 +45,8 @@ def copy_into(func: Any, args: Any, kwargs: dict[str, Any]) -> torch.Tensor:
 
 def _copy_from(source: Any, target: Any, non_blocking: bool = False) -> Any:
     """`copy_` where torch has switched dispatching to Python off, as `torch.tensor` does."""
-    before = source.index if isinstance(source, SimulatedTensor) else None
-    after = target.index if isinstance(target, SimulatedTensor) else None
+    before = source.ordinal if isinstance(source, SimulatedTensor) else None
+    after = target.ordinal if isinstance(target, SimulatedTensor) else None
     on_host(_aten.copy_.default, [_numbers(target), _numbers(source)], {})
     if before != after:
         _tell_crossing("tensor", source, before, after, non_blocking)
@@ -69,9 +69,7 @@ def set_source(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return target
 
 
-def _tell_crossing(
-    what: str, source: torch.Tensor, before: int | None, after: int | None, non_blocking: bool
-) -> None:
+def _tell_crossing(what: str, source: torch.Tensor, before: int | None, after: int | None, non_blocking: bool) -> None:
     """What CUDA would do: a copy from pageable memory, or any copy back that is not asked to run on, waits."""
     size = source.numel() * source.element_size()
     if before is None:
@@ -93,12 +91,12 @@ def _nothing(func: Any, args: Any, kwargs: dict[str, Any]) -> None:
 
 def install(library: torch.library.Library) -> None:
     """Let these operators be done here."""
-    library.impl("_copy_from", _copy_from, "PrivateUse1")
+    library.impl("_copy_from", _copy_from, "PrivateUse1")  # type: ignore[no-untyped-call]
     SPECIAL[_aten._to_copy.default] = to_copy
     SPECIAL[_aten.copy_.default] = copy_into
     SPECIAL[_aten._local_scalar_dense.default] = local_scalar
     SPECIAL[_aten.record_stream.default] = _nothing
-    for name in _aten.set_.overloads():
+    for name in _aten.set_.overloads():  # type: ignore[no-untyped-call]
         SPECIAL[getattr(_aten.set_, name)] = set_source
 
 

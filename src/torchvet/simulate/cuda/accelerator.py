@@ -6,20 +6,7 @@ from typing import Any
 
 import torch
 
-from torchvet.simulate import devices
-from torchvet.simulate.cuda import memory as _memory
-from torchvet.simulate.cuda import streams as _streams
-from torchvet.simulate.cuda.cards import current_device as current_device_index
-from torchvet.simulate.cuda.cards import device as device_index
-from torchvet.simulate.cuda.cards import device_count, is_available
-from torchvet.simulate.cuda.cards import set_device as set_device_index
-
-current_device_idx, set_device_idx = current_device_index, set_device_index
-current_stream, set_stream, synchronize = _streams.current_stream, _streams.set_stream, _streams.synchronize
-empty_cache, memory_stats = _memory.empty_cache, _memory.memory_stats
-memory_allocated, max_memory_allocated = _memory.memory_allocated, _memory.max_memory_allocated
-memory_reserved, max_memory_reserved = _memory.memory_reserved, _memory.max_memory_reserved
-reset_peak_memory_stats, get_memory_info = _memory.reset_peak_memory_stats, _memory.mem_get_info
+from torchvet.simulate.cuda import cards, memory, streams
 
 
 def current_accelerator(check_available: bool = False) -> torch.device:
@@ -28,14 +15,29 @@ def current_accelerator(check_available: bool = False) -> torch.device:
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
-    """Not simulated: counts of peaks alone are reset."""
+    """Not simulated."""
 
 
-reset_accumulated_memory_stats = _nothing
-ANSWERS = (
-    "is_available", "device_count", "current_accelerator", "current_device_index", "current_device_idx",
-    "set_device_index", "set_device_idx", "device_index", "current_stream", "set_stream", "synchronize", "empty_cache",
-    "memory_stats", "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved",
-    "reset_peak_memory_stats", "reset_accumulated_memory_stats", "get_memory_info",
-)  # fmt: skip
-__all__ = ["ANSWERS", "devices"]
+ANSWERS: dict[str, Any] = {
+    "current_accelerator": current_accelerator,
+    "is_available": cards.is_available,
+    "device_count": cards.device_count,
+    "current_device_index": cards.current_device,
+    "current_device_idx": cards.current_device,
+    "set_device_index": cards.set_device,
+    "set_device_idx": cards.set_device,
+    "device_index": cards.device,
+    "current_stream": streams.current_stream,
+    "set_stream": streams.set_stream,
+    "synchronize": streams.synchronize,
+    "empty_cache": memory.empty_cache,
+    "memory_stats": memory.memory_stats,
+    "memory_allocated": memory.memory_allocated,
+    "max_memory_allocated": memory.max_memory_allocated,
+    "memory_reserved": memory.memory_reserved,
+    "max_memory_reserved": memory.max_memory_reserved,
+    "reset_peak_memory_stats": memory.reset_peak_memory_stats,
+    "reset_accumulated_memory_stats": _nothing,
+    "get_memory_info": memory.mem_get_info,
+}
+"""By the name in `torch.accelerator`."""

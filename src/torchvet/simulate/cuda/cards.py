@@ -70,9 +70,8 @@ class device:
     def __enter__(self) -> None:
         self.prev_idx = _exchange_device(self.idx)
 
-    def __exit__(self, *error: object) -> bool:
+    def __exit__(self, *error: object) -> None:
         devices.current.index = self.prev_idx
-        return False
 
 
 class device_of(device):

@@ -17,8 +17,8 @@ def install(card: Card) -> None:
     for source in (cards, memory, random, streams):
         for name in source.ANSWERS:
             _put(torch.cuda, name, getattr(source, name))
-    for name in accelerator.ANSWERS:
-        _put(torch.accelerator, name, getattr(accelerator, name))
+    for name, answer in accelerator.ANSWERS.items():
+        _put(torch.accelerator, name, answer)
     torch.version.cuda = "12.8"
 
 
