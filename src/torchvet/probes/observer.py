@@ -90,6 +90,11 @@ class Observer:
         return self.clock.under_way
 
     @property
+    def sampling(self) -> bool:
+        """See `Host`."""
+        return self._sampling.on
+
+    @property
     def options(self) -> Options:
         """See `Host`."""
         return self._session.options

@@ -41,6 +41,11 @@ class Host(Protocol):
         ...
 
     @property
+    def sampling(self) -> bool:
+        """Whether operators are being heard."""
+        ...
+
+    @property
     def known(self) -> KnownMemory:
         """Root modules, optimizers and their storages."""
         ...

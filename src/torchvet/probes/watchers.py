@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torchvet.probes.amp import AmpWatcher
 from torchvet.probes.autocast import AutocastWatcher
+from torchvet.probes.crossings import Crossings
 from torchvet.probes.forecast import ForecastWatcher
 from torchvet.probes.half_constants import RoundedPositions, VanishedConstants
 from torchvet.probes.half_optimizers import HalfOptimizers
@@ -26,5 +27,6 @@ WATCHERS: tuple[type[Watcher], ...] = (
     ScalerWatcher,
     ForecastWatcher,
     AmpWatcher,
+    Crossings,
 )
 """In the order in which they are told. A watcher's first docstring line names what is unchecked where it fails."""

@@ -12,6 +12,7 @@ from torchvet.errors import BadInput
 from torchvet.recording import (
     amp_records,
     autocast_records,
+    crossing_records,
     forecast_records,
     nonfinite_records,
     numeric_records,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 _MODULES = (
     records, training_records, nonfinite_records, numeric_records, autocast_records, scaling_records,
-    forecast_records, amp_records,
+    forecast_records, amp_records, crossing_records,
 )  # fmt: skip
 """Where record types stand."""
 

@@ -43,14 +43,6 @@ def _cuda(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return tensor.to(torch.device(devices.BACKEND, index), non_blocking=non_blocking)
 
 
-def _pin(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return pinned.pin(args[0])
-
-
-def _is_pinned(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return pinned.is_pinned(args[0])
-
-
 def _as_tensor(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`as_tensor(data, dtype, device)`: the one factory whose device may stand without its name."""
     if len(args) > 2:
@@ -81,8 +73,6 @@ def _type(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 _HANDLERS: dict[Any, Handler] = {
     _T.to: _to,
     _T.cuda: _cuda,
-    _T.pin_memory: _pin,
-    _T.is_pinned: _is_pinned,
     _T.type: _type,
     torch.as_tensor: _as_tensor,
     _T.data.__set__: _set_data,  # type: ignore[attr-defined]

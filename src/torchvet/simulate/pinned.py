@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from typing import Any
 
 import torch
 
@@ -26,6 +27,20 @@ def pin(tensor: torch.Tensor) -> torch.Tensor:
     copied = tensor.clone(memory_format=torch.preserve_format)
     remember(copied)
     return copied
+
+
+def install() -> None:
+    """Answer for every tensor of the host, in every thread and under any mode."""
+    base: Any = torch.Tensor
+
+    def pin_memory(self: torch.Tensor, device: Any = None) -> torch.Tensor:
+        return pin(self)
+
+    def is_pinned_(self: torch.Tensor, device: Any = None) -> bool:
+        return is_pinned(self)
+
+    is_pinned_.__name__ = "is_pinned"
+    base.pin_memory, base.is_pinned = pin_memory, is_pinned_
 
 
 def remember(tensor: torch.Tensor) -> torch.Tensor:

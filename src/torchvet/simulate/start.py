@@ -15,6 +15,7 @@ from torchvet.simulate import (
     kernels,
     memory,
     naming,
+    pinned,
     transfers,
 )
 from torchvet.simulate.cards import Card
@@ -37,5 +38,6 @@ def start(card: Card, count: int = 1) -> None:
     generators.install()
     backend.let_optimizers_know()
     module.install(card)
+    pinned.install()
     naming.in_default_devices()
     naming.in_every_thread()

@@ -7,19 +7,26 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.finding import Related
 from torchvet.rules import trace_costs
 from torchvet.rules.base import Rule
+from torchvet.rules.operations import _crossings
 from torchvet.rules.operations._steps import bound_in, few_turns, guarded, names_in, per_step, uses_a_device
+from torchvet.rules.share_rule import observed
 from torchvet.source.model.units import receiver, targets_of, terminal
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
     from torchvet.readers.trace_facts import Trace
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.crossing_records import Crossing
     from torchvet.source.model import Event, Loop, SourceFile
 
 _ELEMENT = re.compile(r"\]\.item\(\)")
 _WRITING = ("print", "set_description", "set_postfix", "set_postfix_str", "info")
 _READING = ("item", "tolist", "cpu", "float", *_WRITING)
+_MANY = 4
+"""Waits a step, from one line, from which on it is a loop that waits."""
 _PARAMETERS = frozenset(("parameters", "named_parameters"))
 
 
@@ -76,6 +83,8 @@ for step in range(40):
 
     GOOD = BAD.replace("norm += p.grad.norm().item() ** 2", "norm += p.grad.norm() ** 2")
 
+    found_with = ("run", "--simulate-gpu", "24GiB")
+
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Reading a value per parameter in a step is a warning; reading one per step is worth knowing."""
         if not file.mentions(*self.words) or not uses_a_device(file):
@@ -99,6 +108,46 @@ for step in range(40):
                 found = [e for e in sorted(calls, key=lambda e: e.index) if self._each_step(file, e, step.loop)]
                 if found:
                     yield self._per_step(file, found)
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Where there was no device nothing was copied."""
+        return _crossings.on_a_device(recording) and super().could_be_measured(recording)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Lines that wait for the device in every step, by how often: many times a step is a loop over elements."""
+        few: list[tuple[RankRecording, Crossing]] = []
+        fetched = {r.back_from for _, r in _crossings.each_step(recording) if r.back}  # OPS102 speaks of those
+        for rank, record in _crossings.each_step(recording):
+            if record.kind == "to device" or record.place in fetched:
+                continue
+            if record.waits < _MANY * record.steps:
+                few.append((rank, record))
+                continue
+            yield observed(
+                self, rank, severity="warning", place=record.place, measured=_crossings.measured(record),
+                message=f"{record.what} makes the host wait for the device {record.waits / record.steps:,.0f} times a "
+                f"step ({_crossings.seen(record)})",
+                cause="each value is copied by itself, and Python queues nothing more until it has arrived",
+                advice="compute on the device what is read, stack it, and read it once a step or less",
+            )  # fmt: skip
+        if few:
+            yield self._few(few)
+
+    def _few(self, found: list[tuple[RankRecording, Crossing]]) -> Finding:
+        """One finding for all lines that wait once or a few times a step: common, and often wanted."""
+        rank, first = max(found, key=lambda f: f[1].waits / max(1, f[1].steps))
+        waits = sum(record.waits / max(1, record.steps) for _, record in found)
+        others = [
+            Related(role="also", message=record.what, path=record.place.path, line=record.place.line)
+            for _, record in found if record is not first
+        ]  # fmt: skip
+        return observed(
+            self, rank, severity="info", place=first.place, measured=_crossings.measured(first),
+            message=f"the host waits for the device {_times(waits)} a step, here by {first.what}",
+            cause="a value that is read on the host has to be computed first",
+            advice="add up detached losses on the device and read them where they are printed",
+            related=others[:5],
+        )  # fmt: skip
 
     def in_trace(self, trace: Trace) -> Iterator[Finding]:
         """By the time that the device was idle because the host had waited for it, not by the number of waits."""
@@ -195,6 +244,10 @@ for step in range(40):
             advice="add up detached losses on the device and read them where they are printed",
             related=[self.also(file, "also", e, file.segment(e.node)) for e in found[1:4]],
         )  # fmt: skip
+
+
+def _times(waits: float) -> str:
+    return "about once" if waits < 1.5 else f"about {waits:,.0f} times"
 
 
 def _written(file: SourceFile, node: ast.expr, event: Event) -> bool:

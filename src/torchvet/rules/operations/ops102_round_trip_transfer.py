@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules import trace_costs
 from torchvet.rules.base import Rule
+from torchvet.rules.operations import _crossings
 from torchvet.rules.operations._steps import guarded, per_step
+from torchvet.rules.share_rule import observed
 from torchvet.source.model.units import keyword, receiver, targets_of, terminal, value_for
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
     from torchvet.readers.trace_facts import Trace
+    from torchvet.recording import Recording
     from torchvet.source.model import Event, SourceFile
 
 _WRAPPING = frozenset(
@@ -85,6 +88,8 @@ for step in range(40):
 
     GOOD = BAD.replace(".detach().cpu().clamp(-4, 4).to(device)", ".detach().clamp(-4, 4)")
 
+    found_with = ("run", "--simulate-gpu", "24GiB")
+
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A move to the device of what numpy or torch made of a tensor that was moved to the host."""
         if not file.mentions(*self.words) or not file.mentions(".to(", ".cuda(", "device="):
@@ -93,6 +98,27 @@ for step in range(40):
             origin = self._origin(file, event)
             if origin is not None and per_step(file, event) and not guarded(event, event.loop):
                 yield self._finding(file, event, origin)
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Where there was no device nothing was copied."""
+        return _crossings.on_a_device(recording) and super().could_be_measured(recording)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Lines that bring to the device, in every step, what had been fetched from it in that step."""
+        for rank, record in _crossings.each_step(recording):
+            if record.kind != "to device" or not _crossings.mostly(record.back, record):
+                continue
+            fetched = record.back_from
+            there = f"line {fetched.line}" if fetched is not None and fetched.path == record.place.path else (
+                f"{fetched.path}:{fetched.line}" if fetched is not None else "another line"
+            )  # fmt: skip
+            yield observed(
+                self, rank, severity="warning", place=record.place, measured=_crossings.measured(record),
+                message=f"{_crossings.amount(record)} come back to the device that {there} had fetched to the host in "
+                f"the same step ({_crossings.seen(record)})",
+                cause="the fetch waits until the device has finished what was queued, and the way back is a copy more",
+                advice="do the work between the two on the device, with torch's own operations",
+            )  # fmt: skip
 
     def in_trace(self, trace: Trace) -> Iterator[Finding]:
         """Copies to the host of which as many bytes come back in the same step, by the time that nothing hid."""

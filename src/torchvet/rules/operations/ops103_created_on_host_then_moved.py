@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
+from torchvet.rules.operations import _crossings
 from torchvet.rules.operations._steps import per_step
+from torchvet.rules.share_rule import observed
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, targets_of, terminal, value_for
 
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
+    from torchvet.recording import Recording
     from torchvet.source.model import Event, SourceFile
 
 _FILLED = frozenset(("zeros", "ones", "full", "empty", "arange", "eye", "linspace", "logspace"))
@@ -73,6 +76,8 @@ for step in range(40):
 
     GOOD = BAD.replace("torch.ones(64, 1).to(device)", "torch.ones(64, 1, device=device)")
 
+    found_with = ("run", "--simulate-gpu", "24GiB")
+
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """`torch.factory(…).to(device)` in a step or in `forward`."""
         if not file.mentions(*self.words):
@@ -93,6 +98,28 @@ for step in range(40):
             given = {k.arg for k in factory.keywords}
             if not given & {"device", "pin_memory", "generator", None} and per_step(file, event):
                 yield self._finding(file, event, factory, last in _RANDOM)
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Where there was no device nothing was copied."""
+        return _crossings.on_a_device(recording) and super().could_be_measured(recording)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Lines that bring to the device, in every step, what an operator on the host has just filled."""
+        for rank, record in _crossings.each_step(recording):
+            if record.kind != "to device" or _crossings.mostly(record.back, record):
+                continue
+            if not _crossings.mostly(record.filled, record):
+                continue
+            random = record.filled_by.startswith(("rand", "normal", "uniform"))
+            large = record.bytes_per_step >= _crossings.LARGE
+            yield observed(
+                self, rank, severity="warning" if large and not random else "info", place=record.place,
+                measured=_crossings.measured(record),
+                message=f"{_crossings.amount(record)} are made on the host ({record.filled_by}, {record.examples}) and "
+                f"copied to the device ({_crossings.seen(record)})",
+                cause="the host allocates and fills it, and waits for a copy from memory that is not pinned",
+                advice="give the factory device=" + (": it draws other random numbers there" if random else ""),
+            )  # fmt: skip
 
     def _finding(self, file: SourceFile, event: Event, factory: ast.Call, random: bool) -> Finding:
         made = file.segment(factory)

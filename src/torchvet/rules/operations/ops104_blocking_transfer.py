@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules import trace_costs
 from torchvet.rules.base import Rule
+from torchvet.rules.operations import _crossings
+from torchvet.rules.share_rule import observed
 from torchvet.source.model import edits
 from torchvet.source.model.units import keyword, receiver, targets_of
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
     from torchvet.readers.trace_facts import Cost, RankTrace, Trace
+    from torchvet.recording import Recording
     from torchvet.source.model import Event, SourceFile, Unit
 
 _DEEPEST = 3
@@ -68,6 +71,8 @@ for x, y in loader:
 
     GOOD = BAD.replace("batch_size=64)", "batch_size=64, pin_memory=True)")
 
+    found_with = ("run", "--simulate-gpu", "24GiB")
+
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A loop over a loader of this file whose batches are moved: pinned and not blocking, or not."""
         if not file.mentions(*self.words) or not file.mentions(".to(", ".cuda("):
@@ -83,6 +88,27 @@ for x, y in loader:
             if len(loaders) == 1 and not any(k.arg is None for k in loaders[0].keywords):
                 told.add(id(head))
                 yield from self._judge(file, event, loaders[0])
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Where there was no device nothing was copied."""
+        return _crossings.on_a_device(recording) and super().could_be_measured(recording)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Lines that bring batches to the device and wait for them. Whether that shows depends on the device's speed,
+        which is not known here."""
+        for rank, record in _crossings.each_step(recording):
+            if record.kind != "to device" or not _crossings.of_loader(record) or not record.waits:
+                continue
+            pinned = record.pinned >= record.calls
+            yield observed(
+                self, rank, severity="info", place=record.place, measured=_crossings.measured(record),
+                message=f"{_crossings.amount(record)} of a loader's batch are copied to the device, and the host waits "
+                f"for it ({_crossings.seen(record)})",
+                cause="its memory is pinned, and the copy is not asked to run on" if pinned
+                else "its memory is not pinned: the driver stages the copy, and the host waits for it",
+                advice="add non_blocking=True" if pinned
+                else "give the DataLoader pin_memory=True and the copy non_blocking=True, if batches are large",
+            )  # fmt: skip
 
     def in_trace(self, trace: Trace) -> Iterator[Finding]:
         """Copies from pageable memory, by the time in which the device did nothing but wait for them."""

@@ -1,0 +1,89 @@
+"""What crosses between host and device is told by line, kind and amount; what does not cross is not told."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import torchvet
+from torchvet.finding import Finding
+from torchvet.recording import read
+from torchvet.recording.crossing_records import Crossing
+
+PROGRAM = """\
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 1)).to("cuda")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.005)
+inputs = torch.randn(1280, 16)
+loader = DataLoader(TensorDataset(inputs, inputs.sum(1, keepdim=True)), batch_size=64, pin_memory=PINNED)
+weights = torch.rand(64, 1)
+scale = torch.ones(64, 1, device="cuda")
+total = torch.zeros((), device="cuda")
+for step, (x, y) in enumerate(loader):
+    x, y = x.to("cuda", non_blocking=True), y.to("cuda", non_blocking=True)
+    w = scale
+PLANTED
+    loss = (w * (model(x) - y) ** 2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    total += loss.detach()
+    if step % 10 == 9:
+        print(total.item(), weights.sum())
+"""
+
+FAULTS = """\
+    w = weights.to("cuda")  # OPS105
+    w = w * torch.ones(64, 1).to("cuda")  # OPS103
+    y = y.cpu().clamp(-4, 4).to("cuda")  # OPS102
+    norms = [p.norm().item() for p in model.parameters()]  # OPS101 warning
+    print(w[0])  # OPS101
+    torch.cuda.synchronize()  # OPS101
+    chosen = w[w > 0.5]  # OPS101
+"""
+HEALTHY = """\
+    w = torch.ones(64, 1, device="cuda")
+    w = w.to("cuda").cuda() * scale.to(w.device)
+    w = w * torch.tensor(2.0)
+    chosen = w[torch.tensor([1, 2])]
+    on_host = torch.randn(3).sum().item() + torch.ones(2).cpu().tolist()[0]
+    print(torch.ones(2))
+    if step == 5:
+        print(w.cpu().mean().to("cuda"))
+"""
+
+
+def watched(planted: str, folder: Path, pinned: bool = True) -> tuple[list[Crossing], list[Finding]]:
+    """What a run says of copies and waits."""
+    path = folder / "program.py"
+    path.write_text(PROGRAM.replace("PLANTED\n", planted).replace("PINNED", str(pinned)), encoding="utf-8")
+    with torchvet.watch(record=folder / "run.vet") as watch:
+        runpy.run_path(str(path), run_name="__main__")
+    assert watch.report is not None
+    (rank,) = read(folder / "run.vet").ranks
+    found = [f for f in watch.report.findings if f.code.startswith("OPS10") and f.evidence == "observed"]
+    return rank.all(Crossing), found
+
+
+def test_what_was_planted_is_told_by_its_line(tmp_path: Path) -> None:
+    records, found = watched(FAULTS, tmp_path)
+    said = {(f.location.line, f.code) for f in found if f.location is not None}
+    said |= {(r.line or 0, f.code) for f in found for r in f.related}
+    text = (tmp_path / "program.py").read_text("utf-8").splitlines()
+    planted = {(n, line.split("# ")[1].split()[0]) for n, line in enumerate(text, 1) if "# OPS" in line}
+    assert said == planted
+    assert {f.code for f in found if f.severity == "warning"} == {"OPS101", "OPS102"}
+    assert all(r.steps and r.calls for r in records)
+
+
+def test_what_does_not_cross_is_not_told(tmp_path: Path) -> None:
+    assert watched(HEALTHY, tmp_path)[1] == []
+
+
+def test_batches_that_wait_are_told(tmp_path: Path) -> None:
+    found = watched("", tmp_path, pinned=False)[1]
+    assert {(f.code, f.severity) for f in found} == {("OPS104", "info")}
