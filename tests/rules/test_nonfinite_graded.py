@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from handmade import outcome, program, recording, steps, window
 
@@ -78,3 +79,26 @@ def test_a_share_of_elements_is_no_share_of_the_peak() -> None:
     ))).findings  # fmt: skip
     assert {f.code for f in findings} == {"NUM104", "NUM108", "NUM109"}
     assert [f.measured.share for f in findings] == [None] * 3
+
+
+def not_shown(tick: int, **more: Any) -> NonFinite:
+    return NonFinite(tick=tick, symptom="loss", found="not-reproduced", place=PLACE, note="no fork", **more)
+
+
+def test_a_look_at_later_steps_takes_the_place_of_the_failure_that_it_follows() -> None:
+    totals = NonFiniteTotals(tick=TICKS, losses=3, first_loss=5, last_bad=TICKS - 5, checked=TICKS)
+    explained = msgspec.structs.replace(empty_mean(9), live=4, failed=5, loop={"epoch": 1, "i": 3})
+    (one,) = diagnose(run(not_shown(5), explained, totals)).findings
+    assert "in step 9 (epoch = 1, i = 3): mean" in one.message
+    assert [r.message for r in one.related if r.role == "live"] != []
+    (other,) = diagnose(run(not_shown(5), not_shown(5, live=50, failed=5), totals)).findings
+    assert "no look at it has shown the operation" in other.message
+    assert len(diagnose(run(not_shown(5), totals)).findings) == 1, "a run that is killed while it is looked at"
+    assert len(diagnose(run(not_shown(5), explained, not_shown(20), totals)).findings) == 2, "another failure"
+
+
+@pytest.mark.parametrize(("loop", "words"), [({"it": 4}, "step 5:"), ({"it": 5}, "step 5:"), ({"it": 7}, "(it = 7)")])
+def test_the_programs_own_counter_is_said_where_it_says_more(loop: dict[str, int], words: str) -> None:
+    totals = NonFiniteTotals(tick=TICKS, losses=3, first_loss=5, last_bad=TICKS - 5, checked=TICKS)
+    (one,) = diagnose(run(msgspec.structs.replace(empty_mean(5), loop=loop), totals)).findings
+    assert words in one.message

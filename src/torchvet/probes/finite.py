@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 from torch._C._functorch import is_functorch_wrapped_tensor
+from torch._subclasses.fake_tensor import is_fake
 
 
 def numeric(value: object) -> bool:
@@ -21,6 +22,7 @@ def numeric(value: object) -> bool:
         and not value.is_nested
         and value.numel() > 0
         and not is_functorch_wrapped_tensor(value)
+        and not is_fake(value)
     )
 
 
@@ -34,6 +36,12 @@ def is_finite(tensor: torch.Tensor) -> bool:
         return cmath.isfinite(value)
     total = tensor.sum(dtype=torch.float32) if tensor.dtype in (torch.float16, torch.bfloat16) else tensor.sum()
     return bool(torch.isfinite(total)) or bool(torch.isfinite(tensor).all())
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a tensor that is spread over ranks: to ask for the whole would wait for the others."""
+    part = getattr(tensor, "_local_tensor", None)
+    return part if isinstance(part, torch.Tensor) else tensor
 
 
 @torch.no_grad()

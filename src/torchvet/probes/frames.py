@@ -17,6 +17,8 @@ _INSTALLED = tuple(
     | {sysconfig.get_paths()[k] + os.sep for k in ("purelib", "platlib")}
 )
 
+HANDLERS = ("__torch_dispatch__", "__torch_function__")
+"""What modes and tensor subclasses of the program's do for each operator: the line that called it is further out."""
 OWN, TORCH, STDLIB, INSTALLED, USER = range(5)
 """Whose code a file is. The user's own is everything that is none of the others."""
 
@@ -60,14 +62,17 @@ def _qualified(code: CodeType) -> str:
     return getattr(code, "co_qualname", code.co_name)
 
 
-def outside_torch(depth: int = 1) -> tuple[Place | None, Place | None]:
+def outside_torch(depth: int = 1, handlers: bool = True) -> tuple[Place | None, Place | None]:
     """The nearest line of the user's code and, where an installed package lies between, the nearest of that.
 
-    `depth` frames are skipped, the caller's own among them.
+    `depth` frames are skipped, the caller's own among them; without `handlers` those of `HANDLERS`, too.
     """
     frame: FrameType | None = sys._getframe(depth)
     inner: Place | None = None
     while frame is not None:
+        if not handlers and frame.f_code.co_name in HANDLERS:
+            frame = frame.f_back
+            continue
         whose = owner(frame.f_code.co_filename)
         if whose == USER:
             return place_of(frame), inner

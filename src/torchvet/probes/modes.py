@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode_stack,
+    _pop_mode,
+    _push_mode,
+)
 
 
 class OwnMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -39,6 +45,24 @@ class OwnMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.__enter__()  # type: ignore[no-untyped-call]
         return True
 
+    def enter_beneath(self) -> bool:
+        """Switch on where modes of the program's own are on: beneath them all, so that each finds itself on top when
+        it is left, and this one sees what they let through. False where that is not safe."""
+        stack: list[Any] = _get_current_dispatch_mode_stack()
+        if not stack:
+            return self.enter()
+        if not self.can_leave or any(getattr(m, "_mode_key", None) is not None for m in stack):
+            return False
+        above = [_pop_mode() for _ in stack]
+        _push_mode(self)
+        for mode in reversed(above):
+            _push_mode(mode)
+        for flags, theirs in _flags(self, stack[0]):
+            # What was so before their mode was so before ours; when theirs is left, ours is on.
+            flags.append(theirs[-1])
+            theirs[-1] = flags is not getattr(self, _COMPILING, None) or theirs[-1]
+        return True
+
     def leave(self) -> None:
         """Switch off, wherever in the stack of modes this one stands by now."""
         stack: list[Any] = _get_current_dispatch_mode_stack()
@@ -47,7 +71,26 @@ class OwnMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         above = []
         while (top := _get_current_dispatch_mode_stack()[-1]) is not self:
             above.append(top)
-            torch.utils._python_dispatch._pop_mode()
-        self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            _pop_mode()
+        if not above:
+            self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            return
+        _pop_mode()
         for mode in reversed(above):
-            torch.utils._python_dispatch._push_mode(mode)
+            _push_mode(mode)
+        for flags, theirs in _flags(self, above[-1]):
+            theirs[-1] = flags.pop()
+
+
+_COMPILING = "old_without_ignore_compile_internals_dispatch_mode_flags"
+_OLD_FLAGS = ("old_dispatch_mode_flags", "old_non_infra_dispatch_mode_flags", _COMPILING)
+
+
+def _flags(mine: TorchDispatchMode, theirs: Any) -> Iterator[tuple[Any, Any]]:
+    """What two modes have noted of the state before each, kind by kind: torch puts it back when a mode is left, so
+    that the one next in the stack must be told who goes from below it, or the state of this one would stay."""
+    mine._lazy_init_old_dispatch_mode_flags()  # type: ignore[no-untyped-call]
+    for name in _OLD_FLAGS:
+        ours, others = getattr(mine, name, None), getattr(theirs, name, None)
+        if ours is not None and others:
+            yield ours, others

@@ -7,7 +7,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import torch
@@ -15,11 +15,17 @@ from torch.optim.optimizer import Optimizer
 
 from torchvet.probes import frames
 from torchvet.probes.containers import tensors_in
-from torchvet.probes.finite import is_finite, suspicious
+from torchvet.probes.finite import is_finite, local, suspicious
+from torchvet.probes.live import LiveLook
+from torchvet.probes.replay.calls import Calls
 from torchvet.probes.replay.keeping import Kept
-from torchvet.probes.replay.plans import Spot, spots
+from torchvet.probes.replay.loops import counters
+from torchvet.probes.replay.operands import described
+from torchvet.probes.replay.plans import spots
 from torchvet.probes.replay.process import Failed, ask, why_not
 from torchvet.probes.replay.rehearsal import Answer, Failure, rehearse
+from torchvet.probes.replay.telling import Symptom
+from torchvet.probes.taps import compiled_anything
 from torchvet.probes.watcher import Host, Watcher
 from torchvet.recording.nonfinite_records import NonFinite, NonFiniteTotals
 from torchvet.recording.records import Place, Record, StepKind
@@ -43,8 +49,8 @@ class NonFiniteWatcher(Watcher):
         self._kept = Kept()
         self._batch: Any = None
         self._followed = -1
-        self._called_from: tuple[Spot, ...] | None = None
-        self._before: tuple[Spot, ...] = ()
+        self._calls = Calls()
+        self._live = LiveLook(host)
         self._began = time.perf_counter()
         self._totals = NonFiniteTotals(tick=0)
         self._replays: dict[Place | None, int] = {}
@@ -75,6 +81,8 @@ class NonFiniteWatcher(Watcher):
         """A step's work starts here, as far as is known."""
         self._batch = batch
         self._step_starts()
+        if self._live.wanted:
+            self._live.batch_got(batch)
 
     def boundary(self, tick: int, kind: StepKind) -> None:
         """Likewise."""
@@ -84,21 +92,26 @@ class NonFiniteWatcher(Watcher):
     def backward_starts(self, tensors: Any, is_grad: bool) -> None:
         """Is the loss finite?"""
         self._only_grad = is_grad and not self._totals.checked
-        self._before, self._called_from = self._called_from or (), spots(3)
+        stack = spots(3)
+        self._calls.add(stack)
+        if self._live.wanted:
+            self._live.backward_starts(tuple((s.code, s.instruction) for s in stack))
         losses = [t for t in tensors_in(tensors, 2) if t.numel() == 1 or not is_grad]
         bad = [t for t in losses if not t.is_cuda and not is_finite(t)]
         calibrating = self._scale() is not None and max(self._skips.values(), default=0) < _CALIBRATING
         if bad and not (calibrating and not any(bool(torch.isnan(t).any()) for t in bad)):
-            self._failed("loss")
+            self._failed("loss", bad)
 
     def backward_ended(self, is_grad: bool) -> None:
         """Within an optimizer's step (a closure) gradients are there only now."""
         if self._running is not None and not is_grad:
             self._look_at_gradients(self._running)
+        self._live.advance()
 
     def optimizer_starts(self, optimizer: Optimizer) -> None:
         """Are the gradients finite?"""
         self._running = optimizer
+        self._live.optimizer(True)
         if not self._scaler_steps:
             self._look_at_gradients(optimizer)
 
@@ -106,6 +119,9 @@ class NonFiniteWatcher(Watcher):
         """With gradients that were not finite the weights are lost."""
         self._running = None
         self._spoilt = self._spoilt or self._spoiling
+        self._calls.optimized()
+        self._live.optimizer(False)
+        self._live.advance()
 
     # What was found ---------------------------------------------------------------------------------------------
 
@@ -116,10 +132,10 @@ class NonFiniteWatcher(Watcher):
         self._kept.take()
         self._began = time.perf_counter()
         self._bad_now = False
+        self._live.advance()
 
     def _look_at_gradients(self, optimizer: Optimizer) -> None:
-        gradients = [p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
-        gradients = [g.detach()._values() if g.is_sparse else g for g in gradients]
+        gradients = _gradients(optimizer)
         self._totals.checked += 1
         if not gradients or not suspicious(gradients) or all(is_finite(g) for g in gradients):
             return
@@ -127,7 +143,7 @@ class NonFiniteWatcher(Watcher):
         self._spoiling = True
         if self._totals.first_stepped is None:
             self._totals.first_stepped = self.host.step
-        self._failed("gradient")
+        self._failed("gradient", gradients)
 
     def _tap_scaler(self, original: Callable[..., Any]) -> Callable[..., Any]:
         watcher = self
@@ -170,9 +186,9 @@ class NonFiniteWatcher(Watcher):
         self._totals.skipped += 1
         self._skips[id(optimizer)] = in_a_row = self._skips.get(id(optimizer), 0) + 1
         if in_a_row > _CALIBRATING:
-            self._failed("gradient")
+            self._failed("gradient", _gradients(optimizer))
 
-    def _failed(self, symptom: Literal["loss", "gradient"]) -> None:
+    def _failed(self, symptom: Symptom, seen: list[torch.Tensor]) -> None:
         tick = self.host.step
         totals = self._totals
         totals.last_bad = tick
@@ -184,6 +200,10 @@ class NonFiniteWatcher(Watcher):
             totals.first_gradient = totals.first_gradient or tick
         first, self._bad_now = not self._bad_now, True
         place = frames.user_place(3)
+        if self._live.wanted:
+            bad = [t for t in map(local, seen) if not is_finite(t)]
+            self._live.failed(symptom, bad, tick, self._scale(), totals.first_stepped)
+            return
         if not first or self._lost():
             return
         if self._replays.get(place, 0) >= _MOST_AT_ONE_PLACE or sum(self._replays.values()) >= _MOST_REPLAYS:
@@ -194,33 +214,52 @@ class NonFiniteWatcher(Watcher):
 
     def _lost(self) -> bool:
         """Whether all that could be said is that an earlier step has spoilt the weights."""
-        return self._spoilt and any(not is_finite(p) for p in self.host.known.parameters())
+        return self._spoilt and any(not is_finite(local(p)) for p in self.host.known.parameters())
 
-    def _replay(self, symptom: Literal["loss", "gradient"], tick: int) -> None:
+    def _replay(self, symptom: Symptom, tick: int) -> None:
         started = time.perf_counter()
         reason = why_not()
         record = None
         if reason is None:
             record, reason = self._ask(symptom, tick, sys._getframe(1))
         if record is None:
-            record = NonFinite(tick=tick, symptom=symptom, found="not-reproduced", note=reason, scale=self._scale())
+            record = self._bad_parameter(symptom, tick) or NonFinite(
+                tick=tick, symptom=symptom, found="not-reproduced", note=reason, scale=self._scale()
+            )
             record.place = frames.user_place(3)
+        record.loop = counters(sys._getframe(1))
         if record.reason in ("bad-parameter", "bad-buffer"):
             record.since = max(1, tick - 1)
             if record.reason == "bad-parameter" and self._totals.first_stepped is None and tick > 1:
                 record.note = f"its gradients were finite: the optimizer's step {tick - 1} made it"
         record.replay_seconds = time.perf_counter() - started
         self.host.write(record)
+        if record.found == "not-reproduced":
+            self._live.begin(record)
 
-    def _ask(self, symptom: Literal["loss", "gradient"], tick: int, frame: Any) -> tuple[NonFinite | None, str]:
+    def _bad_parameter(self, symptom: Symptom, tick: int) -> NonFinite | None:
+        """Without a replay all that can be seen is whether the step began with parameters that were lost already."""
+        names = self.host.known.parameter_names()
+        for parameter in self.host.known.parameters():
+            if not is_finite(local(parameter)):
+                self._spoilt = True
+                return NonFinite(
+                    tick=tick, symptom=symptom, found="input", reason="bad-parameter", scale=self._scale(),
+                    result=described(local(parameter), names.get(id(parameter))),
+                )  # fmt: skip
+        return None
+
+    def _ask(self, symptom: Symptom, tick: int, frame: Any) -> tuple[NonFinite | None, str]:
         failure = Failure(
-            symptom=symptom, tick=tick, frame=frame, remembered=None if symptom == "loss" else self._called_from,
-            known=self.host.known, kept=self._kept, before=self._before, batch=self._batch, scale=self._scale(),
+            symptom=symptom, tick=tick, frame=frame,
+            remembered=[] if symptom == "loss" else self._calls.since_step(),
+            known=self.host.known, kept=self._kept, before=self._calls.before(), batch=self._batch,
+            scale=self._scale(),
         )  # fmt: skip
         step = time.perf_counter() - self._began
         left = min(_MOST_SECONDS, max(_LEAST_SECONDS, _TIMES * step))
         reason, inexact = "", None
-        for attempt in range(_MOST_ATTEMPTS):
+        for attempt in range(_MOST_ATTEMPTS + max(0, len(failure.remembered) - 1)):
             started = time.perf_counter()
             try:
                 text = ask(lambda attempt=attempt: rehearse(failure, attempt), left)  # type: ignore[misc]
@@ -245,8 +284,9 @@ class NonFiniteWatcher(Watcher):
 
     def finish(self, how: str, error: BaseException | None) -> None:
         """Nothing of the program's outlives it here."""
+        self._live.finish()
         self._batch, self._kept = None, Kept()
-        self._called_from, self._before = None, ()
+        self._calls.clear()
 
     def unchecked(self) -> Iterable[Unchecked]:
         """What was only counted, and what no operator shows."""
@@ -255,8 +295,19 @@ class NonFiniteWatcher(Watcher):
                 check="further steps with values that are not finite",
                 reason=f"{self._counted} were counted and not looked into: the first ones had been",
             )
+        if self._replays and compiled_anything():
+            yield Unchecked(
+                check="operators inside torch.compile regions, where values are not finite",
+                reason="compiled kernels are not seen into: a failed step is done again with the regions run eagerly, "
+                "whose rounding may differ, and of steps that are looked at as they run only what is around them is",
+            )  # fmt: skip
         if self._only_grad:
             yield Unchecked(
                 check="gradients of torch.autograd.grad", reason="no optimizer of torch's stepped on any: losses were"
                 " looked at, gradients were not",
             )  # fmt: skip
+
+
+def _gradients(optimizer: Optimizer) -> list[torch.Tensor]:
+    found = [p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
+    return [g.detach()._values() if g.is_sparse else g for g in found]

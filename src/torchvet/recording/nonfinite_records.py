@@ -38,7 +38,7 @@ class Operand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NonFinite(Record):
-    """The first operator of a step that made NaN or an infinity from finite operands, found by a replay.
+    """The first operator of a step that made NaN or an infinity from finite operands, found by a replay, or live.
 
     `tick` is the step's number and `symptom` what gave it away. `place` is the user's line: for an operator of the
     backward pass the line of the forward operator that it belongs to. `found` is "operator", or that something was
@@ -73,6 +73,12 @@ class NonFinite(Record):
     """For what was bad already: the first step that is known to have had it."""
     replay_seconds: float = 0.0
     note: str | None = None
+    loop: dict[str, int] = {}
+    """The program's own counters of the loops around it, outermost first: `tick` counts no step that it left out."""
+    live: int | None = None
+    """Where no replay showed it: how many of the steps that followed were looked at as they ran, by the time of this
+    record. It takes the place of the one that was written when step `failed` had failed."""
+    failed: int | None = None
 
 
 class NonFiniteTotals(Record):

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchvet.probes import frames
 from torchvet.probes.finite import is_finite, numeric
+from torchvet.probes.modes import OwnMode
 from torchvet.probes.replay import stage
-from torchvet.probes.replay.operands import described, rows_of, survives
+from torchvet.probes.replay.operands import described, outline, rows_of, survives
 from torchvet.probes.replay.reasons import backward_reason, base_name, forward_reason
 from torchvet.probes.replay.sources import Source, Taint, Taints, unique
+from torchvet.recording.nonfinite_records import Operand
 from torchvet.recording.records import Place
 
 _WRITTEN = {
@@ -30,9 +31,21 @@ _CHOOSING = ("Where", "MaskedFill", "MaskedSelect", "Index", "Nanmean", "Nansum"
 _MOST_DESCRIBED = 60
 
 Placed = tuple["Place | None", "Place | None", "str | None"]
+WasBad = dict[int, tuple[bool, "Taint | None"]]
+"""Of an operand that is written, by identity: whether it was bad before, and what is known of that."""
 
 
-class FiniteMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Before(NamedTuple):
+    """What is known of an operator before it runs: its node and where that was made, and of the operands that it
+    writes whether they were bad, and copies."""
+
+    node: Any
+    placed: Placed | None
+    was_bad: WasBad
+    copies: dict[int, torch.Tensor]
+
+
+class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
     """One for a replay. `named` gives a tensor's name where it has one, `module` the module that runs."""
 
     def __init__(self, named: Callable[[torch.Tensor], str | None], module: Callable[[], str | None]) -> None:
@@ -43,6 +56,8 @@ class FiniteMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Whether this process is a child, in which memory that is shared with the parent must not be written."""
         self.backward_code: Any = None
         """The code of the function that runs backward: frames above it are not of the backward pass."""
+        self.largest = 1 << 62
+        """Tensors of more bytes are neither copied nor described."""
         self.autocast: Callable[[], str | None] = lambda: None
         self._named = named
         self._module = module
@@ -55,24 +70,31 @@ class FiniteMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        before = self._before(func, args, kwargs)
+        result = func(*args, **kwargs)
+        self._after(result, func, args, kwargs, before)
+        return result
+
+    def _before(self, func: Any, args: Any, kwargs: Any) -> Before:
         self._index += 1
         node = torch._C._current_autograd_node()
         placed = self._place(node)
-        before = _written_operands(func, args, kwargs)
-        was_bad = {id(t): self.taints.of(t) if not is_finite(t) else None for t in before}
-        copies = {id(t): t.detach().clone() for t in before if numeric(t)}
+        written = _written_operands(func, args, kwargs)
+        was_bad = {id(t): (False, None) if is_finite(t) else (True, self.taints.of(t)) for t in written}
+        copies = {id(t): t.detach().clone() for t in written if numeric(t) and t.nbytes <= self.largest}
         if self.alone:
-            stage.unshare(before)
-        result = func(*args, **kwargs)
+            stage.unshare(written)
+        return Before(node, placed, was_bad, copies)
+
+    def _after(self, result: Any, func: Any, args: Any, kwargs: Any, before: Before) -> None:
         for out in _tensors(result):
             if numeric(out) and not is_finite(out):
-                self._bad(out, func, args, kwargs, node, placed, was_bad, copies)
-        return result
+                self._bad(out, func, args, kwargs, *before)
 
     def _place(self, node: Any) -> Placed | None:
         """Notes where a node of the graph is made; of a node that runs, where it was made."""
         if node is None:
-            here = (*frames.outside_torch(3), self._module())
+            here = (*frames.outside_torch(3, handlers=False), self._module())
             self._places.setdefault(torch.autograd._get_sequence_nr() - 1, here)  # type: ignore[attr-defined]
             return here
         name = node.name()
@@ -88,7 +110,7 @@ class FiniteMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _bad(
         self, out: torch.Tensor, func: Any, args: Any, kwargs: Any, node: Any, placed: Placed | None,
-        was_bad: dict[int, Taint | None], copies: dict[int, torch.Tensor],
+        was_bad: WasBad, copies: dict[int, torch.Tensor],
     ) -> None:  # fmt: skip
         name = base_name(str(func))
         if name in _UNINITIALISED:
@@ -107,25 +129,24 @@ class FiniteMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.taints.add(out, (nan or mine) if has_nan else [], (inf or mine or nan) if has_inf else [])
 
     def _taints_of(
-        self, originals: list[torch.Tensor], inputs: list[torch.Tensor], was_bad: dict[int, Taint | None]
-    ) -> list[Taint]:
+        self, originals: list[torch.Tensor], inputs: list[torch.Tensor], was_bad: WasBad
+    ) -> list[Taint]:  # fmt: skip
         """Of the operands that were not finite before the operator ran: what is known, else that they came so."""
         found = []
         for original, value in zip(originals, inputs, strict=True):
-            if is_finite(value):
+            written = was_bad.get(id(original))
+            if is_finite(value) if written is None else not written[0]:
                 continue
-            known = was_bad[id(original)] if id(original) in was_bad else self.taints.of(original)
-            if known is None:
-                known = self._external(original, value)
-            found.append(known)
+            known = self.taints.of(original) if written is None else written[1]
+            found.append(known if known is not None else self._external(original, value))
         return found
 
     def _external(self, tensor: torch.Tensor, value: torch.Tensor) -> Taint:
-        place, inner = frames.outside_torch(5)
+        place, inner = frames.outside_torch(5, handlers=False)
         nan = bool(torch.isnan(value).any())
         source = Source(
             index=self._index, kind="nan" if nan else "inf", external=tensor, place=place, inner=inner,
-            module=self._module(), result=described(value, self._named(tensor)), rows=rows_of(value),
+            module=self._module(), result=self._described_as(value, self._named(tensor)), rows=rows_of(value),
         )  # fmt: skip
         if not nan and value.untyped_storage().nbytes() <= 16:
             source.benign = True  # `torch.tensor(-inf)`, made before the step
@@ -158,16 +179,24 @@ class FiniteMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> None:  # fmt: skip
         # Whole numbers count as well: a divisor may be a count.
         originals = [t for t in _tensors([args, kwargs]) if t.dtype is not torch.bool]
-        source.operands = [described(copies.get(id(t), t), self._named(t)) for t in originals][:6]
+        source.operands = [self._described_as(copies.get(id(t), t), self._named(t)) for t in originals][:6]
         source.operands += [_scalar(a) for a in args if isinstance(a, (int, float)) and not isinstance(a, bool)][:2]
-        source.result = described(out)
+        source.result = self._described_as(out)
         source.rows = rows_of(out)
-        if not func._schema.is_mutable:
+        if self._again(func) and sum(t.nbytes for t in originals) <= self.largest:
             source.survives = survives(func, args, kwargs)
         if source.phase == "forward":
             source.reason = forward_reason(source.operator, source.operands, source.result, _length(inputs, out))
         else:
             source.reason = backward_reason(source.node, source.operator, source.operands, source.result, self._chosen)
+
+    def _described_as(self, tensor: torch.Tensor, name: str | None = None) -> Operand:
+        return described(tensor, name) if tensor.nbytes <= self.largest else outline(tensor, name)
+
+    def _again(self, func: Any) -> bool:
+        """Whether an operator may run once more, on copies."""
+        schema = getattr(func, "_schema", None)
+        return schema is not None and not schema.is_mutable
 
 
 def _counts(tensor: torch.Tensor) -> bool:
@@ -179,9 +208,7 @@ def _operator(func: Any) -> str:
     return str(func).removesuffix(".default")
 
 
-def _scalar(value: float) -> Any:
-    from torchvet.recording.nonfinite_records import Operand
-
+def _scalar(value: float) -> Operand:
     size = abs(float(value))
     return Operand(
         dtype="scalar", shape=(), largest=size if math.isfinite(size) else 0.0, zeros=int(size == 0),
@@ -204,24 +231,31 @@ def _given_infinity(args: Any, kwargs: Any) -> bool:
 
 def _written_operands(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
     """The operands that the operator changes in place."""
-    if not func._schema.is_mutable:
+    schema = getattr(func, "_schema", None)
+    if schema is None or not schema.is_mutable:
         return []
     found = []
-    for index, argument in enumerate(func._schema.arguments):
+    for index, argument in enumerate(schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             value = args[index] if index < len(args) else kwargs.get(argument.name)
             found += list(_tensors([value]))
     return found
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
+def within(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors among an operator's arguments or results."""
     if isinstance(value, torch.Tensor):
-        yield value._values() if value.is_sparse else value
+        yield value
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _tensors(item)
+            yield from within(item)
     elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))
+        yield from within(list(value.values()))
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """Those that hold the values."""
+    return (t._values() if t.is_sparse else t for t in within(value))
 
 
 def _within_backward(code: Any) -> Place | None:

@@ -9,6 +9,7 @@ import torch
 
 from torchvet.probes import frames
 from torchvet.probes.containers import tensors_in
+from torchvet.probes.heap import frame_locals
 from torchvet.probes.known import KnownMemory
 from torchvet.recording.nonfinite_records import Reason
 
@@ -22,8 +23,8 @@ class Names:
         self._parameters: dict[int, str] = {}
         self._buffers: dict[int, str] = {}
         for root in known.live_roots():
-            self._parameters.update((id(p), n) for n, p in root.named_parameters())
-            self._buffers.update((id(b), n) for n, b in root.named_buffers())
+            self._parameters.update((id(p), n.replace("_orig_mod.", "")) for n, p in root.named_parameters())
+            self._buffers.update((id(b), n.replace("_orig_mod.", "")) for n, b in root.named_buffers())
         for parameter in known.parameters():
             self._parameters.setdefault(id(parameter), "")
         self._own = own
@@ -47,6 +48,11 @@ class Names:
         carried = name is not None and self._missing.get(name) == "overwritten"
         return "bad-state" if carried else "bad-data"
 
+    def known(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is a parameter, a buffer, or came with the batch."""
+        mine = id(tensor) in self._parameters or id(tensor) in self._buffers
+        return mine or _address(tensor) in self._batch
+
 
 def _address(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else id(tensor)
@@ -58,8 +64,9 @@ def _in_frames(tensor: torch.Tensor) -> str | None:
     for _ in range(_DEPTH):
         if frame is None:
             return None
-        if frames.owner(frame.f_code.co_filename) in (frames.USER, frames.INSTALLED):
-            return _variable(tensor, frame.f_locals)
+        mine = frames.owner(frame.f_code.co_filename) in (frames.USER, frames.INSTALLED)
+        if mine and frame.f_code.co_name not in frames.HANDLERS:
+            return _variable(tensor, frame_locals(frame) or {})
         frame = frame.f_back  # type: ignore[assignment]
     return None
 

@@ -15,12 +15,22 @@ _TRIED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _PLAIN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
+def outline(tensor: torch.Tensor, name: str | None = None) -> Operand:
+    """A tensor without its values."""
+    dtype, shape = _kind(tensor)
+    return Operand(dtype=dtype, shape=shape, name=name)
+
+
+def _kind(tensor: torch.Tensor) -> tuple[str, tuple[int, ...]]:
+    return str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
+
+
 def described(tensor: torch.Tensor, name: str | None = None) -> Operand:
     """A tensor in figures. Costs a few passes over it."""
-    dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
+    dtype, shape = _kind(tensor)
     whole = tensor.layout is torch.strided and not (tensor.is_floating_point() or tensor.is_complex())
     if not numeric(tensor) and not (whole and tensor.numel() and tensor.device.type != "meta"):
-        return Operand(dtype=dtype, shape=shape, name=name)
+        return outline(tensor, name)
     values = tensor.detach()
     values = torch.view_as_real(values.resolve_conj()) if values.is_complex() else values
     wide = values.double()

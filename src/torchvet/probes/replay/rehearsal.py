@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Literal
@@ -14,13 +15,16 @@ from torchvet.probes.containers import tensors_in
 from torchvet.probes.finite import is_finite, numeric
 from torchvet.probes.known import KnownMemory
 from torchvet.probes.replay.building import END
+from torchvet.probes.replay.calls import Stack
 from torchvet.probes.replay.finite_mode import FiniteMode
 from torchvet.probes.replay.keeping import Kept
 from torchvet.probes.replay.naming import Names
-from torchvet.probes.replay.plans import Plan, Spot, plans
+from torchvet.probes.replay.plans import Plan, plans
 from torchvet.probes.replay.slicing import BATCH
 from torchvet.probes.replay.sources import Source, root_of
 from torchvet.probes.replay.stage import Autocast, Modules, set_up
+from torchvet.probes.replay.telling import record_of
+from torchvet.probes.taps import compiled_anything
 from torchvet.recording.nonfinite_records import NonFinite
 
 
@@ -31,11 +35,11 @@ class Failure:
     symptom: Literal["loss", "gradient"]
     tick: int
     frame: FrameType | None
-    remembered: tuple[Spot, ...] | None
-    """Where backward was called from, where that has returned."""
+    remembered: list[Stack]
+    """Where backward was called from, where that has returned: each call that may have to do with it."""
     known: KnownMemory
     kept: Kept
-    before: tuple[Spot, ...] = ()
+    before: Stack = ()
     """The stack at the backward call of the step before."""
     batch: Any = None
     scale: float | None = None
@@ -75,13 +79,24 @@ class _Rehearsal:
         """The `number`-th best plan."""
         failure = self._failure
         frame = failure.frame or sys._getframe(1)
-        found, why = plans(frame, failure.remembered, failure.batch is not None, self._backward, failure.before)
+        found, why = self._plans(frame)
         if number >= len(found):
             return Answer(reason=why if not found else "")
         plan = found[number]
         answer = self._run(plan)
         answer.more = number + 1 < len(found)
         return answer
+
+    def _plans(self, frame: FrameType) -> tuple[list[Plan], str]:
+        """Of several calls of backward the best plan of each in the order in which they ran, then the next best."""
+        failure = self._failure
+        why = ""
+        found: list[tuple[int, int, Plan]] = []
+        for order, remembered in enumerate(failure.remembered or [None]):
+            mine, reason = plans(frame, remembered, failure.batch is not None, self._backward, failure.before)
+            found += [(rank, order, plan) for rank, plan in enumerate(mine)]
+            why = why or reason
+        return [plan for _, _, plan in sorted(found, key=lambda f: f[:2])], why
 
     def _run(self, plan: Plan) -> Answer:
         failure = self._failure
@@ -94,7 +109,7 @@ class _Rehearsal:
         set_up(failure.known, failure.batch, plan.names, self._backward)
         copies = {n: [t.detach().clone() for t in tensors_in(v, 2)] for n, v in originals.items()}
         modules.follow()
-        autocast.follow()
+        autocast.follow(ExitStack())
         self._intercept()
         failure.kept.restore()
         lost = _put_in_place_of_lost(plan)
@@ -111,7 +126,8 @@ class _Rehearsal:
         except BaseException as error:
             reason = f"doing the step again failed: {type(error).__name__}: {error}"[:300]
         if reached is None:
-            return Answer(reason=reason)
+            eagerly = ", its torch.compile regions run eagerly" if compiled_anything() else ""
+            return Answer(reason=reason + eagerly)
         exact = not plan.missing and all(
             _equal(copies[n], tensors_in(plan.names.get(n), 2)) for n in originals
         )  # fmt: skip
@@ -161,23 +177,14 @@ class _Rehearsal:
         if root is None:
             bad = reached.bad[0]
             return Answer(reason=f"no operator of what was done again made {_what(bad)}")
-        return Answer(record=self._record(root, sources, exact))
+        return Answer(record=self._record(root, exact))
 
-    def _record(self, root: Source, sources: list[Source], exact: bool) -> NonFinite:
+    def _record(self, root: Source, exact: bool) -> NonFinite:
         failure = self._failure
-        reason, since = root.reason, None
-        if root.external is not None:
-            reason = self._names.origin(root.external)
-        later = [s for s in self._mode.sources if root in s.parents]
-        note = None
-        if later:
-            line = f" at line {later[0].place.line}" if later[0].place is not None else ""
-            note = f"{later[0].operator} made NaN of its infinities{line}"
-        return NonFinite(
-            tick=failure.tick, symptom=failure.symptom, found="input" if root.external is not None else "operator",
-            phase=root.phase, reason=reason, operator=root.operator, node=root.node, place=root.place,
-            inner=root.inner, module=root.module, operands=root.operands, result=root.result, rows=root.rows,
-            survives=root.survives, autocast=root.autocast, scale=failure.scale, exact=exact, since=since, note=note,
+        reason = root.reason if root.external is None else self._names.origin(root.external)
+        return record_of(
+            root, reason, self._mode.sources, symptom=failure.symptom, tick=failure.tick, scale=failure.scale,
+            exact=exact,
         )  # fmt: skip
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -37,15 +39,18 @@ class Source:
     survives: dict[str, bool] = field(default_factory=dict)
     autocast: str | None = None
     benign: bool = False
+    compiled: bool = False
+    """Whether it ran in a compiled graph: its line is that of the region."""
     external: Any = None
     parents: list[Source] = field(default_factory=list)
 
 
 @dataclass
 class Taint:
-    """A tensor that is not finite, kept alive so that its address stays its own, and where its values come from."""
+    """A tensor that is not finite, and where its values come from. In a replay it is kept alive, so that its address
+    stays its own."""
 
-    tensor: torch.Tensor
+    tensor: torch.Tensor | None
     nan: list[Source] = field(default_factory=list)
     inf: list[Source] = field(default_factory=list)
 
@@ -63,6 +68,39 @@ class Taints:
     def of(self, tensor: torch.Tensor) -> Taint | None:
         """What is known of a tensor."""
         return self._by_address.get(_address(tensor))
+
+
+class PassingTaints(Taints):
+    """Those of a program that goes on: none of its tensors is kept alive, and a storage that dies is forgotten."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[int, tuple[Taint, weakref.ref[Any]]] = {}
+
+    def add(self, tensor: torch.Tensor, nan: Iterable[Source], inf: Iterable[Source]) -> None:
+        """See `Taints`."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        known = self._by_key.get(key)
+        dies = known[1] if known is not None else weakref.ref(storage, partial(self._forget, key))
+        self._by_key[key] = (Taint(None, list(nan), list(inf)), dies)
+
+    def of(self, tensor: torch.Tensor) -> Taint | None:
+        """See `Taints`."""
+        known = self._by_key.get(tensor.untyped_storage()._cdata)
+        return known[0] if known is not None else None
+
+    def discard(self, tensor: torch.Tensor) -> None:
+        """A tensor has been overwritten, and is finite again; of a part of a storage that says nothing."""
+        storage = tensor.untyped_storage()
+        if tensor.nbytes >= storage.nbytes():
+            self._by_key.pop(storage._cdata, None)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._by_key.clear()
+
+    def _forget(self, key: int, _: Any) -> None:
+        self._by_key.pop(key, None)
 
 
 def _address(tensor: torch.Tensor) -> int:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -12,6 +15,7 @@ from torch.utils.data import dataloader
 
 from torchvet.probes.containers import tensors_in
 from torchvet.probes.known import KnownMemory
+from torchvet.probes.patching import replace
 
 
 class NoBatch(Exception):
@@ -56,30 +60,45 @@ def unshare(tensors: Any) -> None:
 
 
 class Modules:
-    """The modules that are running, by hooks on every call."""
+    """The modules that are running in this thread, by hooks on every call."""
 
     def __init__(self, known: KnownMemory) -> None:
         self._known = known
         self._stack: list[torch.nn.Module] = []
+        self._thread = threading.get_ident()
 
-    def follow(self) -> None:
-        """Start."""
-        nn_module.register_module_forward_pre_hook(self._before)
-        nn_module.register_module_forward_hook(self._after, always_call=True)
+    def follow(self, undo: ExitStack | None = None) -> None:
+        """Start; `undo` is told how to stop."""
+        before = nn_module.register_module_forward_pre_hook(self._before)
+        after = nn_module.register_module_forward_hook(self._after, always_call=True)
+        if undo is not None:
+            undo.callback(before.remove)
+            undo.callback(after.remove)
 
     def path(self) -> str | None:
         """The innermost one's name."""
-        if not self._stack:
+        if not self._stack or threading.get_ident() != self._thread:
             return None
         self._known.add_root(self._stack[0])
-        return self._known.name_of(self._stack[-1])
+        name = self._known.name_of(self._stack[-1])
+        return name if name is None else self._uncompiled(name)
+
+    def _uncompiled(self, name: str) -> str:
+        """As if the modules around had not been compiled: `torch.compile` puts a module of its own around each."""
+        inner = getattr(self._stack[0], "_orig_mod", None)
+        if inner is not None and name.startswith("OptimizedModule"):
+            name = type(inner).__name__ + name.removeprefix("OptimizedModule")
+        return name.replace("._orig_mod", "")
 
     def _before(self, module: torch.nn.Module, _: Any) -> None:
-        self._stack.append(module)
+        if threading.get_ident() == self._thread:
+            self._stack.append(module)
 
     def _after(self, module: torch.nn.Module, _: Any, output: Any) -> None:
-        if self._stack:
-            self._stack.pop()
+        # Whatever a call that was under way at the start, or that raised, has left above it goes with it.
+        if threading.get_ident() == self._thread and any(m is module for m in self._stack):
+            while self._stack.pop() is not module:
+                pass
 
 
 class Autocast:
@@ -88,17 +107,17 @@ class Autocast:
     def __init__(self) -> None:
         self._now = self._read()
 
-    def follow(self) -> None:
-        """Hear of every block that is entered and left."""
-        kind = torch.autocast
-        kind.__enter__ = self._after(kind.__enter__)  # type: ignore[method-assign]
-        kind.__exit__ = self._after(kind.__exit__)  # type: ignore[method-assign]
+    def follow(self, undo: ExitStack) -> None:
+        """Hear of every block that is entered and left, until `undo` is closed."""
+        for name in ("__enter__", "__exit__"):
+            replace(undo, torch.autocast, name, self._after(torch.autocast.__dict__[name]))
 
     def now(self) -> str | None:
         """The dtype in force, or None."""
         return self._now
 
     def _after(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
             self._now = self._read()

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from torchvet.recording.nonfinite_records import NonFinite, Operand
 
 ENDS = {"float16": 65504.0, "bfloat16": 3.39e38, "float32": 3.40e38, "float64": 1.80e308}
 """Greatest finite values."""
 _MOST_ROWS = 8
+
+
+def settled(records: Iterable[NonFinite]) -> Iterator[NonFinite]:
+    """Without those whose place another has taken: what a look at the steps after a failure has found, or not."""
+    records = list(records)
+    replaced = {r.failed for r in records if r.failed is not None}
+    return (r for r in records if r.found != "not-reproduced" or r.failed is not None or r.tick not in replaced)
+
+
+def step(record: NonFinite) -> str:
+    """`step 21`, with the program's own counters where they say anything else."""
+    own = list(record.loop.items())
+    if not own or (len(own) == 1 and own[0][1] in (record.tick, record.tick - 1)):
+        return f"step {record.tick}"
+    return f"step {record.tick} ({', '.join(f'{name} = {value}' for name, value in own)})"
 
 
 def operator(record: NonFinite) -> str:

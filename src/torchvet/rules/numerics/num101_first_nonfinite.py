@@ -29,7 +29,10 @@ class FirstNonfinite(Rule):
     what = (
         "One operation gave NaN or an infinity from finite values, and all that is computed from it is lost: the loss, "
         "then every gradient, then, with the next optimizer step, every weight. The step that failed is done again in "
-        "a forked process with every result looked at, and the first one that leads to the loss is named."
+        "a forked process with every result looked at, and the first one that leads to the loss is named. Where that "
+        "shows nothing or cannot be (CUDA in use, several ranks), the steps that follow are looked at as they run, "
+        "50 of them or 10 seconds' worth. Steps are counted by the optimizer's: a step that the program leaves out "
+        "is none, so its own loop counters stand beside the number."
     )
     why = (
         "Once a weight is NaN no later step repairs it: every further step of the run is wasted. The loss only shows "
@@ -100,7 +103,7 @@ for step in range(40):
         for rank in recording.ranks:
             totals = rank.last(NonFiniteTotals) or NonFiniteTotals(tick=rank.ticks)
             seen = set()
-            for record in rank.all(NonFinite):
+            for record in say.settled(rank.all(NonFinite)):
                 key = (record.place, record.reason, record.operator)
                 if key not in seen:
                     seen.add(key)
@@ -134,17 +137,14 @@ def severity_of(record: NonFinite, totals: NonFiniteTotals, ticks: int) -> Sever
 
 def message_of(record: NonFinite) -> str:
     """What happened, in one line."""
-    where = "the loss" if record.symptom == "loss" else "a gradient"
+    where = f"{'the loss' if record.symptom == 'loss' else 'a gradient'} is not finite in {say.step(record)}"
     if record.found == "not-reproduced":
-        return f"{where} is not finite in step {record.tick}; doing the step again did not show the operation"
+        return f"{where}; no look at it has shown the operation"
     if record.found == "input":
         held = say.named(record.result, "a tensor")
-        return f"{where} is not finite in step {record.tick}: {held} was not before any operation ran"
+        return f"{where}: {held} was not before any operation ran"
     module = f" in {record.module}" if record.module else ""
-    return (
-        f"{where} is not finite in step {record.tick}: {say.operator(record)}{module} was the first to give "
-        f"{say.what(record)}"
-    )
+    return f"{where}: {say.operator(record)}{module} was the first to give {say.what(record)}"
 
 
 def related_of(record: NonFinite, totals: NonFiniteTotals) -> Iterator[Related]:
@@ -164,5 +164,10 @@ def related_of(record: NonFinite, totals: NonFiniteTotals) -> Iterator[Related]:
         yield Related(role="autocast", message=f"under autocast to {record.autocast}{policy}")
     if record.note and record.found != "not-reproduced":
         yield Related(role="then", message=record.note)
+    if record.found != "not-reproduced" and record.failed is not None:
+        yield Related(
+            role="live", message=f"step {record.failed} went wrong as well and could not be done again: the steps "
+            "after it were looked at as they ran",
+        )  # fmt: skip
     if record.found != "not-reproduced" and not record.exact:
         yield Related(role="replay", message="not every value was as in the run: the replay is not exact")

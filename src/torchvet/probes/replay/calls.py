@@ -1,0 +1,56 @@
+"""Remembers where backward was called from: a step may have several calls, and any of them may have gone wrong."""
+
+from __future__ import annotations
+
+from collections import deque
+from types import CodeType
+
+from torchvet.probes.replay.plans import Spot
+
+Stack = tuple[Spot, ...]
+_MOST = 16
+
+
+class Calls:
+    """The last calls, in order. Nothing but their places is kept, and they are compared only when asked for."""
+
+    def __init__(self) -> None:
+        self._calls: deque[tuple[int, Stack]] = deque(maxlen=_MOST)
+        self._optimized = 0
+
+    def add(self, stack: Stack) -> None:
+        """Backward is called here."""
+        self._calls.append((self._optimized, stack))
+
+    def optimized(self) -> None:
+        """An optimizer has stepped: what is called from now on makes gradients for another step."""
+        self._optimized += 1
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._calls.clear()
+
+    def since_step(self) -> list[Stack]:
+        """Where the gradients that are there now may come from: the calls since an optimizer stepped, one for each
+        place, in the order in which they ran; then those of the step before (a GAN's other loss)."""
+        found: dict[tuple[tuple[CodeType, int], ...], Stack] = {}
+        for age in (0, 1):
+            mine = [s for n, s in self._calls if n == self._optimized - age]
+            latest = {_place(s): s for s in mine}
+            for place, stack in latest.items():
+                found.setdefault(place, stack)
+        return list(found.values())
+
+    def before(self) -> Stack:
+        """The call before the last from the same place: whatever frame is in both goes round the steps."""
+        if not self._calls:
+            return ()
+        now, last = self._calls[-1]
+        earlier = [(n, s) for n, s in list(self._calls)[:-1]]
+        same = [s for _, s in earlier if _place(s) == _place(last)]
+        older = [s for n, s in earlier if n < now]
+        return (same or older or [()])[-1]
+
+
+def _place(stack: Stack) -> tuple[tuple[CodeType, int], ...]:
+    return tuple((s.code, s.instruction) for s in stack)

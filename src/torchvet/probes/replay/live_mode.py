@@ -1,0 +1,171 @@
+"""The finite-check mode over a program that goes on: nothing of its own is kept alive, changed, or heard by others."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from torchvet.probes.finite import is_finite
+from torchvet.probes.replay.finite_mode import Before, FiniteMode, within
+from torchvet.probes.replay.sources import PassingTaints, Source, Taint
+from torchvet.recording.nonfinite_records import Reason
+
+_COMMUNICATION = ("c10d", "_c10d_functional", "c10d_functional", "symm_mem")
+"""Operators whose results are not there yet when they return: reading them would be reading half of them."""
+_LARGEST = 1 << 28
+"""Bytes of a tensor that is still copied: the program's memory may be nearly full."""
+_PLAIN = torch._C._disabled_torch_dispatch_impl
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a tensor comes from that was not finite when an operator first read it; `unseen` says so if that is not
+    known, because the operator that made it ran where the mode does not reach."""
+
+    reason: Reason
+    unseen: str | None = None
+
+
+class LiveMode(FiniteMode):
+    """`origin` tells of a tensor that came bad; `guard` surrounds all work of the mode's own; `counts` says whether
+    what runs now is the program's own forward or backward pass."""
+
+    def __init__(
+        self, named: Callable[[torch.Tensor], str | None], module: Callable[[], str | None],
+        origin: Callable[[torch.Tensor, bool], Origin], guard: Callable[[], AbstractContextManager[None]],
+        counts: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        super().__init__(named, module)
+        self.taints = self._passing = PassingTaints()
+        self.backward_code = torch.autograd.graph._engine_run_backward.__code__
+        self.largest = _LARGEST
+        self.operators = 0
+        """Operators that were looked at."""
+        self.seconds = 0.0
+        """What the looking itself has taken."""
+        self.tensor_subclasses = False
+        """Whether operators on tensors with a dispatch of their own were passed by."""
+        self._since = (0, 0)
+        self._origin = origin
+        self._guard = guard
+        self._wanted = counts
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        before = None
+        if self._wanted() and self._may_look(func, args, kwargs):
+            with self._looking():
+                before = self._before(func, args, kwargs)
+        result = func(*args, **kwargs)
+        if before is not None:
+            with self._looking():
+                self.operators += 1
+                self._after(result, func, args, kwargs, before)
+        return result
+
+    def step_begins(self) -> None:
+        """Called as its backward pass begins: what belongs to the step before the last is forgotten."""
+        index, node = self._since
+        self.sources = [s for s in self.sources if s.index > index]
+        self._places = {n: p for n, p in self._places.items() if n >= node}
+        self._since = (self._index, torch.autograd._get_sequence_nr())  # type: ignore[attr-defined]
+        self._chosen = False
+        self._described = 0
+
+    def forget(self) -> None:
+        """Let go of everything."""
+        self._passing.clear()
+        self.sources = []
+        self._places = {}
+
+    @contextmanager
+    def _looking(self) -> Iterator[None]:
+        """Neither the program's modes nor other ones of ours see what is computed within."""
+        started = time.perf_counter()
+        with self._guard(), torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+            yield
+        self.seconds += time.perf_counter() - started
+
+    def _may_look(self, func: Any, args: Any, kwargs: Any) -> bool:
+        if not isinstance(func, OpOverload) or func.namespace in _COMMUNICATION or _tracing():
+            return False
+        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
+            return False
+        if any(type(t).__torch_dispatch__ is not _PLAIN for t in within([args, kwargs])):
+            self.tensor_subclasses = True
+            return False
+        return True
+
+    def _after(self, result: Any, func: Any, args: Any, kwargs: Any, before: Before) -> None:
+        if not all(type(t).__torch_dispatch__ is _PLAIN for t in within(result)):
+            return
+        super()._after(result, func, args, kwargs, before)
+        if any(bad for bad, _ in before.was_bad.values()):
+            for out in within(result):
+                if is_finite(out):
+                    self._passing.discard(out)
+
+    def _external(self, tensor: torch.Tensor, value: torch.Tensor) -> Taint:
+        taint = super()._external(tensor, value)
+        source = self.sources[-1]
+        source.external = self._origin(tensor, torch._C._current_autograd_node() is not None)
+        source.reason = source.external.reason
+        return taint
+
+    def _source(self, *told: Any, **more: Any) -> Source:
+        source = super()._source(*told, **more)
+        source.compiled = _within_compiled_region()
+        return source
+
+    def _again(self, func: Any) -> bool:
+        # An operator of the program's own may do anything.
+        return super()._again(func) and func.namespace == "aten"
+
+    def root_reason(self, root: Source) -> tuple[Reason, str | None]:
+        """Why, and of what came bad from where nothing was seen a word about that."""
+        if isinstance(root.external, Origin):
+            return root.external.reason, root.external.unseen
+        return root.reason, None
+
+
+class BesideDynamo(LiveMode):  # type: ignore[no-untyped-call]
+    """The same in a program that has dynamo: it would compile the mode's own code with the program's. (Switching it
+    off imports it, which takes seconds where it is not there already.)"""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+def _within_compiled_region() -> bool:
+    """Whether what runs is the graph that a region was compiled to."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.startswith("<eval_with_key>") or "torchinductor_" in name:
+            return True
+        frame = frame.f_back
+    return False
+
+
+_TRACERS = tuple(torch._C._TorchDispatchModeKey.__members__.values())
+
+
+def _tracing() -> bool:
+    """Whether operators are being recorded, by tensors without values, and not run."""
+    return any(torch._C._get_dispatch_mode(key) is not None for key in _TRACERS)
