@@ -64,9 +64,9 @@ def line_of(text: str) -> int:
 
 
 FROM_THE_START = [
-    "carried_state", "checkpoint", "closure_lbfgs", "custom_fn", "fp16_autocast", "gan", "hook_grad_penalty",
-    "inplace", "masked_row", "rnn_state", "target_nan", "two_discriminator_losses", "two_losses",
-    "two_scaled_optimizers", "where",
+    "carried_state", "checkpoint", "closure_lbfgs", "custom_fn", "discriminator_passes", "fp16_autocast",
+    "gan", "hook_grad_penalty",
+    "inplace", "masked_row", "rnn_state", "target_nan", "two_losses", "two_scaled_optimizers", "where",
 ]  # fmt: skip
 
 
@@ -175,7 +175,7 @@ def test_a_look_has_an_end(steps: int, seconds: float, tmp_path: Path, monkeypat
     (_, ended), report = watched(text, tmp_path, left=left, modes=_looking)
     assert ended.found == "not-reproduced" and ended.failed == 4
     if seconds:
-        assert "the 3 steps after it were looked at as they ran, none went wrong" in (ended.note or "")
+        assert "the 3 passes after it were looked at as they ran, none went wrong" in (ended.note or "")
     else:
         assert "looking ended with 0 s of its own" in (ended.note or "")
     assert left == [0], "and nothing is left switched on"

@@ -94,7 +94,9 @@ def test_a_look_at_later_steps_takes_the_place_of_the_failure_that_it_follows() 
     (other,) = diagnose(run(not_shown(5), not_shown(5, live=50, failed=5), totals)).findings
     assert "no look at it has shown the operation" in other.message
     assert len(diagnose(run(not_shown(5), totals)).findings) == 1, "a run that is killed while it is looked at"
-    assert len(diagnose(run(not_shown(5), explained, not_shown(20), totals)).findings) == 2, "another failure"
+    assert len(diagnose(run(not_shown(5), explained, not_shown(20), totals)).findings) == 1, "the same line again"
+    elsewhere = msgspec.structs.replace(not_shown(20), place=Place("/home/user/train.py", 9, "step"))
+    assert len(diagnose(run(not_shown(5), explained, elsewhere, totals)).findings) == 2, "another failure"
 
 
 @pytest.mark.parametrize(("loop", "words"), [({"it": 4}, "step 5:"), ({"it": 5}, "step 5:"), ({"it": 7}, "(it = 7)")])

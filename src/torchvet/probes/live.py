@@ -22,6 +22,7 @@ from torchvet.probes.watcher import Host
 from torchvet.recording.nonfinite_records import NonFinite
 
 MOST_STEPS = 50
+"""Steps, or the passes that they are made of: a step that is left out, or accumulates, has no end to be seen."""
 MOST_SECONDS = 10.0
 """What a look may cost the program beyond its own work."""
 _WHAT = "the operators of steps after one that went wrong"
@@ -148,11 +149,13 @@ class LiveLook:
         assert opening is not None
         said = [opening.note] if opening.note else []
         if steps > 1:
-            said.append(f"the {steps} steps after it were looked at as they ran, {len(self._bad) or 'none'} went wrong")
+            said.append(
+                f"the {steps} passes after it were looked at as they ran, {len(self._bad) or 'none'} went wrong"
+            )
         elif steps:
-            said.append(f"the step after it was looked at as it ran, and {'went wrong' if self._bad else 'was finite'}")
+            said.append(f"the pass after it was looked at as it ran, and {'went wrong' if self._bad else 'was finite'}")
         else:
-            said.append("no later step was looked at")
+            said.append("no later pass was looked at")
         self._write(msgspec.structs.replace(opening, note="; ".join([*said, *self._unseen, *([why] if why else [])])))
 
     def _write(self, record: NonFinite) -> None:

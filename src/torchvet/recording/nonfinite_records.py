@@ -76,8 +76,8 @@ class NonFinite(Record):
     loop: dict[str, int] = {}
     """The program's own counters of the loops around it, outermost first: `tick` counts no step that it left out."""
     live: int | None = None
-    """Where no replay showed it: how many of the steps that followed were looked at as they ran, by the time of this
-    record. It takes the place of the one that was written when step `failed` had failed."""
+    """Where no replay showed it: how many of the passes (forward and backward) that followed were looked at as they
+    ran, by the time of this record. It takes the place of the one that was written when step `failed` had failed."""
     failed: int | None = None
 
 

@@ -1,19 +1,27 @@
 import torch
 from torch import nn
 
+
+class Trainer:
+    def __init__(self):
+        self.encoder, self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 1), nn.Linear(8, 1)
+        parts = nn.ModuleList([self.encoder, self.first, self.second])
+        self.optimizer = torch.optim.SGD(parts.parameters(), lr=0.01)
+
+    def step(self, x, bad):
+        code = self.encoder(x)
+        out = self.first(code)
+        if bad:
+            out = out - out.detach()
+        size = torch.sqrt(out.square().sum())  # EXPECT root-gradient-at-zero
+        rest = self.second(code).square().mean()
+        self.optimizer.zero_grad()
+        size.backward(retain_graph=True)
+        rest.backward()
+        self.optimizer.step()
+
+
 torch.manual_seed(0)
-enc = nn.Linear(4, 8)
-h1, h2 = nn.Linear(8, 1), nn.Linear(8, 1)
-opt = torch.optim.SGD([*enc.parameters(), *h1.parameters(), *h2.parameters()], lr=0.01)
+trainer = Trainer()
 for it in range(12):
-    x = torch.randn(8, 4)
-    z = enc(x)
-    a = h1(z)
-    if it == 7:
-        a = a - a.detach()
-    loss1 = torch.sqrt(a.square().sum())  # EXPECT root-gradient-at-zero
-    loss2 = h2(z).square().mean()
-    opt.zero_grad()
-    loss1.backward(retain_graph=True)
-    loss2.backward()
-    opt.step()
+    trainer.step(torch.randn(8, 4), it == 7)

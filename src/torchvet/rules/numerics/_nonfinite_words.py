@@ -12,10 +12,16 @@ _MOST_ROWS = 8
 
 
 def settled(records: Iterable[NonFinite]) -> Iterator[NonFinite]:
-    """Without those whose place another has taken: what a look at the steps after a failure has found, or not."""
+    """Without those whose place another has taken: what a look at the steps after a failure has found, or not. Where
+    one was found, a later failure at the same line that no look has shown says nothing new."""
     records = list(records)
-    replaced = {r.failed for r in records if r.failed is not None}
-    return (r for r in records if r.found != "not-reproduced" or r.failed is not None or r.tick not in replaced)
+    looked = {r.failed: r.found != "not-reproduced" for r in records if r.failed is not None}
+    openings = [r for r in records if r.found == "not-reproduced" and r.failed is None and r.tick in looked]
+    explained = {r.place for r in openings if looked[r.tick]}
+    return (
+        r for r in records
+        if r.found != "not-reproduced" or (r.place not in explained and not any(r is o for o in openings))
+    )  # fmt: skip
 
 
 def step(record: NonFinite) -> str:

@@ -7,19 +7,15 @@ og = torch.optim.Adam(G.parameters(), lr=1e-3)
 od = torch.optim.Adam(D.parameters(), lr=1e-3)
 
 
-def d_step(real, fake, bad):
+def judge(real, fake, bad):
     od.zero_grad()
-    out = D(real)
-    if bad:
-        out = out - out.detach()
-    lr = out.abs().pow(0.5).mean()  # EXPECT power-gradient-at-zero
-    lr.backward()
-    lf = D(fake.detach()).square().mean()
-    lf.backward()
+    out = D(real) - (D(real).detach() if bad else 0)
+    out.abs().pow(0.5).mean().backward()  # EXPECT power-gradient-at-zero
+    D(fake.detach()).square().mean().backward()
     od.step()
 
 
-def g_step(fake):
+def make(fake):
     og.zero_grad()
     (1 - D(fake)).square().mean().backward()
     og.step()
@@ -27,5 +23,5 @@ def g_step(fake):
 
 for it in range(12):
     real, fake = torch.randn(6, 5), G(torch.randn(6, 3))
-    d_step(real, fake, it == 8)
-    g_step(fake)
+    judge(real, fake, it == 8)
+    make(fake)
