@@ -85,6 +85,40 @@ FAULTY = {
                 scaler.step(opt)
                 scaler.update()
         """),
+    "unscaled for each part": ("AMP102", "# again", """
+        try:
+            for i in range(12):
+                opt.zero_grad()
+                scaler.scale(loss_of(model)).backward()
+                for part in (model[0], model[3]):
+                    scaler.unscale_(opt)  # again
+                    clip_grad_norm_(part.parameters(), 1.0)
+                scaler.step(opt)
+                scaler.update()
+        except RuntimeError as error:
+            print(f"stopped: {error}")
+        """),
+    "never updated": ("AMP105", "scaler.step(opt)", """
+        try:
+            for i in range(12):
+                opt.zero_grad()
+                scaler.scale(loss_of(model)).backward()
+                scaler.step(opt)
+        except RuntimeError as error:
+            print(f"stopped: {error}")
+        """),
+    "half weights": ("AMP113", "scaler.step(opt)", """
+        model.half()
+        try:
+            for i in range(12):
+                opt.zero_grad()
+                scaler.scale(model(torch.randn(16, 16).half()).float().pow(2).mean()).backward()
+                for q in model.parameters():
+                    q.grad.clamp_(-1, 1)
+                scaler.step(opt)
+        except ValueError as error:
+            print(f"stopped: {error}")
+        """),
     "fused": ("AMP103", "# late", """
         opt = torch.optim.Adam(model.parameters(), 1e-3, fused=True)
         for i in range(12):
@@ -345,6 +379,32 @@ HEALTHY = {
             except RuntimeError:
                 scaler.step(opt)
             scaler.update()
+        """,
+    "half weights that are given up": """
+        model.half()
+        for i in range(24):
+            opt.zero_grad()
+            try:
+                scaler.scale(loss_of(model)).backward()
+                scaler.step(opt)
+                scaler.update()
+            except ValueError:
+                model.float()
+        """,
+    "half weights that go on without a scaler": """
+        model.half()
+        for i in range(24):
+            opt.zero_grad()
+            try:
+                scaler.scale(loss_of(model)).backward()
+                scaler.step(opt)
+            except ValueError:
+                break
+        model.float()
+        for i in range(24):
+            opt.zero_grad()
+            loss_of(model).backward()
+            opt.step()
         """,
     "a threshold times the scale": """
         for i in range(12):

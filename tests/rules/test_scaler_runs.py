@@ -110,6 +110,20 @@ def test_what_torch_refuses_is_an_error_only_if_the_program_ended_by_it() -> Non
     assert severities("AMP102", refusal, end=ended) == ["error"]
 
 
+@pytest.mark.parametrize(
+    ("waiting", "after", "status", "expected"),
+    [(True, 0, 3, "error"), (True, 0, 0, "warning"), (True, 12, 3, "info"), (False, 0, 3, "info")],
+)
+def test_a_refusal_that_was_caught_counts_where_nothing_trained_after_it(
+    waiting: bool, after: int, status: int, expected: str
+) -> None:
+    refusal = fault("refused", method="step", error="ValueError: Attempting to unscale FP16 gradients.", applied=0,
+                    waiting=waiting, after=after)  # fmt: skip
+    (found,) = of("AMP113", refusal, end=Outcome(how="exit", status=status, ticks=40, seconds=1.0))
+    assert found.severity == expected
+    assert ("no optimizer has stepped since" in found.message) is (expected != "info")
+
+
 def test_new_scalers_are_graded_by_what_they_learn_again() -> None:
     assert severities("AMP110", use(made=5, replaced=4, relearned=28)) == ["warning"]
     assert severities("AMP110", use(made=5, replaced=4, steps=5000)) == ["info"]

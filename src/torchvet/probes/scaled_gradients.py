@@ -97,6 +97,10 @@ class Witness:
         """What no step has used."""
         return [] if self.unknown else [part for part in self.parts if not part.spent]
 
+    def waits(self) -> bool:
+        """Whether it has a gradient of a scaled loss that no step has used, whatever else was done to it."""
+        return self.gradient() is not None and any(p.mark is not None and not p.spent for p in self.parts)
+
 
 class Gradients:
     """The witnesses of all optimizers, and of what is handed to a scaler in an optimizer's place."""

@@ -192,8 +192,7 @@ class ScalerCalls:
         other = self._scene.plain if "_scale is None" in str(error) else state.places.get("step")
         if "already been called on this optimizer" in str(error):
             other = state.places.get("unscale_")
-        fault = self._faults.note("refused", state, frames.user_place(), other, applied=False)
-        fault.method, fault.error = name, f"{type(error).__name__}: {str(error)[:200]}"
+        self._faults.refused(state, name, error, frames.user_place(), other)
 
 
 def _nothing(_: Any) -> None:

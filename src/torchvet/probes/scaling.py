@@ -196,6 +196,7 @@ class ScalerWatcher(Watcher):
     def optimizer_starts(self, optimizer: Optimizer) -> None:
         """See `Watcher`."""
         self._scene.fired = True
+        self._faults.optimizer_steps += 1
         if self._scene.scalers and "step" not in self._scene.inside:
             self._scene.gradients.check()
             self._faults.stepped_directly(optimizer, frames.user_place())

@@ -22,12 +22,17 @@ class Faults:
         self._scalers = scalers
         self._gradients = gradients
         self._found: dict[tuple[FaultKind, Place | None], ScalingFault] = {}
+        self._refused_at: dict[Place | None, int] = {}
+        self.optimizer_steps = 0
+        """Steps of all optimizers so far."""
 
     def records(self) -> Iterator[ScalingFault]:
         """The running totals."""
         steps = {use.id: use.steps for use in self._scalers.uses()}
         for fault in self._found.values():
             fault.steps = steps.get(fault.scaler, 0)
+            if fault.kind == "refused":
+                fault.after = self.optimizer_steps - self._refused_at[fault.place]
             yield fault
 
     def note(
@@ -50,6 +55,15 @@ class Faults:
             if fault.factor is None or abs(_bits(factor)) > abs(_bits(fault.factor)):
                 fault.factor = factor
         return fault
+
+    def refused(
+        self, state: ScalerState, method: str, error: BaseException, place: Place | None, other: Place | None
+    ) -> None:  # fmt: skip
+        """torch has raised. Whether that ended the training shows only later: by what still waits, and by what steps."""
+        fault = self.note("refused", state, place, other, applied=False)
+        fault.method, fault.error = method, f"{type(error).__name__}: {str(error)[:200]}"
+        fault.waiting = any(w.waits() for w in self._gradients.all())
+        self._refused_at[place] = self.optimizer_steps
 
     def settle_reads(self, state: ScalerState) -> None:
         """A scale is about to give way: what was read under it is a mishap, unless the program asked for the scale."""

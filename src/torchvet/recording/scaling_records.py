@@ -100,3 +100,7 @@ class ScalingFault(Record):
     method: str | None = None
     error: str | None = None
     """Of `refused`: the scaler's method, and what torch said."""
+    waiting: bool = False
+    """Of `refused`: whether gradients of a scaled loss were there that no step had used, the last time."""
+    after: int = 0
+    """Of `refused`: how many steps optimizers have made since, past the scaler or through it."""

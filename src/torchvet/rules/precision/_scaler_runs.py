@@ -32,13 +32,16 @@ def faults(rank: RankRecording, *kinds: FaultKind) -> Iterator[ScalingFault]:
 
 
 def refused(rank: RankRecording, *parts: str) -> Iterator[tuple[ScalingFault, Severity]]:
-    """What torch refused with one of these messages; an error where the program ended by it, else it was handled."""
+    """What torch refused with one of these messages: an error where the program ended by it, a warning where it caught
+    it, let gradients that waited go and never trained again, and by the way where it did."""
     outcome = rank.last(Outcome)
     for fault in faults(rank, "refused"):
         part = next((p for p in parts if p in (fault.error or "")), None)
         if part is not None:
             died = outcome is not None and part in (outcome.error or "")
-            yield fault, "error" if died else "info"
+            failed = outcome is not None and outcome.status != 0
+            ended = fault.waiting and not fault.after
+            yield fault, "error" if died or (ended and failed) else "warning" if ended else "info"
 
 
 def looked_at(recording: Recording) -> bool:
@@ -59,6 +62,8 @@ def seen(
     related = []
     if fault.other is not None and fault.other != fault.place:
         related.append(also(role, fault.other))
+    if fault.waiting and not fault.after:
+        message = f"{message.rstrip('.')}; no optimizer has stepped since"
     return observed(
         rule, rank, severity=severity, message=message, place=place or fault.place, cause=cause, advice=advice,
         measured=Measured(steps=fault.steps or fault.count), related=related,
