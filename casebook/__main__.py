@@ -34,7 +34,8 @@ def observe(case: Case, program: Program, tool: str) -> Observation:
     """Run one program bare and under the tool, and count it where the case asks for that."""
     argv = case.expect.argv
     counted = count(program, argv).bytes_per_step if case.expect.count and program == case.faulty else None
-    return Observation(program.name, run.bare(program, argv), run.vetted(program, argv, tool), counted)
+    vetted = run.vetted(program, argv, tool, case.expect.command)
+    return Observation(program.name, run.bare(program, argv), vetted, counted)
 
 
 def examine(cases: Sequence[Case], pool: Executor, tool: str) -> list[Score]:

@@ -38,6 +38,8 @@ class Expectation:
     count: bool = True
     """Whether bytes per step are compared with the independent count."""
     argv: list[str] = field(default_factory=lambda: ["--steps", "60"])
+    command: list[str] = field(default_factory=lambda: ["run"])
+    """The verb of torchvet and its options. A verb other than `run` keeps what the programs print to itself."""
     also_allowed: list[str] = field(default_factory=list)
     """Codes of further findings that are true of the faulty program."""
 

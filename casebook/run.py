@@ -38,14 +38,15 @@ def bare(program: Program, argv: Sequence[str]) -> Run:
     return _run(python(*program.target, *argv), program.folder)
 
 
-def vetted(program: Program, argv: Sequence[str], tool: str = "") -> Run:
-    """Run the program under the tool: torchvet, or the command that is put in its place."""
+def vetted(program: Program, argv: Sequence[str], tool: str = "", command: Sequence[str] = ("run",)) -> Run:
+    """Run the program under the tool (torchvet, or what is put in its place), by a verb and its options."""
+    limit = ("--memory-limit", MEMORY_LIMIT) if command[0] == "run" else ()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "report.json")
         run = _run(
             [
                 *(shlex.split(tool) or python("-m", "torchvet")),
-                *("run", "-o", str(out), "--quiet", "--memory-limit", MEMORY_LIMIT),
+                *(*command, "-o", str(out), "--quiet", *limit),
                 *program.target,
                 *argv,
             ],

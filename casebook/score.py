@@ -49,7 +49,7 @@ class Score:
     mended_silent: bool
     lookalikes_silent: list[bool]
     undisturbed: bool
-    """Every program printed under the tool what it prints without."""
+    """Every program printed under the tool what it prints without; True for verbs that do not pass it on."""
     false_alarms: int
     """Warnings and errors that are not true, over all programs of the case."""
     notes: list[str] = field(default_factory=list)
@@ -88,6 +88,7 @@ def points_at(finding: Finding, file: str, lines: set[int]) -> bool:
 def score(case: Case, faulty: Observation, mended: Observation, lookalikes: list[Observation]) -> Score:
     """Judge all programs of a case."""
     everything = [faulty, mended, *lookalikes]
+    passed_on = everything if case.expect.command[0] == "run" else []
     judged = [judge(case, f, faulty.bytes_per_step) for f in _findings(faulty) if f.code == case.expect.code]
     true = {case.expect.code, *case.expect.also_allowed}
     alarms = {
@@ -100,7 +101,7 @@ def score(case: Case, faulty: Observation, mended: Observation, lookalikes: list
         found=max(judged, key=lambda j: j.rank, default=None),
         mended_silent=mended.vetted.report is not None and not still and not alarms[mended.name],
         lookalikes_silent=[seen.vetted.report is not None and not alarms[seen.name] for seen in lookalikes],
-        undisturbed=all((s.bare.stdout, s.bare.status) == (s.vetted.stdout, _own_status(s.vetted)) for s in everything),
+        undisturbed=all((s.bare.stdout, s.bare.status) == (s.vetted.stdout, _own_status(s.vetted)) for s in passed_on),
         false_alarms=sum(len(found) for found in alarms.values()),
         notes=[
             *(f"{seen.name}: {seen.vetted.complaint}" for seen in everything if seen.vetted.report is None),

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from casebook.__main__ import main
 from casebook.case import Case, Expectation
+from casebook.program import Program
 from casebook.report import Finding, Holder, Location, Measured, Report
-from casebook.run import Run
+from casebook.run import Run, vetted
 from casebook.score import Observation, judge, score
 from casebook.table import scoreboard
 
@@ -62,6 +64,22 @@ def test_a_perfect_case(case: Case) -> None:
     result = score(case, seen(RIGHT, Finding("MEM109", "warning")), mended, [lookalike])
     assert result.perfect
     assert "found 1 of 1, missed 0, false alarms 0" in scoreboard([result])
+
+
+def test_what_a_verb_keeps_to_itself_is_no_disturbance(case: Case) -> None:
+    silent = [seen(RIGHT, stdout=""), seen(name="mended", stdout="", status=0)]
+    assert not score(case, silent[0], silent[1], []).undisturbed
+    asked = Case(case.folder, replace(case.expect, command=["amp", "--trials", "1"]))
+    assert score(asked, silent[0], silent[1], []).perfect
+
+
+def test_a_case_says_how_the_tool_is_called(tmp_path: Path) -> None:
+    (tmp_path / "faulty.py").write_text("print('one')\n")
+    tool = f'{sys.executable} -c "import json, sys; print(json.dumps(sys.argv[1:]))"'
+    program = Program(tmp_path, "faulty")
+    given = json.loads(vetted(program, ["--steps", "2"], tool, ["amp", "--trials", "1"]).stdout)
+    assert given[:3] == ["amp", "--trials", "1"] and given[-3:] == ["faulty.py", "--steps", "2"]
+    assert "--memory-limit" not in given and "--memory-limit" in json.loads(vetted(program, [], tool).stdout)
 
 
 def test_missed_and_made_up(case: Case) -> None:

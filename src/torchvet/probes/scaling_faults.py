@@ -59,7 +59,7 @@ class Faults:
     def refused(
         self, state: ScalerState, method: str, error: BaseException, place: Place | None, other: Place | None
     ) -> None:  # fmt: skip
-        """torch has raised. Whether that ended the training shows only later: by what still waits, and by what steps."""
+        """torch has raised. Whether that ended the training shows later: by what waits, and by what steps."""
         fault = self.note("refused", state, place, other, applied=False)
         fault.method, fault.error = method, f"{type(error).__name__}: {str(error)[:200]}"
         fault.waiting = any(w.waits() for w in self._gradients.all())

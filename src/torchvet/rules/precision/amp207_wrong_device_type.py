@@ -23,6 +23,8 @@ _ELSEWHERE = (".to(", ".cuda(", "device=", "set_default_device", "set_default_te
               "accelerat", "lightning", "fabric", "deepspeed", ".prepare(", "ignite", "fastai", "DataParallel",
               "load(", "to_device", "device_map")  # fmt: skip
 """What in a file may put a model on another device than the CPU."""
+_DEEPEST = 3
+"""Calls that a module is followed through to where it is made."""
 
 
 class WrongDeviceType(Rule):
@@ -177,7 +179,7 @@ for step in range(40):
                 yield self._finding(file, region, at, event, " or ".join(sorted(where)))
                 return
 
-    def _device_of(self, file: SourceFile, model: ast.expr, unit: Unit) -> set[str]:
+    def _device_of(self, file: SourceFile, model: ast.expr, unit: Unit, depth: int = 0) -> set[str]:
         """The devices that a module is moved to; `cpu` for one that is made here and never moved."""
         found: set[str] = set()
         moves = [(v, where) for v, where in file.roles.values(model, unit)]
@@ -191,9 +193,21 @@ for step in range(40):
             if moved is None:
                 return set()
             found |= moved
+        home = unit.home(model.id) if isinstance(model, ast.Name) else None
+        if not moves and home is not None and isinstance(model, ast.Name) and model.id in home.parameters:
+            return self._device_passed(file, model.id, home, depth)
         if found or not made or file.mentions(*_ELSEWHERE):
             return found
         return {"cpu"} if all(self._made_here(file, v, where) for v, where in moves) else set()
+
+    def _device_passed(self, file: SourceFile, name: str, unit: Unit, depth: int) -> set[str]:
+        """The devices that callers of this file have moved what they pass for a parameter to; empty where one of them
+        is not known."""
+        passed = list(file.arguments(unit, name))
+        if depth >= _DEEPEST or len(passed) != len(file.callers(unit)):
+            return set()
+        each = [self._device_of(file, value, where, depth + 1) for value, where in passed]
+        return set().union(*each) if all(each) else set()
 
     @staticmethod
     def _moved_to(file: SourceFile, value: ast.expr, unit: Unit) -> set[str] | None:
