@@ -99,3 +99,53 @@ def test_steps_that_only_follow_from_lost_weights_are_not_looked_into(tmp_path: 
     assert [(r.tick, r.found, r.place.line if r.place else None) for r in records] == [(1, "operator", 10)]
     assert totals is not None and totals.first_stepped == 1 and totals.losses >= 10
     assert len([f for f in report.findings if f.code.startswith("NUM")]) == 1
+
+
+SCALED = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+scaler = torch.amp.GradScaler("cpu", init_scale={init}, growth_interval={interval})
+for step in range({steps}):
+    x = torch.randn(16, 16)
+    with torch.autocast("cpu", torch.float16):
+        loss = nn.functional.mse_loss(model(x).float(), x.sum(1, keepdim=True))
+    if {when}:
+        loss = {change}
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+
+
+def scaled(folder: Path, when: str, change: str, steps: int, init: float = 65536.0, interval: int = 2000) -> list[str]:
+    """What the rules about numbers say of a program with a scaler."""
+    program = folder / "scaled.py"
+    program.write_text(SCALED.format(when=when, change=change, steps=steps, init=init, interval=interval), "utf-8")
+    _, _, report = watched(program, folder)
+    found = [f for f in report.findings if f.code.startswith("NUM")]
+    line = next(n for n, text in enumerate(program.read_text("utf-8").splitlines(), 1) if change in text)
+    assert all(f.location is not None and (f.severity == "info" or f.location.line == line) for f in found)
+    return [f"{f.code} {f.severity}" for f in found]
+
+
+@pytest.mark.parametrize("change", ["loss + (loss * 0).sqrt()", "loss + (loss * 0).log() * 0"])
+def test_a_scaler_that_never_finds_its_scale_hides_no_fault(change: str, tmp_path: Path) -> None:
+    """Every step from the first on is skipped: none of them counts as a step of the optimizer."""
+    (said,) = scaled(tmp_path, "True", change, 8)
+    assert said.endswith("warning")
+
+
+def test_a_batch_that_is_skipped_at_any_scale_is_looked_into(tmp_path: Path) -> None:
+    """Never two in a row, and never for a scale that had grown."""
+    assert scaled(tmp_path, "step % 6 == 5", "loss + (loss * 0).sqrt()", 35) == ["NUM110 info"]
+
+
+@pytest.mark.parametrize(("init", "interval"), [(1e9, 2000), (65536.0, 2)])
+def test_a_scaler_that_finds_its_scale_is_no_warning(init: float, interval: int, tmp_path: Path) -> None:
+    said = scaled(tmp_path, "False", "loss * 2", 40, init, interval)
+    assert said == (["NUM101 info"] if init > 65536 else [])

@@ -38,7 +38,7 @@ _LEAST_SECONDS, _TIMES = 10.0, 50
 """A replay may take this long, or so many times as long as the step."""
 _MOST_SECONDS = 30.0
 _CALIBRATING = 3
-"""Skips in a row that a scaler needs to find its scale: not looked into."""
+"""Skips that a scaler needs to find its scale, in a row or at a scale that had not grown: not looked into."""
 
 
 class NonFiniteWatcher(Watcher):
@@ -64,6 +64,8 @@ class NonFiniteWatcher(Watcher):
         """Whether an optimizer has stepped with gradients that were not finite: then, and from then on."""
         self._skips: dict[int, int] = {}
         """Skipped steps in a row, by optimizer."""
+        self._unexplained: dict[int, tuple[float, int]] = {}
+        """By optimizer the scale that its last skip led to, and how many skips came at such a scale again."""
         self._scaler: weakref.ref[Any] | None = None
         self._scaler_steps = False
 
@@ -185,8 +187,16 @@ class NonFiniteWatcher(Watcher):
             return
         self._totals.skipped += 1
         self._skips[id(optimizer)] = in_a_row = self._skips.get(id(optimizer), 0) + 1
-        if in_a_row > _CALIBRATING:
+        if max(in_a_row, self._again(scaler, id(optimizer), in_a_row == 1)) > _CALIBRATING:
             self._failed("gradient", _gradients(optimizer))
+
+    def _again(self, scaler: Any, optimizer: int, alone: bool) -> int:
+        """How many skips had no larger scale to explain them: steps had gone well at the same scale before."""
+        scale = float(scaler.get_scale())
+        settled, count = self._unexplained.get(optimizer, (0.0, 0))
+        count += alone and scale <= settled
+        self._unexplained[optimizer] = (scale * scaler.get_backoff_factor(), count)
+        return count
 
     def _failed(self, symptom: Symptom, seen: list[torch.Tensor]) -> None:
         tick = self.host.step
@@ -279,7 +289,7 @@ class NonFiniteWatcher(Watcher):
 
     def totals(self, tick: int) -> Iterable[Record]:
         """The running totals."""
-        totals = msgspec.structs.replace(self._totals, tick=tick)
+        totals = msgspec.structs.replace(self._totals, tick=tick, trailing=max(self._skips.values(), default=0))
         return [totals] if totals.last_bad is not None or totals.skipped else []
 
     def finish(self, how: str, error: BaseException | None) -> None:

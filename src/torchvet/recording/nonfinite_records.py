@@ -85,7 +85,8 @@ class NonFiniteTotals(Record):
     """Running totals, the last one counts: steps whose loss or gradients were not finite, and what became of them.
 
     `first_*` are steps; `stepped` counts optimizer steps taken with such gradients (the weights are lost from the
-    first on), `skipped` those that a gradient scaler skipped, `last_bad` is the last step with any of them.
+    first on), `skipped` those that a gradient scaler skipped, `trailing` how many of them the run ended with,
+    `last_bad` is the last step with any of them.
     """
 
     tick: int
@@ -96,6 +97,7 @@ class NonFiniteTotals(Record):
     stepped: int = 0
     first_stepped: int | None = None
     skipped: int = 0
+    trailing: int = 0
     last_bad: int | None = None
     checked: int = 0
     """Steps whose loss or gradients were looked at."""

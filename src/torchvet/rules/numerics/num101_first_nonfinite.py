@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _HABIT, _OFTEN = 3, 20
 """So many losses that are not finite, and one in so many steps, are no accident of a single batch."""
+_CALIBRATING = 3
+"""Skips in a row that a scaler may need to find its scale."""
 
 
 class FirstNonfinite(Rule):
@@ -129,10 +131,18 @@ def severity_of(record: NonFinite, totals: NonFiniteTotals, ticks: int) -> Sever
     if lost or record.reason == "bad-parameter":
         return "error"
     if record.scale is not None:
-        return "info" if totals.last_bad is not None and totals.last_bad < ticks - 2 else "warning"
+        recovered = totals.last_bad is not None and totals.last_bad < ticks - 2
+        return "info" if recovered and not _skips_for_good(record, totals) else "warning"
     ended = totals.last_bad is not None and totals.last_bad >= ticks and totals.losses > 1
     habit = totals.losses >= _HABIT and _OFTEN * totals.losses >= ticks
     return "warning" if ended or habit else "info"
+
+
+def _skips_for_good(record: NonFinite, totals: NonFiniteTotals) -> bool:
+    """Whether a scaler skipped every step until the end for something that no smaller scale mends. Skips from the start
+    on need not count as steps of the run (an optimizer that has yet to step may be waiting for an accumulation)."""
+    of_the_scale = record.phase == "backward" and record.reason in ("overflow", "unknown")
+    return totals.trailing > _CALIBRATING and not of_the_scale
 
 
 def message_of(record: NonFinite) -> str:
