@@ -15,9 +15,9 @@ from torchvet.recording.autocast_records import (
     HalfLoss,
     HalfOperator,
     RoundedProbabilities,
-    ScalerUse,
     UnscaledBackward,
 )
+from torchvet.recording.scaling_records import ScalingUse
 
 F = torch.nn.functional
 HALF = torch.float16
@@ -230,11 +230,11 @@ def scaled(dtype: torch.dtype) -> Any:
     return run.rank
 
 
-def test_a_scaler_is_seen_with_the_dtypes_of_the_regions() -> None:
-    for dtype, name in ((HALF, "float16"), (BF16, "bfloat16")):
+def test_where_a_scaler_is_at_work_no_backward_is_without_one() -> None:
+    for dtype in (HALF, BF16):
         rank = scaled(dtype)
-        use = last(rank, ScalerUse)
-        assert (use.steps, use.dtypes, use.half_parameters) == (16, [name], False)
+        use = last(rank, ScalingUse)
+        assert (use.steps, use.half_parameters) == (16, False)
         assert rank.all(UnscaledBackward) == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from handmade import FILE, outcome, program, recording, steps, window
 
@@ -17,12 +18,12 @@ from torchvet.recording.autocast_records import (
     HalfLoss,
     HalfOperator,
     RoundedProbabilities,
-    ScalerUse,
     StaleWeights,
     ThreadForward,
     UnscaledBackward,
 )
 from torchvet.recording.records import Place, Source
+from torchvet.recording.scaling_records import ScalingUse
 from torchvet.recording.training_records import OptimizerUse, Ran
 from torchvet.rules import rule
 
@@ -147,11 +148,15 @@ def test_a_missing_scaler_is_graded_by_what_was_lost(lost: int, severity: str) -
 
 
 def test_a_needless_scaler_needs_regions_that_are_all_bf16() -> None:
-    def use(*dtypes: str, half_parameters: bool = False) -> list[Finding]:
-        return found(ScalerUse(place=at(7), steps=40, dtypes=list(dtypes), half_parameters=half_parameters))
+    def use(*regions: AutocastRegion, **changes: Any) -> list[Finding]:
+        given = {"enabled": True, "steps": 40, "step_place": at(7), **changes}
+        return found(ScalingUse(id=0, name="GradScaler", place=at(2), device="cpu", **given), *regions)
 
-    assert [f.severity for f in use("bfloat16")] == ["info"]
-    assert use("bfloat16", "float16") == use() == use("bfloat16", half_parameters=True) == []
+    half = AutocastRegion(place=at(4), device="cpu", dtype="float16", wanted=True, enabled=True, entered=40, inside=9)
+    (needless,) = use()
+    assert needless.severity == "info" and needless.location is not None and needless.location.line == 7
+    assert use(half) == use(half_parameters=True) == use(steps=0) == []
+    assert len(use(msgspec.structs.replace(half, enabled=False))) == 1
 
 
 def test_a_suspicion_that_the_run_saw_at_work_gives_its_mend() -> None:

@@ -1,4 +1,4 @@
-"""Gradient scalers beside autocast's dtypes: one that is needless, and one that is missing, with what that loses."""
+"""A gradient scaler that is missing beside an fp16 region, with what that loses."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from torchvet.probes.autocast_operators import Again, in_float32
-from torchvet.probes.autocast_regions import HALVES, Region, Regions
+from torchvet.probes.autocast_regions import Region, Regions
 from torchvet.probes.known import KnownMemory
 from torchvet.probes.ledger import Line, locate, place_of_line
-from torchvet.recording.autocast_records import ScalerUse, UnscaledBackward
+from torchvet.recording.autocast_records import UnscaledBackward
 from torchvet.recording.records import Record
 
 _LOOKS = 4
@@ -31,12 +31,6 @@ class _Use:
         self.zeros = 0
 
 
-class _Steps:
-    def __init__(self) -> None:
-        self.steps = 0
-        self.half_parameters = False
-
-
 class ScalingProbe:
     """One for the session."""
 
@@ -44,7 +38,6 @@ class ScalingProbe:
         self._regions = regions
         self._known = known
         self._uses: dict[Line | None, _Use] = {}
-        self._scalers: dict[Line | None, _Steps] = {}
         self._seen = 0
         self._scaled = False
         self._noting: _Use | None = None
@@ -67,21 +60,6 @@ class ScalingProbe:
             return result
 
         return scale
-
-    def tap_step(self, original: Callable[..., Any], active: Callable[[], bool]) -> Callable[..., Any]:
-        """Of `GradScaler.step`."""
-
-        @functools.wraps(original)
-        def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            if scaler._enabled and active():
-                user, inner = locate(sys._getframe(1))
-                use = self._scalers.setdefault(user or inner, _Steps())
-                use.steps += 1
-                if not use.steps & (use.steps - 1) and not use.half_parameters:
-                    use.half_parameters = _has_half_gradients(optimizer)
-            return original(scaler, optimizer, *args, **kwargs)
-
-        return step
 
     def backward_starts(self) -> None:
         """`backward` is about to run."""
@@ -139,13 +117,3 @@ class ScalingProbe:
                     place=place, region=use.region.site.place, calls=use.calls, looked=use.looked,
                     elements=use.elements, lost=use.lost, gradients=use.gradients, zeros=use.zeros,
                 )  # fmt: skip
-        dtypes = sorted({HALVES.get(dtype, str(dtype)) for _, dtype in self._regions.dtypes})
-        for line, steps in self._scalers.items():
-            place = place_of_line(line)
-            if place is not None:
-                yield ScalerUse(place=place, steps=steps.steps, dtypes=dtypes, half_parameters=steps.half_parameters)
-
-
-def _has_half_gradients(optimizer: Any) -> bool:
-    groups = getattr(optimizer, "param_groups", ())
-    return any(p.dtype is torch.float16 for group in groups for p in group["params"])

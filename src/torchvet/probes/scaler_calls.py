@@ -102,6 +102,8 @@ class ScalerCalls:
             return lambda _: self._step_off(state, optimizer)
         place = frames.user_place()
         state.use.step_place = state.use.step_place or place
+        if not state.use.steps & (state.use.steps + 1):
+            state.use.half_parameters = state.use.half_parameters or _has_half_parameters(optimizer)
         fused = bool(getattr(optimizer, "_step_supports_amp_scaling", False))
         divided = id(optimizer) in state.divided
         self._gradients.check()
@@ -193,6 +195,11 @@ class ScalerCalls:
         if "already been called on this optimizer" in str(error):
             other = state.places.get("unscale_")
         self._faults.refused(state, name, error, frames.user_place(), other)
+
+
+def _has_half_parameters(optimizer: Any) -> bool:
+    groups = getattr(optimizer, "param_groups", ())
+    return any(p.dtype is torch.float16 for group in groups for p in group["params"])
 
 
 def _nothing(_: Any) -> None:

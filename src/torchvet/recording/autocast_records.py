@@ -149,12 +149,3 @@ class UnscaledBackward(Record):
     lost: int = 0
     gradients: int = 0
     zeros: int = 0
-
-
-class ScalerUse(Record):
-    """Steps through an enabled gradient scaler, and the dtypes of the regions that were active until then."""
-
-    place: Place
-    steps: int
-    dtypes: list[str]
-    half_parameters: bool = False

@@ -59,6 +59,8 @@ class ScalingUse(Record):
     backoff: float = 0.5
     interval: int = 2000
     step_place: Place | None = None
+    half_parameters: bool = False
+    """Whether an optimizer that they stepped had parameters in fp16."""
     half: bool | None = None
     """Of a scaler that is off: whether the graphs of its losses held fp16; None where none was looked at."""
     zeros: float | None = None

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured
-from torchvet.recording.autocast_records import ScalerUse
+from torchvet.recording.autocast_records import AutocastRegion
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _autocast as autocast
+from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.rules.precision._observed import totals, was_active
 from torchvet.rules.share_rule import observed
@@ -93,10 +94,11 @@ for step in range(40):
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Steps through an enabled scaler where every region that was on is bf16, and no parameter is fp16."""
         for rank in recording.ranks:
-            for seen in totals(rank, ScalerUse, "place"):
-                if seen.dtypes == ["bfloat16"] and not seen.half_parameters:
+            dtypes = {r.dtype for r in totals(rank, AutocastRegion, "place", "device", "dtype") if r.enabled}
+            for seen in runs.uses(rank):
+                if dtypes == {"bfloat16"} and seen.enabled and seen.steps and not seen.half_parameters:
                     yield observed(
-                        self, rank, severity="info", place=seen.place,
+                        self, rank, severity="info", place=seen.step_place,
                         message=f"the gradient scaler is needless: autocast was bf16 throughout {seen.steps:,} steps",
                         cause="scaling by a power of two and dividing again changes nothing in bf16",
                         advice="drop the scaler: call backward() and step() directly",
