@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from autocast_runs import BF16, Training, observed
 from torch.utils.checkpoint import checkpoint
 
 from torchvet.recording.autocast_records import (
     AutocastBackward,
+    FunctionOverflow,
     FunctionPrecision,
     HalfLoss,
     HalfOperator,
@@ -162,6 +164,69 @@ def test_probabilities_in_float32_are_not_rounded() -> None:
             return F.binary_cross_entropy(torch.sigmoid(model(x).float()), F.one_hot(y, 4).float())
 
     assert not last(operators(loss), RoundedProbabilities).rounded
+
+
+class Unit(torch.autograd.Function):
+    """Rows of length one. What it computes before its sum is put in by a test."""
+
+    square: Callable[[torch.Tensor], torch.Tensor]
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.rsqrt(Unit.square(x).sum(-1, keepdim=True) + 1e-3)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad
+
+
+class UnitInSingle(Unit):
+    """As torch recommends it."""
+
+    @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return Unit.forward(ctx, x)
+
+
+def overflows(kind: Any, square: Any, factor: float, dtype: torch.dtype = HALF) -> list[Any]:
+    def loss(model: Any, x: Any, y: Any) -> Any:
+        with torch.autocast("cpu", dtype=dtype):
+            return F.cross_entropy(kind.apply(factor * model(x)).float(), y)
+
+    Unit.square = square
+    return list(operators(loss).all(FunctionOverflow))
+
+
+SQUARES = {
+    "product": (lambda x: x * x, 150.0),
+    "power": (lambda x: x**2, 400.0),
+    "float32 after the square": (lambda x: (x * x).float(), 400.0),
+}
+
+
+@pytest.mark.parametrize("name", SQUARES)
+def test_a_sum_of_squares_that_overflows_in_a_function(name: str) -> None:
+    square, factor = SQUARES[name]
+    seen = overflows(Unit, square, factor)[-1]
+    assert (seen.name, seen.operator) == ("Unit", "sum") and seen.place.function.endswith("forward")
+    assert 0 < seen.overflowed <= seen.calls and 0 < seen.infinite <= seen.elements
+
+
+WITHIN_BOUNDS = {
+    "small": (Unit, lambda x: x * x, 1.0, HALF),
+    "in float32": (UnitInSingle, lambda x: x * x, 400.0, HALF),
+    "of bfloat16": (Unit, lambda x: x * x, 400.0, BF16),
+    "saturated before the sum": (Unit, lambda x: (x * x * x).tanh(), 400.0, HALF),
+    "an infinity that was written down": (
+        Unit, lambda x: x.masked_fill(x < 0, torch.inf).mul(1), 1.0, HALF
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WITHIN_BOUNDS)
+def test_a_function_whose_sums_fit_is_none(name: str) -> None:
+    assert overflows(*WITHIN_BOUNDS[name]) == []
 
 
 class Twice(torch.autograd.Function):

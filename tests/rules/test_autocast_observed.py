@@ -14,6 +14,7 @@ from torchvet.recording.autocast_records import (
     AutocastBackward,
     AutocastError,
     AutocastRegion,
+    FunctionOverflow,
     FunctionPrecision,
     HalfLoss,
     HalfOperator,
@@ -179,3 +180,15 @@ def test_a_suspicion_at_a_line_that_calls_the_loss_is_the_same_fault() -> None:
     inside = half("outside", line=2, dtype="bfloat16", callers=[at(line, "<module>")])
     loss = HalfLoss(place=at(line + 2, "<module>"), dtype="bfloat16", calls=40)
     assert one(inside, loss, text=text, ran=(line,), code="AMP201").evidence == "observed"
+
+
+@pytest.mark.parametrize(("overflowed", "severity"), [(5, "warning"), (2, "warning"), (1, "info")])
+def test_a_sum_that_overflows_in_a_function_now_and_then_is_information(overflowed: int, severity: str) -> None:
+    seen = FunctionOverflow(
+        place=at(9, "Scale.forward"), name="Scale", operator="sum", calls=7, overflowed=overflowed,
+        elements=32 * overflowed, infinite=14,
+    )  # fmt: skip
+    finding = one(seen)
+    assert (finding.code, finding.severity) == ("AMP206", severity)
+    assert finding.location is not None and finding.location.line == 9
+    assert f"{overflowed} of 7 sampled calls" in finding.message and "custom_fwd" in finding.remedy.summary

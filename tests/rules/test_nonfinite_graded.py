@@ -38,6 +38,21 @@ def test_a_loss_that_is_not_finite_again_and_again_is_no_accident(losses: int, s
     assert found(empty_mean(5), totals) == [("NUM101", severity)]
 
 
+@pytest.mark.parametrize(
+    ("symptom", "losses", "severity"),
+    [("loss", 3, "warning"), ("loss", 2, "info"), ("gradient", 3, "info"), ("gradient", 0, "info")],
+)
+def test_batches_that_no_scale_saves_are_lost_though_a_scaler_leaves_them_out(
+    symptom: Any, losses: int, severity: str
+) -> None:
+    totals = NonFiniteTotals(tick=TICKS, losses=losses, skipped=6, last_bad=TICKS - 5, checked=TICKS)
+    record = NonFinite(
+        tick=5, symptom=symptom, found="operator", reason="zero-by-zero", operator="aten.div.Tensor", place=PLACE,
+        scale=64.0,
+    )  # fmt: skip
+    assert found(record, totals) == [("NUM101", severity)]
+
+
 def spoilt(**changes: Any) -> HalfOptimizer:
     return HalfOptimizer(
         optimizer="AdamW", dtype="float16", place=PLACE, step_place=PLACE, steps=TICKS, parameters=6, of=6, eps=1e-8,

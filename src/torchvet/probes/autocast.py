@@ -17,6 +17,7 @@ from torch.optim.optimizer import Optimizer
 from torchvet.probes.autocast_backward import BackwardPrecisionProbe
 from torchvet.probes.autocast_copies import CopyProbe
 from torchvet.probes.autocast_errors import ErrorProbe
+from torchvet.probes.autocast_functions import FunctionProbe
 from torchvet.probes.autocast_operators import OperatorProbe
 from torchvet.probes.autocast_regions import Region, Regions
 from torchvet.probes.autocast_scaling import ScalingProbe
@@ -40,6 +41,7 @@ class AutocastWatcher(Watcher):
         super().__init__(host)
         self.regions = Regions()
         self._operators = OperatorProbe(self.regions, host.ledger)
+        self._functions = FunctionProbe(self.regions)
         self._copies = CopyProbe(self.regions)
         self._threads = ThreadProbe(self.regions)
         self._backwards = BackwardPrecisionProbe(self.regions)
@@ -92,7 +94,9 @@ class AutocastWatcher(Watcher):
         """See `Watcher`."""
         for site in self.regions.sites.values():
             yield site.record()
-        parts = (self._operators, self._copies, self._threads, self._backwards, self._scaling, self._errors)
+        parts = (
+            self._operators, self._functions, self._copies, self._threads, self._backwards, self._scaling, self._errors,
+        )  # fmt: skip
         for part in parts:
             yield from part.records()
 
@@ -155,9 +159,13 @@ class AutocastWatcher(Watcher):
             if self._scaling.noting:
                 with self.host.looking(_WHAT):
                     self._scaling.operator(func, args, kwargs, out)
-        elif self._operators.wants(func):
+            return
+        if self._operators.wants(func):
             with self.host.looking(_WHAT):
                 self._operators.forward(func, args, kwargs, out)
+        if self._functions.wants(func, out):
+            with self.host.looking(_WHAT):
+                self._functions.forward(func, args, out)
 
     # Wrappers: each passes its call through unchanged. -----------------------------------------------------------
 

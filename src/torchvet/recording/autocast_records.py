@@ -110,6 +110,22 @@ class FunctionPrecision(Record):
     dtype: str
 
 
+class FunctionOverflow(Record):
+    """Sums in the forward of a custom autograd Function without `custom_fwd`, within an active region of float16.
+
+    `overflowed` of `calls` in sampled steps gave infinities of finite operands (or of squares of finite numbers that
+    overflowed in float16): `infinite` of their `elements` results.
+    """
+
+    place: Place
+    name: str
+    operator: str
+    calls: int = 0
+    overflowed: int = 0
+    elements: int = 0
+    infinite: int = 0
+
+
 class AutocastError(Record):
     """An exception that autocast's state explains.
 

@@ -126,15 +126,17 @@ def _happened(record: NonFinite) -> int:
 
 def severity_of(record: NonFinite, totals: NonFiniteTotals, ticks: int) -> Severity:
     """An error where weights are lost for good, a warning where the run ended before it recovered or a loss is not
-    finite again and again: whatever averages it, or keeps the best of it, is lost. Else information."""
+    finite again and again: whatever averages it, or keeps the best of it, is lost, and what a scaler leaves out then no
+    scale would have saved. Else information."""
     lost = totals.first_stepped is not None
     if lost or record.reason == "bad-parameter":
         return "error"
+    habit = totals.losses >= _HABIT and _OFTEN * totals.losses >= ticks
     if record.scale is not None:
         recovered = totals.last_bad is not None and totals.last_bad < ticks - 2
-        return "info" if recovered and not _skips_for_good(record, totals) else "warning"
+        lasting = _skips_for_good(record, totals) or (habit and record.symptom == "loss")
+        return "info" if recovered and not lasting else "warning"
     ended = totals.last_bad is not None and totals.last_bad >= ticks and totals.losses > 1
-    habit = totals.losses >= _HABIT and _OFTEN * totals.losses >= ticks
     return "warning" if ended or habit else "info"
 
 

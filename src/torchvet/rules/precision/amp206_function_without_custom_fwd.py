@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Edit
-from torchvet.recording.autocast_records import AutocastError, FunctionPrecision
+from torchvet.recording.autocast_records import AutocastError, FunctionOverflow, FunctionPrecision
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _autocast
 from torchvet.rules.precision._observed import totals, was_active
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _PRODUCTS = ("mm", "matmul", "bmm", "addmm", "linear", "conv1d", "conv2d", "conv3d", "einsum", "baddbmm")
 _CAREFUL = ("custom_fwd", "custom_bwd", "autocast", ".float()", "float32", ".dtype", "type_as", ".half()", "bfloat16")
 """A Function that mentions one of these minds its dtypes itself."""
+_HABIT, _OFTEN = 2, 20
+"""So many sampled calls in which a sum overflows, and one in so many, are no accident of a single batch."""
 
 
 class FunctionWithoutCustomFwd(Rule):
@@ -37,11 +39,12 @@ class FunctionWithoutCustomFwd(Rule):
     what = (
         "The `forward` of a custom `autograd.Function` runs under autocast, so its matrix products give half tensors, "
         "but what it saves are its float32 inputs. Its `backward` runs outside autocast and multiplies half "
-        "gradients with float32 tensors."
+        "gradients with float32 tensors. What reaches it in float16 is computed in float16, sums of squares included."
     )
     why = (
         "Backward raises a dtype mismatch in the first step; or, where the products happen to fit, part of it runs in "
-        "a precision that nobody chose."
+        "a precision that nobody chose. A sum that overflows in forward need not show: its reciprocal root is 0, and "
+        "the rows that it was to normalise are gone."
     )
     when_not = (
         "Functions of elementwise operators are promoted and work. One that is called outside of regions, or in a "
@@ -50,7 +53,9 @@ class FunctionWithoutCustomFwd(Rule):
     proof = (
         'torch 2.13.0, CPU, bfloat16, `x @ w.t()` of a 64x32 input and a float32 weight: backward raised "expected m1 '
         'and m2 to have the same dtype, but got: c10::BFloat16 != float". With `custom_fwd` and `custom_bwd` it ran '
-        "and gave the weight a float32 gradient."
+        "and gave the weight a float32 gradient. Rows of 64 float16 numbers divided by their length within a Function: "
+        "sums of squares above 65504 were infinite and the rows 0; a classifier behind it had a loss of 0.97 after 60 "
+        "steps, 0.56 with `custom_fwd(cast_inputs=torch.float32)`."
     )
     remedy = (
         "Decorate `forward` with `torch.amp.custom_fwd(device_type=…)` and `backward` with "
@@ -137,6 +142,8 @@ for step in range(40):
             for seen in totals(rank, FunctionPrecision, "place"):
                 if seen.name not in [e.name for e in died]:
                     yield self._observed(rank, seen.name, seen)
+            for sums in totals(rank, FunctionOverflow, "place", "operator"):
+                yield self._overflowed(rank, sums)
 
     def _observed(self, rank: RankRecording, name: str, seen: AutocastError | FunctionPrecision) -> Finding:
         if isinstance(seen, AutocastError):
@@ -149,6 +156,18 @@ for step in range(40):
             cause="without `custom_fwd` its forward runs under autocast; its backward runs outside, on what was saved",
             advice="decorate `forward` with `torch.amp.custom_fwd(device_type=…)` and `backward` with "
             "`torch.amp.custom_bwd(device_type=…)`",
+        )  # fmt: skip
+
+    def _overflowed(self, rank: RankRecording, seen: FunctionOverflow) -> Finding:
+        habit = seen.overflowed >= _HABIT and _OFTEN * seen.overflowed >= seen.calls
+        return observed(
+            self, rank, severity="warning" if habit else "info", place=seen.place,
+            message=f"{seen.operator} overflows in the forward of {seen.name}, which runs under autocast: "
+            f"{seen.infinite:,} of {seen.elements:,} results were infinite in {seen.overflowed:,} of {seen.calls:,} "
+            "sampled calls",
+            cause="float16 ends at 65504; the operands, or the numbers that were squared, were finite",
+            advice="decorate `forward` with `torch.amp.custom_fwd(device_type=…, cast_inputs=torch.float32)` and "
+            "`backward` with `torch.amp.custom_bwd(device_type=…)`",
         )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:

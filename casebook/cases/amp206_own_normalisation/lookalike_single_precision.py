@@ -1,4 +1,4 @@
-"""Four classes with a normalisation that has a backward pass of its own."""
+"""Four classes in single precision with a normalisation of its own."""
 
 import argparse
 
@@ -29,8 +29,8 @@ class Scale(torch.autograd.Function):
 def train(model, loader, optimizer, scaler):
     model.train()
     for step, (x, y) in enumerate(loader, start=1):
-        with torch.autocast("cpu", dtype=torch.float16):
-            hidden = Scale.apply(model[:2](40 * x))
+        with torch.autocast("cpu", dtype=torch.float16, enabled=False):
+            hidden = Scale.apply(model[:2](60 * x))
             loss = nn.functional.cross_entropy(model[2](hidden), y)
         optimizer.zero_grad()
         scaler.scale(loss).backward()

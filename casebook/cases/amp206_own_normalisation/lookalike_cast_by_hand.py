@@ -1,4 +1,4 @@
-"""Four classes with a normalisation that has a backward pass of its own."""
+"""Four classes; the input of the function is cast."""
 
 import argparse
 
@@ -14,14 +14,12 @@ def examples(count):
 
 class Scale(torch.autograd.Function):
     @staticmethod
-    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)
     def forward(ctx, x):
         square = (x * x).sum(-1, keepdim=True)
         ctx.save_for_backward(x, square)
         return x * torch.rsqrt(square + 1e-3)
 
     @staticmethod
-    @torch.amp.custom_bwd(device_type="cpu")
     def backward(ctx, grad):
         x, square = ctx.saved_tensors
         inverse = torch.rsqrt(square + 1e-3)
@@ -32,7 +30,7 @@ def train(model, loader, optimizer, scaler):
     model.train()
     for step, (x, y) in enumerate(loader, start=1):
         with torch.autocast("cpu", dtype=torch.float16):
-            hidden = Scale.apply(model[:2](40 * x))
+            hidden = Scale.apply(model[:2](60 * x).float())
             loss = nn.functional.cross_entropy(model[2](hidden), y)
         optimizer.zero_grad()
         scaler.scale(loss).backward()
