@@ -53,6 +53,18 @@ def test_batches_that_no_scale_saves_are_lost_though_a_scaler_leaves_them_out(
     assert found(record, totals) == [("NUM101", severity)]
 
 
+@pytest.mark.parametrize(
+    ("outputs", "passes", "severity"), [(3, 12, "warning"), (2, 12, "info"), (3, 100, "info")]
+)  # fmt: skip
+def test_an_evaluation_that_gives_nan_again_and_again(outputs: int, passes: int, severity: str) -> None:
+    totals = NonFiniteTotals(tick=TICKS, outputs=outputs, passes=passes, last_bad=TICKS)
+    record = NonFinite(
+        tick=5, symptom="output", found="operator", reason="masked-row", operator="aten._softmax.default", place=PLACE
+    )
+    (finding,) = diagnose(run(record, totals)).findings
+    assert (finding.code, finding.severity) == ("NUM106", severity)
+
+
 def spoilt(**changes: Any) -> HalfOptimizer:
     return HalfOptimizer(
         optimizer="AdamW", dtype="float16", place=PLACE, step_place=PLACE, steps=TICKS, parameters=6, of=6, eps=1e-8,

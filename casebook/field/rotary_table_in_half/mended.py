@@ -46,13 +46,15 @@ class Retrieval(Dataset):
 class Pointer(nn.Module):
     def __init__(self, width=32, dtype=torch.bfloat16):
         super().__init__()
-        self.marker = nn.Parameter(torch.randn(width, dtype=dtype))
+        self.marker = nn.Parameter(torch.randn(width))
         self.gain = nn.Parameter(torch.tensor(0.1))
         self.rotary = RotaryEmbedding(width, dtype=dtype)
+        self.dtype = dtype
 
     def forward(self, places, asked):
-        keys = self.rotary(self.marker.expand(*places.shape, -1), places)
-        query = self.rotary(self.marker.expand(len(asked), -1), asked)
+        marker = self.marker.to(self.dtype)
+        keys = self.rotary(marker.expand(*places.shape, -1), places)
+        query = self.rotary(marker.expand(len(asked), -1), asked)
         return self.gain * (keys.float() @ query.float().unsqueeze(-1)).squeeze(-1)
 
 

@@ -17,7 +17,8 @@ from torchvet.probes import frames
 from torchvet.probes.containers import tensors_in
 from torchvet.probes.finite import is_finite, local, suspicious
 from torchvet.probes.live import LiveLook
-from torchvet.probes.replay.calls import Calls
+from torchvet.probes.nonfinite_outputs import OutputWatch
+from torchvet.probes.replay.calls import Calls, Stack
 from torchvet.probes.replay.keeping import Kept
 from torchvet.probes.replay.loops import counters
 from torchvet.probes.replay.operands import described
@@ -47,9 +48,12 @@ class NonFiniteWatcher(Watcher):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._kept = Kept()
+        self._outputs = OutputWatch(host.known)
         self._batch: Any = None
         self._followed = -1
         self._calls = Calls()
+        self._taken: Stack | None = None
+        """Where a number of an output that is not finite was taken."""
         self._live = LiveLook(host)
         self._began = time.perf_counter()
         self._totals = NonFiniteTotals(tick=0)
@@ -70,11 +74,12 @@ class NonFiniteWatcher(Watcher):
         self._scaler_steps = False
 
     def install(self) -> None:
-        """Hear of what gradient scalers skip."""
+        """Hear of what gradient scalers skip, and of numbers taken out of torch."""
         from torch.amp import GradScaler
 
         self.replace(GradScaler, "step", self._tap_scaler)
         self.replace(GradScaler, "scale", self._tap_scale)
+        self.host.hear([torch.ops.aten._local_scalar_dense.default], self._outputs.number_taken)
         self._kept.take()
 
     # Events -----------------------------------------------------------------------------------------------------
@@ -87,9 +92,17 @@ class NonFiniteWatcher(Watcher):
             self._live.batch_got(batch)
 
     def boundary(self, tick: int, kind: StepKind) -> None:
-        """Likewise."""
+        """Likewise. What was taken from a bad output is looked into here, outside of torch's operators."""
+        taken = self._outputs.step_ends()
+        if taken is not None:
+            self._taken = taken
+            self._failed("output", [], tick)
         self._batch = None
         self._step_starts()
+
+    def forward_ended(self, output: Any) -> None:
+        """Is what a model gives in evaluation finite?"""
+        self._outputs.ended(output)
 
     def backward_starts(self, tensors: Any, is_grad: bool) -> None:
         """Is the loss finite?"""
@@ -198,13 +211,15 @@ class NonFiniteWatcher(Watcher):
         self._unexplained[optimizer] = (scale * scaler.get_backoff_factor(), count)
         return count
 
-    def _failed(self, symptom: Symptom, seen: list[torch.Tensor]) -> None:
-        tick = self.host.step
+    def _failed(self, symptom: Symptom, seen: list[torch.Tensor], tick: int | None = None) -> None:
+        tick = self.host.step if tick is None else tick
         totals = self._totals
         totals.last_bad = tick
         if symptom == "loss":
             totals.losses += 1
             totals.first_loss = totals.first_loss or tick
+        elif symptom == "output":
+            totals.outputs += 1
         else:
             totals.gradients += 1
             totals.first_gradient = totals.first_gradient or tick
@@ -244,7 +259,7 @@ class NonFiniteWatcher(Watcher):
                 record.note = f"its gradients were finite: the optimizer's step {tick - 1} made it"
         record.replay_seconds = time.perf_counter() - started
         self.host.write(record)
-        if record.found == "not-reproduced":
+        if record.found == "not-reproduced" and symptom != "output":
             self._live.begin(record)
 
     def _bad_parameter(self, symptom: Symptom, tick: int) -> NonFinite | None:
@@ -262,7 +277,7 @@ class NonFiniteWatcher(Watcher):
     def _ask(self, symptom: Symptom, tick: int, frame: Any) -> tuple[NonFinite | None, str]:
         failure = Failure(
             symptom=symptom, tick=tick, frame=frame,
-            remembered=[] if symptom == "loss" else self._calls.since_step(),
+            remembered=self._remembered(symptom),
             known=self.host.known, kept=self._kept, before=self._calls.before(), batch=self._batch,
             scale=self._scale(),
         )  # fmt: skip
@@ -287,9 +302,17 @@ class NonFiniteWatcher(Watcher):
                 break
         return inexact, reason
 
+    def _remembered(self, symptom: Symptom) -> list[Stack]:
+        """From where the calls came that may have gone wrong, where they have returned."""
+        if symptom == "output":
+            return [self._taken] if self._taken is not None else []
+        return [] if symptom == "loss" else self._calls.since_step()
+
     def totals(self, tick: int) -> Iterable[Record]:
         """The running totals."""
-        totals = msgspec.structs.replace(self._totals, tick=tick, trailing=max(self._skips.values(), default=0))
+        totals = msgspec.structs.replace(
+            self._totals, tick=tick, trailing=max(self._skips.values(), default=0), passes=self._outputs.passes
+        )
         return [totals] if totals.last_bad is not None or totals.skipped else []
 
     def finish(self, how: str, error: BaseException | None) -> None:

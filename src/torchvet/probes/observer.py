@@ -256,6 +256,7 @@ class Observer:
         if depth == 0 and (self._sampling.on or self.clock.n < _EARLY or self._evaluations.accumulating):
             with self._session.guarded("forward passes"), self._costs.of("graphs"):
                 self._look_at_output(module, output)
+            self._watchers.tell("forward_ended", output)
             with self._session.guarded("evaluation"), self._costs.of("censuses"):
                 self._look_amid_evaluation()
 

@@ -108,6 +108,9 @@ class Watcher:
     def batch_got(self, batch: Any) -> None:
         """A loader gave a batch."""
 
+    def forward_ended(self, output: Any) -> None:
+        """A root module gave this, in a step that is looked at."""
+
     def backward_starts(self, tensors: Any, is_grad: bool) -> None:
         """`backward` (or `autograd.grad`) is about to run from these tensors."""
 

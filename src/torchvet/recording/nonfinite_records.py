@@ -101,5 +101,8 @@ class NonFiniteTotals(Record):
     last_bad: int | None = None
     checked: int = 0
     """Steps whose loss or gradients were looked at."""
+    outputs: int = 0
+    """Steps of evaluation in which a model gave NaN, and a number that was taken was NaN too; of `passes` looked at."""
+    passes: int = 0
     parameters: list[str] = []
     """Parameters that are not finite at the end, a few."""

@@ -59,12 +59,19 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         self.largest = 1 << 62
         """Tensors of more bytes are neither copied nor described."""
         self.autocast: Callable[[], str | None] = lambda: None
+        self.taken: Callable[[torch.Tensor], None] = lambda tensor: None
+        """Told of what a number is about to be taken from."""
         self._named = named
         self._module = module
         self._index = 0
         self._places: dict[int, Placed] = {}
         self._chosen = False
         self._described = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Else the first operator imports torch._dynamo, where no optimizer has: that makes files, as nothing here may.
+        return False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -77,6 +84,8 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
 
     def _before(self, func: Any, args: Any, kwargs: Any) -> Before:
         self._index += 1
+        if func is torch.ops.aten._local_scalar_dense.default:
+            self.taken(args[0])
         node = torch._C._current_autograd_node()
         placed = self._place(node)
         written = _written_operands(func, args, kwargs)

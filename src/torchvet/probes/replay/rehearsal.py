@@ -6,7 +6,7 @@ import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import torch
@@ -23,7 +23,7 @@ from torchvet.probes.replay.plans import Plan, plans
 from torchvet.probes.replay.slicing import BATCH
 from torchvet.probes.replay.sources import Source, root_of
 from torchvet.probes.replay.stage import Autocast, Modules, set_up
-from torchvet.probes.replay.telling import record_of
+from torchvet.probes.replay.telling import Symptom, record_of
 from torchvet.probes.taps import compiled_anything
 from torchvet.recording.nonfinite_records import NonFinite
 
@@ -32,11 +32,12 @@ from torchvet.recording.nonfinite_records import NonFinite
 class Failure:
     """What went wrong, and what there is to do it again with. `frame` is the program's, where the failure was seen."""
 
-    symptom: Literal["loss", "gradient"]
+    symptom: Symptom
     tick: int
     frame: FrameType | None
     remembered: list[Stack]
-    """Where backward was called from, where that has returned: each call that may have to do with it."""
+    """Where backward was called from, or a number taken, where that has returned: each call that may have to do with
+    it."""
     known: KnownMemory
     kept: Kept
     before: Stack = ()
@@ -105,6 +106,8 @@ class _Rehearsal:
         mode = self._mode = FiniteMode(self._names.of, modules.path)
         mode.autocast = autocast.now
         mode.alone = True
+        if failure.symptom == "output":
+            mode.taken = self._look_at_number
         originals = {n: plan.before[n] for n in plan.written if n in plan.before}
         set_up(failure.known, failure.batch, plan.names, self._backward)
         copies = {n: [t.detach().clone() for t in tensors_in(v, 2)] for n, v in originals.items()}
@@ -157,6 +160,11 @@ class _Rehearsal:
         bad = [t for t in tensors_in(tensors, 2) if not is_finite(t)]
         if bad:
             raise _Reached(bad)
+
+    @staticmethod
+    def _look_at_number(tensor: torch.Tensor) -> None:
+        if bool(torch.isnan(tensor).any()):
+            raise _Reached([tensor])
 
     def _look_at_gradients(self) -> None:
         if not self._backward:

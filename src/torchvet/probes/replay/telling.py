@@ -8,7 +8,8 @@ from typing import Literal
 from torchvet.probes.replay.sources import Source
 from torchvet.recording.nonfinite_records import NonFinite, Reason
 
-Symptom = Literal["loss", "gradient"]
+Symptom = Literal["loss", "gradient", "output"]
+"""What gave a failure away."""
 
 
 def record_of(

@@ -18,6 +18,8 @@ _HABIT, _OFTEN = 3, 20
 """So many losses that are not finite, and one in so many steps, are no accident of a single batch."""
 _CALIBRATING = 3
 """Skips in a row that a scaler may need to find its scale."""
+_WHERE = {"loss": "the loss", "gradient": "a gradient", "output": "what the model gives without gradients",
+          "parameter": "a parameter"}  # fmt: skip
 
 
 class FirstNonfinite(Rule):
@@ -31,10 +33,11 @@ class FirstNonfinite(Rule):
     what = (
         "One operation gave NaN or an infinity from finite values, and all that is computed from it is lost: the loss, "
         "then every gradient, then, with the next optimizer step, every weight. The step that failed is done again in "
-        "a forked process with every result looked at, and the first one that leads to the loss is named. Where that "
-        "shows nothing or cannot be (CUDA in use, several ranks), the steps that follow are looked at as they run, "
-        "50 passes or 10 seconds' worth. Steps are counted by the optimizer's: a step that the program leaves out "
-        "is none, so its own loop counters stand beside the number."
+        "a forked process with every result looked at, and the first one that leads to the loss is named. In "
+        "evaluation the same is done where a model gives NaN and a number that is taken in that step is NaN too. "
+        "Where that shows nothing or cannot be (CUDA in use, several ranks), the steps that follow are looked at as "
+        "they run, 50 passes or 10 seconds' worth. Steps are counted by the optimizer's: a step that the program leaves "
+        "out is none, so its own loop counters stand beside the number."
     )
     why = (
         "Once a weight is NaN no later step repairs it: every further step of the run is wasted. The loss only shows "
@@ -129,6 +132,8 @@ def severity_of(record: NonFinite, totals: NonFiniteTotals, ticks: int) -> Sever
     finite again and again: whatever averages it, or keeps the best of it, is lost, and what a scaler leaves out then no
     scale would have saved. Else information."""
     lost = totals.first_stepped is not None
+    if record.symptom == "output":
+        return "warning" if totals.outputs >= _HABIT and _OFTEN * totals.outputs >= totals.passes else "info"
     if lost or record.reason == "bad-parameter":
         return "error"
     habit = totals.losses >= _HABIT and _OFTEN * totals.losses >= ticks
@@ -149,7 +154,7 @@ def _skips_for_good(record: NonFinite, totals: NonFiniteTotals) -> bool:
 
 def message_of(record: NonFinite) -> str:
     """What happened, in one line."""
-    where = f"{'the loss' if record.symptom == 'loss' else 'a gradient'} is not finite in {say.step(record)}"
+    where = f"{_WHERE[record.symptom]} is not finite in {say.step(record)}"
     if record.found == "not-reproduced":
         return f"{where}; no look at it has shown the operation"
     if record.found == "input":
