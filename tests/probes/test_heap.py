@@ -15,7 +15,7 @@ import pytest
 import torch
 from looking import names_of, walked
 
-from torchvet.probes import frames, heap
+from torchvet.probes import frames, half, heap, taps
 from torchvet.probes.heap import HeapWalk, Root
 
 bug = pytest.mark.xfail
@@ -398,3 +398,19 @@ def test_ways_to_hold_a_tensor(build: Callable[[torch.Tensor], Any]) -> None:
     tensor = torch.zeros(3)
     held = build(tensor)
     assert found(tensor, held)
+
+
+def test_our_own_hooks_and_what_they_remember_are_no_ones_names() -> None:
+    """torch calls them from variables of its own, and a variable named `pre_hook` led to all that a probe keeps."""
+
+    class Listener:
+        active = True
+
+    tensor, listener = torch.zeros(3), Listener()
+    listener.kept = [tensor]  # type: ignore[attr-defined]
+    hook = taps._hook(listener, lambda optimizer: None)  # type: ignore[arg-type]
+    assert listener in [cell.cell_contents for cell in hook.__closure__ or ()]
+    assert not found(tensor, hook)
+    sample = half.Sample(tensor)
+    assert not found(sample.at[0], sample, taps.Taps(listener))  # type: ignore[arg-type]
+    assert found(tensor, listener)

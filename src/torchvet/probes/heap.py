@@ -58,11 +58,17 @@ def _classify(cls: type) -> int:
         return CLASS
     if issubclass(cls, types.FrameType):
         return FRAME
-    if issubclass(cls, weakref.ReferenceType):
+    if issubclass(cls, weakref.ReferenceType) or _is_own(cls):
         return ATOM
     # Everything else by its C traversal, which is exact: dicts, lists, instances, cells, generators, bound methods,
     # exceptions, tracebacks, iterators, lru_cache wrappers.
     return PLAIN
+
+
+def _is_own(cls: type) -> bool:
+    """Whether a class is a probe's: torch holds our hooks, in a variable of its own while it calls them."""
+    module = namespace_of_class(cls).get("__module__")
+    return isinstance(module, str) and module.startswith("torchvet.probes.")
 
 
 @dataclass
@@ -188,8 +194,8 @@ def tensor_children(t: torch.Tensor) -> list[Any]:
 
 
 def function_children(f: types.FunctionType) -> list[Any]:
-    """Closure cells, defaults and attributes; not the globals, which are roots of their own."""
-    found: list[Any] = list(f.__closure__ or ())
+    """Closure cells (not of our own hooks), defaults and attributes; not the globals, which are roots of their own."""
+    found: list[Any] = list(f.__closure__ or ()) if frames.owner(f.__code__.co_filename) != frames.OWN else []
     found.extend(x for x in (f.__defaults__, f.__kwdefaults__) if x)
     if f.__dict__:
         found.append(f.__dict__)
