@@ -5,6 +5,7 @@ from __future__ import annotations
 from torchvet.probes.amp import AmpWatcher
 from torchvet.probes.autocast import AutocastWatcher
 from torchvet.probes.crossings import Crossings
+from torchvet.probes.cut_outputs import CutOutputs
 from torchvet.probes.forecast import ForecastWatcher
 from torchvet.probes.half_constants import RoundedPositions, VanishedConstants
 from torchvet.probes.half_optimizers import HalfOptimizers
@@ -18,6 +19,7 @@ from torchvet.probes.watcher import Watcher
 WATCHERS: tuple[type[Watcher], ...] = (
     NonFiniteWatcher,
     LostLosses,
+    CutOutputs,
     HalfOptimizers,
     HalfSums,
     VanishedConstants,

@@ -66,6 +66,25 @@ class LostLoss(Record):
         return self.root != "no graph" and self.lost >= _HABIT and self.lost >= 0.9 * self.judged
 
 
+class CutOutput(Record):
+    """What left autograd's graph on one line, by `detach()` or `item()`, and was all that most parameters led to.
+
+    `above` parameters of the optimizers led to it; backward reached none but some of these, and `missed` the most of
+    them, in `lost` of `looks` sampled steps.
+    """
+
+    place: Place
+    looks: int = 0
+    lost: int = 0
+    above: int = 0
+    missed: int = 0
+
+    @property
+    def is_habit(self) -> bool:
+        """Whether it was so in every step that was looked at."""
+        return self.lost == self.looks >= _HABIT
+
+
 class ConstantTerm(Record):
     """A number that `item()` took out of a graph was added, on the same line, to what backward then started from.
 

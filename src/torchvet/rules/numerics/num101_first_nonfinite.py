@@ -36,8 +36,8 @@ class FirstNonfinite(Rule):
         "a forked process with every result looked at, and the first one that leads to the loss is named. In "
         "evaluation the same is done where a model gives NaN and a number that is taken in that step is NaN too. "
         "Where that shows nothing or cannot be (CUDA in use, several ranks), the steps that follow are looked at as "
-        "they run, 50 passes or 10 seconds' worth. Steps are counted by the optimizer's: a step that the program leaves "
-        "out is none, so its own loop counters stand beside the number."
+        "they run, 50 passes or 10 seconds' worth. Steps are counted by the optimizer's: a step that the program "
+        "leaves out is none, so its own loop counters stand beside the number."
     )
     why = (
         "Once a weight is NaN no later step repairs it: every further step of the run is wasted. The loss only shows "

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Finding, Measured
-from torchvet.recording.numeric_records import LostLoss
+from torchvet.recording.numeric_records import CutOutput, LostLoss
 from torchvet.recording.training_records import OptimizerUse
 from torchvet.rules.base import Rule
 from torchvet.rules.share_rule import observed
@@ -120,11 +120,12 @@ for step in range(40):
         for rank in recording.ranks:
             if any(loss.is_habit for loss in rank.all(LostLoss)):
                 continue  # that loss is the cause, and has a rule of its own
+            cut = any(c.is_habit for c in {c.place: c for c in rank.all(CutOutput)}.values())
             for use in {u.id: u for u in rank.all(OptimizerUse)}.values():
                 seen = use.checked + use.starved
                 if use.starved >= 3 and use.starved >= 0.9 * seen:
                     yield self._starved(rank, use)
-                elif use.without_gradient_count and seen >= 4:
+                elif use.without_gradient_count and seen >= 4 and not cut:
                     yield self._partly(rank, use)
 
     def _starved(self, rank: RankRecording, use: OptimizerUse) -> Finding:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured
-from torchvet.recording.numeric_records import ConstantTerm, LostLoss
-from torchvet.recording.training_records import Outcome
+from torchvet.recording.numeric_records import ConstantTerm, CutOutput, LostLoss
+from torchvet.recording.training_records import OptimizerUse, Outcome
 from torchvet.rules.base import Rule
 from torchvet.rules.share_rule import observed
 from torchvet.rules.training import _loops as loops
@@ -36,7 +36,8 @@ class DetachedLoss(Rule):
     what = (
         "`item()`, `.data`, `detach()`, numpy and `torch.tensor(loss)` leave the autograd graph. A loss made of "
         "nothing else makes `backward()` raise; one that is given `requires_grad=True` afterwards runs, and the "
-        "gradient ends in the loss itself. A term that went through `item()` is a constant and trains nothing."
+        "gradient ends in the loss itself. A term that went through `item()` is a constant and trains nothing. Where "
+        "the model's output is cut and a penalty on a parameter is left, backward runs, and only the penalty falls."
     )
     why = (
         "With `requires_grad=True` the error is silenced and nothing is learnt: every parameter's `.grad` stays None, "
@@ -109,6 +110,10 @@ for step in range(40):
             for term in {r.place: r for r in rank.all(ConstantTerm)}.values():
                 if term.place not in told:
                     yield self._constant_term(rank, term)
+            without = sum(u.without_gradient_count for u in {u.id: u for u in rank.all(OptimizerUse)}.values())
+            for cut in {r.place: r for r in rank.all(CutOutput)}.values():
+                if cut.is_habit and cut.missed <= without and cut.place not in told:
+                    yield self._cut(rank, cut)
 
     def _raised(self, rank: RankRecording, record: LostLoss) -> Finding:
         if not record.grad_enabled:
@@ -147,6 +152,17 @@ for step in range(40):
             cause="item() leaves the graph behind, so that no gradient comes from this term",
             advice="add the tensor itself; use item() only for what is logged",
             measured=Measured(steps=record.calls, share=share),
+        )  # fmt: skip
+
+    def _cut(self, rank: RankRecording, record: CutOutput) -> Finding:
+        return observed(
+            self, rank, severity="warning", place=record.place,
+            message=f"what {record.above} parameters lead to leaves the graph here, and {record.missed} of them never "
+            f"had a gradient: the loss reaches the others past it, in all {record.lost} steps looked at",
+            cause="the loss is computed from a detached copy (`detach`, `item`, numpy); what is left of its gradient "
+            "comes from terms that use a parameter directly, such as a penalty",
+            advice="compute the loss from the tensor itself, without numpy; detach what is only logged",
+            measured=Measured(steps=record.lost),
         )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
