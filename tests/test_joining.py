@@ -12,6 +12,7 @@ from torchvet.finding import Finding, Location, Related, Remedy, Report
 from torchvet.joining import same_fault
 from torchvet.recording import Recording
 from torchvet.recording.records import Place, Source
+from torchvet.recording.scaling_records import ScalingUse
 from torchvet.recording.training_records import EvaluationForward, OptimizerUse, Ran
 
 SOURCE = """\
@@ -195,3 +196,27 @@ def test_a_call_that_hands_in_what_a_method_stores_is_one_fault_with_the_store()
     assert same_fault(observed, suspected)
     elsewhere = msgspec.structs.replace(suspected, location=Location(path=FILE, line=8, function="Meter.update"))
     assert not same_fault(observed, elsewhere)
+
+
+CHECKPOINT = SOURCE.replace("GradScaler()", "GradScaler(enabled=dtype == 'float16')") + """
+
+def resume(path):
+    state = torch.load(path)
+    optimizer.load_state_dict(state["optimizer"])
+    return state
+
+
+def save(path):
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, path)
+"""
+
+
+def test_a_checkpoint_lacks_nothing_where_every_scaler_was_switched_off() -> None:
+    def severity(**changes: Any) -> str:
+        use = ScalingUse(id=1, name="scaler", place=None, device="cuda", **{"steps": 40, "updates": 40, **changes})
+        return of(diagnose(run(use, text=CHECKPOINT)), "AMP111").severity
+
+    assert severity(enabled=False, asked=False) == "info"
+    assert severity(enabled=True) == "warning"
+    # Off for want of CUDA only: where it is on, its state is missed.
+    assert severity(enabled=False, asked=True) == "warning"

@@ -52,6 +52,7 @@ def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Ru
             if at.path not in trees:
                 trees[at.path] = ast.parse(recording.sources[at.path])
             judged = reached(trees[at.path], lines[at.path], at.line)
+        judged = judged or rule.cannot_apply(recording)
         found.append(_harmless(suspicion, recording) if judged else suspicion)
     return found
 

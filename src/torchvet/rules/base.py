@@ -68,6 +68,11 @@ class Rule:
             return False
         return bool(recording.ranks) and all(rank.sampled for rank in recording.ranks)
 
+    def cannot_apply(self, recording: Recording) -> bool:
+        """Whether a run has shown that what its source is suspected of can do nothing in it, whether or not the
+        suspected line ran."""
+        return False
+
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Yield what a file's text shows. What cannot be decided from it stays silent, or is `info`."""
         return iter(())

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
+from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.source.model.units import keyword, receiver, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import Recording
     from torchvet.source.model import Event, SourceFile
 
 _SAVING = re.compile(r"save|checkpoint|ckpt|snapshot|state|resume|load", re.IGNORECASE)
@@ -123,6 +125,11 @@ def train(checkpoint, steps):
 
 train(train(None, 10), 10)
 """
+
+    def cannot_apply(self, recording: Recording) -> bool:
+        """Every scaler was off, and was asked to be: its state is empty."""
+        used = [use for rank in recording.ranks for use in runs.uses(rank)]
+        return bool(used) and not any(use.enabled or use.asked for use in used)
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A file that makes and uses a scaler, saves the optimizer's state and never asks for the scaler's."""
