@@ -198,7 +198,9 @@ def test_a_call_that_hands_in_what_a_method_stores_is_one_fault_with_the_store()
     assert not same_fault(observed, elsewhere)
 
 
-CHECKPOINT = SOURCE.replace("GradScaler()", "GradScaler(enabled=dtype == 'float16')") + """
+CHECKPOINT = (
+    SOURCE.replace("GradScaler()", "GradScaler(enabled=dtype == 'float16')")
+    + """
 
 def resume(path):
     state = torch.load(path)
@@ -209,6 +211,7 @@ def resume(path):
 def save(path):
     torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, path)
 """
+)
 
 
 def test_a_checkpoint_lacks_nothing_where_every_scaler_was_switched_off() -> None:
