@@ -30,6 +30,7 @@ IN_A_STEP = [
     ("OPS101", "total += float(loss)", ["info"]),
     ("OPS101", "kept.append(loss.detach().cpu())", ["info"]),
     ("OPS101", "total += float(size)", []),
+    ("OPS101", "total += loss.detach().float()", []),
     ("OPS101", "print(loss)", ["info"]),
     ("OPS101", "print(f'{step}: {loss:.3f}')", ["info"]),
     ("OPS101", "print(step)", []),

@@ -46,6 +46,17 @@ class Trainer:
         else:
             self.optimizer.step()
 """,
+    "a schedule for averaged weights": """
+def train(model, loader, optimizer, crit, scaler):
+    averaged, swa = optim.swa_utils.AveragedModel(model), optim.swa_utils.SWALR(optimizer, swa_lr=0.01)
+    for x, y in loader:
+        optimizer.zero_grad()
+        scaler.scale(crit(model(x), y)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        averaged.update_parameters(model)
+        swa.step()
+""",
     "an early return": """
 def step(loss, optimizer, scaler):
     if scaler:

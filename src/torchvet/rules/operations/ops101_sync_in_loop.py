@@ -190,8 +190,8 @@ for step in range(40):
         on, name = receiver(event.call), terminal(event.node)
         if name in _WRITING:
             return any(_written(file, g, event) for g in (*event.call.args, *(k.value for k in event.call.keywords)))
-        if on is None and name == "float" and event.call.args:
-            on = event.call.args[0]
+        if name == "float":
+            on = event.call.args[0] if on is None and event.call.args else None  # the method casts, on the device
         if name in ("item", "cpu", "tolist") and on is not None and file.devices.of(on, event) == "device":
             return True
         while isinstance(on, ast.Call) and terminal(on) in ("detach", "mean", "sum", "clone"):

@@ -19,7 +19,7 @@ ADAPTIVE = frozenset(
 SCHEDULERS = frozenset(
     ("StepLR", "MultiStepLR", "LambdaLR", "ExponentialLR", "CosineAnnealingLR", "ReduceLROnPlateau", "CyclicLR",
      "OneCycleLR", "CosineAnnealingWarmRestarts", "LinearLR", "ConstantLR", "PolynomialLR", "SequentialLR",
-     "ChainedScheduler", "MultiplicativeLR", "get_scheduler", "get_linear_schedule_with_warmup",
+     "ChainedScheduler", "MultiplicativeLR", "SWALR", "get_scheduler", "get_linear_schedule_with_warmup",
      "get_cosine_schedule_with_warmup",
      "get_constant_schedule_with_warmup", "get_polynomial_decay_schedule_with_warmup", "get_constant_schedule",
      "get_cosine_with_hard_restarts_schedule_with_warmup")
@@ -68,6 +68,8 @@ def role_of_call(dotted: str, calling: bool = True) -> Roles:
         return frozenset({"criterion", "function"}) if _is_functional_loss(dotted, last) else _NONE
     if last in SCHEDULERS or dotted.startswith("torch.optim.lr_scheduler."):
         return frozenset({"scheduler"})
+    if last == "AveragedModel":
+        return frozenset({"module"})
     if last in OPTIMIZERS or (dotted.startswith("torch.optim.") and last[:1].isupper()):
         return frozenset({"optimizer"})
     if last in ("GradScaler", "ShardedGradScaler"):
