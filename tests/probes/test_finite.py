@@ -57,3 +57,17 @@ def test_what_cannot_be_read_as_one_tensor_is_passed_by() -> None:
 
     torch.func.vmap(torch.func.grad(loss))(torch.full((4, 3), math.nan))
     assert asked == [True]
+
+
+def test_what_is_traced_has_no_values() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    with FakeTensorMode() as mode:
+        inside = torch.ones(2)
+        assert is_finite(inside) and is_finite(torch.ones(())) and not numeric(inside)
+    assert mode is not None and is_finite(inside)
+    seen = []
+    make_fx(lambda x: seen.append(is_finite(x.sum())) or x.sum())(torch.ones(2))
+    assert seen == [True]
+    assert numeric(torch.ones(2))

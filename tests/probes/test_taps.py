@@ -95,6 +95,18 @@ def test_flags_of_backward_are_told(heard: Heard) -> None:
     assert heard.details == [(True, False), (False, True), (True, False)]
 
 
+def test_what_torch_compile_differentiates_while_it_traces_is_not_told(heard: Heard) -> None:
+    from torch._guards import TracingContext, tracing
+
+    x = torch.ones(2, requires_grad=True)
+    with tracing(TracingContext(None)):
+        torch.autograd.grad(x.sum(), x)
+        x.sum().backward()
+    assert heard.events == []
+    x.sum().backward()
+    assert heard.events == ["backward", "backwarded"]
+
+
 def test_the_mode_is_told_once_for_a_whole_model(heard: Heard) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Sequential(torch.nn.Linear(2, 2)))
     assert model.eval() is model

@@ -7,13 +7,17 @@ import math
 from collections.abc import Iterable, Sequence
 
 import torch
+from torch._C import _get_dispatch_mode, _TorchDispatchModeKey
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch._subclasses.fake_tensor import is_fake
 
+_WITHOUT_VALUES = (_TorchDispatchModeKey.FAKE, _TorchDispatchModeKey.FUNCTIONAL, _TorchDispatchModeKey.PROXY)
+"""Modes under which operators are followed and not computed: reading an element fails."""
+
 
 def numeric(value: object) -> bool:
-    """Whether something is a tensor whose elements can be NaN and can be read: no meta, fake or empty one, and none of
-    those that stand for many within `vmap`."""
+    """Whether something is a tensor whose elements can be NaN and can be read: no meta, fake or empty one, none of
+    those that stand for many within `vmap`, and nothing that is being traced."""
     return (
         isinstance(value, torch.Tensor)
         and (value.is_floating_point() or value.is_complex())
@@ -23,6 +27,7 @@ def numeric(value: object) -> bool:
         and value.numel() > 0
         and not is_functorch_wrapped_tensor(value)
         and not is_fake(value)
+        and all(_get_dispatch_mode(mode) is None for mode in _WITHOUT_VALUES)
     )
 
 

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 import torch
+from torch._guards import TracingContext
 from torch.nn.modules import module as nn_module
 from torch.optim.optimizer import (
     Optimizer,
@@ -142,6 +143,11 @@ def compiled_anything() -> bool:
     return (dynamo is not None and bool(dynamo.counters["frames"])) or len(getattr(frame, "cached_backends", ())) > 1
 
 
+def tracing() -> bool:
+    """Whether torch.compile is tracing: what it differentiates then has no values, and is no step of the program's."""
+    return TracingContext.try_get() is not None
+
+
 def _hook(listener: Listener, method: Callable[[Optimizer], None]) -> Callable[..., None]:
     def call(optimizer: Optimizer, *_: Any) -> None:
         if listener.active:
@@ -156,7 +162,7 @@ def _tap_backward(listener: Listener, original: Callable[..., None]) -> Callable
         tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
         *args: Any, **kwargs: Any,
     ) -> None:  # fmt: skip
-        if not listener.active:
+        if not listener.active or tracing():
             return original(tensors, grad_tensors, retain_graph, create_graph, *args, **kwargs)
         listener.backward_starts(tensors, bool(retain_graph), create_graph, False)
         start = time.perf_counter()
@@ -177,7 +183,7 @@ def _tap_grad(listener: Listener, original: Callable[..., Any]) -> Callable[...,
         outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool | None = None,
         create_graph: bool = False, *args: Any, **kwargs: Any,
     ) -> Any:  # fmt: skip
-        if not listener.active:
+        if not listener.active or tracing():
             return original(outputs, inputs, grad_outputs, retain_graph, create_graph, *args, **kwargs)
         listener.backward_starts(outputs, bool(retain_graph), create_graph, True)
         start = time.perf_counter()
