@@ -74,6 +74,28 @@ def test_gradients_never_cleared_are_reported_in_every_step_but_the_first() -> N
     assert use.uncleared == use.checked == 5
 
 
+def test_a_trace_that_decays_by_hand_is_meant_to_stay() -> None:
+    model, optimizer = small()
+    loop = Loop(optimizer)
+    for _ in range(6):
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                parameter.grad.mul_(0.9)
+        loop.backward(model(X).sum())
+        loop.step(optimizer)
+    assert loop.uses()[0].uncleared == 0
+
+
+def test_clipping_before_the_step_clears_nothing() -> None:
+    model, optimizer = small()
+    loop = Loop(optimizer)
+    for _ in range(6):
+        loop.backward(model(X).sum())
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        loop.step(optimizer)
+    assert loop.uses()[0].uncleared == 5
+
+
 @pytest.mark.parametrize("micro", [2, 4])
 def test_accumulation_is_not_left_over_gradient(micro: int) -> None:
     model, optimizer = small()

@@ -107,6 +107,18 @@ def test_what_torch_compile_differentiates_while_it_traces_is_not_told(heard: He
     assert heard.events == ["backward", "backwarded"]
 
 
+def test_a_model_that_is_only_sized_takes_no_steps(heard: Heard) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    heard.taps.watch_modules()  # type: ignore[attr-defined]
+    with FakeTensorMode():
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters())
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    assert heard.events == []
+
+
 def test_the_mode_is_told_once_for_a_whole_model(heard: Heard) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Sequential(torch.nn.Linear(2, 2)))
     assert model.eval() is model

@@ -12,7 +12,12 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 from torch._subclasses.fake_tensor import is_fake
 
 _WITHOUT_VALUES = (_TorchDispatchModeKey.FAKE, _TorchDispatchModeKey.FUNCTIONAL, _TorchDispatchModeKey.PROXY)
-"""Modes under which operators are followed and not computed: reading an element fails."""
+"""Modes of tracing and of sizing: nothing has values, and reading an element fails."""
+
+
+def followed() -> bool:
+    """Whether operators are followed here and not computed."""
+    return any(_get_dispatch_mode(mode) is not None for mode in _WITHOUT_VALUES)
 
 
 def numeric(value: object) -> bool:
@@ -27,7 +32,7 @@ def numeric(value: object) -> bool:
         and value.numel() > 0
         and not is_functorch_wrapped_tensor(value)
         and not is_fake(value)
-        and all(_get_dispatch_mode(mode) is None for mode in _WITHOUT_VALUES)
+        and not followed()
     )
 
 

@@ -36,6 +36,8 @@ class _State:
     never: set[int] = field(default_factory=set)
     gradients: list[weakref.ref[torch.UntypedStorage]] = field(default_factory=list)
     """Storages of a few gradients after the last step."""
+    versions: dict[int, int] = field(default_factory=dict)
+    """How often a few gradients had been written to by then, by parameter."""
     names: dict[int, str] = field(default_factory=dict)
     """Of the parameters in `never`, as long as somebody knew them."""
     kind: str = "optimizer"
@@ -76,7 +78,7 @@ class OptimizerProbe:
             optimizer = state.ref()
             if optimizer is not None:
                 state.watched = True
-                state.fresh_start = _cleared(optimizer)
+                state.fresh_start = _cleared(optimizer) or (state.backwards == 1 and _rewritten(optimizer, state))
 
     def starts(self, optimizer: Optimizer) -> None:
         """Before a step: is there any gradient to step on?"""
@@ -100,7 +102,9 @@ class OptimizerProbe:
             state.uncleared += not state.fresh_start
         elif state.steps <= _ALWAYS_CHECKED and not state.had_gradient:
             state.starved += 1
-        state.gradients = _witnesses(optimizer) if state.steps < _ALWAYS_CHECKED or state.watched else []
+        looking = state.steps < _ALWAYS_CHECKED or state.watched
+        state.gradients = _witnesses(optimizer) if looking else []
+        state.versions = {id(p): g._version for p, g in _having(optimizer)} if looking else {}
         state.backwards = 0
         state.watched = state.fresh_start = state.had_gradient = False
 
@@ -190,12 +194,21 @@ def _note_gradients(optimizer: Optimizer, state: _State) -> bool:
 
 def _cleared(optimizer: Optimizer) -> bool:
     """Whether the gradients of an optimizer's parameters are gone or zero; looks at a few small ones."""
-    having = [p for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
-    if not having:
-        return True
-    having.sort(key=lambda p: p.numel())
-    witnesses = having[:_WITNESSES] + [p for p in having[-1:] if p.numel() <= _SMALL]
-    return all(_is_zero(p.grad) for p in witnesses)
+    return all(_is_zero(gradient) for _, gradient in _having(optimizer))
+
+
+def _rewritten(optimizer: Optimizer, state: _State) -> bool:
+    """Whether the program has written to all those gradients since the step: it means to keep what it has left, as an
+    eligibility trace does. (In the first backward since then nothing else writes to them.)"""
+    having = _having(optimizer)
+    return bool(having) and all(g._version > state.versions.get(id(p), g._version) for p, g in having)
+
+
+def _having(optimizer: Optimizer) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """A few small parameters that have a gradient, and it."""
+    having = [(p, p.grad) for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
+    having.sort(key=lambda pair: pair[0].numel())
+    return having[:_WITNESSES] + [pair for pair in having[-1:] if pair[0].numel() <= _SMALL]
 
 
 def _witnesses(optimizer: Optimizer) -> list[weakref.ref[torch.UntypedStorage]]:
@@ -207,9 +220,7 @@ def _witnesses(optimizer: Optimizer) -> list[weakref.ref[torch.UntypedStorage]]:
     return found
 
 
-def _is_zero(gradient: torch.Tensor | None) -> bool:
-    if gradient is None:
-        return True
+def _is_zero(gradient: torch.Tensor) -> bool:
     with torch.no_grad():
         values = gradient.detach()
         values = values._values() if values.layout is torch.sparse_coo else values

@@ -26,6 +26,7 @@ from torch.optim.optimizer import (
 from torch.utils.data import dataloader
 
 from torchvet.probes import frames
+from torchvet.probes.finite import followed
 from torchvet.probes.patching import replace
 
 Batch = Any
@@ -123,13 +124,13 @@ class Taps:
         replace(self._undo, owner, name, value)
 
     def _before(self, module: torch.nn.Module, _: Any) -> None:
-        if self._listener.active:
+        if self._listener.active and not tracing():
             self._listener.forward_starts(module, self._depth)
         self._depth += 1
 
     def _after(self, module: torch.nn.Module, _: Any, output: Any) -> None:
         self._depth = max(0, self._depth - 1)
-        if self._listener.active:
+        if self._listener.active and not tracing():
             self._listener.forward_ended(module, output, self._depth)
 
 
@@ -144,13 +145,14 @@ def compiled_anything() -> bool:
 
 
 def tracing() -> bool:
-    """Whether torch.compile is tracing: what it differentiates then has no values, and is no step of the program's."""
-    return TracingContext.try_get() is not None
+    """Whether torch.compile is tracing, or the program sizes a model with fake tensors: what is differentiated then has
+    no values, and is no step of the program's."""
+    return TracingContext.try_get() is not None or followed()
 
 
 def _hook(listener: Listener, method: Callable[[Optimizer], None]) -> Callable[..., None]:
     def call(optimizer: Optimizer, *_: Any) -> None:
-        if listener.active:
+        if listener.active and not tracing():
             method(optimizer)
 
     return call
@@ -220,7 +222,7 @@ def _tap_init(listener: Listener, original: Callable[..., None]) -> Callable[...
     @functools.wraps(original)
     def __init__(self: Optimizer, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        if listener.active:
+        if listener.active and not tracing():
             listener.optimizer_made(self)
 
     return __init__
