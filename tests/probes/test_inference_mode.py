@@ -7,6 +7,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import torchvet
+from torchvet.probes import half_sums
+from torchvet.recording.records import Place
 
 
 def test_evaluation_in_inference_mode_leaves_the_dispatcher_as_it_was() -> None:
@@ -52,3 +54,14 @@ def test_optimizers_stepped_from_within_backward_are_survived() -> None:
             model(torch.randn(4, 8)).square().mean().backward()
             torch.zeros(3)
     assert not torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.Python)
+
+
+def test_a_sum_first_looked_at_during_an_evaluation_is_looked_at_again_in_training() -> None:
+    total = torch.zeros(3, dtype=torch.bfloat16)
+    followed = half_sums._Sum(Place("train.py", 1, "main"), "add_", total, 0)
+    followed.addend = torch.ones(3, dtype=torch.float64)
+    with torch.inference_mode():
+        followed.look(1)
+    total += 1
+    followed.look(2)
+    assert followed.changed is not None and followed.changed.tolist() == [2, 2, 2]

@@ -29,3 +29,17 @@ def test_large_tables_are_not_copied() -> None:
     kept = Kept()
     kept.follow([net])
     assert kept._copies == []
+
+
+def test_what_was_copied_during_an_evaluation_is_copied_to_again_in_training() -> None:
+    net = nn.BatchNorm1d(4)
+    kept = Kept()
+    with torch.inference_mode():
+        kept.follow([net])
+        kept.take()
+    net(torch.ones(5, 4))
+    kept.take()
+    expected = [b.clone() for b in net.buffers()]
+    net(torch.ones(5, 4))
+    kept.restore()
+    assert all(torch.equal(a, b) for a, b in zip(expected, net.buffers(), strict=True))

@@ -65,7 +65,8 @@ class _Sum:
         self.grows = self.grows and bool((values.abs() >= self.values.abs()).all())
         same = (values == self.values).cpu()
         self.moved = self.moved if bool(same.all()) else tick
-        self.changed[~same] = tick
+        # Not in place: the tensor may have been made under the inference_mode of an evaluation.
+        self.changed = torch.where(same, self.changed, tick)
         self.values = values
         if self.looks % _JUDGED == 0:
             self.judge(tick)

@@ -45,7 +45,9 @@ class Kept:
         if len(sys.modules) != self._modules:
             self._modules = len(sys.modules)
             self._uses_numpy = _uses_numpy()
-        self._copies = [b.detach().clone() for b in buffers]
+        # An evaluation under inference_mode may be where this is called: its tensors could not be written to later.
+        with torch.inference_mode(False):
+            self._copies = [b.detach().clone() for b in buffers]
 
     def take(self) -> None:
         """Keep the state as it is now."""
