@@ -156,6 +156,38 @@ def test_an_evaluation_that_was_measured_is_graded_by_its_share() -> None:
     assert (found.severity, found.evidence) == ("info", "observed")
 
 
+EVALUATION = """\
+import torch
+from torch import nn
+
+model = nn.Linear(8, 1)
+criterion = nn.MSELoss()
+
+
+def evaluate(loader):
+    model.eval()
+    total = 0.0
+    for x, y in loader:
+        total += len(x) * criterion(model(x), y)
+    return total / len(loader)
+
+
+for epoch in range(3):
+    print(evaluate(loader))
+"""
+
+
+def test_what_an_evaluation_stores_is_not_harmless_where_its_graphs_matter() -> None:
+    def severity(graph: int) -> str:
+        place = Place(FILE, 11, "evaluate")
+        use = EvaluationForward(place=place, module="Linear", calls=6, training_mode=False, graph=graph, peak=100_000)
+        report = diagnose(run(use, Ran(path=FILE, lines=[11, 12]), ran=(), text=EVALUATION))
+        return of(report, "MEM101").severity
+
+    assert severity(10) == "info"
+    assert severity(60_000) == "error"
+
+
 def test_a_file_of_which_nothing_ran_is_not_read() -> None:
     silent = recording(program(), Source(path=FILE, text=SOURCE), steps(40), window(1, 2, 3), outcome(40))
     assert diagnose(silent).findings == []

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from torchvet.checking.engine import Scope, check_text, source_rules
-from torchvet.finding import Finding, Measured, Related, Remedy
+from torchvet.finding import Finding, Location, Measured, Related, Remedy
 from torchvet.recording import Recording
 from torchvet.recording.training_records import Ran
 from torchvet.rules import Rule
@@ -47,7 +47,8 @@ def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Ru
     for suspicion in alone:
         rule, at = by_code[suspicion.code], suspicion.location
         assert at is not None
-        judged = rule.could_be_measured(recording) and not (leaking and isinstance(rule, GrowthRule))
+        may_grow = isinstance(rule, GrowthRule) and (leaking or _in_evaluation(observed, at))
+        judged = rule.could_be_measured(recording) and not may_grow
         if judged:
             if at.path not in trees:
                 trees[at.path] = ast.parse(recording.sources[at.path])
@@ -66,6 +67,13 @@ def _named_in(observed: Finding, suspicion: Finding) -> bool:
 
 def _grows(finding: Finding) -> bool:
     return (finding.measured.bytes_per_step or 0) > 0
+
+
+def _in_evaluation(observed: Sequence[Finding], at: Location) -> bool:
+    """Whether the function of a line was seen to build graphs that matter and that no backward uses: what it stores may
+    keep them until the evaluation ends, between two censuses."""
+    graphs = (f for f in observed if f.code == "MEM104" and f.severity != "info" and f.location is not None)
+    return any((f.location.path, f.location.function) == (at.path, at.function) for f in graphs if f.location)
 
 
 def lines_seen(recording: Recording) -> dict[str, set[int]]:
