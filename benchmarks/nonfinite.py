@@ -90,12 +90,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=160)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print("| transformer | step without | with | ratio | a replay |\n|---|---|---|---|---|")
+    print("| transformer | step without | with | ratio | adds | a replay |\n|---|---|---|---|---|---|")
     for name in options.sizes:
         off, on, replay = measure(name, options.steps)
         one, other = statistics.median(off), statistics.median(on)
+        adds = f"{(other - one) * 1e3:+.2f} ms"
         print(
-            f"| {name} | {one * 1e3:.1f} ms | {other * 1e3:.1f} ms | {other / one:.3f} | {replay:.2f} s |", flush=True
+            f"| {name} | {one * 1e3:.1f} ms | {other * 1e3:.1f} ms | {other / one:.3f} | {adds} | {replay:.2f} s |",
+            flush=True,
         )
 
 

@@ -2,7 +2,9 @@
 
 Each round runs every tool once on every program, in turns, so that a machine that slows down slows all of them; a
 ratio is a tool's seconds per step over those of the bare run of the same round. `run` is the ratio of whole runs, the
-start and the diagnosis included. Nothing is asserted: read the table, on a quiet machine.
+start and the diagnosis included. A second table (`turns.py`) is of steady steps of many kinds with all of torchvet's
+watchers on, bare ones and watched ones in turns within one process. Nothing is asserted: read the tables, on a quiet
+machine.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
+
+from turns import CASES
 
 PROGRAMS = Path(__file__).parent / "programs"
 NAMES = ("mlp", "cnn", "transformer")
@@ -119,6 +123,21 @@ def table(found: Samples) -> str:
     return "\n".join(lines)
 
 
+def turns(cases: list[str], steps: int) -> str:
+    """Bare and watched steps in turns, each case in a process of its own, as Markdown."""
+    lines = [
+        "| model | step | bare | ratio | torchvet adds | CPU ratio | CPU adds |",
+        "|---|---|---|---|---|---|---|",
+    ]  # fmt: skip
+    environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+    for case in cases:
+        command = [sys.executable, str(Path(__file__).parent / "turns.py"), case, "--steps", str(steps)]
+        done = subprocess.run(command, env=environment, text=True, stdout=subprocess.PIPE, check=True)
+        lines.append(done.stdout.strip())
+        print(lines[-1], file=sys.stderr)
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Measure, print the table, and keep every sample with `--json`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -126,8 +145,13 @@ def main() -> None:
     parser.add_argument("--programs", nargs="+", choices=NAMES, default=list(NAMES))
     parser.add_argument("--tools", nargs="+", choices=installed(), default=installed(), help="those installed here")
     parser.add_argument("--limit", type=float, default=300, help="seconds after which a run is cut off (300)")
+    parser.add_argument("--cases", nargs="*", default=list(CASES), help="steady steps in turns; none: leave them out")
+    parser.add_argument("--steps", type=int, default=240, help="steps of each of those")
     parser.add_argument("--json", type=Path, help="a file for all samples, in seconds")
     options = parser.parse_args()
+    print(f"\n{turns(options.cases, options.steps)}\n")
+    if not options.rounds:
+        return
     tools = ["bare", *(t for t in options.tools if t != "bare")]
     found = sample(options.programs, tools, options.rounds, options.limit)
     print(f"\nPython {platform.python_version()}, {os.cpu_count()} cores, {options.rounds} rounds\n\n{table(found)}")

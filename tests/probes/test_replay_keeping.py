@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import platform
 import random
+from collections.abc import Callable
 
+import pytest
 import torch
 from torch import nn
 
@@ -43,3 +46,24 @@ def test_what_was_copied_during_an_evaluation_is_copied_to_again_in_training() -
     net(torch.ones(5, 4))
     kept.restore()
     assert all(torch.equal(a, b) for a, b in zip(expected, net.buffers(), strict=True))
+
+
+@pytest.mark.parametrize(
+    "draw", [random.random, lambda: random.gauss(0, 1), lambda: random.seed(5), lambda: random.getrandbits(32 * 624)]
+)
+def test_every_draw_from_pythons_generator_is_noticed(draw: Callable[[], object]) -> None:
+    kept = Kept()
+    for _ in range(3):
+        draw()
+        kept.take()
+        after = [random.gauss(0, 1), random.random()]
+        kept.restore()
+        assert [random.gauss(0, 1), random.random()] == after
+
+
+def test_a_generator_that_nobody_uses_is_not_copied_again() -> None:
+    kept = Kept()
+    kept.take()
+    first = kept._python
+    kept.take()
+    assert kept._python is first or platform.python_implementation() != "CPython"

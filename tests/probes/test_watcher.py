@@ -77,3 +77,19 @@ def test_events_that_nobody_overrides_cost_no_call() -> None:
     host = _Host()
     Watchers(host, [_Counts]).tell("backward_starts", None, False)
     assert not host.failed
+
+
+class _Sleeps(_Counts):
+    """Sleeps at first."""
+
+    def __init__(self, host: Any) -> None:
+        super().__init__(host)
+        self.asleep = True
+
+
+def test_a_watcher_that_sleeps_is_told_of_steps_once_it_wakes() -> None:
+    watchers = Watchers(_Host(), [_Sleeps])
+    watchers.tell("batch_got", 1)
+    watchers._all[0].wake()
+    watchers.tell("batch_got", 2)
+    assert [r.resident for r in watchers.totals(5) if isinstance(r, HostRecord)] == [1]

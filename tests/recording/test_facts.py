@@ -113,6 +113,7 @@ def logged(tmp_path: Path, kinds: list[StepKind]) -> list[Step]:
     log = StepLog(writer, 0.0)
     for n, kind in enumerate(kinds, start=1):
         log.boundary(n, kind, 1, None)
+    log.flush()
     writer.close()
     return read(tmp_path / "run.vet").ranks[0].all(Step)
 

@@ -52,6 +52,8 @@ class AutocastWatcher(Watcher):
         """The outermost regions for whose sake layers are listened to."""
         self._calls = 0
         self._compiled = False
+        self.asleep = True
+        """Until a region is entered, or a scaler is at work."""
 
     def install(self) -> None:
         """See `Watcher`."""
@@ -174,6 +176,7 @@ class AutocastWatcher(Watcher):
 
     def _entered(self, context: autocast) -> None:
         if not self.regions.sites:
+            self.wake()
             self.host.ledger.listeners.append(self._operator)
         region = self.regions.entered(context, sys._getframe(2))
         region.since = len(self.host.ledger.events)

@@ -73,6 +73,11 @@ class BackwardProbe:
         self._after = None
 
     @property
+    def waiting(self) -> bool:
+        """Whether the next pass has to be told of whatever it is: to see if it goes through a graph that was kept."""
+        return bool(self._pending) or self._after is not None
+
+    @property
     def wants_known(self) -> bool:
         """Whether `ended` will count bytes."""
         return self._after is not None

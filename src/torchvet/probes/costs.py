@@ -6,8 +6,9 @@ import statistics
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol
 
 from torchvet.probes.schedule import Schedule
 
@@ -22,6 +23,9 @@ optimizers and batches looked at; what is left of the work at boundaries; what i
 _CHARGED = ("windows", "censuses")
 """What comes out of the schedule's share. Graphs have a budget of their own; the rest is the same at every step, and no
 schedule could help it."""
+
+
+Keep = Callable[[str, BaseException], bool]
 
 
 class Costs:
@@ -42,33 +46,12 @@ class Costs:
         """Sampled steps not accounted for yet: their seconds, and what their operators should have cost."""
         self._last = time.perf_counter()
 
-    @contextmanager
-    def of(self, kind: str) -> Iterator[None]:
+    def of(self, kind: str) -> Look:
         """Everything within is a look of this kind; looks within looks count as their own kind only.
 
         Of looks in several threads at once those of the first are accounted for.
         """
-        mine = threading.get_ident()
-        if self._depth and self._owner != mine:
-            yield
-            return
-        self._owner = mine
-        start, outer = time.perf_counter(), self._nested
-        self._nested = 0.0
-        self._depth += 1
-        try:
-            yield
-        finally:
-            spent = time.perf_counter() - start
-            own = max(0.0, spent - self._nested)
-            self.seconds[kind] += own
-            if kind in _CHARGED:
-                self._schedule.spend(own)
-            self._nested = outer + spent
-            self._depth -= 1
-            if not self._depth:
-                self._nested = 0.0
-                self._looked += spent
+        return Look(self, kind)
 
     def step(self) -> float:
         """Seconds that the program has taken since the last call, looks left out."""
@@ -106,3 +89,57 @@ class Costs:
         """From now on steps are something else."""
         self.settle()
         self._plain.clear()
+
+
+class Pausing(Protocol):
+    """What notes operators, unless it is paused."""
+
+    paused: bool
+
+
+class Look:
+    """Work of torchvet's own that is accounted for; see `Costs.of`. With `keep` it is guarded, too: told of a failure
+    and of which work (`what`) it was, that says whether the failure is kept from the program. With a ledger nothing
+    that is made within is noted. It happens several times a step: hence a class, no generators, all in one place.
+    """
+
+    __slots__ = ("_before", "_costs", "_keep", "_kind", "_ledger", "_outer", "_start", "_what")
+
+    def __init__(
+        self, costs: Costs, kind: str, keep: Keep | None = None, what: str = "", ledger: Pausing | None = None
+    ) -> None:
+        self._costs, self._kind, self._keep, self._what, self._ledger = costs, kind, keep, what, ledger
+
+    def __enter__(self) -> None:
+        costs, ledger = self._costs, self._ledger
+        if ledger is not None:
+            self._before, ledger.paused = ledger.paused, True
+        mine = threading.get_ident()
+        if costs._depth and costs._owner != mine:
+            self._start = 0.0
+            return
+        costs._owner = mine
+        costs._depth += 1
+        self._outer, costs._nested = costs._nested, 0.0
+        self._start = time.perf_counter()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        costs = self._costs
+        if self._start:
+            spent = time.perf_counter() - self._start
+            own = spent - costs._nested
+            if own > 0.0:
+                costs.seconds[self._kind] += own
+                if self._kind in _CHARGED:
+                    costs._schedule.spend(own)
+            costs._depth -= 1
+            if costs._depth:
+                costs._nested = self._outer + spent
+            else:
+                costs._nested = 0.0
+                costs._looked += spent
+        if self._ledger is not None:
+            self._ledger.paused = self._before
+        return error is not None and self._keep is not None and self._keep(self._what, error)

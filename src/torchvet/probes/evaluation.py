@@ -64,6 +64,11 @@ class EvaluationProbe:
         return bool(self._kept) and self._looks < _MOST_LOOKS and self.kept < _SECOND_LOOK
 
     @property
+    def waiting(self) -> bool:
+        """Whether a backward pass means anything to what was seen."""
+        return bool(self._pending or self._kept)
+
+    @property
     def kept(self) -> int:
         """Passes of the evaluation under way whose graph is alive."""
         return sum(1 for ref in self._kept if ref() is not None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import cmath
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import torch
 from torch._C import _get_dispatch_mode, _TorchDispatchModeKey
@@ -38,12 +38,15 @@ def numeric(value: object) -> bool:
 
 def is_finite(tensor: torch.Tensor) -> bool:
     """Exactly. A sum that is finite proves it at a third of the cost; one that is not may only have overflowed."""
+    if tensor.numel() == 1:
+        # A loss, at every step: what cannot be read says so.
+        try:
+            return cmath.isfinite(tensor.item())
+        except RuntimeError:
+            pass
     if not numeric(tensor):
         return True
     tensor = tensor.detach()
-    if tensor.numel() == 1:
-        value = tensor.item()
-        return cmath.isfinite(value)
     total = tensor.sum(dtype=torch.float32) if tensor.dtype in (torch.float16, torch.bfloat16) else tensor.sum()
     return bool(torch.isfinite(total)) or bool(torch.isfinite(tensor).all())
 
@@ -54,20 +57,30 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
     return part if isinstance(part, torch.Tensor) else tensor
 
 
-@torch.no_grad()
-def suspicious(gradients: Sequence[torch.Tensor]) -> bool:
+def dense(gradients: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """The gradients, and of sparse ones the values that they have."""
+    return [g.detach()._values() if g.is_sparse else g for g in gradients]
+
+
+def suspicious(gradients: list[torch.Tensor]) -> bool:
     """Whether some gradient may not be finite: one fused norm and one sync for each device and dtype.
 
     A norm that overflows raises suspicion, too: ask `is_finite` then.
     """
     if not gradients:
         return False
-    kinds = {(g.dtype, g.device, g.layout) for g in gradients}
-    if len(kinds) == 1 and torch.strided in next(iter(kinds)):
-        groups: Iterable[list[torch.Tensor]] = (list(gradients),)
-    else:
-        groups = _grouped(gradients)
-    return any(not math.isfinite(torch.stack(torch._foreach_norm(group)).sum().item()) for group in groups)
+    with torch.no_grad():
+        if not gradients[0].is_cuda:
+            # Without fused kernels it does not matter what is together: nearly always all are of one kind.
+            try:
+                return _not_finite(gradients)
+            except RuntimeError:  # sparse, on several devices, without data
+                pass
+        return any(map(_not_finite, _grouped(dense(gradients))))
+
+
+def _not_finite(gradients: list[torch.Tensor]) -> bool:
+    return not math.isfinite(torch.stack(torch._foreach_norm(gradients)).sum().item())
 
 
 def _grouped(gradients: Iterable[torch.Tensor]) -> Iterable[list[torch.Tensor]]:

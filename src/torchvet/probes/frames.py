@@ -22,6 +22,8 @@ HANDLERS = ("__torch_dispatch__", "__torch_function__")
 OWN, TORCH, STDLIB, INSTALLED, USER = range(5)
 """Whose code a file is. The user's own is everything that is none of the others."""
 
+_MOST_PLACES = 1024
+
 _owner_of_file: dict[str, int] = {}
 
 
@@ -52,10 +54,27 @@ def _is_torch(filename: str) -> bool:
     return bool(home) and filename.startswith(home + os.sep)
 
 
+_places: dict[tuple[int, int], tuple[CodeType, Place]] = {}
+"""By code object and instruction. By identity: the hash of a code object goes through all that it is made of."""
+
+
 def place_of(frame: FrameType) -> Place:
     """The line that a frame is at."""
     code = frame.f_code
-    return Place(code.co_filename, frame.f_lineno, _qualified(code))
+    key = (id(code), frame.f_lasti)
+    known = _places.get(key)
+    if known is not None and known[0] is code:
+        return known[1]
+    if len(_places) >= _MOST_PLACES:
+        _places.clear()
+    place = Place(code.co_filename, frame.f_lineno, _qualified(code))
+    _places[key] = (code, place)
+    return place
+
+
+def forget_places() -> None:
+    """Let go of the program's code objects."""
+    _places.clear()
 
 
 def _qualified(code: CodeType) -> str:
@@ -69,11 +88,15 @@ def outside_torch(depth: int = 1, handlers: bool = True) -> tuple[Place | None, 
     """
     frame: FrameType | None = sys._getframe(depth)
     inner: Place | None = None
+    owners = _owner_of_file
     while frame is not None:
         if not handlers and frame.f_code.co_name in HANDLERS:
             frame = frame.f_back
             continue
-        whose = owner(frame.f_code.co_filename)
+        file = frame.f_code.co_filename
+        whose = owners.get(file)
+        if whose is None:
+            whose = owner(file)
         if whose == USER:
             return place_of(frame), inner
         if whose == INSTALLED and inner is None:

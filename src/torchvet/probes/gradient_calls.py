@@ -30,31 +30,14 @@ class GradientCalls:
     def clip(self, parameters: Any, given: Any, by_value: bool) -> tuple[Any, Callable[[Any], None]]:
         """Gradients are clipped. Returns the parameters to hand on: the same, noted as they are gone through."""
         self._gradients.check()
-        clipped: list[Witness] = []
+        clipped: list[int] = []
         largest = self._largest_scaled() if by_value else None
         place = frames.user_place()
 
         def done(norm: Any) -> None:
-            self._clipped(clipped, float(given), norm, largest, place)
+            self._clipped(self._gradients.among(clipped), float(given), norm, largest, place)
 
-        return self._noted(parameters, clipped), done
-
-    def _noted(self, parameters: Any, clipped: list[Witness]) -> Any:
-        known = self._gradients.known
-        if not isinstance(parameters, Iterator):
-            given = [parameters] if isinstance(parameters, torch.Tensor) else parameters
-            clipped += [w for w in map(known, given) if w is not None]
-            return parameters
-
-        def passing() -> Iterator[Any]:
-            for parameter in parameters:
-                witness = known(parameter)
-                if witness is not None:
-                    clipped.append(witness)
-                yield parameter
-
-        # torch warns of an empty generator, and of no other iterator.
-        return passing() if isinstance(parameters, GeneratorType) else map(_same, passing())
+        return _noted(parameters, clipped), done
 
     def _largest_scaled(self) -> float | None:
         """The largest element of gradients that are scaled, as far as they are small."""
@@ -66,11 +49,15 @@ class GradientCalls:
         self, clipped: list[Witness], limit: float, norm: Any, largest: float | None, place: Place | None
     ) -> None:  # fmt: skip
         clip: Clip | None = None
+        sound: set[int] = set()
         for witness in clipped:
             witness.stamp = witness.now()
+            if witness.unknown or id(witness.parts) in sound:
+                continue
             scaled = _scaled_in(witness.fresh)
             state = self._scalers.by_number.get(scaled.scaler) if scaled is not None else None
             if state is None:
+                sound.add(id(witness.parts))
                 continue
             if clip is None:
                 scale = state.scale()
@@ -116,6 +103,17 @@ class GradientCalls:
             mark, gradient = _scaled_in(witness.fresh), witness.gradient()
             if mark is not None and gradient is not None and gradient.data_ptr() in keys:
                 yield mark.scaler, witness.fresh[-1].place
+
+
+def _noted(parameters: Any, identities: list[int]) -> Any:
+    """The same parameters, whose identities are noted as they are gone through."""
+    if not isinstance(parameters, Iterator):
+        identities += map(id, [parameters] if isinstance(parameters, torch.Tensor) else parameters)
+        return parameters
+    note = identities.append
+    passing = (p for p in parameters if note(id(p)) is None)
+    # torch warns of an empty generator, and of no other iterator.
+    return passing if isinstance(parameters, GeneratorType) else map(_same, passing)
 
 
 def _same(one: Any) -> Any:

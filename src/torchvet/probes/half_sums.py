@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.optim.optimizer import Optimizer
 
 from torchvet.probes import half
 from torchvet.probes.watcher import Host, Watcher
@@ -99,7 +98,6 @@ class HalfSums(Watcher):
         super().__init__(host)
         self._candidates: dict[int, _Sum] = {}
         self._followed: list[_Sum] = []
-        self._stepping = False
         self._allowance = half.Allowance(0.1, 0.002)
 
     def install(self) -> None:
@@ -108,13 +106,10 @@ class HalfSums(Watcher):
         self.host.hear(_FRESH, self._fresh)
         self.host.hear(_LISTS, self._lists)
 
-    def optimizer_starts(self, optimizer: Optimizer) -> None:
-        """An optimizer's own sums are looked at with the optimizer."""
-        self._stepping = True
-
-    def optimizer_ended(self, optimizer: Optimizer) -> None:
-        """What follows is the program's."""
-        self._stepping = False
+    @property
+    def _stepping(self) -> bool:
+        """Whether an optimizer is: its own sums are looked at with the optimizer."""
+        return self.host.ledger.phase == "optimizer"
 
     def _in_place(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         target = args[0]

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from types import CodeType, FrameType
 from typing import Any
 
@@ -103,6 +102,22 @@ def locate(frame: FrameType | None) -> tuple[Line | None, Line | None]:
             inner = (code, frame.f_lineno)
         frame = frame.f_back
     return None, inner
+
+
+class Quiet:
+    """A stretch in which a ledger notes nothing."""
+
+    __slots__ = ("_before", "_ledger")
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def __enter__(self) -> None:
+        ledger = self._ledger
+        self._before, ledger.paused = ledger.paused, True
+
+    def __exit__(self, *error: object) -> None:
+        self._ledger.paused = self._before
 
 
 class Ledger(OwnMode):  # type: ignore[no-untyped-call]
@@ -246,14 +261,9 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
             self.births.append(birth)
             self.events.append((birth, birth.nbytes))
 
-    @contextmanager
-    def quiet(self) -> Iterator[None]:
+    def quiet(self) -> Quiet:
         """What is made within is not the program's."""
-        before, self.paused = self.paused, True
-        try:
-            yield
-        finally:
-            self.paused = before
+        return Quiet(self)
 
     def line(self) -> Line | None:
         """The user's line that is running now."""

@@ -15,14 +15,14 @@ from torch.optim.optimizer import Optimizer
 
 from torchvet.probes import frames
 from torchvet.probes.containers import tensors_in
-from torchvet.probes.finite import is_finite, local, suspicious
+from torchvet.probes.finite import dense, is_finite, local, suspicious
 from torchvet.probes.live import LiveLook
 from torchvet.probes.nonfinite_outputs import OutputWatch
 from torchvet.probes.replay.calls import Calls, Stack
 from torchvet.probes.replay.keeping import Kept
 from torchvet.probes.replay.loops import counters
 from torchvet.probes.replay.operands import described
-from torchvet.probes.replay.plans import spots
+from torchvet.probes.replay.plans import whereabouts
 from torchvet.probes.replay.process import Failed, ask, why_not
 from torchvet.probes.replay.rehearsal import Answer, Failure, rehearse
 from torchvet.probes.replay.telling import Symptom
@@ -107,14 +107,16 @@ class NonFiniteWatcher(Watcher):
     def backward_starts(self, tensors: Any, is_grad: bool) -> None:
         """Is the loss finite?"""
         self._only_grad = is_grad and not self._totals.checked
-        stack = spots(3)
+        stack = whereabouts(3)
         self._calls.add(stack)
         if self._live.wanted:
-            self._live.backward_starts(tuple((s.code, s.instruction) for s in stack))
-        losses = [t for t in tensors_in(tensors, 2) if t.numel() == 1 or not is_grad]
-        bad = [t for t in losses if not t.is_cuda and not is_finite(t)]
-        calibrating = self._scale() is not None and max(self._skips.values(), default=0) < _CALIBRATING
-        if bad and not (calibrating and not any(bool(torch.isnan(t).any()) for t in bad)):
+            self._live.backward_starts(tuple((code, instruction) for _, code, instruction in stack))
+        losses = (tensors,) if isinstance(tensors, torch.Tensor) else tensors_in(tensors, 2)
+        bad = [t for t in losses if (t.numel() == 1 or not is_grad) and not t.is_cuda and not is_finite(t)]
+        if not bad:
+            return
+        calibrating = self._at_work() is not None and max(self._skips.values(), default=0) < _CALIBRATING
+        if not calibrating or any(bool(torch.isnan(t).any()) for t in bad):
             self._failed("loss", bad)
 
     def backward_ended(self, is_grad: bool) -> None:
@@ -150,15 +152,15 @@ class NonFiniteWatcher(Watcher):
         self._live.advance()
 
     def _look_at_gradients(self, optimizer: Optimizer) -> None:
-        gradients = _gradients(optimizer)
+        gradients = [one for g in optimizer.param_groups for p in g["params"] if (one := p.grad) is not None]
         self._totals.checked += 1
-        if not gradients or not suspicious(gradients) or all(is_finite(g) for g in gradients):
+        if not gradients or not suspicious(gradients) or all(map(is_finite, dense(gradients))):
             return
         self._totals.stepped += 1
         self._spoiling = True
         if self._totals.first_stepped is None:
             self._totals.first_stepped = self.host.step
-        self._failed("gradient", gradients)
+        self._failed("gradient", dense(gradients))
 
     def _tap_scaler(self, original: Callable[..., Any]) -> Callable[..., Any]:
         watcher = self
@@ -188,9 +190,13 @@ class NonFiniteWatcher(Watcher):
 
         return scale
 
+    def _at_work(self) -> Any:
+        """The scaler that scales the loss, if one does."""
+        return self._scaler() if self._scaler is not None else None
+
     def _scale(self) -> float | None:
         """The loss scale, where a scaler is at work."""
-        scaler = self._scaler() if self._scaler is not None else None
+        scaler = self._at_work()
         return float(scaler.get_scale()) if scaler is not None else None
 
     def _scaler_stepped(self, scaler: Any, optimizer: Optimizer) -> None:

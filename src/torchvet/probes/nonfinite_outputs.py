@@ -10,7 +10,7 @@ import torch
 from torchvet.probes.containers import tensors_in
 from torchvet.probes.finite import is_finite
 from torchvet.probes.known import KnownMemory
-from torchvet.probes.replay.plans import Spot, spots
+from torchvet.probes.replay.plans import Spot, spots, whereabouts
 
 
 class OutputWatch:
@@ -38,7 +38,7 @@ class OutputWatch:
     def number_taken(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         """`item()` and the like gave a number."""
         if self._bad and isinstance(out, float) and math.isnan(out) and not args[0].requires_grad:
-            self._bad, self._taken = False, spots(3)
+            self._bad, self._taken = False, spots(whereabouts(3))
 
     def step_ends(self) -> tuple[Spot, ...] | None:
         """Where such a number was taken in the step that ends, if one was."""

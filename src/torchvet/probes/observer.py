@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
@@ -18,7 +17,7 @@ from torchvet.probes.census import CensusTaker
 from torchvet.probes.clock import StepClock
 from torchvet.probes.cohorts import Cohorts
 from torchvet.probes.collector import CollectorProbe
-from torchvet.probes.costs import Costs
+from torchvet.probes.costs import Costs, Look
 from torchvet.probes.evaluation import EvaluationProbe
 from torchvet.probes.heap_trend import HeapTrend
 from torchvet.probes.hook_tables import HookProbe
@@ -127,11 +126,9 @@ class Observer:
         birth = self._ledger.live.get(tensor.untyped_storage()._cdata)
         return place_of_line(birth.user) if birth is not None else None
 
-    @contextmanager
-    def looking(self, what: str) -> Iterator[None]:
+    def looking(self, what: str, kind: str = "events") -> Look:
         """See `Host`."""
-        with self._session.guarded(what), self._costs.of("events"), self._ledger.quiet():
-            yield
+        return Look(self._costs, kind, self._session.failed, what, self._ledger)
 
     def install(self) -> None:
         """Start listening."""
@@ -172,9 +169,11 @@ class Observer:
         """See `Listener`."""
         self._optimizers_running += 1
         self._ledger.phase = "optimizer"
-        with self._session.guarded("optimizers"), self._costs.of("events"):
-            self._optimizers.starts(optimizer)
-        self._watchers.tell("optimizer_starts", optimizer)
+        with self.looking("optimizers"):
+            try:
+                self._optimizers.starts(optimizer)
+            finally:
+                self._watchers.told("optimizer_starts", optimizer)
         self._optimizer_began = time.perf_counter()
 
     def optimizer_ended(self, optimizer: Optimizer) -> None:
@@ -182,28 +181,37 @@ class Observer:
         self._log.add("optimizer", time.perf_counter() - self._optimizer_began)
         self._optimizers_running = max(0, self._optimizers_running - 1)
         self._ledger.phase = None
-        with self._session.guarded("optimizers"), self._costs.of("events"):
-            self._optimizers.ended(optimizer)
-        self._watchers.tell("optimizer_ended", optimizer)
+        with self.looking("optimizers"):
+            try:
+                self._optimizers.ended(optimizer)
+            finally:
+                self._watchers.told("optimizer_ended", optimizer)
         self._boundary(self.clock.optimizer_stepped(id(optimizer)))
 
     def backward_starts(self, tensors: Any, retain_graph: bool, create_graph: bool, is_grad: bool) -> None:
         """See `Listener`."""
-        with self._session.guarded("backward passes"), self._costs.of("graphs"), self._ledger.quiet():
+        with self.looking("backward passes"):
+            try:
+                if not is_grad:
+                    # `autograd.grad` adds to no `.grad`: it neither needs cleared gradients nor spoils them.
+                    self._optimizers.backward_starts(self._sampling.on)
+                if retain_graph or create_graph or self._backwards.waiting or self._evaluations.waiting:
+                    self._follow_backward(tensors, retain_graph, create_graph, is_grad)
+            finally:
+                self._watchers.told("backward_starts", tensors, is_grad)
+
+    def _follow_backward(self, tensors: Any, retain_graph: bool, create_graph: bool, is_grad: bool) -> None:
+        with self.looking("backward passes", "graphs"):
             late = graphs.within(self._graph_budget())
-            if not is_grad:
-                # `autograd.grad` adds to no `.grad`: it neither needs cleared gradients nor spoils them.
-                self._optimizers.backward_starts(self._sampling.on)
             self._backwards.starts(tensors, retain_graph, create_graph, is_grad, self.clock.n, late)
             self._evaluations.backward_starts(_roots(tensors), late)
-        self._watchers.tell("backward_starts", tensors, is_grad)
 
     def backward_ended(self, seconds: float, is_grad: bool) -> None:
         """See `Listener`."""
         self._log.add("backward", seconds)
         self._end_if_overdue()
-        with self._session.guarded("backward passes"), self._costs.of("graphs"), self._ledger.quiet():
-            if self._backwards.wants_known:
+        if self._backwards.wants_known:
+            with self.looking("backward passes", "graphs"):
                 self._backwards.ended(self.known.storages(), graphs.within(self._graph_budget()))
         self._watchers.tell("backward_ended", is_grad)
         self._plain_backward_seen = self._plain_backward_seen or not is_grad
@@ -233,9 +241,11 @@ class Observer:
         """See `Listener`."""
         self._ledger.phase = None
         self._log.add("data", seconds)
-        with self._session.guarded("loaders"), self._costs.of("events"):
-            self._loaders.got(iterator, batch, self._ledger if self._sampling.on else None)
-        self._watchers.tell("batch_got", batch)
+        with self.looking("loaders"):
+            try:
+                self._loaders.got(iterator, batch, self._ledger if self._sampling.on else None)
+            finally:
+                self._watchers.told("batch_got", batch)
         self._work_begins()
 
     def forward_starts(self, module: torch.nn.Module, depth: int) -> None:
@@ -305,7 +315,7 @@ class Observer:
         seconds = self._costs.step()
         self._busy = True
         try:
-            with self._session.guarded("step boundaries"), self._costs.of("boundaries"):
+            with Look(self._costs, "boundaries", self._session.failed, "step boundaries"):
                 self._look(kind, seconds)
         finally:
             self._busy = False
@@ -321,7 +331,8 @@ class Observer:
         self._ledger.tick = tick
         self._backwards.boundary(tick)
         self._evaluations.boundary(kind, tick)
-        self._watchers.tell("boundary", tick, kind)
+        with self._ledger.quiet():
+            self._watchers.told("boundary", tick, kind)
         if not self._sampling.on:
             self._stop_watching_modules()
         if self._trend.boundary(tick) and self._worth_a_census(elapsed):
@@ -343,6 +354,7 @@ class Observer:
 
     def _restart(self) -> None:
         """A stronger step signal appeared: what was learnt about weaker steps does not compare."""
+        self._log.flush()
         self._sampling.abandon()
         self._cohorts.forget()
         self._schedule.restart()
@@ -350,6 +362,7 @@ class Observer:
         self._trend.restart()
 
     def _end_window(self, tick: int, partial: bool = False) -> None:
+        self._log.flush()
         closed = self._sampling.end(tick, partial)
         if closed is None:
             return
@@ -384,12 +397,14 @@ class Observer:
             self._taps.unwatch_modules()
 
     def _check_cohorts(self, tick: int) -> None:
+        self._log.flush()
         for record in self._cohorts.check(tick, lambda: dict(self.known.storages())):
             self._write(record)
         if self._cohorts.suspicious():
             self._schedule.suspect(tick)
 
     def _take_census(self, tick: int, kind: StepKind, elapsed: float, final: bool = False) -> None:
+        self._log.flush()
         self._census.budget = self._schedule.census_budget(elapsed)
         with self._costs.of("censuses"):
             self._write(self._census.take(tick, kind, self._ledger, final))
@@ -426,9 +441,11 @@ class Observer:
         # Classes of the program's own must not outlive it in our caches: their destructors would run too late.
         heap.forget_types()
         graphs.forget_types()
+        frames.forget_places()
 
     def _finish(self, how: str, error: BaseException | None) -> None:
         tick = self.clock.n
+        self._log.flush()
         closed = self._sampling.end_for_good(tick)
         self._collector.remove()
         self._watchers.tell("finish", how, error)

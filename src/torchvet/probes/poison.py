@@ -69,7 +69,6 @@ class Poison(Watcher):
         self._found: dict[tuple[What, str], Poisoned] = {}
         self._skipped: int | None = None
         self._stepped: set[int] = set()
-        self._stepping = False
         self._step_place: Place | None = None
         self._allowance = half.Allowance(0.03, 0.003)
 
@@ -109,12 +108,11 @@ class Poison(Watcher):
 
     def optimizer_starts(self, optimizer: Optimizer) -> None:
         """Its step was not skipped."""
-        self._stepping = True
         self._stepped.add(id(optimizer))
 
-    def optimizer_ended(self, optimizer: Optimizer) -> None:
-        """What follows is the program's."""
-        self._stepping = False
+    @property
+    def _stepping(self) -> bool:
+        return self.host.ledger.phase == "optimizer"
 
     def _normalised(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         for tensor in args[3:5]:

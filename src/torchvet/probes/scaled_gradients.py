@@ -6,7 +6,7 @@ Gradients are told apart by their tensor and its version, so that nothing is rea
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -54,15 +54,19 @@ class Clip(NamedTuple):
     scaler: int
 
 
+_NOTHING: list[Any] = []
+"""Lists of parts and clips are never changed: witnesses share them, so that what is alike is worked out once."""
+
+
 class Witness:
     """A parameter, held weakly, and what its gradient is made of. `unknown` once somebody else has changed it."""
 
     __slots__ = ("clips", "parts", "ref", "stamp", "unknown")
 
-    def __init__(self, parameter: torch.Tensor) -> None:
-        self.ref = weakref.ref(parameter)
-        self.parts: list[Part] = []
-        self.clips: list[Clip] = []
+    def __init__(self, parameter: torch.Tensor, died: Callable[[Any], None]) -> None:
+        self.ref = weakref.ref(parameter, died)
+        self.parts: list[Part] = _NOTHING
+        self.clips: list[Clip] = _NOTHING
         self.unknown = False
         self.stamp = self.now()
 
@@ -79,23 +83,14 @@ class Witness:
 
     def clear(self) -> None:
         """Its gradient is gone, or zero."""
-        self.parts, self.clips, self.unknown = [], [], False
+        self.parts = self.clips = _NOTHING
+        self.unknown = False
         self.stamp = self.now()
-
-    def check(self) -> None:
-        """Before anything that counts: has somebody else cleared or changed the gradient meanwhile?"""
-        stamp = self.now()
-        if stamp == self.stamp:
-            return
-        if stamp is None:
-            self.clear()
-        else:
-            self.unknown, self.stamp = True, stamp
 
     @property
     def fresh(self) -> list[Part]:
         """What no step has used."""
-        return [] if self.unknown else [part for part in self.parts if not part.spent]
+        return _NOTHING if self.unknown else [part for part in self.parts if not part.spent]
 
     def waits(self) -> bool:
         """Whether it has a gradient of a scaled loss that no step has used, whatever else was done to it."""
@@ -113,9 +108,9 @@ class Gradients:
     def of(self, optimizer: Any) -> list[Witness]:
         """The witnesses of an optimizer, or of anything with parameter groups."""
         groups = getattr(optimizer, "param_groups", None) or []
-        key = (id(groups), *(len(g["params"]) for g in groups))
+        key = (id(groups), *[len(g["params"]) for g in groups])
         known = self._of.get(id(optimizer))
-        if known is not None and known[0] == key and all(w.ref() is not None for w in known[1]):
+        if known is not None and known[0] == key:
             return known[1]
         parameters = [
             p for g in groups for p in g["params"] if isinstance(p, torch.Tensor) and p.requires_grad and p.is_leaf
@@ -132,8 +127,12 @@ class Gradients:
     def _witness(self, parameter: torch.Tensor) -> Witness:
         known = self._witnesses.get(id(parameter))
         if known is None or known.ref() is not parameter:
-            known = self._witnesses[id(parameter)] = Witness(parameter)
+            known = self._witnesses[id(parameter)] = Witness(parameter, self._died)
         return known
+
+    def _died(self, _: Any) -> None:
+        self._of.clear()
+        self._all = None
 
     def all(self) -> list[Witness]:
         """Every witness that is alive."""
@@ -143,17 +142,23 @@ class Gradients:
         return self._all
 
     def check(self) -> None:
-        """See `Witness.check`."""
-        for witness in self.all():
-            witness.check()
+        """Before anything that counts: has somebody else cleared or changed a gradient meanwhile?"""
+        for witness, stamp in self._changed():
+            if stamp is None:
+                witness.clear()
+            else:
+                witness.unknown, witness.stamp = True, stamp
 
-    def changed(self) -> Iterator[Witness]:
-        """Those whose gradient is not what it was; taken as known from now on."""
+    def _changed(self) -> list[tuple[Witness, Stamp]]:
+        """Those whose gradient is not what it was, and what it is told by now. Asked several times a step: one loop."""
+        found = []
         for witness in self.all():
-            stamp = witness.now()
+            parameter = witness.ref()
+            gradient = None if parameter is None else parameter.grad
+            stamp = None if gradient is None else (id(gradient), gradient._version)
             if stamp != witness.stamp:
-                witness.stamp = stamp
-                yield witness
+                found.append((witness, stamp))
+        return found
 
     def cleared(self, owner: Any) -> None:
         """`zero_grad` of an optimizer or a module has run."""
@@ -169,34 +174,54 @@ class Gradients:
         witness = self._witnesses.get(id(parameter))
         return witness if witness is not None and witness.ref() is parameter else None
 
+    def among(self, identities: Iterable[int]) -> list[Witness]:
+        """Those of some objects that are alive, given by identity."""
+        found = [self._witnesses[key] for key in self._witnesses.keys() & set(identities)]
+        return [w for w in found if w.ref() is not None]
+
     def add(self, parts: Iterable[Part]) -> None:
         """A backward has ended: it has left these in the gradients that have changed."""
-        parts = list(parts)
-        for witness in self.all():
-            before, stamp = witness.stamp, witness.now()
-            if stamp == before:
-                continue
+        parts = list(parts)[-_MOST_PARTS:]
+        added = []
+        for witness, stamp in self._changed():
+            if witness.stamp is None:
+                witness.parts, witness.clips = parts, _NOTHING
+            else:
+                added.append(witness)
             witness.stamp = stamp
-            if before is None:
-                witness.parts, witness.clips = [], []
-            witness.parts = [*witness.parts, *(p for p in parts if p not in witness.parts)][-_MOST_PARTS:]
+        _change(added, lambda before: [*before, *(p for p in parts if p not in before)][-_MOST_PARTS:])
 
     def doubt(self) -> None:
         """A backward has ended of which it is not known what it has left."""
-        for witness in self.changed():
-            witness.unknown = True
+        for witness, stamp in self._changed():
+            witness.unknown, witness.stamp = True, stamp
 
     def divide(self, optimizer: Any, division: Division) -> None:
         """`unscale_` has divided the gradients of an optimizer."""
-        for witness in self.of(optimizer):
-            # Sparse gradients are divided into new ones, of which nothing is known.
-            witness.check()
-            witness.parts = [p if p.spent else p._replace(divided=(*p.divided, division)) for p in witness.parts]
+        divided = (division,)
+        _change(
+            self.of(optimizer), lambda parts: [p if p.spent else p._replace(divided=p.divided + divided) for p in parts]
+        )
 
     def spend(self, optimizer: Any) -> None:
         """An optimizer has used its gradients, or would have."""
-        for witness in self.of(optimizer):
-            if any(not part.spent for part in witness.parts):
-                witness.parts = list(dict.fromkeys(p if p.spent else p._replace(spent=True) for p in witness.parts))
-            witness.clips = []
+        witnesses = self.of(optimizer)
+        _change(witnesses, _spent)
+        for witness in witnesses:
+            witness.clips = _NOTHING
             witness.stamp = witness.now()
+
+
+def _spent(parts: list[Part]) -> list[Part]:
+    return list(dict.fromkeys(p if p.spent else p._replace(spent=True) for p in parts))
+
+
+def _change(witnesses: Iterable[Witness], change: Callable[[list[Part]], list[Part]]) -> None:
+    """Put other parts in place of each witness's: lists that were shared still are."""
+    done: dict[int, list[Part]] = {}
+    for witness in witnesses:
+        parts = witness.parts
+        after = done.get(id(parts))
+        if after is None:
+            after = done[id(parts)] = change(parts)
+        witness.parts = after

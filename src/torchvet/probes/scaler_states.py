@@ -130,6 +130,7 @@ class Scalers:
     def __init__(self) -> None:
         self._states: weakref.WeakKeyDictionary[Any, ScalerState] = weakref.WeakKeyDictionary()
         self._uses: dict[tuple[Any, ...], ScalingUse] = {}
+        self._recent: weakref.ref[ScalerState] | None = None
         self._made = 0
         self._last: dict[int, tuple[int, int]] = {}
         """For each optimizer the use and the number of the scaler that stepped it last."""
@@ -158,8 +159,14 @@ class Scalers:
 
     def of(self, scaler: Any) -> ScalerState:
         """What is known of a scaler; one that was made before anybody looked begins here."""
+        recent = self._recent() if self._recent is not None else None
+        if recent is not None and recent.ref() is scaler:
+            return recent
         state = self._states.get(scaler)
-        return state if state is not None else self.made(scaler, True, None)
+        if state is None:
+            state = self.made(scaler, True, None)
+        self._recent = weakref.ref(state)
+        return state
 
     def succession(self, state: ScalerState, optimizer: int) -> None:
         """A scaler steps an optimizer: is it one after another that was made at the same place?"""

@@ -37,6 +37,8 @@ class ScalerWatcher(Watcher):
         self._gradient_calls = GradientCalls(self._scene, self._faults)
         self._wrapped: set[type] = set()
         self._parts: list[Part] | None = None
+        self.asleep = True
+        """Until there is a scaler."""
 
     # Wrapping ---------------------------------------------------------------------------------------------------
 
@@ -81,6 +83,7 @@ class ScalerWatcher(Watcher):
                     for kind in type(args[0]).__mro__:
                         self._wrap_class(kind)
                     self._scene.scalers.made(args[0], _asked(args, kwargs), frames.user_place())
+                    self.wake()
 
         return (args, after) if self.host.active else None
 
@@ -91,6 +94,7 @@ class ScalerWatcher(Watcher):
             return None
         if frames.owner(sys._getframe(2).f_code.co_filename) == frames.OWN:
             return None  # another watcher asks for the scale
+        self.wake()
         inside.append(name)
         self._scene.backwards = 0
         done: list[Callable[[Any], None]] = []

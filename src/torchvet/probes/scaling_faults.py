@@ -75,12 +75,12 @@ class Faults:
     def stepped(self, state: ScalerState, optimizer: Any, place: Place | None, applied: bool) -> None:
         """A scaler has stepped an optimizer, or has left the step out."""
         told: set[Any] = set()
-        for witness in self._gradients.of(optimizer):
+        for witness in _unlike(self._gradients.of(optimizer)):
             for part in witness.fresh:
                 if part not in told:
                     told.add(part)
                     self._judge(state, part, witness, optimizer, place, applied)
-            for clip in [] if witness.unknown else witness.clips:
+            for clip in witness.clips:
                 if clip not in told:
                     told.add(clip)
                     self._clipped(state, clip, applied)
@@ -88,7 +88,7 @@ class Faults:
     def stepped_directly(self, optimizer: Any, place: Place | None) -> None:
         """An optimizer steps past every scaler."""
         told: set[Any] = set()
-        for witness in self._gradients.of(optimizer):
+        for witness in _unlike(self._gradients.of(optimizer)):
             for part in witness.fresh:
                 if part.mark is not None and part not in told:
                     told.add(part)
@@ -170,6 +170,11 @@ class Faults:
     def _scale_of(self, scaler: int, generation: int) -> float | None:
         state = self._scalers.by_number.get(scaler)
         return None if state is None else state.scales.get(generation, state.use.scale)
+
+
+def _unlike(witnesses: list[Witness]) -> list[Witness]:
+    """Of those that share their parts and clips one each; those of which nothing is known left out."""
+    return list({(id(w.parts), id(w.clips)): w for w in reversed(witnesses) if not w.unknown}.values())
 
 
 def found_infinity(state: ScalerState, optimizer: Any) -> bool | None:

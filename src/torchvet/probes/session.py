@@ -11,8 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -52,6 +51,12 @@ _PLAIN_STEPS = 1000
 """Steps that get a line each; later ones share lines, so that a recording of a long run stays small."""
 
 
+_ALWAYS = 64
+_APART = 0.05
+"""Steps that get a line each however short they are; from then on lines are at least so many seconds apart: writing one
+takes twenty times as long after a step, which has emptied the caches, as it takes alone."""
+
+
 class StepLog:
     """Writes step records: one a step at first, then one for ever more steps."""
 
@@ -61,6 +66,8 @@ class StepLog:
         self._counts: dict[StepKind, int] = {}
         self.phases: dict[str, float] = {}
         self._last = started
+        self._n = 0
+        self._memory: tuple[int, int] | None = None
 
     def add(self, phase: str, seconds: float) -> None:
         """Account for seconds of a phase."""
@@ -69,17 +76,27 @@ class StepLog:
     def boundary(self, n: int, kind: StepKind, steps: int, memory: tuple[int, int] | None) -> None:
         """Steps ended: one, or a few that were recognised late."""
         self._counts[kind] = self._counts.get(kind, 0) + steps
+        self._n, self._memory = n, memory
         now = time.perf_counter()
-        share = max(1, 10 ** (len(str(n)) - len(str(_PLAIN_STEPS))) * 10) if n >= _PLAIN_STEPS else 1
-        if n % share:
-            return
+        if n > _ALWAYS:
+            share = max(1, 10 ** (len(str(n)) - len(str(_PLAIN_STEPS))) * 10) if n >= _PLAIN_STEPS else 1
+            if n % share or now - self._last < _APART:
+                return
+        self._put(now)
+
+    def flush(self) -> None:
+        """What comes next goes by the steps so far: write those that wait for a line."""
+        if self._counts:
+            self._put(time.perf_counter())
+
+    def _put(self, now: float) -> None:
         phases = {k: round(v, 7) for k, v in self.phases.items()}
         phases["other"] = round(max(0.0, now - self._last - sum(phases.values())), 7)
-        allocated, reserved = memory or (None, None)
+        allocated, reserved = self._memory or (None, None)
         for one, count in self._counts.items():
             self._writer.write(
                 Step(
-                    n=n, kind=one, t=round(now - self._started, 6), count=count, phases=phases,
+                    n=self._n, kind=one, t=round(now - self._started, 6), count=count, phases=phases,
                     allocated=allocated, reserved=reserved,
                 )
             )  # fmt: skip
@@ -95,6 +112,23 @@ _current: Session | None = None
 def session_in_process() -> Session | None:
     """The session that observes this process, if one does."""
     return _current if _current is not None and not _current.ended else None
+
+
+class Guard:
+    """Work whose own failure is kept away from the program."""
+
+    __slots__ = ("_session", "_what")
+
+    def __init__(self, session: Session, what: str) -> None:
+        self._session, self._what = session, what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        return error is not None and self._session.failed(self._what, error)
 
 
 class Session:
@@ -146,20 +180,19 @@ class Session:
             with contextlib.suppress(Exception):
                 self.observer.release()
 
-    @contextlib.contextmanager
-    def guarded(self, what: str) -> Iterator[None]:
+    def guarded(self, what: str) -> Guard:
         """Keep a probe's own failure away from the program; the report says what was not checked for it."""
-        try:
-            yield
-        except StepsReached:
-            raise
-        except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-            if os.environ.get("TORCHVET_DEBUG"):
-                raise
-            if (what, reason) not in self._failures and len(self._failures) < 20:
-                self._failures.add((what, reason))
-                self.writer.write(Unchecked(check=what, reason=reason[:500]))
+        return Guard(self, what)
+
+    def failed(self, what: str, error: BaseException) -> bool:
+        """Something of torchvet's own went wrong: noted as unchecked. Whether it is to be kept from the program."""
+        if isinstance(error, StepsReached) or not isinstance(error, Exception) or os.environ.get("TORCHVET_DEBUG"):
+            return False
+        reason = f"{type(error).__name__}: {error}"
+        if (what, reason) not in self._failures and len(self._failures) < 20:
+            self._failures.add((what, reason))
+            self.writer.write(Unchecked(check=what, reason=reason[:500]))
+        return True
 
     def finish(self, how: str, status: int, error: BaseException | None) -> None:
         """Take the last look while the frames in `error`'s traceback are alive, and say how it ended. Idempotent."""

@@ -82,12 +82,25 @@ class Host(Protocol):
         ...
 
 
+_PASSING = ("batch_got", "backward_starts", "backward_ended", "optimizer_starts", "optimizer_ended", "boundary")
+"""Events of every step, of which a watcher that is asleep is not told."""
+
+
 class Watcher:
     """Base of all watchers: every event is passed by. Events come on the thread where they happen."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
         self._undo = ExitStack()
+        self.asleep = False
+        """Whether what happens in every step means nothing to it yet. It is told of none of that until `wake()`."""
+        self.woken: Callable[[], None] = lambda: None
+
+    def wake(self) -> None:
+        """From now on events mean something."""
+        if self.asleep:
+            self.asleep = False
+            self.woken()
 
     @classmethod
     def wanted(cls, options: Any) -> bool:
@@ -147,7 +160,9 @@ class Watchers:
     def __init__(self, host: Host, kinds: Iterable[type[Watcher]]) -> None:
         self._host = host
         self._all = [kind(host) for kind in kinds if kind.wanted(host.options)]
-        self._listening: dict[str, list[Watcher]] = {}
+        self._listening: dict[str, list[tuple[Watcher, Callable[..., Any]]]] = {}
+        for one in self._all:
+            one.woken = self._woken
 
     def install(self) -> None:
         """Install each; one that cannot be is left out."""
@@ -163,36 +178,43 @@ class Watchers:
     def tell(self, event: str, *details: Any) -> None:
         """Pass an event on to those that override its method. Accounted for once, not for each: that would cost more
         than most of them take."""
-        if listening := self._who(event):
+        if self._who(event):
             with self._host.looking(event):
-                for one in listening:
-                    self._tell(one, event, details)
+                self.told(event, *details)
 
-    def _tell(self, one: Watcher, event: str, details: tuple[Any, ...]) -> None:
-        try:
-            getattr(one, event)(*details)
-        except Exception as error:
-            with self._host.looking(_name(one)):
-                raise error
+    def told(self, event: str, *details: Any) -> None:
+        """The same, within a look that the host has begun."""
+        for one, method in self._listening.get(event) or self._who(event):
+            try:
+                method(*details)
+            except Exception as error:
+                with self._host.looking(_name(one)):
+                    raise error
 
     def totals(self, tick: int) -> Iterator[Record]:
         """Everybody's running totals."""
-        for one in self._who("totals"):
+        for one, totals in self._who("totals"):
             with self._host.looking(_name(one)):
-                yield from one.totals(tick)
+                yield from totals(tick)
 
     def unchecked(self) -> Iterator[Unchecked]:
         """Everybody's gaps."""
-        for one in self._who("unchecked"):
+        for one, gaps in self._who("unchecked"):
             with self._host.looking(_name(one)):
-                yield from one.unchecked()
+                yield from gaps()
 
-    def _who(self, event: str) -> list[Watcher]:
-        """Those that override an event's method."""
+    def _woken(self) -> None:
+        self._listening = {}
+
+    def _who(self, event: str) -> list[tuple[Watcher, Callable[..., Any]]]:
+        """Those that override an event's method, with theirs."""
         found = self._listening.get(event)
         if found is None:
             passed_by = getattr(Watcher, event)
-            found = [one for one in self._all if getattr(type(one), event) is not passed_by]
+            found = [
+                (one, getattr(one, event)) for one in self._all
+                if getattr(type(one), event) is not passed_by and not (one.asleep and event in _PASSING)
+            ]  # fmt: skip
             self._listening[event] = found
         return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from types import CodeType
 
-from torchvet.probes.replay.plans import Spot
+from torchvet.probes.replay.plans import Spot, Whereabouts, spots
 
 Stack = tuple[Spot, ...]
 _MOST = 16
@@ -15,10 +15,10 @@ class Calls:
     """The last calls, in order. Nothing but their places is kept, and they are compared only when asked for."""
 
     def __init__(self) -> None:
-        self._calls: deque[tuple[int, Stack]] = deque(maxlen=_MOST)
+        self._calls: deque[tuple[int, Whereabouts]] = deque(maxlen=_MOST)
         self._optimized = 0
 
-    def add(self, stack: Stack) -> None:
+    def add(self, stack: Whereabouts) -> None:
         """Backward is called here."""
         self._calls.append((self._optimized, stack))
 
@@ -35,7 +35,7 @@ class Calls:
         place, in the order in which they ran; then those of the step before (a GAN's other loss)."""
         found: dict[tuple[tuple[CodeType, int], ...], Stack] = {}
         for age in (0, 1):
-            mine = [s for n, s in self._calls if n == self._optimized - age]
+            mine = [spots(s) for n, s in self._calls if n == self._optimized - age]
             latest = {_place(s): s for s in mine}
             for place, stack in latest.items():
                 found.setdefault(place, stack)
@@ -45,8 +45,7 @@ class Calls:
         """The call before the last from the same place: whatever frame is in both goes round the steps."""
         if not self._calls:
             return ()
-        now, last = self._calls[-1]
-        earlier = [(n, s) for n, s in list(self._calls)[:-1]]
+        *earlier, (now, last) = [(n, spots(s)) for n, s in self._calls]
         same = [s for _, s in earlier if _place(s) == _place(last)]
         older = [s for n, s in earlier if n < now]
         return (same or older or [()])[-1]

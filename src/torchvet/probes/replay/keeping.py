@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import platform
 import random
 import sys
 import weakref
@@ -16,12 +18,45 @@ _MOST_BYTES = 1 << 20
 """Buffers of a model that are copied each step: running statistics are small, masks and tables are not."""
 
 
+class _PythonState:
+    """The state of Python's generator, copied only where it has changed: as a tuple of 625 numbers it takes as long as
+    everything else that is kept.
+
+    Whether it has is told by CPython's own structure (`RandomObject` in Modules/_randommodule.c: an int, how many of
+    the 624 words behind it have been used), which is believed only where it holds what `getstate()` says.
+    """
+
+    def __init__(self) -> None:
+        self._state = random.getstate()
+        self._told: Any = None
+        self._of: Any = None
+        inner: Any = vars(random).get("_inst")
+        if platform.python_implementation() == "CPython" and type(inner) is random.Random:
+            words = (ctypes.c_uint32 * 625).from_address(id(inner) + object.__basicsize__)
+            if (*words[1:], words[0]) == random.getstate()[1] == inner.getstate()[1]:
+                self._told, self._of = words, inner
+        self._now = self._mark()
+
+    def _mark(self) -> Any:
+        """What changes with every number drawn; None where that is not known."""
+        words = self._told
+        return None if words is None else (words[0], words[1], words[2], self._of.gauss_next)
+
+    def take(self) -> Any:
+        """The state as it is now."""
+        mark = self._mark()
+        if mark is None or mark != self._now:
+            self._state, self._now = random.getstate(), mark
+        return self._state
+
+
 class Kept:
     """The state before a step: `take()` at its start, `restore()` in the process that does it again."""
 
     def __init__(self) -> None:
         self._torch: torch.Tensor | None = None
         self._python: Any = None
+        self._generator = _PythonState()
         self._numpy: Any = None
         self._uses_numpy = False
         self._modules = 0
@@ -52,7 +87,7 @@ class Kept:
     def take(self) -> None:
         """Keep the state as it is now."""
         self._torch = torch.get_rng_state()
-        self._python = random.getstate()
+        self._python = self._generator.take()
         # A tenth of a millisecond after a step has emptied the caches: not for programs that do without.
         self._numpy = sys.modules["numpy"].random.get_state() if self._uses_numpy else None
         buffers = self._alive()

@@ -59,14 +59,29 @@ def live(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def spots(depth: int) -> tuple[Spot, ...]:
-    """Where the program is now, innermost first."""
-    found = []
-    for frame in live(sys._getframe(depth)):
-        found.append(Spot(id(frame), frame.f_code, frame.f_lasti))
-        if len(found) == _MOST_FRAMES:
-            break
-    return tuple(found)
+Whereabouts = list[tuple[int, CodeType, int]]
+"""What spots are made of: the program's frames, innermost first."""
+
+
+def whereabouts(depth: int) -> Whereabouts:
+    """Where the program is now. Asked at every backward pass: hence no more than this."""
+    found: Whereabouts = []
+    owners = frames._owner_of_file
+    frame: FrameType | None = sys._getframe(depth)
+    while frame is not None and len(found) < _MOST_FRAMES:
+        code = frame.f_code
+        whose = owners.get(code.co_filename)
+        if whose is None:
+            whose = frames.owner(code.co_filename)
+        if whose >= frames.INSTALLED:
+            found.append((id(frame), code, frame.f_lasti))
+        frame = frame.f_back
+    return found
+
+
+def spots(stack: Whereabouts) -> tuple[Spot, ...]:
+    """The same, to be looked into."""
+    return tuple(map(Spot._make, stack))
 
 
 def plans(
