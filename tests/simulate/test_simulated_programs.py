@@ -167,3 +167,15 @@ def test_threads_and_default_devices_are_translated_too() -> None:
         assert pool.submit(work).result().device == torch.device("cuda:1")
     with torch.device("cuda"):
         assert torch.zeros(2).is_cuda
+
+
+def test_sparse_gradients_and_matrices_keep_their_layout() -> None:
+    table = nn.Embedding(9, 4, sparse=True).cuda()
+    table(torch.tensor([1, 2, 1], device="cuda")).sum().backward()
+    assert table.weight.grad is not None and table.weight.grad.is_sparse
+    torch.optim.SparseAdam(table.parameters()).step()
+    rows = torch.eye(3).to_sparse_csr().cuda().requires_grad_()
+    torch.sparse.mm(rows, torch.ones(3, 2, device="cuda")).sum().backward()
+    assert rows.layout is torch.sparse_csr and rows.grad is not None
+    with pytest.raises(NotImplementedError, match="no CUDA kernel"):
+        torch.sparse.mm(rows.detach(), torch.ones(3, 2, device="cuda"), "mean")

@@ -80,12 +80,20 @@ def gru_cell_backward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[tor
     return wrap(input_gates, index), wrap(hidden_gates, index), wrap(by_hidden * z, index), *biases
 
 
+def refused(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """What has a kernel for the CPU and none for CUDA."""
+    raise NotImplementedError(
+        f"Could not run '{func._schema.name}' with arguments from the 'CUDA' backend. This operator has no CUDA kernel."
+    )
+
+
 def _numbers(value: Any) -> Any:
     return value.host if isinstance(value, SimulatedTensor) else value
 
 
 def install() -> None:
     """Let these operators be done here."""
+    SPECIAL[_aten._sparse_mm_reduce_impl.default] = refused
     SPECIAL[_aten._thnn_fused_lstm_cell.default] = lstm_cell
     SPECIAL[_aten._thnn_fused_lstm_cell_backward_impl.default] = lstm_cell_backward
     SPECIAL[_aten._thnn_fused_gru_cell.default] = gru_cell

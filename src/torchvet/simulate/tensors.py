@@ -162,7 +162,7 @@ def _shell(cls: type[SimulatedTensor], host: torch.Tensor, index: int) -> Any:
     if host.layout is not torch.strided:
         return torch.Tensor._make_wrapper_subclass(
             cls, host.size(), dtype=host.dtype, layout=host.layout, device=torch.device(devices.BACKEND, index),
-            _extra_dispatch_keys=_AUTOCAST,
+            _extra_dispatch_keys=_AUTOCAST, dispatch_layout=True,
         )  # fmt: skip
     return torch.Tensor._make_wrapper_subclass(
         cls, host.size(), strides=host.stride(), storage_offset=host.storage_offset(), dtype=host.dtype,

@@ -85,6 +85,11 @@ def _numbers(value: Any) -> Any:
     return value.host if isinstance(value, SimulatedTensor) else value
 
 
+def _layout(func: Any, args: Any, kwargs: dict[str, Any]) -> torch.layout:
+    """Asked for tensors that are not strided: see `tensors.py`."""
+    return args[0].host.layout  # type: ignore[no-any-return]
+
+
 def _nothing(func: Any, args: Any, kwargs: dict[str, Any]) -> None:
     return None
 
@@ -96,6 +101,7 @@ def install(library: torch.library.Library) -> None:
     SPECIAL[_aten.copy_.default] = copy_into
     SPECIAL[_aten._local_scalar_dense.default] = local_scalar
     SPECIAL[_aten.record_stream.default] = _nothing
+    SPECIAL[torch.ops.prim.layout.default] = _layout
     for name in _aten.set_.overloads():  # type: ignore[no-untyped-call]
         SPECIAL[getattr(_aten.set_, name)] = set_source
 
