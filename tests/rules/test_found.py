@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from example_runs import forked
 
 from torchvet.rules import Rule, all_rules
 
@@ -30,14 +31,15 @@ def findings(program: str, folder: Path, found_with: tuple[str, ...] = ("run",))
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.code)
-def test_the_faulty_example_is_found(rule: Rule, tmp_path: Path) -> None:
-    found = findings(rule.BAD, tmp_path, rule.found_with)
-    assert rule.code in [f["code"] for f in found], found
-
-
-@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.code)
-def test_the_mended_example_is_silent(rule: Rule, tmp_path: Path) -> None:
-    loud = [
-        (f["code"], f["message"]) for f in findings(rule.GOOD, tmp_path, rule.found_with) if f["severity"] != "info"
-    ]
-    assert loud == []
+def test_the_faulty_example_is_found_and_the_mended_one_is_silent(rule: Rule, tmp_path: Path) -> None:
+    """In a fork where that shows the fault, else as `torchvet run` does it (a program's own end, its exit status)."""
+    in_fork = rule.found_with == ("run",) and not rule.code.startswith("MEM1")
+    found = forked(rule.BAD, tmp_path) if in_fork else None
+    in_fork = found is not None and rule.code in [f["code"] for f in found]
+    if not in_fork:
+        found = findings(rule.BAD, tmp_path, rule.found_with)
+        assert rule.code in [f["code"] for f in found], found
+    mended = forked(rule.GOOD, tmp_path) if in_fork else None
+    if mended is None:
+        mended = findings(rule.GOOD, tmp_path, rule.found_with)
+    assert [(f["code"], f["message"]) for f in mended if f["severity"] != "info"] == []
