@@ -58,6 +58,3 @@ def let_optimizers_know() -> None:
     for known in (of_optimizers, of_clipping):
         if SimulatedTensor not in known:
             known.append(SimulatedTensor)  # type: ignore[arg-type]
-    # `module.to()` puts new tensors behind the parameters' objects: their data cannot move to what is no tensor of
-    # torch's own.
-    torch.__future__.set_swap_module_params_on_conversion(True)

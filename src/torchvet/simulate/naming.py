@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -50,6 +52,13 @@ def _as_tensor(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return func(*args, **kwargs)
 
 
+def _may_set_data(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """What `module.to()` asks before it puts new data behind its parameters' objects."""
+    if any(isinstance(a, SimulatedTensor) for a in args):
+        return args[0].layout is args[1].layout  # type: ignore[no-any-return]
+    return func(*args, **kwargs)  # type: ignore[no-any-return]
+
+
 def _set_data(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     set_data(args[0], args[1])
 
@@ -75,6 +84,7 @@ _HANDLERS: dict[Any, Handler] = {
     _T.cuda: _cuda,
     _T.type: _type,
     torch.as_tensor: _as_tensor,
+    torch._has_compatible_shallow_copy_type: _may_set_data,
     _T.data.__set__: _set_data,  # type: ignore[attr-defined]
 }
 
@@ -107,10 +117,14 @@ class Naming(TorchFunctionMode):
         return out
 
 
+_TYPE = re.compile(rf"\b{devices.BACKEND}(\w+)Type\b")
+
+
 def _as_cuda(error: RuntimeError) -> None:
     """Put the device's name as the program knows it into torch's own refusal."""
     if error.args and isinstance(error.args[0], str) and devices.BACKEND in error.args[0]:
-        error.args = (error.args[0].replace(devices.BACKEND, "cuda"), *error.args[1:])
+        text = _TYPE.sub(r"torch.cuda.\1Tensor", error.args[0])
+        error.args = (text.replace(devices.BACKEND, "cuda"), *error.args[1:])
 
 
 def enter() -> None:
@@ -130,6 +144,33 @@ def in_every_thread() -> None:
         bootstrap(self)
 
     threading.Thread._bootstrap_inner = _bootstrap_inner  # type: ignore[attr-defined]
+
+
+def in_callbacks() -> None:
+    """A mode is out of force while a call that it saw runs. What the program is called back with must have it again."""
+    from torch.autograd import graph
+
+    run: Callable[..., Any] = graph._engine_run_backward
+
+    def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
+        with Naming():  # type: ignore[no-untyped-call]
+            return run(*args, **kwargs)
+
+    graph._engine_run_backward = torch.autograd._engine_run_backward = _engine_run_backward  # type: ignore[attr-defined]
+    begin: Callable[..., None] = graph.saved_tensors_hooks.__init__
+
+    def __init__(self: Any, pack_hook: Any, unpack_hook: Any) -> None:
+        begin(self, _translated(pack_hook), _translated(unpack_hook))
+
+    graph.saved_tensors_hooks.__init__ = __init__  # type: ignore[method-assign]
+
+
+def _translated(hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def call(value: Any) -> Any:
+        with Naming():  # type: ignore[no-untyped-call]
+            return hook(value)
+
+    return functools.wraps(hook)(call)
 
 
 def in_default_devices() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from torchvet.simulate import placement
 from torchvet.simulate.tensors import SimulatedTensor, dispatch_to, reshape_shell, wrap
@@ -28,7 +29,9 @@ class _Plan:
         self.name: str = schema.name.partition("::")[2]
         self.written = _written(schema)
         self.reshapes = (
-            torch.Tag.inplace_view in func.tags or schema.overload_name.endswith("out") or self.name in _RESHAPING
+            torch.Tag.inplace_view in func.tags
+            or any(a.is_out for a in schema.arguments)
+            or self.name in _RESHAPING
         )
         self.waits = torch.Tag.dynamic_output_shape in func.tags or torch.Tag.data_dependent_output in func.tags
 
@@ -92,8 +95,15 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 def on_host(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """The numbers, by the CPU's kernel."""
+    if _transforming() is not None:
+        # Within `torch.func` only what the program sees is transformed, not the numbers below.
+        with temporarily_clear_interpreter_stack(), torch._C._AutoDispatchBelowAutograd():
+            return func(*args, **kwargs)
     with torch._C._AutoDispatchBelowAutograd():
         return func(*args, **kwargs)
+
+
+_transforming = torch._C._functorch.peek_interpreter_stack
 
 
 def _host(value: Any, seen: list[int], strangers: list[torch.Tensor]) -> Any:

@@ -16,6 +16,7 @@ from torchvet.simulate import (
     memory,
     naming,
     pinned,
+    parameters,
     transfers,
 )
 from torchvet.simulate.cards import Card
@@ -37,7 +38,9 @@ def start(card: Card, count: int = 1) -> None:
     checkpoints.install()
     generators.install()
     backend.let_optimizers_know()
+    parameters.install()
     module.install(card)
     pinned.install()
     naming.in_default_devices()
+    naming.in_callbacks()
     naming.in_every_thread()

@@ -33,10 +33,11 @@ class SimulatedTensor(torch.Tensor):
     __torch_function__ = _NO_TORCH_FUNCTION  # type: ignore[assignment]
 
     @staticmethod
-    def __new__(cls, host: torch.Tensor, index: int) -> SimulatedTensor:
-        self: SimulatedTensor = _shell(cls, host, index)
-        self.host, self.ordinal = host, index
-        return self
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """What `type(x)(...)` makes for a program that takes `x` for a tensor of torch's own. See `of`."""
+        if issubclass(cls, torch.nn.Parameter):
+            return torch.nn.Parameter(*args, **kwargs)
+        return torch.Tensor(*args, **kwargs)
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
@@ -70,15 +71,16 @@ class SimulatedTensor(torch.Tensor):
 
     @property
     def data(self) -> torch.Tensor:
-        """The same tensor without its history, as torch's."""
-        return self.detach()
+        """The same tensor without its history, as torch's; what is done to it counts as no change of this one."""
+        plain: torch.Tensor = _base.data.__get__(self)  # type: ignore[attr-defined]
+        return plain
 
     @data.setter
     def data(self, value: torch.Tensor) -> None:
         if not isinstance(value, SimulatedTensor):
-            _become(self, value)
+            become(self, value)
             return
-        _base.data.__set__(self, SimulatedTensor(value.host, value.ordinal))  # type: ignore[attr-defined]
+        _base.data.__set__(self, of(value.host, value.ordinal))  # type: ignore[attr-defined]
         self.host, self.ordinal = value.host, value.ordinal
 
     def type(self, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
@@ -143,6 +145,7 @@ class SimulatedTensor(torch.Tensor):
                 "moment."
             )
         new = wrap(copy.deepcopy(self.host, memo), self.ordinal)
+        new.__class__ = type(self)
         memo[id(self)] = new
         new.requires_grad_(self.requires_grad)
         if self.grad is not None:
@@ -158,6 +161,11 @@ class SimulatedTensor(torch.Tensor):
         return checkpoints.reduce(self)
 
 
+# What a program prints of a tensor's class, or asks of its name.
+SimulatedTensor.__name__ = SimulatedTensor.__qualname__ = "Tensor"
+SimulatedTensor.__module__ = "torch"
+
+
 def _shell(cls: type[SimulatedTensor], host: torch.Tensor, index: int) -> Any:
     if host.layout is not torch.strided:
         return torch.Tensor._make_wrapper_subclass(
@@ -170,6 +178,13 @@ def _shell(cls: type[SimulatedTensor], host: torch.Tensor, index: int) -> Any:
     )  # fmt: skip
 
 
+def of(host: torch.Tensor, index: int) -> SimulatedTensor:
+    """A tensor of a device whose numbers `host` holds, without accounting for its storage."""
+    tensor: SimulatedTensor = _shell(SimulatedTensor, host, index)
+    tensor.host, tensor.ordinal = host, index
+    return tensor
+
+
 def wrap(host: torch.Tensor, index: int) -> SimulatedTensor:
     """A CPU tensor as one of a device, its storage accounted for. Raises CUDA's error where the device is full."""
     if host.is_complex() and host.is_conj():
@@ -178,23 +193,73 @@ def wrap(host: torch.Tensor, index: int) -> SimulatedTensor:
     if host.is_neg():
         host = host.resolve_neg()
     memory.account(host, index)
-    return SimulatedTensor(host, index)
+    return of(host, index)
 
 
 def reshape_shell(tensor: SimulatedTensor) -> None:
     """After an operator that changed the shape of `host` in place: let the outside know."""
     memory.account(tensor.host, tensor.ordinal)
-    _base.data.__set__(tensor, SimulatedTensor(tensor.host, tensor.ordinal))  # type: ignore[attr-defined]
+    _base.data.__set__(tensor, of(tensor.host, tensor.ordinal))  # type: ignore[attr-defined]
 
 
-def _become(tensor: torch.Tensor, value: torch.Tensor) -> None:
-    """`tensor.data = value` where the one is on a device and the other is not: the object stays, the rest is new."""
-    new = value.detach()
-    if isinstance(tensor, torch.nn.Parameter) and not isinstance(new, torch.nn.Parameter):
-        new = torch.nn.Parameter(new, requires_grad=tensor.requires_grad)
-    else:
-        new.requires_grad_(tensor.requires_grad)
-    torch.utils.swap_tensors(tensor, new)  # type: ignore[no-untyped-call]
+_parameters: dict[type, type] = {}
+
+
+def parameter_class(cls: type) -> type:
+    """The class of parameters on a device that are of the program's class `cls`."""
+    if issubclass(cls, SimulatedTensor):
+        return cls
+    if cls not in _parameters:
+        names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__, "of_host": cls}
+        _parameters[cls] = type(cls)(cls.__name__, (SimulatedTensor, cls), names)
+    return _parameters[cls]
+
+
+def as_parameter(data: SimulatedTensor, cls: type, requires_grad: bool) -> SimulatedTensor:
+    """What `torch.nn.Parameter(data, requires_grad)` is on a device."""
+    tensor: SimulatedTensor = data.data  # type: ignore[assignment]
+    tensor.__class__ = parameter_class(cls)
+    tensor.requires_grad_(requires_grad)
+    return tensor
+
+
+def become(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """`tensor.data = value` where the one is on a device and the other is not.
+
+    The object stays, as on a GPU: what refers to it, weakly or not, its attributes and its hooks.
+    """
+    with torch.no_grad():
+        new = value.data
+        kept = {n: v for n, v in tensor.__dict__.items() if n not in ("host", "ordinal")}
+        gradient, hooks, after = tensor.grad, tensor._backward_hooks, tensor._post_accumulate_grad_hooks  # type: ignore[attr-defined]
+        requires_grad = tensor.requires_grad
+        if gradient is not None:
+            tensor.grad = None
+            set_data(gradient, gradient.to(device=_torchs(new), dtype=new.dtype))
+        cls = _class_on(type(tensor), isinstance(new, SimulatedTensor))
+        before = type(tensor)
+        tensor.__class__, new.__class__ = cls, before  # type: ignore[assignment]
+        outside = {n: new.__dict__[n] for n in ("host", "ordinal") if n in new.__dict__}
+        tensor.__dict__.clear()
+        tensor.__dict__.update(kept | outside)
+        torch._C._swap_tensor_impl(tensor, new)
+        tensor.requires_grad_(requires_grad)
+        tensor.grad = gradient
+    if hooks:
+        tensor._backward_hooks = hooks
+    if after:
+        tensor._post_accumulate_grad_hooks = after  # type: ignore[attr-defined]
+
+
+def _torchs(tensor: torch.Tensor) -> torch.device:
+    return torch.device(devices.BACKEND, tensor.ordinal) if isinstance(tensor, SimulatedTensor) else tensor.device
+
+
+def _class_on(cls: type, simulated: bool) -> type:
+    """What an object of a class is after it has moved onto a device, or off it."""
+    if simulated:
+        return parameter_class(cls) if issubclass(cls, torch.nn.Parameter) else SimulatedTensor
+    return getattr(cls, "of_host", torch.Tensor)
 
 
 def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
@@ -202,4 +267,4 @@ def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
     if isinstance(tensor, SimulatedTensor) or not isinstance(value, SimulatedTensor):
         tensor.data = value
     else:
-        _become(tensor, value)
+        become(tensor, value)

@@ -1,0 +1,40 @@
+"""`torch.nn.Parameter` on a simulated device, so that it is one by its class and keeps it when it moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn.parameter import UninitializedTensorMixin
+
+from torchvet.simulate.tensors import SimulatedTensor, as_parameter, parameter_class
+
+
+def _in_construction() -> None:
+    make: Callable[..., torch.nn.Parameter] = torch.nn.Parameter.__new__
+
+    def __new__(cls: type, data: Any = None, requires_grad: bool = True) -> Any:
+        if isinstance(data, SimulatedTensor):
+            return as_parameter(data, cls, requires_grad)
+        return make(cls, data, requires_grad)
+
+    torch.nn.Parameter.__new__ = __new__  # type: ignore[method-assign, assignment]
+
+
+def _in_lazy_modules() -> None:
+    """A lazy parameter becomes one of the class that it was to become."""
+    fill: Callable[..., None] = UninitializedTensorMixin.materialize
+
+    def materialize(self: Any, *args: Any, **kwargs: Any) -> None:
+        fill(self, *args, **kwargs)
+        if "ordinal" in self.__dict__:
+            self.__class__ = parameter_class(self.cls_to_become)
+
+    UninitializedTensorMixin.materialize = materialize  # type: ignore[method-assign]
+
+
+def install() -> None:
+    """Take part where torch makes parameters."""
+    _in_construction()
+    _in_lazy_modules()
