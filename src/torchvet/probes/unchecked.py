@@ -21,6 +21,10 @@ def simulated_gaps() -> Iterator[Unchecked]:
         check="memory outside the allocator's sight: libraries' workspaces, temporaries within kernels",
         reason="the GPU was simulated: what its libraries would take beyond their results is not known",
     )
+    from torchvet.simulate.refusals import asked
+
+    for what, why in asked.items():
+        yield Unchecked(check=what, reason=why)
 
 
 def unchecked(ledger: Ledger, taps: Taps, unreadable: Collection[str], sampled: bool) -> Iterator[Unchecked]:

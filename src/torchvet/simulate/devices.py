@@ -36,6 +36,15 @@ def count() -> int:
     return _count
 
 
+_refused = False
+
+
+def refuse_after_fork(refuse: bool) -> None:
+    """Whether this process was forked from one that had used a device."""
+    global _refused
+    _refused = refuse
+
+
 def outer(index: int) -> torch.device:
     """A device as the program knows it."""
     return torch.device("cuda", index)
@@ -43,6 +52,11 @@ def outer(index: int) -> torch.device:
 
 def index_of(device: torch.device | str | int | None) -> int:
     """The number of a simulated device in either of its names. Raises what CUDA raises for one that is not there."""
+    if _refused:
+        raise RuntimeError(
+            "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the "
+            "'spawn' start method"
+        )
     if device is None:
         return current.index
     if isinstance(device, int):

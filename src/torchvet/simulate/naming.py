@@ -12,7 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from torchvet.simulate import devices, pinned
-from torchvet.simulate.tensors import SimulatedTensor, set_data
+from torchvet.simulate.tensors import SimulatedTensor, set_data, subclass_on_device
 
 _T = torch.Tensor
 Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
@@ -59,6 +59,16 @@ def _may_set_data(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> b
     return func(*args, **kwargs)  # type: ignore[no-any-return]
 
 
+def _as_subclass(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A program's own class of tensors, on a device."""
+    if not isinstance(args[0], SimulatedTensor):
+        return func(*args, **kwargs)
+    cls = args[1] if len(args) > 1 else kwargs["cls"]
+    same = args[0].view_as(args[0])
+    same.__class__ = subclass_on_device(cls)
+    return same
+
+
 def _set_data(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     set_data(args[0], args[1])
 
@@ -83,6 +93,7 @@ _HANDLERS: dict[Any, Handler] = {
     _T.to: _to,
     _T.cuda: _cuda,
     _T.type: _type,
+    _T.as_subclass: _as_subclass,
     torch.as_tensor: _as_tensor,
     torch._has_compatible_shallow_copy_type: _may_set_data,
     _T.data.__set__: _set_data,  # type: ignore[attr-defined]

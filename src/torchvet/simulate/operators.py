@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ class _Plan:
     `written` says for each result whose argument it is, by position or name, where it is one's own written in place.
     """
 
-    __slots__ = ("name", "reshapes", "waits", "written")
+    __slots__ = ("name", "reshapes", "views", "waits", "written")
 
     def __init__(self, func: Any) -> None:
         schema = func._schema
@@ -33,6 +34,7 @@ class _Plan:
             or any(a.is_out for a in schema.arguments)
             or self.name in _RESHAPING
         )
+        self.views = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
         self.waits = torch.Tag.dynamic_output_shape in func.tags or torch.Tag.data_dependent_output in func.tags
 
 
@@ -87,10 +89,33 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         index = _destination(host_kwargs)
     if plan.waits:
         _tell_wait(plan.name, args)
-    out = on_host(func, host_args, host_kwargs)
+    try:
+        out = on_host(func, host_args, host_kwargs)
+    except IndexError as error:
+        raise _asserted(plan.name, error) from None
     if plan.written:
         return _own(plan, args, kwargs, out, index)
-    return out if index is None else _wrapped(out, index)
+    if index is None:
+        return out
+    if plan.views and torch.is_inference_mode_enabled() and not args[0].is_inference():
+        # A view of a tensor from outside of inference mode is one too.
+        with torch.inference_mode(False):
+            return _wrapped(out, index)
+    return _wrapped(out, index)
+
+
+_BY_VALUE = re.compile(r"index|gather|scatter|embedding|nll_loss|take|put|margin_loss")
+"""Operators whose kernels look up places that a tensor names."""
+
+
+def _asserted(name: str, error: IndexError) -> Exception:
+    """A place that is not there: the host sees it before, a kernel of the device when it runs."""
+    if not _BY_VALUE.search(name):
+        return error
+    return torch.AcceleratorError(
+        "CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported at some other "
+        f"API call, so the stacktrace below might be incorrect. (simulated: it was {name}: {error})"
+    )
 
 
 def on_host(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:

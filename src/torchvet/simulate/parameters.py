@@ -27,9 +27,10 @@ def _in_lazy_modules() -> None:
     fill: Callable[..., None] = UninitializedTensorMixin.materialize
 
     def materialize(self: Any, *args: Any, **kwargs: Any) -> None:
+        cls = self.cls_to_become
         fill(self, *args, **kwargs)
         if "ordinal" in self.__dict__:
-            self.__class__ = parameter_class(self.cls_to_become)
+            self.__class__ = parameter_class(cls)
 
     UninitializedTensorMixin.materialize = materialize  # type: ignore[method-assign]
 

@@ -10,7 +10,9 @@ MIXED_INDICES = frozenset(
     ["index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"]
 )
 """Indexing takes indices from the host."""
-ANY_DEVICE = frozenset(["copy_", "_copy_from", "_copy_from_and_resize", "set_", "_has_same_storage_numel", "copy"])
+"""What a GPU takes from anywhere: copies, and what wants its lengths on the host."""
+ANY_DEVICE = frozenset(["_has_compatible_shallow_copy_type", "_pack_padded_sequence", "_pad_packed_sequence", "_ctc_loss", "_ctc_loss_backward",
+    "_pack_padded_sequence_backward", "_nested_view_from_buffer", "_nested_view_from_jagged", "copy_", "_copy_from", "_copy_from_and_resize", "set_", "_has_same_storage_numel", "copy"])
 
 
 def devices_differ(name: str, found: list[str]) -> RuntimeError:
@@ -39,7 +41,19 @@ def check(name: str, args: Any, kwargs: dict[str, Any], simulated: type[torch.Te
             elif isinstance(tensor, torch.Tensor) and tensor.dim():
                 found.append("cpu")
     if len(set(found)) > 1:
-        raise devices_differ(name, found)
+        raise _convolved(args, simulated) if name in _CONVOLUTIONS else devices_differ(name, found)
+
+
+_CONVOLUTIONS = frozenset(["convolution", "_convolution", "convolution_overrideable", "cudnn_convolution"])
+
+
+def _convolved(args: Any, simulated: type[torch.Tensor]) -> RuntimeError:
+    """What convolutions say of it: the types of both."""
+    first, second = (t.type() for t in args[:2])
+    what = "weight"
+    if isinstance(args[0], simulated) is isinstance(args[1], simulated) and isinstance(args[2], torch.Tensor):
+        second, what = args[2].type(), "bias"
+    return RuntimeError(f"Input type ({first}) and {what} type ({second}) should be the same")
 
 
 def _check_indexed(name: str, args: Any, simulated: type[torch.Tensor]) -> None:

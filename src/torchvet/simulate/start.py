@@ -9,6 +9,7 @@ from torchvet.simulate import (
     autocasting,
     backend,
     checkpoints,
+    compiling,
     devices,
     factories,
     generators,
@@ -16,13 +17,22 @@ from torchvet.simulate import (
     memory,
     naming,
     pinned,
+    parallel,
     parameters,
+    processes,
+    refusals,
+    storages,
     transfers,
 )
 from torchvet.simulate.cards import Card
 from torchvet.simulate.cuda import module
 
 _libraries: list[torch.library.Library] = []
+
+
+def started() -> bool:
+    """Whether this process has the GPU."""
+    return bool(_libraries)
 
 
 def start(card: Card, count: int = 1) -> None:
@@ -39,8 +49,13 @@ def start(card: Card, count: int = 1) -> None:
     generators.install()
     backend.let_optimizers_know()
     parameters.install()
+    storages.install()
+    parallel.install()
+    compiling.install()
+    processes.install(card, count)
     module.install(card)
     pinned.install()
+    refusals.install()
     naming.in_default_devices()
     naming.in_callbacks()
     naming.in_every_thread()

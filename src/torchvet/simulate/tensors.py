@@ -202,17 +202,31 @@ def reshape_shell(tensor: SimulatedTensor) -> None:
     _base.data.__set__(tensor, of(tensor.host, tensor.ordinal))  # type: ignore[attr-defined]
 
 
-_parameters: dict[type, type] = {}
+_on_device: dict[type, type] = {}
 
 
 def parameter_class(cls: type) -> type:
     """The class of parameters on a device that are of the program's class `cls`."""
     if issubclass(cls, SimulatedTensor):
         return cls
-    if cls not in _parameters:
+    if cls not in _on_device:
         names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__, "of_host": cls}
-        _parameters[cls] = type(cls)(cls.__name__, (SimulatedTensor, cls), names)
-    return _parameters[cls]
+        _on_device[cls] = type(cls)(cls.__name__, (SimulatedTensor, cls), names)
+    return _on_device[cls]
+
+
+def subclass_on_device(cls: type) -> type:
+    """The class of tensors on a device that are of the program's class `cls`, which decides what its operators give."""
+    if issubclass(cls, SimulatedTensor):
+        return cls
+    if cls is torch.Tensor:
+        return SimulatedTensor
+    if cls not in _on_device:
+        decides = cls.__torch_function__  # type: ignore[attr-defined]
+        names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__, "of_host": cls}
+        names["__torch_function__"] = classmethod(decides.__func__) if hasattr(decides, "__func__") else decides
+        _on_device[cls] = type(cls)(cls.__name__, (cls, SimulatedTensor), names)
+    return _on_device[cls]
 
 
 def as_parameter(data: SimulatedTensor, cls: type, requires_grad: bool) -> SimulatedTensor:

@@ -59,6 +59,12 @@ def local_scalar(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return on_host(func, [args[0].host], {})
 
 
+def _number(tensor: Any) -> Any:
+    """`.item()` where torch has switched dispatching to Python off, as `torch.tensor([x])` does."""
+    journal.synchronised("item", tensor)
+    return on_host(_aten._local_scalar_dense.default, [tensor.host], {})
+
+
 def set_source(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """`set_`: the tensor takes another's storage."""
     target = args[0]
@@ -67,6 +73,13 @@ def set_source(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     on_host(func, [_numbers(a) for a in args], {n: _numbers(a) for n, a in kwargs.items()})
     reshape_shell(target)
     return target
+
+
+def _lengths_on_host(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Packing and unpacking sequences: the second result says how long each is, on the host."""
+    index = next(a.ordinal for a in args if isinstance(a, SimulatedTensor))
+    data, lengths = on_host(func, [_numbers(a) for a in args], kwargs)
+    return wrap(data, index), lengths
 
 
 def _tell_crossing(what: str, source: torch.Tensor, before: int | None, after: int | None, non_blocking: bool) -> None:
@@ -97,11 +110,14 @@ def _nothing(func: Any, args: Any, kwargs: dict[str, Any]) -> None:
 def install(library: torch.library.Library) -> None:
     """Let these operators be done here."""
     library.impl("_copy_from", _copy_from, "PrivateUse1")  # type: ignore[no-untyped-call]
+    library.impl("_local_scalar_dense", _number, "PrivateUse1")  # type: ignore[no-untyped-call]
     SPECIAL[_aten._to_copy.default] = to_copy
     SPECIAL[_aten.copy_.default] = copy_into
     SPECIAL[_aten._local_scalar_dense.default] = local_scalar
     SPECIAL[_aten.record_stream.default] = _nothing
     SPECIAL[torch.ops.prim.layout.default] = _layout
+    SPECIAL[_aten._pack_padded_sequence.default] = _lengths_on_host
+    SPECIAL[_aten._pad_packed_sequence.default] = _lengths_on_host
     for name in _aten.set_.overloads():  # type: ignore[no-untyped-call]
         SPECIAL[getattr(_aten.set_, name)] = set_source
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,26 +20,35 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
     """Not simulated."""
 
 
+def _own(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of its own that does the same: torch.compile's tables hold each function once."""
+
+    def answer(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return functools.wraps(function)(answer)
+
+
 ANSWERS: dict[str, Any] = {
     "current_accelerator": current_accelerator,
-    "is_available": cards.is_available,
-    "device_count": cards.device_count,
-    "current_device_index": cards.current_device,
-    "current_device_idx": cards.current_device,
-    "set_device_index": cards.set_device,
-    "set_device_idx": cards.set_device,
+    "is_available": _own(cards.is_available),
+    "device_count": _own(cards.device_count),
+    "current_device_index": _own(cards.current_device),
+    "current_device_idx": _own(cards.current_device),
+    "set_device_index": _own(cards.set_device),
+    "set_device_idx": _own(cards.set_device),
     "device_index": cards.device,
-    "current_stream": streams.current_stream,
-    "set_stream": streams.set_stream,
-    "synchronize": streams.synchronize,
-    "empty_cache": memory.empty_cache,
-    "memory_stats": memory.memory_stats,
-    "memory_allocated": memory.memory_allocated,
-    "max_memory_allocated": memory.max_memory_allocated,
-    "memory_reserved": memory.memory_reserved,
-    "max_memory_reserved": memory.max_memory_reserved,
-    "reset_peak_memory_stats": memory.reset_peak_memory_stats,
+    "current_stream": _own(streams.current_stream),
+    "set_stream": _own(streams.set_stream),
+    "synchronize": _own(streams.synchronize),
+    "empty_cache": _own(memory.empty_cache),
+    "memory_stats": _own(memory.memory_stats),
+    "memory_allocated": _own(memory.memory_allocated),
+    "max_memory_allocated": _own(memory.max_memory_allocated),
+    "memory_reserved": _own(memory.memory_reserved),
+    "max_memory_reserved": _own(memory.max_memory_reserved),
+    "reset_peak_memory_stats": _own(memory.reset_peak_memory_stats),
     "reset_accumulated_memory_stats": _nothing,
-    "get_memory_info": memory.mem_get_info,
+    "get_memory_info": _own(memory.mem_get_info),
 }
 """By the name in `torch.accelerator`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import uuid
 from typing import Any
 
 import torch
@@ -100,22 +100,57 @@ def get_device_capability(device: Any = None) -> tuple[int, int]:
     return _card[0].capability
 
 
+class _CudaDeviceProperties:
+    """What CUDA says of a card, under its names. Sizes in bytes, clocks in kHz, the bus in bits."""
+
+    def __init__(self, card: Card, index: int) -> None:
+        self.name, self.total_memory = card.name, card.total_memory
+        self.major, self.minor = card.capability
+        self.multi_processor_count = card.processors
+        self.is_integrated = self.is_multi_gpu_board = 0
+        self.warp_size, self.max_threads_per_block = 32, 1024
+        self.max_threads_per_multi_processor = _THREADS.get(card.capability, 2048)
+        self.regs_per_multiprocessor = 65536
+        self.shared_memory_per_block = 49152
+        self.shared_memory_per_multiprocessor = _SHARED.get(card.capability, 98304)
+        self.shared_memory_per_block_optin = min(self.shared_memory_per_multiprocessor - 1024, 232448)
+        self.L2_cache_size = _L2.get(card.name, 40 << 20)
+        self.clock_rate, self.memory_clock_rate, self.memory_bus_width = 1_410_000, 1_215_000, 5120
+        self.pci_bus_id, self.pci_device_id, self.pci_domain_id = index + 1, 0, 0
+        self.uuid = uuid.UUID(int=index)
+        self.gcnArchName = card.name
+
+    def __repr__(self) -> str:
+        return (
+            f"_CudaDeviceProperties(name='{self.name}', major={self.major}, minor={self.minor}, "
+            f"total_memory={self.total_memory >> 20}MB, multi_processor_count={self.multi_processor_count}, "
+            f"uuid={self.uuid}, pci_bus_id={self.pci_bus_id}, pci_device_id={self.pci_device_id}, "
+            f"pci_domain_id={self.pci_domain_id}, L2_cache_size={self.L2_cache_size >> 20}MB)"
+        )
+
+
+_THREADS = {(7, 5): 1024, (8, 6): 1536, (8, 9): 1536}
+_SHARED = {(7, 5): 65536, (8, 0): 167936, (8, 6): 102400, (8, 9): 102400, (9, 0): 233472}
+"""Per multiprocessor, by capability: CUDA C++ Programming Guide, compute capabilities."""
+_L2 = {"NVIDIA H200": 60 << 20, "NVIDIA H100 80GB HBM3": 50 << 20, "Tesla T4": 4 << 20, "NVIDIA A10G": 6 << 20}
+
+
 def get_device_properties(device: Any = None) -> Any:
-    """What programs ask of it: name, memory in bytes, capability, processors, warp and cache sizes."""
-    devices.index_of(device)
-    card = _card[0]
-    major, minor = card.capability
-    return SimpleNamespace(
-        name=card.name, total_memory=card.total_memory, major=major, minor=minor,
-        multi_processor_count=card.processors, is_integrated=0, is_multi_gpu_board=0, warp_size=32,
-        max_threads_per_multi_processor=2048 if major in (8, 9) and minor == 0 else 1536, regs_per_multiprocessor=65536,
-        shared_memory_per_block=49152, gcnArchName=card.name,
-    )  # fmt: skip
+    """What CUDA says of the card."""
+    if isinstance(device, int) and not 0 <= device < devices.count():
+        raise AssertionError("Invalid device id")
+    return _CudaDeviceProperties(_card[0], devices.index_of(device))
 
 
 def get_arch_list() -> list[str]:
     """The card's alone."""
     return ["sm_{}{}".format(*_card[0].capability)]
+
+
+def get_gencode_flags() -> str:
+    """The card's alone."""
+    major, minor = _card[0].capability
+    return f"-gencode compute=compute_{major}{minor},code=sm_{major}{minor}"
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
@@ -128,6 +163,31 @@ def is_tf32_supported() -> bool:
     return _card[0].capability >= (8, 0)
 
 
+_sync_debug = [0]
+
+
+def set_sync_debug_mode(debug_mode: int | str) -> None:
+    """Kept, not acted upon: the journal knows what waits."""
+    names = {"default": 0, "warn": 1, "error": 2}
+    if isinstance(debug_mode, str) and debug_mode not in names:
+        raise RuntimeError("invalid value of debug_mode, expected one of `default`, `warn`, `error`")
+    _sync_debug[0] = names[debug_mode] if isinstance(debug_mode, str) else debug_mode
+
+
+def get_sync_debug_mode() -> int:
+    """0 default, 1 warn, 2 error."""
+    return _sync_debug[0]
+
+
+def _is_compiled() -> bool:
+    return True
+
+
+def current_blas_handle() -> int:
+    """There is none; 0 is what a program may pass on."""
+    return 0
+
+
 def can_device_access_peer(device: Any, peer_device: Any) -> bool:
     """Between two that are there."""
     return devices.index_of(device) != devices.index_of(peer_device)
@@ -135,6 +195,6 @@ def can_device_access_peer(device: Any, peer_device: Any) -> bool:
 
 ANSWERS = (
     "is_available", "init", "_lazy_init", "is_initialized", "device_count", "current_device", "set_device", "device",
-    "device_of", "get_device_name", "get_device_capability", "get_device_properties", "get_arch_list",
-    "is_bf16_supported", "is_tf32_supported", "can_device_access_peer", "_exchange_device", "_maybe_exchange_device",
+    "device_of", "get_device_name", "get_device_capability", "get_device_properties", "get_arch_list", "get_gencode_flags",
+    "set_sync_debug_mode", "get_sync_debug_mode", "_is_compiled", "current_blas_handle", "is_bf16_supported", "is_tf32_supported", "can_device_access_peer", "_exchange_device", "_maybe_exchange_device",
 )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from torchvet.simulate.cards import Card
-from torchvet.simulate.cuda import accelerator, cards, memory, random, streams
+from torchvet.simulate.cuda import accelerator, backends, cards, legacy, memory, random, streams, tools
 
 
 def install(card: Card) -> None:
@@ -20,11 +20,25 @@ def install(card: Card) -> None:
     for name, answer in accelerator.ANSWERS.items():
         _put(torch.accelerator, name, answer)
     torch.version.cuda = "12.8"
+    torch.get_device_module = _device_module
+    torch._C._cuda_getCurrentRawStream = lambda device: 0  # type: ignore[attr-defined]
+    for part in (backends, legacy, streams, tools):
+        part.install()
+
+
+_module_of = torch.get_device_module
+
+
+def _device_module(device: Any = None) -> Any:
+    """CUDA's module for whoever asks for the accelerator's."""
+    return torch.cuda if device is None else _module_of(device)
 
 
 def _put(package: ModuleType, name: str, answer: Any) -> None:
-    """In the package and in those of its modules that have the name too."""
+    """In the package and in those of its modules that have the same thing under the name."""
+    before = getattr(package, name, None)
     setattr(package, name, answer)
     for value in list(vars(package).values()):
-        if isinstance(value, ModuleType) and value.__name__.startswith(package.__name__ + ".") and hasattr(value, name):
+        own = isinstance(value, ModuleType) and value.__name__.startswith(package.__name__ + ".")
+        if own and hasattr(value, name) and (before is None or getattr(value, name) is before):
             setattr(value, name, answer)

@@ -2,20 +2,45 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 import time
 from typing import Any
 
+import torch
+
 from torchvet.simulate import devices, journal
+
+_numbers = itertools.count(1)
+
+
+class _Current(threading.local):
+    """Each thread has a current stream on each device."""
+
+    def __init__(self) -> None:
+        self.streams: dict[int, Stream] = {}
+
+
+_current = _Current()
+_default: dict[int, Stream] = {}
 
 
 class Stream:
-    """A stream. Waiting is told to the journal and takes no time."""
+    """A stream. Waiting is told to the journal and takes no time. Stream 0 is the default one."""
 
     def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
-        self.device_index = devices.index_of(device)
+        index = kwargs.get("device_index")
+        self.device_index = devices.index_of(device) if index is None else int(index)
         self.device = devices.outer(self.device_index)
+        self.device_type = 1
         self.priority = priority
-        self.cuda_stream = id(self)
+        self.stream_id = int(kwargs["stream_id"]) if "stream_id" in kwargs else next(_numbers)
+        self.cuda_stream = self._as_parameter_ = self.native_handle = self.stream_id
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """Least and greatest, as CUDA numbers them."""
+        return 0, -5
 
     def synchronize(self) -> None:
         """The host waits."""
@@ -42,10 +67,28 @@ class Stream:
         return False
 
     def __enter__(self) -> Stream:
+        self._context = StreamContext(self)
+        self._context.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        """The stream that was current is so again: there is only one."""
+        self._context.__exit__()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and (self.stream_id, self.device) == (other.stream_id, other.device)
+
+    def __hash__(self) -> int:
+        return hash((self.stream_id, self.device_index))
+
+    def __repr__(self) -> str:
+        return f"<torch.cuda.Stream device={self.device} cuda_stream={self.cuda_stream:#x}>"
+
+
+class ExternalStream(Stream):
+    """A stream that another library has made."""
+
+    def __init__(self, stream_ptr: int, device: Any = None, **kwargs: Any) -> None:
+        super().__init__(device, stream_id=stream_ptr)
 
 
 class Event:
@@ -53,6 +96,8 @@ class Event:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.at = 0.0
+        self.device = devices.outer(devices.current.index)
+        self.cuda_event = self.event_id = 0
 
     def record(self, stream: Any = None) -> None:
         """Now."""
@@ -73,36 +118,49 @@ class Event:
     def wait(self, stream: Any = None) -> None:
         """The device waits, not the host."""
 
+    def ipc_handle(self) -> bytes:
+        """Refused: it is for other processes on a real device."""
+        from torchvet.simulate.refusals import refusal
 
-_default: dict[int, Stream] = {}
+        raise refusal("CUDA IPC handles", "They share a real device between processes.")
 
 
-def current_stream(device: Any = None) -> Stream:
-    """The one that each device has."""
+def default_stream(device: Any = None) -> Stream:
+    """The one that each device has from the start."""
     index = devices.index_of(device)
     if index not in _default:
-        _default[index] = Stream(index)
+        _default[index] = Stream(index, stream_id=0)
     return _default[index]
 
 
-default_stream = current_stream
+def current_stream(device: Any = None) -> Stream:
+    """The thread's on a device."""
+    index = devices.index_of(device)
+    return _current.streams.get(index) or default_stream(index)
 
 
 def set_stream(stream: Any) -> None:
-    """There is only one."""
+    """For the thread, on the stream's device, which becomes the current one."""
+    if stream is not None:
+        _current.streams[stream.device_index] = stream
+        devices.current.index = stream.device_index
 
 
 class StreamContext:
-    """`with torch.cuda.stream(s):`."""
+    """`with torch.cuda.stream(s):`, also around nothing."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
+        self.before: list[tuple[int, Stream]] = []
 
     def __enter__(self) -> None:
-        """There is only one."""
+        if self.stream is not None:
+            self.before.append((devices.current.index, current_stream(self.stream.device_index)))
+            set_stream(self.stream)
 
     def __exit__(self, *error: object) -> None:
-        """There is only one."""
+        if self.before:
+            devices.current.index, _current.streams[self.stream.device_index] = self.before.pop()
 
 
 stream = StreamContext
@@ -123,7 +181,12 @@ def ipc_collect() -> None:
     """Nothing is shared with other processes."""
 
 
+def install() -> None:
+    """`torch.Stream("cuda")` and `torch.Event("cuda")` are these too: there is no other device with streams."""
+    torch.Stream, torch.Event = Stream, Event  # type: ignore[misc, assignment]
+
+
 ANSWERS = (
-    "Stream", "Event", "current_stream", "default_stream", "set_stream", "StreamContext", "stream", "synchronize",
-    "ipc_collect", "is_current_stream_capturing",
+    "Stream", "Event", "ExternalStream", "current_stream", "default_stream", "set_stream", "StreamContext", "stream",
+    "synchronize", "ipc_collect", "is_current_stream_capturing",
 )  # fmt: skip

@@ -1,0 +1,72 @@
+"""Other processes of the program: forked ones are refused the device as CUDA does, spawned ones get it too."""
+
+from __future__ import annotations
+
+import multiprocessing.spawn
+import multiprocessing.util
+from collections.abc import Callable
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import torch
+
+from torchvet.simulate import devices, memory
+from torchvet.simulate.cards import Card
+from torchvet.simulate.tensors import SimulatedTensor, wrap
+
+
+class _Here:
+    """The process that the simulation was started in; multiprocessing wants an object to call after a fork."""
+
+
+_here = _Here()
+
+
+def _after_fork(here: _Here) -> None:
+    """In a child of multiprocessing: a device that was in use before the fork cannot be used here."""
+    devices.refuse_after_fork(any(held.counts["allocation"] for held in memory.everyone()))
+
+
+def start_in_child(card: Card, count: int) -> None:
+    """Called by a spawned process when it reads what it is to do, before the program's module is imported."""
+    from torchvet.simulate.start import start, started
+
+    if not started():
+        start(card, count)
+
+
+class _Start:
+    """Pickled among what a spawned process is told; unpickling it starts the simulation there."""
+
+    def __init__(self, card: Card, count: int) -> None:
+        self.card, self.count = card, count
+
+    def __reduce__(self) -> Any:
+        return start_in_child, (self.card, self.count)
+
+
+def rebuild(host: torch.Tensor, index: int, requires_grad: bool) -> torch.Tensor:
+    """A tensor of the device that another process has sent."""
+    return wrap(host, index).requires_grad_(requires_grad)
+
+
+def _share(tensor: SimulatedTensor) -> Any:
+    if tensor.requires_grad and not tensor.is_leaf:
+        raise RuntimeError(
+            "Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd does not support "
+            "crossing process boundaries.  If you just want to transfer the data, call detach() on the tensor before "
+            "serializing (e.g., putting it on the queue)."
+        )
+    return rebuild, (tensor.host, tensor.ordinal, tensor.requires_grad)
+
+
+def install(card: Card, count: int) -> None:
+    """Take part where processes begin and tensors cross between them."""
+    multiprocessing.util.register_after_fork(_here, _after_fork)
+    tell: Callable[[str], dict[str, Any]] = multiprocessing.spawn.get_preparation_data
+
+    def get_preparation_data(name: str) -> dict[str, Any]:
+        return {**tell(name), "torchvet": _Start(card, count)}
+
+    multiprocessing.spawn.get_preparation_data = get_preparation_data
+    ForkingPickler.register(SimulatedTensor, _share)

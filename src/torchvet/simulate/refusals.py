@@ -1,0 +1,101 @@
+"""What cannot be simulated fails with a message that says so, and is remembered for the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+asked: dict[str, str] = {}
+"""What the program has asked for that is not simulated, and what came of it."""
+
+
+def refusal(what: str, why: str) -> RuntimeError:
+    """The error for a feature that is not there."""
+    asked.setdefault(what, why)
+    return RuntimeError(f"{what}: not simulated. {why} (torchvet's simulated GPU; run this on a real one)")
+
+
+def refusing(what: str, why: str) -> Callable[..., Any]:
+    """A function that is never carried out."""
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise refusal(what, why)
+
+    return refuse
+
+
+class _Refused:
+    what, why = "", ""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise refusal(self.what, self.why)
+
+
+def _class(name: str, what: str, why: str) -> type:
+    return type(name, (_Refused,), {"what": what, "why": why, "__module__": "torch.cuda"})
+
+
+_GRAPHS = ("CUDA graphs", "What a graph replays is kernels of a device, and there is none.")
+_JITERATOR = ("torch.cuda.jiterator", "It compiles CUDA code, which has no device to run on.")
+_EXTENSIONS = ("CUDA extensions", "They compile CUDA code, which has no device to run on.")
+_NCCL = ("NCCL", "Its collectives run between real GPUs; the gloo backend runs on the host.")
+_IPC = ("CUDA IPC handles", "They share memory of a real device between processes.")
+
+
+def _in_graphs() -> None:
+    for package in (torch.cuda, torch.cuda.graphs):
+        for name in ("CUDAGraph", "graph"):
+            setattr(package, name, _class(name, *_GRAPHS))
+        for name in ("make_graphed_callables", "graph_pool_handle"):
+            setattr(package, name, refusing(*_GRAPHS))
+
+
+def _in_jiterator() -> None:
+    launch = refusing(*_JITERATOR)
+    torch._C._cuda_jiterator_compile_and_launch_kernel = launch  # type: ignore[attr-defined]
+
+
+def _in_extensions() -> None:
+    """`torch.utils.cpp_extension` is imported by those who build: it is seen to when it is."""
+    from torch.utils import cpp_extension
+
+    compile_: Callable[..., Any] = cpp_extension._jit_compile
+
+    def _jit_compile(name: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+        files = [sources] if isinstance(sources, str) else list(sources)
+        if any(str(f).endswith((".cu", ".cuh")) for f in files) or kwargs.get("with_cuda"):
+            raise refusal(*_EXTENSIONS)
+        return compile_(name, sources, *args, **kwargs)
+
+    cpp_extension._jit_compile = _jit_compile
+    cpp_extension.CUDAExtension = refusing(*_EXTENSIONS)
+
+
+def _in_nccl() -> None:
+    for name in ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "version", "unique_id"):
+        setattr(torch.cuda.nccl, name, refusing(*_NCCL))
+    torch.cuda.nccl.is_available = lambda tensors: False
+    if not torch.distributed.is_available():
+        return
+    from torch.distributed import distributed_c10d
+
+    begin: Callable[..., Any] = distributed_c10d.init_process_group
+
+    def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if backend is not None and "nccl" in str(backend).lower():
+            raise refusal(*_NCCL)
+        return begin(backend, *args, **kwargs)
+
+    init_process_group.__doc__ = begin.__doc__
+    distributed_c10d.init_process_group = init_process_group
+    torch.distributed.init_process_group = init_process_group
+
+
+def install() -> None:
+    """Refuse what is not there."""
+    _in_graphs()
+    _in_jiterator()
+    _in_nccl()
+    _in_extensions()

@@ -1,0 +1,71 @@
+"""Storages that are on a device: where they say that they are, and how they move."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from torchvet.simulate import devices, memory
+from torchvet.simulate.tensors import wrap
+
+_Storage = torch.UntypedStorage
+_own_device = torch._C.StorageBase.device  # type: ignore[attr-defined]
+_own_is_cuda = torch.storage._StorageBase.is_cuda
+
+
+def _device(self: torch.UntypedStorage) -> torch.device:
+    index = memory.device_of(self)
+    return _own_device.__get__(self) if index is None else devices.outer(index)  # type: ignore[no-any-return]
+
+
+def _is_cuda(self: torch.UntypedStorage) -> bool:
+    return memory.device_of(self) is not None
+
+
+def _get_device(self: torch.UntypedStorage) -> int:
+    index = memory.device_of(self)
+    return -1 if index is None else index
+
+
+def on_device(storage: torch.UntypedStorage, index: int) -> torch.UntypedStorage:
+    """A copy on a device; the storage itself where it is there already."""
+    if memory.device_of(storage) == index:
+        return storage
+    with torch._C.DisableTorchFunction():
+        copied = torch.empty(storage.nbytes(), dtype=torch.uint8)
+        copied.untyped_storage().copy_(storage)
+        return wrap(copied, index).untyped_storage()
+
+
+def _cuda(self: torch.UntypedStorage, device: Any = None, non_blocking: bool = False) -> torch.UntypedStorage:
+    return on_device(self, devices.index_of(device))
+
+
+def _to(self: torch.UntypedStorage, *, device: Any, non_blocking: bool = False) -> torch.UntypedStorage:
+    if devices.is_simulated(device):
+        return on_device(self, devices.index_of(device))
+    return self.cpu() if memory.device_of(self) is not None else _own_to(self, device=device)
+
+
+_own_to = torch.storage._StorageBase.to
+
+
+def _new(cls: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any:
+    if device is not None and devices.is_simulated(device):
+        with torch._C.DisableTorchFunction():
+            size = args[0] if args and isinstance(args[0], int) else 0
+            host = torch.empty(size, dtype=torch.uint8)
+            return wrap(host, devices.index_of(device)).untyped_storage()
+    if device is not None:
+        kwargs["device"] = device
+    return torch._C.StorageBase.__new__(cls, *args, **kwargs)
+
+
+def install() -> None:
+    """Let storages know of the devices."""
+    for name, value in {
+        "device": property(_device), "is_cuda": property(_is_cuda), "get_device": _get_device, "cuda": _cuda,
+        "to": _to, "__new__": _new,
+    }.items():  # fmt: skip
+        setattr(_Storage, name, value)
