@@ -1,32 +1,26 @@
-"""`torch.compile` on a simulated device: Triton's kernels are not simulated, so what is compiled runs as it stands."""
+"""`torch.compile` on a simulated device: there are no Triton kernels, so what is to be compiled runs as it stands.
+
+Backends that generate no code are no exception: Dynamo cannot trace through the mode that translates devices.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from torchvet.simulate import refusals
 
-_EAGER = frozenset(["eager", "aot_eager"])
-"""Backends that generate no code: they are left alone."""
-
-
 def install() -> None:
     """Let what asks for generated code run without."""
-    compile_: Callable[..., Any] = torch.compile
+    documentation = torch.compile.__doc__
 
-    def compile(model: Any = None, *, backend: Any = "inductor", **kwargs: Any) -> Any:
-        if backend in _EAGER or callable(backend) or kwargs.get("disable"):
-            return compile_(model, backend=backend, **kwargs)
+    def compile(model: Any = None, **kwargs: Any) -> Any:
         _tell()
-        if model is None:
-            return lambda function: compile(function, backend=backend, **kwargs)
-        return _uncompiled(model)
+        return _uncompiled if model is None else _uncompiled(model)
 
-    compile.__doc__ = compile_.__doc__
+    compile.__doc__ = documentation
     torch.compile = compile
     torch.nn.Module.compile = lambda self, *args, **kwargs: _tell()  # type: ignore[method-assign, assignment]
 

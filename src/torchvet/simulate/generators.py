@@ -36,7 +36,20 @@ class Generator(_real, metaclass=_AnyGenerator):
         return torch.device("cpu") if self._index is None else devices.outer(self._index)
 
 
+def check(generator: Any, device: Any, args: tuple[Any, ...]) -> None:
+    """Raise what torch raises where numbers are to be drawn on one kind of device by a generator of another."""
+    if device is None:
+        tensor = next((a for a in args if isinstance(a, torch.Tensor)), None)
+        device = torch.get_default_device() if tensor is None else tensor.device
+    wanted = "cuda" if devices.is_simulated(device) else torch.device(device).type
+    given = generator.device.type
+    if given != wanted and wanted in ("cuda", "cpu"):
+        raise RuntimeError(f"Expected a '{wanted}' device type for generator but found '{given}'")
+
+
 def install() -> None:
     """Put it where programs look for it."""
     Generator.__module__, Generator.__qualname__ = "torch", "Generator"
+    # Each device draws from the host's default generator: see `cuda/random.py`.
+    torch.cuda.default_generators = (torch.default_generator,) * devices.count()
     torch.Generator = Generator  # type: ignore[misc]

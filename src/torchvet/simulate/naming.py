@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from torchvet.simulate import devices, pinned
-from torchvet.simulate.tensors import SimulatedTensor, set_data, subclass_on_device
+from torchvet.simulate import devices, generators, pinned
+from torchvet.simulate.tensors import SimulatedTensor, set_data
 
 _T = torch.Tensor
 Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
@@ -59,14 +59,10 @@ def _may_set_data(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> b
     return func(*args, **kwargs)  # type: ignore[no-any-return]
 
 
-def _as_subclass(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A program's own class of tensors, on a device."""
-    if not isinstance(args[0], SimulatedTensor):
-        return func(*args, **kwargs)
-    cls = args[1] if len(args) > 1 else kwargs["cls"]
-    same = args[0].view_as(args[0])
-    same.__class__ = subclass_on_device(cls)
-    return same
+def _ctc_loss(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """CUDA takes lengths from the host; torch moves them only for tensors of its own."""
+    args = tuple(a.tolist() if isinstance(a, torch.Tensor) and i in (2, 3) else a for i, a in enumerate(args))
+    return func(*args, **kwargs)
 
 
 def _set_data(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -93,7 +89,8 @@ _HANDLERS: dict[Any, Handler] = {
     _T.to: _to,
     _T.cuda: _cuda,
     _T.type: _type,
-    _T.as_subclass: _as_subclass,
+    torch.ctc_loss: _ctc_loss,
+    torch.nn.functional.ctc_loss: _ctc_loss,
     torch.as_tensor: _as_tensor,
     torch._has_compatible_shallow_copy_type: _may_set_data,
     _T.data.__set__: _set_data,  # type: ignore[attr-defined]
@@ -117,6 +114,8 @@ class Naming(TorchFunctionMode):
         device = kwargs.get("device")
         if device is not None:
             kwargs["device"] = devices.inward(device)
+        if kwargs.get("generator") is not None:
+            generators.check(kwargs["generator"], device, args)
         pin = handler is None and kwargs.pop("pin_memory", False)
         try:
             out = func(*args, **kwargs) if handler is None else handler(func, args, kwargs)

@@ -35,7 +35,25 @@ def _in_lazy_modules() -> None:
     UninitializedTensorMixin.materialize = materialize  # type: ignore[method-assign]
 
 
+def _in_scripts() -> None:
+    """What a scripted module holds is not Python's to swap: it is given the moved parameter in place of the old."""
+    move: Callable[..., Any] = torch.jit.RecursiveScriptModule._apply  # type: ignore[attr-defined]
+
+    def _apply(self: Any, fn: Callable[[Any], Any], *args: Any, **kwargs: Any) -> Any:
+        out = move(self, fn, *args, **kwargs)
+        for module in self.modules():
+            for name, held in list(module._parameters.items()):
+                with torch.no_grad():
+                    moved = None if held is None else fn(held)
+                if moved is not None and moved.device != held.device:
+                    setattr(module._c, name, torch.nn.Parameter(moved, held.requires_grad))
+        return out
+
+    torch.jit.RecursiveScriptModule._apply = _apply  # type: ignore[attr-defined]
+
+
 def install() -> None:
     """Take part where torch makes parameters."""
+    _in_scripts()
     _in_construction()
     _in_lazy_modules()

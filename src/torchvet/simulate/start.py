@@ -10,6 +10,7 @@ from torchvet.simulate import (
     backend,
     checkpoints,
     compiling,
+    crossings,
     devices,
     factories,
     generators,
@@ -52,6 +53,7 @@ def start(card: Card, count: int = 1) -> None:
     storages.install()
     parallel.install()
     compiling.install()
+    crossings.install()
     processes.install(card, count)
     module.install(card)
     pinned.install()

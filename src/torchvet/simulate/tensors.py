@@ -43,6 +43,8 @@ class SimulatedTensor(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
+        if len(types) > 1 and not all(issubclass(t, SimulatedTensor) for t in types):
+            return NotImplemented  # another subclass wraps tensors of a device: it goes first
         return _dispatch[0](func, args, kwargs or {})
 
     # What a program reads of a tensor that is on a GPU ---------------------------------------------------------------
@@ -119,13 +121,20 @@ class SimulatedTensor(torch.Tensor):
         """As on a GPU."""
         return True
 
+    def as_subclass(self, cls: Any) -> Any:
+        """As torch's: the same numbers as one of a program's own class."""
+        same = self.view_as(self)
+        same.__class__ = subclass_on_device(cls)
+        return same
+
     def record_stream(self, stream: Any) -> None:
         """Streams are not simulated: every operator is over when it returns."""
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         with journal.as_one("print", self):
-            text: str = torch._tensor_str._str(self, tensor_contents=tensor_contents)  # type: ignore[no-untyped-call]
-        name = type(self).__name__
+            plain = self.data.requires_grad_(self.requires_grad) if isinstance(self, torch.nn.Parameter) else self
+            text: str = torch._tensor_str._str(plain, tensor_contents=tensor_contents)  # type: ignore[no-untyped-call]
+        name = type(plain).__name__
         if text.startswith(f"{name}("):
             # torch names the class of what is no tensor of its own, and indents by the name's length.
             text = f"tensor({text[len(name) + 1 :]}".replace("\n" + " " * len(name), "\n" + " " * len("tensor"))
@@ -224,8 +233,10 @@ def subclass_on_device(cls: type) -> type:
     if cls not in _on_device:
         decides = cls.__torch_function__  # type: ignore[attr-defined]
         names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__, "of_host": cls}
-        names["__torch_function__"] = classmethod(decides.__func__) if hasattr(decides, "__func__") else decides
-        _on_device[cls] = type(cls)(cls.__name__, (cls, SimulatedTensor), names)
+        made = type(cls)(cls.__name__, (cls, SimulatedTensor), names)
+        # torch switches it off in classes that have a dispatch of their own.
+        made.__torch_function__ = classmethod(decides.__func__) if hasattr(decides, "__func__") else decides
+        _on_device[cls] = made
     return _on_device[cls]
 
 

@@ -78,6 +78,11 @@ def set_source(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 def _lengths_on_host(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Packing and unpacking sequences: the second result says how long each is, on the host."""
     index = next(a.ordinal for a in args if isinstance(a, SimulatedTensor))
+    if isinstance(args[1], SimulatedTensor):
+        kind = args[1].type().rpartition(".")[2].removesuffix("Tensor")
+        raise RuntimeError(
+            f"'lengths' argument should be a 1D CPU int64 tensor, but got {args[1].dim()}D {args[1].device} {kind} tensor"
+        )
     data, lengths = on_host(func, [_numbers(a) for a in args], kwargs)
     return wrap(data, index), lengths
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from types import ModuleType
 from typing import Any
 
@@ -20,7 +21,7 @@ def install(card: Card) -> None:
     for name, answer in accelerator.ANSWERS.items():
         _put(torch.accelerator, name, answer)
     torch.version.cuda = "12.8"
-    torch.get_device_module = _device_module
+    torch.get_device_module = functools.wraps(_module_of)(_device_module)
     torch._C._cuda_getCurrentRawStream = lambda device: 0  # type: ignore[attr-defined]
     for part in (backends, legacy, streams, tools):
         part.install()

@@ -1,0 +1,48 @@
+"""Tensors handed to other libraries and taken from them: DLPack. What they hold is on the host all the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from torchvet.simulate.tensors import SimulatedTensor, wrap
+
+_capsules: dict[int, tuple[Any, torch.Tensor, int]] = {}
+"""Capsules of tensors on a device that this process has made and not yet read, by identity."""
+_real_to = torch._C._to_dlpack
+
+
+def to_dlpack(tensor: torch.Tensor) -> Any:
+    """A capsule of the tensor's numbers."""
+    if not isinstance(tensor, SimulatedTensor):
+        return _real_to(tensor)
+    capsule = _real_to(tensor.host)
+    _capsules[id(capsule)] = (capsule, tensor.host, tensor.ordinal)
+    return capsule
+
+
+def _taken_by(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The same memory, on the device that it came from."""
+    source = args[0]
+    if isinstance(source, SimulatedTensor):
+        return source.detach()
+    known = _capsules.pop(id(source), None)
+    if known is not None:
+        return wrap(known[1].detach(), known[2])
+    return func(*args, **kwargs)
+
+
+def install() -> None:
+    """Put them where programs look for them."""
+    torch.to_dlpack = torch.utils.dlpack.to_dlpack = to_dlpack  # type: ignore[attr-defined, assignment]
+    torch.from_dlpack = torch.utils.dlpack.from_dlpack = from_dlpack  # type: ignore[assignment]
+
+
+_own = torch.from_dlpack
+
+
+def from_dlpack(ext_tensor: Any, **kwargs: Any) -> torch.Tensor:
+    """As torch's: the same memory, on the device that it came from."""
+    found: torch.Tensor = _taken_by(_own, (ext_tensor,), kwargs)
+    return found
