@@ -6,11 +6,14 @@ import multiprocessing.spawn
 import multiprocessing.util
 from collections.abc import Callable
 from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
 from typing import Any
 
 import torch
+import torchvet
+from torch.multiprocessing.reductions import reduce_storage
 
-from torchvet.simulate import devices, memory
+from torchvet.simulate import devices, memory, storages
 from torchvet.simulate.cards import Card
 from torchvet.simulate.tensors import SimulatedTensor, wrap
 
@@ -35,18 +38,36 @@ def start_in_child(card: Card, count: int) -> None:
         start(card, count)
 
 
+_IN_CHILD = """
+import sys
+sys.path.append({folder!r})
+from torchvet.simulate.processes import start_in_child
+from torchvet.simulate.cards import Card
+sys.path.pop()
+start_in_child({card!r}, {count})
+"""
+
+
 class _Start:
-    """Pickled among what a spawned process is told; unpickling it starts the simulation there."""
+    """Pickled among what a spawned process is told; unpickling it starts the simulation there.
+
+    As source, because it is read before the process knows its parent's `sys.path`.
+    """
 
     def __init__(self, card: Card, count: int) -> None:
-        self.card, self.count = card, count
+        folder = str(Path(torchvet.__file__).parents[1])
+        self.source = _IN_CHILD.format(folder=folder, card=card, count=count)
 
     def __reduce__(self) -> Any:
-        return start_in_child, (self.card, self.count)
+        return exec, (self.source, {})
 
 
-def rebuild(host: torch.Tensor, index: int, requires_grad: bool) -> torch.Tensor:
-    """A tensor of the device that another process has sent."""
+def rebuild(
+    storage_of: Callable[..., Any], told: tuple[Any, ...], dtype: torch.dtype, layout: tuple[Any, ...], index: int,
+    requires_grad: bool,
+) -> torch.Tensor:  # fmt: skip
+    """A tensor of the device that another process has sent. `layout` is offset, size and stride; memory is shared."""
+    host = torch.empty(0, dtype=dtype).set_(storage_of(*told), *layout)
     return wrap(host, index).requires_grad_(requires_grad)
 
 
@@ -57,7 +78,11 @@ def _share(tensor: SimulatedTensor) -> Any:
             "crossing process boundaries.  If you just want to transfer the data, call detach() on the tensor before "
             "serializing (e.g., putting it on the queue)."
         )
-    return rebuild, (tensor.host, tensor.ordinal, tensor.requires_grad)
+    host = tensor.host
+    with storages.as_host():
+        storage_of, told = reduce_storage(host.untyped_storage())  # type: ignore[no-untyped-call]
+    layout = (host.storage_offset(), tuple(host.size()), host.stride())
+    return rebuild, (storage_of, told, host.dtype, layout, tensor.ordinal, tensor.requires_grad)
 
 
 def install(card: Card, count: int) -> None:

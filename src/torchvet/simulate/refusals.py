@@ -7,6 +7,9 @@ from typing import Any
 
 import torch
 
+from torchvet.simulate import devices
+from torchvet.simulate.tensors import SimulatedTensor
+
 asked: dict[str, str] = {}
 """What the program has asked for that is not simulated, and what came of it."""
 
@@ -41,7 +44,7 @@ _GRAPHS = ("CUDA graphs", "What a graph replays is kernels of a device, and ther
 _JITERATOR = ("torch.cuda.jiterator", "It compiles CUDA code, which has no device to run on.")
 _EXTENSIONS = ("CUDA extensions", "They compile CUDA code, which has no device to run on.")
 _NCCL = ("NCCL", "Its collectives run between real GPUs; the gloo backend runs on the host.")
-_IPC = ("CUDA IPC handles", "They share memory of a real device between processes.")
+_NESTED = ("strided nested tensors", "The layout torch.jagged is.")
 
 
 def _in_graphs() -> None:
@@ -73,6 +76,20 @@ def _in_extensions() -> None:
     cpp_extension.CUDAExtension = refusing(*_EXTENSIONS)
 
 
+def _in_nested() -> None:
+    """Strided nested tensors are of C++'s own kind; jagged ones are made of ordinary tensors."""
+    make: Callable[..., Any] = torch.nested.nested_tensor
+
+    def nested_tensor(tensor_list: Any, *, layout: Any = None, device: Any = None, **kwargs: Any) -> Any:
+        on_device = devices.is_simulated(device) or any(isinstance(t, SimulatedTensor) for t in tensor_list)
+        if on_device and layout is not torch.jagged:
+            raise refusal(*_NESTED)
+        return make(tensor_list, layout=layout, device=device, **kwargs)
+
+    nested_tensor.__doc__ = make.__doc__
+    torch.nested.nested_tensor = nested_tensor
+
+
 def _in_nccl() -> None:
     for name in ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "version", "unique_id"):
         setattr(torch.cuda.nccl, name, refusing(*_NCCL))
@@ -99,3 +116,4 @@ def install() -> None:
     _in_jiterator()
     _in_nccl()
     _in_extensions()
+    _in_nested()

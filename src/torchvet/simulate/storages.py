@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -14,13 +17,34 @@ _own_device = torch._C.StorageBase.device  # type: ignore[attr-defined]
 _own_is_cuda = torch.storage._StorageBase.is_cuda
 
 
+class _AsHost(threading.local):
+    asked = False
+
+
+_as_host = _AsHost()
+
+
+@contextmanager
+def as_host() -> Iterator[None]:
+    """Within, storages of devices say that they are on the host, where they are."""
+    _as_host.asked = True
+    try:
+        yield
+    finally:
+        _as_host.asked = False
+
+
+def _index_of(storage: torch.UntypedStorage) -> int | None:
+    return None if _as_host.asked else memory.device_of(storage)
+
+
 def _device(self: torch.UntypedStorage) -> torch.device:
-    index = memory.device_of(self)
+    index = _index_of(self)
     return _own_device.__get__(self) if index is None else devices.outer(index)  # type: ignore[no-any-return]
 
 
 def _is_cuda(self: torch.UntypedStorage) -> bool:
-    return memory.device_of(self) is not None
+    return _index_of(self) is not None
 
 
 def _get_device(self: torch.UntypedStorage) -> int:

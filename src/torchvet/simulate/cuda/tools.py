@@ -61,7 +61,7 @@ def _without_device(make: Callable[..., None]) -> Callable[..., None]:
 
     def __init__(self: Any, enabled: bool = True, **kwargs: Any) -> None:
         kwargs.pop("use_cuda", None)
-        kwargs["use_device"] = None
+        kwargs |= {"use_device": None, "use_cpu": True}
         make(self, enabled, **kwargs)
 
     return __init__

@@ -1,0 +1,163 @@
+"""What programs ask of `torch.cuda` beside tensors, and what they are called back with."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+def test_constructors_and_types_from_before_devices() -> None:
+    for made in (
+        torch.cuda.FloatTensor(2, 3),  # type: ignore[attr-defined]
+        torch.cuda.FloatTensor([[1, 2, 3]]),  # type: ignore[attr-defined]
+        torch.cuda.FloatTensor(numpy.ones((1, 3))),  # type: ignore[attr-defined]
+        torch.ones(2).type("torch.cuda.FloatTensor"),
+        torch.ones(2).cuda().new(2, 3),
+    ):
+        assert made.is_cuda and made.dtype is torch.float32
+        assert isinstance(made, torch.cuda.FloatTensor)  # type: ignore[attr-defined]
+    assert not isinstance(torch.ones(2), torch.cuda.FloatTensor)  # type: ignore[attr-defined]
+    assert not isinstance(torch.ones(2).cuda(), (torch.FloatTensor, torch.cuda.LongTensor))  # type: ignore[attr-defined]
+    torch.set_default_tensor_type("torch.cuda.HalfTensor")
+    assert torch.ones(2).is_cuda and torch.ones(2).dtype is torch.float16
+    torch.set_default_tensor_type("torch.FloatTensor")
+    assert not torch.ones(2).is_cuda and torch.ones(2).dtype is torch.float32
+
+
+def test_callbacks_may_name_devices() -> None:
+    class Doubled(torch.autograd.Function):
+        """Makes tensors in its backward pass."""
+
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            return gradient * (torch.ones(3).cuda() + torch.ones(3).to("cuda:0", non_blocking=True))
+
+    x = torch.ones(3, device="cuda", requires_grad=True)
+    x.register_hook(lambda gradient: gradient + torch.as_tensor([1.0, 1.0, 1.0], device="cuda"))
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.cpu(), lambda t: t.cuda()):
+        y = Doubled.apply(x * x)  # type: ignore[no-untyped-call]
+    y.sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [5.0, 5.0, 5.0]
+    with torch.autograd.graph.save_on_cpu(pin_memory=True):
+        (x * x).sum().backward()
+
+
+def test_streams_are_current_where_they_are_entered() -> None:
+    stream = torch.cuda.Stream(priority=-1)
+    with torch.cuda.stream(stream):
+        assert torch.cuda.current_stream() == stream
+    assert torch.cuda.current_stream() == torch.cuda.default_stream() != stream
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    end.record(stream)
+    assert start.elapsed_time(end) >= 0 and stream.query() and "torch.cuda.Stream" in repr(stream)
+    assert isinstance(torch.Stream(device="cuda"), torch.cuda.Stream)
+
+
+def test_properties_and_backends_answer() -> None:
+    card = torch.cuda.get_device_properties("cuda:1")
+    assert "_CudaDeviceProperties(name=" in repr(card) and card.total_memory == 24 << 30 and card.L2_cache_size > 0
+    assert torch.backends.cudnn.is_available() and torch.backends.cudnn.version() > 90000
+    with torch.backends.cudnn.flags(enabled=False):
+        pass
+    assert torch.get_device_module() is torch.cuda and torch.backends.cuda.is_built()
+    torch.cuda.nvtx.range_push("step")
+    torch.cuda.nvtx.range_pop()
+    torch.cuda.profiler.start()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]):
+        torch.ones(2, device="cuda")
+
+
+def test_generators_belong_to_a_kind_of_device() -> None:
+    host, device = torch.Generator(), torch.Generator("cuda").manual_seed(1)
+    first = torch.rand(2, device="cuda", generator=device)
+    assert torch.equal(first, torch.rand(2, device="cuda", generator=device.manual_seed(1)))
+    with pytest.raises(RuntimeError, match="Expected a 'cuda' device type for generator but found 'cpu'"):
+        torch.rand(2, device="cuda", generator=host)
+    with pytest.raises(RuntimeError, match="Expected a 'cpu' device type for generator but found 'cuda'"):
+        torch.rand(2, generator=device)
+
+
+def test_data_parallel_trains_on_two_devices() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(3, 2)
+    alone = nn.Linear(3, 2)
+    alone.load_state_dict(model.state_dict())
+    x = torch.randn(4, 3)
+    parallel = nn.DataParallel(model.cuda())
+    out = parallel(x)
+    out.square().sum().backward()
+    alone(x).square().sum().backward()
+    assert out.device == torch.device("cuda:0") and out.shape == (4, 2)
+    for found, wanted in zip(model.parameters(), alone.parameters(), strict=True):
+        assert found.grad is not None and wanted.grad is not None
+        torch.testing.assert_close(found.grad.cpu(), wanted.grad)
+
+
+def test_what_cannot_be_simulated_says_so() -> None:
+    from torchvet.simulate.refusals import asked
+
+    def captured() -> None:
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            pass
+
+    refused = (
+        captured,
+        lambda: torch.cuda.jiterator._create_jit_fn("template <typename T> T f(T x) { return x; }")(torch.ones(1)),
+        lambda: torch.distributed.init_process_group("nccl"),
+        lambda: torch.nested.nested_tensor([torch.ones(2)], device="cuda"),
+    )
+    for ask in refused:
+        with pytest.raises(RuntimeError, match="not simulated"):
+            ask()
+    with pytest.warns(UserWarning, match=r"torch\.compile is not simulated"):
+        model = torch.compile(nn.Linear(2, 2).cuda())
+    assert model(torch.ones(1, 2, device="cuda")).is_cuda and hasattr(model, "_orig_mod")
+    assert {"CUDA graphs", "NCCL", "torch.compile", "torch.cuda.jiterator"} <= set(asked)
+
+
+def test_errors_are_cudas() -> None:
+    convolution, image = nn.Conv2d(1, 1, 1), torch.ones(1, 1, 2, 2)
+    with pytest.raises(RuntimeError, match=r"Input type \(torch.cuda.FloatTensor\) and weight type \(torch.FloatTensor"):
+        convolution(image.cuda())
+    with pytest.raises(RuntimeError, match=r"Input type \(torch.FloatTensor\) and weight type \(torch.cuda.FloatTen"):
+        convolution.cuda()(image)
+    with pytest.raises(torch.AcceleratorError, match="device-side assert"):
+        F.embedding(torch.tensor([5], device="cuda"), torch.ones(2, 2, device="cuda"))
+    with pytest.raises(IndexError):
+        torch.ones(3, device="cuda")[5]
+    with pytest.raises(RuntimeError, match="'lengths' argument should be a 1D CPU int64 tensor"):
+        nn.utils.rnn.pack_padded_sequence(torch.ones(2, 1, 1, device="cuda"), torch.tensor([2], device="cuda"))
+
+
+def test_what_wants_lengths_on_the_host_gets_them() -> None:
+    packed = nn.utils.rnn.pack_padded_sequence(torch.ones(3, 2, 4, device="cuda"), torch.tensor([3, 2]))
+    states, lengths = nn.utils.rnn.pad_packed_sequence(nn.LSTM(4, 5).cuda()(packed)[0])
+    assert states.is_cuda and not lengths.is_cuda
+    chances = torch.randn(10, 2, 5, device="cuda").log_softmax(2)
+    assert F.ctc_loss(chances, torch.ones(2, 3).long().cuda(), torch.tensor([10, 9]), torch.tensor([3, 2])).is_cuda
+
+
+def test_functional_transforms_see_the_device() -> None:
+    x = torch.randn(2, device="cuda")
+    assert torch.func.hessian(lambda v: (v**3).sum())(x).is_cuda
+    per_sample = torch.func.vmap(torch.func.grad(lambda v: (v**2).sum()))(x[:, None])
+    torch.testing.assert_close(per_sample, 2 * x[:, None])
+    assert torch.from_dlpack(torch.utils.dlpack.to_dlpack(x)).data_ptr() == x.data_ptr()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_pinned_batches_are_remembered(workers: int) -> None:
+    data = torch.utils.data.TensorDataset(torch.arange(4.0))
+    for (batch,) in itertools.islice(torch.utils.data.DataLoader(data, 2, pin_memory=True, num_workers=workers), 2):
+        assert batch.is_pinned() and batch.to("cuda", non_blocking=True).is_cuda
