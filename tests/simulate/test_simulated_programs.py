@@ -54,9 +54,21 @@ def test_the_loss_curve_is_the_cpus(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
-def test_recurrent_networks_agree(kind: type[nn.Module]) -> None:
-    found, wanted = (losses(device, lambda: Recurrent(kind)) for device in ("cuda", "cpu"))
-    assert found == pytest.approx(wanted, rel=1e-5)
+def test_recurrent_networks_are_the_cpus(kind: type[nn.Module]) -> None:
+    assert losses("cuda", lambda: Recurrent(kind)) == losses("cpu", lambda: Recurrent(kind))
+
+
+def test_attention_is_the_cpus() -> None:
+    def trained(device: str, **options: Any) -> list[Any]:
+        torch.manual_seed(0)
+        q, k, v = (torch.randn(2, 3, 7, 8).to(device).requires_grad_() for _ in range(3))
+        mask = (torch.rand(7, 7) > 0.3).to(device) if options.pop("masked", False) else None
+        out = F.scaled_dot_product_attention(q, k, v, mask, **options)
+        out.square().sum().backward()
+        return [t.tolist() for t in (out, q.grad, k.grad, v.grad) if t is not None]
+
+    for options in ({"is_causal": True}, {"masked": True}, {"dropout_p": 0.2}, {"scale": 0.3}):
+        assert trained("cuda", **options) == trained("cpu", **options)
 
 
 def test_a_tensor_says_where_it_is() -> None:

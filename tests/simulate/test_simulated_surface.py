@@ -128,7 +128,9 @@ def test_what_cannot_be_simulated_says_so() -> None:
 
 def test_errors_are_cudas() -> None:
     convolution, image = nn.Conv2d(1, 1, 1), torch.ones(1, 1, 2, 2)
-    with pytest.raises(RuntimeError, match=r"Input type \(torch.cuda.FloatTensor\) and weight type \(torch.FloatTensor"):
+    with pytest.raises(
+        RuntimeError, match=r"Input type \(torch.cuda.FloatTensor\) and weight type \(torch.FloatTensor"
+    ):
         convolution(image.cuda())
     with pytest.raises(RuntimeError, match=r"Input type \(torch.FloatTensor\) and weight type \(torch.cuda.FloatTen"):
         convolution.cuda()(image)

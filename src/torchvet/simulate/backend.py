@@ -57,4 +57,4 @@ def let_optimizers_know() -> None:
 
     for known in (of_optimizers, of_clipping):
         if SimulatedTensor not in known:
-            known.append(SimulatedTensor)  # type: ignore[arg-type]
+            known.append(SimulatedTensor)

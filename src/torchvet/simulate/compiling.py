@@ -12,6 +12,7 @@ import torch
 
 from torchvet.simulate import refusals
 
+
 def install() -> None:
     """Let what asks for generated code run without."""
     documentation = torch.compile.__doc__
@@ -22,7 +23,7 @@ def install() -> None:
 
     compile.__doc__ = documentation
     torch.compile = compile
-    torch.nn.Module.compile = lambda self, *args, **kwargs: _tell()  # type: ignore[method-assign, assignment]
+    torch.nn.Module.compile = lambda self, *args, **kwargs: _tell()  # type: ignore[method-assign]
 
 
 def _uncompiled(model: Any) -> Any:

@@ -36,10 +36,10 @@ def _taken_by(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def install() -> None:
     """Put them where programs look for them."""
     torch.to_dlpack = torch.utils.dlpack.to_dlpack = to_dlpack  # type: ignore[attr-defined, assignment]
-    torch.from_dlpack = torch.utils.dlpack.from_dlpack = from_dlpack  # type: ignore[assignment]
+    torch.from_dlpack = torch.utils.dlpack.from_dlpack = from_dlpack  # type: ignore[attr-defined]
 
 
-_own = torch.from_dlpack
+_own = torch.from_dlpack  # type: ignore[attr-defined]
 
 
 def from_dlpack(ext_tensor: Any, **kwargs: Any) -> torch.Tensor:

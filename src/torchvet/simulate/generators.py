@@ -51,5 +51,5 @@ def install() -> None:
     """Put it where programs look for it."""
     Generator.__module__, Generator.__qualname__ = "torch", "Generator"
     # Each device draws from the host's default generator: see `cuda/random.py`.
-    torch.cuda.default_generators = (torch.default_generator,) * devices.count()
+    torch.cuda.default_generators = (torch.default_generator,) * devices.count()  # type: ignore[assignment]
     torch.Generator = Generator  # type: ignore[misc]

@@ -55,7 +55,7 @@ def _as_tensor(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _may_set_data(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """What `module.to()` asks before it puts new data behind its parameters' objects."""
     if any(isinstance(a, SimulatedTensor) for a in args):
-        return args[0].layout is args[1].layout  # type: ignore[no-any-return]
+        return args[0].layout is args[1].layout
     return func(*args, **kwargs)  # type: ignore[no-any-return]
 
 
@@ -163,7 +163,7 @@ def in_callbacks() -> None:
     run: Callable[..., Any] = graph._engine_run_backward
 
     def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
-        with Naming():  # type: ignore[no-untyped-call]
+        with Naming():
             return run(*args, **kwargs)
 
     graph._engine_run_backward = torch.autograd._engine_run_backward = _engine_run_backward  # type: ignore[attr-defined]
@@ -177,7 +177,7 @@ def in_callbacks() -> None:
 
 def _translated(hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def call(value: Any) -> Any:
-        with Naming():  # type: ignore[no-untyped-call]
+        with Naming():
             return hook(value)
 
     return functools.wraps(hook)(call)

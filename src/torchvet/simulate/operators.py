@@ -30,9 +30,7 @@ class _Plan:
         self.name: str = schema.name.partition("::")[2]
         self.written = _written(schema)
         self.reshapes = (
-            torch.Tag.inplace_view in func.tags
-            or any(a.is_out for a in schema.arguments)
-            or self.name in _RESHAPING
+            torch.Tag.inplace_view in func.tags or any(a.is_out for a in schema.arguments) or self.name in _RESHAPING
         )
         self.views = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
         self.waits = torch.Tag.dynamic_output_shape in func.tags or torch.Tag.data_dependent_output in func.tags

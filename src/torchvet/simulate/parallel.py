@@ -33,13 +33,13 @@ def broadcast_coalesced(
 
 def scatter(tensor: torch.Tensor, to: Sequence[int], sizes: Any, dim: int, streams: Any) -> list[torch.Tensor]:
     """Pieces of `sizes` along `dim`, or equal ones as `chunk` cuts them, one a device."""
-    pieces = tensor.chunk(len(to), dim) if sizes is None else tensor.split(list(sizes), dim)
+    pieces = tensor.chunk(len(to), dim) if sizes is None else tensor.split(list(sizes), dim)  # type: ignore[no-untyped-call]
     return [piece.to(_at(index)) for piece, index in zip(pieces, to, strict=False)]
 
 
 def scatter_out(tensor: torch.Tensor, out: Sequence[torch.Tensor], dim: int, streams: Any) -> list[torch.Tensor]:
     """Pieces of the outputs' sizes into them."""
-    pieces = tensor.split([o.size(dim) for o in out], dim)
+    pieces = tensor.split([o.size(dim) for o in out], dim)  # type: ignore[no-untyped-call]
     return [o.copy_(piece) for o, piece in zip(out, pieces, strict=True)]
 
 

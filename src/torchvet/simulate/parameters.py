@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
 from torchvet.simulate.tensors import SimulatedTensor, as_parameter, parameter_class
 
@@ -19,7 +19,7 @@ def _in_construction() -> None:
             return as_parameter(data, cls, requires_grad)
         return make(cls, data, requires_grad)
 
-    torch.nn.Parameter.__new__ = __new__  # type: ignore[method-assign, assignment]
+    torch.nn.Parameter.__new__ = __new__  # type: ignore[method-assign]
 
 
 def _in_lazy_modules() -> None:
@@ -32,7 +32,7 @@ def _in_lazy_modules() -> None:
         if "ordinal" in self.__dict__:
             self.__class__ = parameter_class(cls)
 
-    UninitializedTensorMixin.materialize = materialize  # type: ignore[method-assign]
+    UninitializedTensorMixin.materialize = materialize
 
 
 def _in_scripts() -> None:
@@ -49,7 +49,7 @@ def _in_scripts() -> None:
                     setattr(module._c, name, torch.nn.Parameter(moved, held.requires_grad))
         return out
 
-    torch.jit.RecursiveScriptModule._apply = _apply  # type: ignore[attr-defined]
+    torch.jit.RecursiveScriptModule._apply = _apply  # type: ignore[attr-defined, method-assign]
 
 
 def install() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torchvet
 from torch.multiprocessing.reductions import reduce_storage
 
+import torchvet
 from torchvet.simulate import devices, memory, storages
 from torchvet.simulate.cards import Card
 from torchvet.simulate.tensors import SimulatedTensor, wrap

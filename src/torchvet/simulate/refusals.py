@@ -57,7 +57,7 @@ def _in_graphs() -> None:
 
 def _in_jiterator() -> None:
     launch = refusing(*_JITERATOR)
-    torch._C._cuda_jiterator_compile_and_launch_kernel = launch  # type: ignore[attr-defined]
+    torch._C._cuda_jiterator_compile_and_launch_kernel = launch
 
 
 def _in_extensions() -> None:

@@ -6,6 +6,7 @@ import torch
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from torchvet.simulate import (
+    attention,
     autocasting,
     backend,
     checkpoints,
@@ -21,6 +22,7 @@ from torchvet.simulate import (
     parallel,
     parameters,
     processes,
+    recurrent,
     refusals,
     storages,
     transfers,
@@ -45,6 +47,8 @@ def start(card: Card, count: int = 1) -> None:
     factories.install(library)
     autocasting.install(library)
     transfers.install(library)
+    attention.install(library)
+    recurrent.install(library)
     kernels.install()
     checkpoints.install()
     generators.install()

@@ -40,7 +40,7 @@ def _index_of(storage: torch.UntypedStorage) -> int | None:
 
 def _device(self: torch.UntypedStorage) -> torch.device:
     index = _index_of(self)
-    return _own_device.__get__(self) if index is None else devices.outer(index)  # type: ignore[no-any-return]
+    return _own_device.__get__(self) if index is None else devices.outer(index)
 
 
 def _is_cuda(self: torch.UntypedStorage) -> bool:
@@ -69,7 +69,7 @@ def _cuda(self: torch.UntypedStorage, device: Any = None, non_blocking: bool = F
 def _to(self: torch.UntypedStorage, *, device: Any, non_blocking: bool = False) -> torch.UntypedStorage:
     if devices.is_simulated(device):
         return on_device(self, devices.index_of(device))
-    return self.cpu() if memory.device_of(self) is not None else _own_to(self, device=device)
+    return self.cpu() if memory.device_of(self) is not None else _own_to(self, device=device)  # type: ignore[no-any-return, no-untyped-call]
 
 
 _own_to = torch.storage._StorageBase.to

@@ -220,7 +220,7 @@ def parameter_class(cls: type) -> type:
         return cls
     if cls not in _on_device:
         names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__, "of_host": cls}
-        _on_device[cls] = type(cls)(cls.__name__, (SimulatedTensor, cls), names)
+        _on_device[cls] = type(cls)(cls.__name__, (SimulatedTensor, cls), names)  # type: ignore[misc]
     return _on_device[cls]
 
 
@@ -233,7 +233,7 @@ def subclass_on_device(cls: type) -> type:
     if cls not in _on_device:
         decides = cls.__torch_function__  # type: ignore[attr-defined]
         names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__, "of_host": cls}
-        made = type(cls)(cls.__name__, (cls, SimulatedTensor), names)
+        made = type(cls)(cls.__name__, (cls, SimulatedTensor), names)  # type: ignore[misc]
         # torch switches it off in classes that have a dispatch of their own.
         made.__torch_function__ = classmethod(decides.__func__) if hasattr(decides, "__func__") else decides
         _on_device[cls] = made
@@ -256,14 +256,14 @@ def become(tensor: torch.Tensor, value: torch.Tensor) -> None:
     with torch.no_grad():
         new = value.data
         kept = {n: v for n, v in tensor.__dict__.items() if n not in ("host", "ordinal")}
-        gradient, hooks, after = tensor.grad, tensor._backward_hooks, tensor._post_accumulate_grad_hooks  # type: ignore[attr-defined]
+        gradient, hooks, after = tensor.grad, tensor._backward_hooks, tensor._post_accumulate_grad_hooks
         requires_grad = tensor.requires_grad
         if gradient is not None:
             tensor.grad = None
             set_data(gradient, gradient.to(device=_torchs(new), dtype=new.dtype))
         cls = _class_on(type(tensor), isinstance(new, SimulatedTensor))
         before = type(tensor)
-        tensor.__class__, new.__class__ = cls, before  # type: ignore[assignment]
+        tensor.__class__, new.__class__ = cls, before
         outside = {n: new.__dict__[n] for n in ("host", "ordinal") if n in new.__dict__}
         tensor.__dict__.clear()
         tensor.__dict__.update(kept | outside)
@@ -273,7 +273,7 @@ def become(tensor: torch.Tensor, value: torch.Tensor) -> None:
     if hooks:
         tensor._backward_hooks = hooks
     if after:
-        tensor._post_accumulate_grad_hooks = after  # type: ignore[attr-defined]
+        tensor._post_accumulate_grad_hooks = after
 
 
 def _torchs(tensor: torch.Tensor) -> torch.device:

@@ -81,7 +81,8 @@ def _lengths_on_host(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if isinstance(args[1], SimulatedTensor):
         kind = args[1].type().rpartition(".")[2].removesuffix("Tensor")
         raise RuntimeError(
-            f"'lengths' argument should be a 1D CPU int64 tensor, but got {args[1].dim()}D {args[1].device} {kind} tensor"
+            f"'lengths' argument should be a 1D CPU int64 tensor, but got {args[1].dim()}D {args[1].device} {kind} "
+            "tensor"
         )
     data, lengths = on_host(func, [_numbers(a) for a in args], kwargs)
     return wrap(data, index), lengths

@@ -38,8 +38,8 @@ def _set_limit(limit: int) -> None:
 
 def install() -> None:
     """Put the answers in place."""
-    torch._C._cuda_get_cudnn_benchmark_limit = lambda: _limit[0]  # type: ignore[attr-defined]
-    torch._C._cuda_set_cudnn_benchmark_limit = _set_limit  # type: ignore[attr-defined]
+    torch._C._cuda_get_cudnn_benchmark_limit = lambda: _limit[0]
+    torch._C._cuda_set_cudnn_benchmark_limit = _set_limit  # type: ignore[assignment]
     torch.backends.cuda.is_built = lambda: True
     torch.backends.cuda.cufft_plan_cache = _PlanCache()  # type: ignore[assignment]
     torch.backends.cuda.is_flash_attention_available = lambda: True

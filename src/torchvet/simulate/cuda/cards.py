@@ -195,6 +195,7 @@ def can_device_access_peer(device: Any, peer_device: Any) -> bool:
 
 ANSWERS = (
     "is_available", "init", "_lazy_init", "is_initialized", "device_count", "current_device", "set_device", "device",
-    "device_of", "get_device_name", "get_device_capability", "get_device_properties", "get_arch_list", "get_gencode_flags",
-    "set_sync_debug_mode", "get_sync_debug_mode", "_is_compiled", "current_blas_handle", "is_bf16_supported", "is_tf32_supported", "can_device_access_peer", "_exchange_device", "_maybe_exchange_device",
+    "device_of", "get_device_name", "get_device_capability", "get_device_properties", "get_arch_list",
+    "get_gencode_flags", "set_sync_debug_mode", "get_sync_debug_mode", "_is_compiled", "current_blas_handle",
+    "is_bf16_supported", "is_tf32_supported", "can_device_access_peer", "_exchange_device", "_maybe_exchange_device",
 )  # fmt: skip

@@ -48,7 +48,7 @@ def _sparse(cls: _Type, *args: Any, **kwargs: Any) -> torch.Tensor:
     where = torch.device("cuda", devices.current.index)
     if args and isinstance(args[0], torch.Tensor):
         return torch.sparse_coo_tensor(*args, dtype=cls.dtype, device=where)
-    return torch.sparse_coo_tensor(tuple(args), dtype=cls.dtype, device=where)
+    return torch.sparse_coo_tensor(tuple(args), dtype=cls.dtype, device=where)  # type: ignore[arg-type, call-arg]
 
 
 def _make(kind: str, module: str, construct: Callable[..., torch.Tensor], layout: torch.layout) -> _Type:

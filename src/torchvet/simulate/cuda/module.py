@@ -21,8 +21,8 @@ def install(card: Card) -> None:
     for name, answer in accelerator.ANSWERS.items():
         _put(torch.accelerator, name, answer)
     torch.version.cuda = "12.8"
-    torch.get_device_module = functools.wraps(_module_of)(_device_module)
-    torch._C._cuda_getCurrentRawStream = lambda device: 0  # type: ignore[attr-defined]
+    torch.get_device_module = functools.wraps(_module_of)(_device_module)  # type: ignore[assignment]
+    torch._C._cuda_getCurrentRawStream = lambda device: 0
     for part in (backends, legacy, streams, tools):
         part.install()
 

@@ -82,8 +82,8 @@ class _NoMarks:
 
 def install() -> None:
     """Let them be called."""
-    torch.cuda.nvtx._nvtx = _nvtx
-    torch.cuda.cudart = torch.cuda.profiler._cudart = cudart
+    torch.cuda.nvtx._nvtx = _nvtx  # type: ignore[assignment, attr-defined]
+    torch.cuda.cudart = torch.cuda.profiler._cudart = cudart  # type: ignore[attr-defined]
     torch.cuda.profiler.start = torch.cuda.profiler.stop = _nothing
     profile = torch.autograd.profiler.profile
     profile.__init__ = _without_device(profile.__init__)  # type: ignore[method-assign]
