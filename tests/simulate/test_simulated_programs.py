@@ -117,6 +117,11 @@ def test_autocast_goes_by_cudas_lists() -> None:
         assert (x @ x).dtype is torch.float16
         assert (x @ x).softmax(-1).dtype is torch.float32
         assert F.mse_loss(x @ x, x).dtype is torch.float32
+        recurrent = nn.LSTM(4, 3).cuda()
+        states = recurrent(x)[0]
+        assert states.dtype is torch.float16
+    states.float().sum().backward()
+    assert recurrent.weight_ih_l0.grad is not None and recurrent.weight_ih_l0.grad.dtype is torch.float32
     with torch.autocast("cuda", dtype=torch.bfloat16):
         assert F.linear(x, x).dtype is torch.bfloat16
         held = torch.cuda.memory_allocated()

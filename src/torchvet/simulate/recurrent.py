@@ -65,10 +65,11 @@ def _kernel(func: Any) -> Any:
     packed = func._schema.overload_name == "data"
 
     def kernel(*args: Any) -> Any:
+        casting = torch.is_autocast_enabled("cuda")
         with torch._C.DisableTorchFunction(), torch._C._ExcludeDispatchKeyGuard(_CASTING):
             leaves, spec = pytree.tree_flatten(list(args))
             _check(leaves, packed)
-            if torch.is_autocast_enabled("cuda"):
+            if casting:
                 leaves = [_cast(leaf) for leaf in leaves]
             return _Whole.apply(func, spec, *leaves)  # type: ignore[no-untyped-call]
 
