@@ -138,6 +138,8 @@ def test_errors_are_cudas() -> None:
         F.embedding(torch.tensor([5], device="cuda"), torch.ones(2, 2, device="cuda"))
     with pytest.raises(IndexError):
         torch.ones(3, device="cuda")[5]
+    with pytest.raises(IndexError, match="Dimension out of range"):
+        torch.ones(3, device="cuda").index_select(2, torch.tensor([0], device="cuda"))
     with pytest.raises(RuntimeError, match="'lengths' argument should be a 1D CPU int64 tensor"):
         nn.utils.rnn.pack_padded_sequence(torch.ones(2, 1, 1, device="cuda"), torch.tensor([2], device="cuda"))
 

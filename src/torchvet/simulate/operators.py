@@ -104,11 +104,13 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 _BY_VALUE = re.compile(r"index|gather|scatter|embedding|nll_loss|take|put|margin_loss")
 """Operators whose kernels look up places that a tensor names."""
+_OUTSIDE = re.compile(r"out of bounds|index out of range")
+"""What the CPU says of such a place; what is wrong with shapes or dimensions is seen before any kernel runs."""
 
 
 def _asserted(name: str, error: IndexError) -> Exception:
     """A place that is not there: the host sees it before, a kernel of the device when it runs."""
-    if not _BY_VALUE.search(name):
+    if not _BY_VALUE.search(name) or not _OUTSIDE.search(str(error)):
         return error
     return torch.AcceleratorError(
         "CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported at some other "
