@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchvet.allocator.blocks import Block, Pool, cut
+from torchvet.allocator.blocks import Block, Pool, absorb, cut
 from torchvet.allocator.sizes import LARGE_SEGMENT, SMALL_SEGMENT
 
 if TYPE_CHECKING:
@@ -42,13 +42,11 @@ class Expandable:
         return block
 
     def trim(self) -> None:
-        """Give the whole pages of free blocks back."""
-        for first in list(self.first.values()):
-            block: Block | None = first
-            while block is not None:
-                if block.free:
-                    block = self._unmap(block)
-                block = block.after
+        """Give the whole pages of free blocks back, and segments of which nothing is left."""
+        for pool in {id(first.pool): first.pool for first in self.first.values()}.values():
+            for block in [pool.blocks[address] for _, address in pool.order]:
+                if block.expandable:
+                    self._unmap(block)
 
     def _candidate(self, pool: Pool, need: int) -> Block | None:
         """Unmapped addresses, with the free block before them, where `need` bytes fit in one piece."""
@@ -65,13 +63,12 @@ class Expandable:
         return None
 
     def _segment(self, pool: Pool) -> Block:
-        size = _RANGE if self._owner.capacity is None else self._owner.capacity + self._owner.capacity // 8
+        total = self._owner.total
+        size = _RANGE if total is None else total + total // 8
         size = -(-size // LARGE_SEGMENT) * LARGE_SEGMENT
-        block = Block(self._owner.addresses(size), size, pool, 0)
+        block = Block(self._owner.addresses(size), size, pool, 0, expandable=True)
         block.segment = block.address
-        block.mapped = False
-        pool.unmapped.append((block.address, block))
-        pool.unmapped.sort(key=lambda entry: entry[0])
+        pool.make_unmapped(block)
         self.first[block.address] = block
         return block
 
@@ -82,35 +79,46 @@ class Expandable:
         size = min(-(-size // page) * page, block.size)
         if not self._owner.room(size):
             return None
-        pool.unmapped.remove((block.address, block))
+        address = block.address
+        pool.unmapped.remove((address, block))
         if size < block.size:
-            rest = cut(block, size)
-            pool.unmapped.append((rest.address, rest))
-            pool.unmapped.sort(key=lambda entry: entry[0])
+            pool.make_unmapped(cut(block, size))
         block.mapped = True
-        self._owner.take(size)
-        self._owner.tell("segment_map", block.address, size, pool.stream)
+        self._owner.take(pool, size, 0)
         self._owner.settle(block)
+        self._owner.tell("segment_map", address, size, pool.stream)
         return block
 
-    def _unmap(self, block: Block) -> Block:
-        """Take the memory from behind the whole pages of a free block; gives the block that is then in its place."""
+    def _unmap(self, block: Block) -> None:
+        """Take the memory from behind the whole pages of a free block."""
         pool = block.pool
         page = SMALL_SEGMENT if pool.small else LARGE_SEGMENT
         start = -(-(block.address - block.segment) // page) * page + block.segment
         end = (block.address + block.size - block.segment) // page * page + block.segment
         if end <= start:
-            return block
+            return
         pool.remove(block)
-        middle = block
         if start > block.address:
             middle = cut(block, start - block.address)
             pool.add(block)
-        if end < middle.address + middle.size:
-            pool.add(cut(middle, end - middle.address))
-        middle.mapped = False
-        pool.unmapped.append((middle.address, middle))
-        pool.unmapped.sort(key=lambda entry: entry[0])
-        self._owner.take(-middle.size)
-        self._owner.tell("segment_unmap", middle.address, middle.size, pool.stream)
-        return middle
+            block = middle
+        if end < block.address + block.size:
+            pool.add(cut(block, end - block.address))
+        self._owner.take(pool, -block.size, 0)
+        self._owner.tell("segment_unmap", block.address, block.size, pool.stream)
+        self._join_unmapped(block)
+
+    def _join_unmapped(self, block: Block) -> None:
+        """Merge an unmapped block with unmapped neighbours; a segment without memory is given up."""
+        pool = block.pool
+        block.mapped = False
+        for other in (block.before, block.after):
+            if other is not None and not other.mapped:
+                pool.unmapped.remove((other.address, other))
+                absorb(block, other)
+        if block.before is None:
+            self.first[block.segment] = block
+        if block.split:
+            pool.make_unmapped(block)
+        else:
+            del self.first[block.segment]

@@ -19,28 +19,43 @@ LARGE_REQUEST = 10 << 20
 """kMinLargeAlloc: from here on a request gets a segment of its own size."""
 LARGE_STEP = 2 << 20
 """kRoundLarge: such a segment is a multiple of it."""
+INTERVALS = 16
+"""kRoundUpPowerOfTwoIntervals: from 1 MiB on, one for each power of two."""
 
 
 @dataclass(frozen=True)
 class Settings:
     """What PYTORCH_CUDA_ALLOC_CONF may say.
 
-    Sizes in bytes; `roundup_divisions` between two powers of two, 0 for none.
+    Sizes in bytes. `roundup_divisions` is between two powers of two, 0 for none; where `roundup_intervals` is given it
+    says so for each of the `INTERVALS` powers of two from 1 MiB on. `garbage_collection` is a share of the limit.
     """
 
     expandable_segments: bool = False
     max_split_size: int | None = None
     roundup_divisions: int = 0
+    roundup_intervals: tuple[int, ...] = ()
+    garbage_collection: float = 0.0
+    max_rounding: int = LARGE_SEGMENT
+    """max_non_split_rounding: how much larger a block that is never split may be than what is asked for."""
+
+    def divisions(self, size: int) -> int:
+        """Into how many steps the powers of two around a size are divided."""
+        if not self.roundup_intervals:
+            return self.roundup_divisions
+        interval = size.bit_length() - SMALL.bit_length()
+        return self.roundup_intervals[min(max(interval, 0), INTERVALS - 1)]
 
 
 def rounded(size: int, settings: Settings) -> int:
     """What a request of `size` bytes takes at least."""
     if size < SMALLEST:
         return SMALLEST
-    divisions = settings.roundup_divisions
-    if divisions > 1 and size > SMALLEST * divisions:
-        return _to_division(size, divisions)
-    return -(-size // SMALLEST) * SMALLEST
+    if settings.roundup_divisions or settings.roundup_intervals:
+        divisions = settings.divisions(size)
+        if divisions > 1 and size > SMALLEST * divisions:
+            return _to_division(size, divisions)
+    return (size + SMALLEST - 1) & -SMALLEST
 
 
 def _to_division(size: int, divisions: int) -> int:
