@@ -168,7 +168,9 @@ def main() -> None:
     paths = [p for given in parser.parse_args().paths for p in (sorted(given.glob("*.pickle")) or [given])]
     print(
         "| recording | allocations | same address | segment events | reserved, worst error | allocated, worst error "
-        "| at the end | segments laid out alike | peak MiB | µs an allocation and its free | notes |\n" + "|---" * 11 + "|"
+        "| at the end | segments laid out alike | peak MiB | µs an allocation and its free | notes |\n"
+        + "|---" * 11
+        + "|"
     )
     found = [compared for path in paths for compared in compare(path)]
     for compared in found:

@@ -8,7 +8,7 @@ from torchvet.allocator.blocks import Block, Pool, absorb, cut
 from torchvet.allocator.expandable import Expandable
 from torchvet.allocator.releasing import Releasing
 from torchvet.allocator.sizes import SMALL, SMALLEST, Settings, rounded, segment_for
-from torchvet.allocator.statistics import Statistics
+from torchvet.allocator.statistics import Statistic, Statistics
 
 _BASE = 0x7F0000000000
 _PAGE = 2 << 20
@@ -48,6 +48,8 @@ class CachingAllocator:
         """The first block of every segment, by the segment's address."""
         self.statistics, self.of_small, self.of_large = Statistics(), Statistics(), Statistics()
         self._use, self._split = self.statistics.use, self.statistics.split
+        self.oversize_blocks, self.oversize_segments = Statistic(), Statistic()
+        """Those that are at least as large as `max_split_size`."""
         self.retries = self.ooms = self.syncs = self.driver_calls = self.driver_frees = 0
         self._expandable = Expandable(self)
         self._releasing = Releasing(self)
@@ -94,6 +96,9 @@ class CachingAllocator:
         self._live[block.address] = block
         self._use.take(block.size, size)
         pool.statistics.use.take(block.size, size)
+        most = self.settings.max_split_size
+        if most is not None and block.size >= most:
+            self.oversize_blocks.grow(1)
         return block.address
 
     def free(self, address: int) -> None:
@@ -101,6 +106,9 @@ class CachingAllocator:
         block = self._live.pop(address)
         self._use.give_back(block.size, block.requested)
         block.pool.statistics.use.give_back(block.size, block.requested)
+        most = self.settings.max_split_size
+        if most is not None and block.size >= most:
+            self.oversize_blocks.shrink(1)
         block.allocated = False
         if block.before is None and block.after is None:
             block.pool.add(block)
@@ -123,6 +131,29 @@ class CachingAllocator:
     def requested_of(self, address: int) -> int:
         """The bytes that were asked for at a live address."""
         return self._live[address].requested
+
+    def holds(self, address: int) -> bool:
+        """Whether an address is in use."""
+        return address in self._live
+
+    def reset_peak(self) -> None:
+        """All peaks begin anew from what is held now."""
+        for statistics in (self.statistics, self.of_small, self.of_large):
+            statistics.reset_peak()
+        for statistic in (self.oversize_blocks, self.oversize_segments):
+            statistic.reset_peak()
+
+    def reset_accumulated(self) -> None:
+        """All sums and counts begin anew from 0."""
+        for statistics in (self.statistics, self.of_small, self.of_large):
+            statistics.reset_accumulated()
+        for statistic in (self.oversize_blocks, self.oversize_segments):
+            statistic.reset_accumulated()
+        self.retries = self.ooms = self.syncs = self.driver_calls = self.driver_frees = 0
+
+    def stream_of(self, address: int) -> int:
+        """The stream that a live address belongs to."""
+        return self._live[address].pool.stream
 
     def pools(self) -> Iterable[Pool]:
         """Of both size classes and all streams."""
@@ -185,6 +216,9 @@ class CachingAllocator:
             else:
                 statistics.reserved_bytes.shrink(-size)
                 statistics.segment.shrink(-segments)
+        most = self.settings.max_split_size
+        if segments and most is not None and abs(size) >= most:
+            (self.oversize_segments.grow if size > 0 else self.oversize_segments.shrink)(1)
 
     def tell(self, action: str, address: int, size: int, stream: int) -> None:
         """Let the listener know of a segment."""
@@ -276,4 +310,3 @@ class CachingAllocator:
             return rest >= SMALLEST
         most = self.settings.max_split_size
         return rest > SMALL and (most is None or need < most)
-

@@ -11,10 +11,12 @@ import torch
 
 from torchvet.allocator import CachingAllocator, OutOfMemory
 from torchvet.simulate import devices
-from torchvet.simulate.settings import settings_from
+from torchvet.simulate.history import History
+from torchvet.simulate.settings import fraction_from, settings_from, text_of
 
-Listener = Callable[[str, int, int, int, int], None]
-"""Told `(action, device, address, size, stream)` of what a memory snapshot's trace has."""
+Observer = Callable[[int, int, int, int], object]
+"""Told `(device, asked, total, free)` of a request that could not be met, in bytes, before the error is raised."""
+observers: list[Observer] = []
 
 
 class DeviceMemory:
@@ -25,22 +27,46 @@ class DeviceMemory:
 
     def __init__(self, index: int, total: int, context: int) -> None:
         self.index, self.total, self.context = index, total, context
-        settings = settings_from(os.environ)
-        self.allocator = CachingAllocator(total - context, settings, self._segment)
-        self.listener: Listener | None = None
-        self.counts = {"allocation": 0, "retries": 0, "ooms": 0}
-        self.limit = 1.0
-
-    def take(self, size: int) -> int:
-        """The address of a new block. Raises CUDA's error where nothing is left."""
+        self.history = History()
+        self.allocator = CachingAllocator(total - context, told=self._segment, total=total)
+        self._refused: str | None = None
+        self.configuration = text_of(os.environ)
         try:
-            address = self.allocator.malloc(size)
+            self.configure(self.configuration)
+        except ValueError as error:
+            self._refused = str(error)
+
+    def configure(self, text: str) -> None:
+        """Settings as in `PYTORCH_ALLOC_CONF`. Raises ValueError, in CUDA's words, for what CUDA refuses."""
+        self.allocator.settings = settings_from(text)
+        self.configuration = text
+        fraction = fraction_from(text)
+        if fraction is not None:
+            self.limit(fraction)
+
+    def limit(self, fraction: float) -> None:
+        """This share of the card is the most that the process may take."""
+        self.allocator.allowed = int(fraction * self.total)
+
+    @property
+    def fraction(self) -> float:
+        """The share of the card that the process may take."""
+        allowed = self.allocator.allowed
+        return 1.0 if allowed is None else allowed / self.total
+
+    def take(self, size: int, stream: int = 0) -> int:
+        """The address of a new block. Raises CUDA's error where nothing is left."""
+        if self._refused is not None:
+            raise ValueError(self._refused)
+        try:
+            address = self.allocator.malloc(size, stream)
         except OutOfMemory as error:
-            self.counts["ooms"] += 1
-            raise torch.OutOfMemoryError(self.out_of_memory(error)) from None
-        self.counts["allocation"] += 1
-        if self.listener is not None:
-            self.listener("alloc", self.index, address, size, 0)
+            message = self.out_of_memory(error)
+            for observer in tuple(observers):
+                observer(self.index, error.wanted, self.allocator.allowed or self.total, error.driver_free)
+            raise torch.OutOfMemoryError(message) from None
+        if self.history.active:
+            self.history.note("alloc", address, size, stream)
         return address
 
     def check_room(self, size: int) -> None:
@@ -50,28 +76,31 @@ class DeviceMemory:
 
     def give_back(self, address: int) -> None:
         """A block that nothing refers to any more."""
-        if self.listener is not None:
-            self.listener("free_requested", self.index, address, self.allocator.size_of(address), 0)
+        if self.history.active:
+            size, stream = self.allocator.requested_of(address), self.allocator.stream_of(address)
+            self.history.note("free_requested", address, size, stream)
+            self.history.note("free_completed", address, size, stream)
         self.allocator.free(address)
 
     def out_of_memory(self, error: OutOfMemory) -> str:
-        """CUDA's words for it."""
+        """CUDA's words for it: what was asked for is what the driver was, as there."""
         a = self.allocator
+        allowed = "" if a.allowed is None else f"{amount(a.allowed)} allowed; "
         return (
-            f"CUDA out of memory. Tried to allocate {amount(error.requested)}. GPU {self.index} has a total capacity "
+            f"CUDA out of memory. Tried to allocate {amount(error.wanted)}. GPU {self.index} has a total capacity "
             f"of {amount(self.total)} of which {amount(max(0, error.driver_free))} is free. "
-            f"Process has {amount(self.context + a.reserved)} memory in use. "
-            f"Of the allocated memory {amount(a.allocated)} is allocated by PyTorch, and "
+            f"Including non-PyTorch memory, this process has {amount(self.context + a.reserved)} memory in use. "
+            f"{allowed}Of the allocated memory {amount(a.allocated)} is allocated by PyTorch, and "
             f"{amount(a.reserved - a.allocated)} is reserved by PyTorch but unallocated. If reserved but unallocated "
             "memory is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See "
             "documentation for Memory Management  "
             "(https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf) "
-            "[simulated by torchvet]"
+            "[This GPU is simulated.]"
         )
 
     def _segment(self, action: str, address: int, size: int, stream: int) -> None:
-        if self.listener is not None:
-            self.listener(action, self.index, address, size, stream)
+        if self.history.active:
+            self.history.note(action, address, size, stream)
 
 
 def amount(size: int) -> str:

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from torchvet.allocator.statistics import Statistic
+
 _storages: dict[int, weakref.ref[torch.UntypedStorage]] = {}
 
 
@@ -46,6 +48,41 @@ def install() -> None:
 def remember(tensor: torch.Tensor) -> torch.Tensor:
     """From now on this storage counts as page-locked."""
     storage = tensor.untyped_storage()
-    key = storage._cdata
-    _storages[key] = weakref.ref(storage, lambda _: _storages.pop(key, None))
+    key, size = storage._cdata, 1 << max(0, storage.nbytes() - 1).bit_length()
+    if key not in _storages:
+        _blocks.grow(1)
+        _bytes.grow(size)
+        _storages[key] = weakref.ref(storage, lambda _: _forget(key, size))
     return tensor
+
+
+_blocks, _bytes = Statistic(), Statistic()
+
+
+def _forget(key: int, size: int) -> None:
+    if _storages.pop(key, None) is not None:
+        _blocks.shrink(1)
+        _bytes.shrink(size)
+
+
+def statistics() -> dict[str, Any]:
+    """Of `torch.cuda.host_memory_stats`: rounded up to powers of two. Nothing is cached, nothing takes time."""
+    no_time = dict.fromkeys(("total", "max", "min", "count", "avg"), 0)
+    blocks, size = _blocks.row(), _bytes.row()
+    return {
+        "allocations": blocks, "allocated_bytes": size, "active_requests": dict(blocks), "active_bytes": dict(size),
+        "num_host_alloc": blocks["allocated"], "num_host_free": blocks["freed"],
+        "host_alloc_time": dict(no_time), "host_free_time": dict(no_time),
+    }  # fmt: skip
+
+
+def reset_peak() -> None:
+    """The peaks begin anew from what is held now."""
+    _blocks.reset_peak()
+    _bytes.reset_peak()
+
+
+def reset_accumulated() -> None:
+    """What was added and taken away is counted anew from 0."""
+    _blocks.reset_accumulated()
+    _bytes.reset_accumulated()

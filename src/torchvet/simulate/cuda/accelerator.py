@@ -16,10 +16,6 @@ def current_accelerator(check_available: bool = False) -> torch.device:
     return torch.device("cuda")
 
 
-def _nothing(*args: Any, **kwargs: Any) -> None:
-    """Not simulated."""
-
-
 def _own(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of its own that does the same: torch.compile's tables hold each function once."""
 
@@ -41,14 +37,14 @@ ANSWERS: dict[str, Any] = {
     "current_stream": _own(streams.current_stream),
     "set_stream": _own(streams.set_stream),
     "synchronize": _own(streams.synchronize),
-    "empty_cache": _own(memory.empty_cache),
-    "memory_stats": _own(memory.memory_stats),
+    "empty_cache": _own(torch.cuda.empty_cache),
+    "memory_stats": _own(torch.cuda.memory_stats),
     "memory_allocated": _own(memory.memory_allocated),
     "max_memory_allocated": _own(memory.max_memory_allocated),
     "memory_reserved": _own(memory.memory_reserved),
     "max_memory_reserved": _own(memory.max_memory_reserved),
-    "reset_peak_memory_stats": _own(memory.reset_peak_memory_stats),
-    "reset_accumulated_memory_stats": _nothing,
+    "reset_peak_memory_stats": _own(torch.cuda.reset_peak_memory_stats),
+    "reset_accumulated_memory_stats": _own(torch.cuda.reset_accumulated_memory_stats),
     "get_memory_info": _own(memory.mem_get_info),
 }
 """By the name in `torch.accelerator`."""

@@ -1,10 +1,16 @@
-"""What the simulated caching allocators hold. The names are `torch.cuda`'s; all sizes in bytes."""
+"""What the simulated caching allocators hold, as `torch.cuda` says it.
+
+`ANSWERS` stand in for functions of `torch.cuda` that are asked often; all others of `torch.cuda.memory` are torch's own
+and work on what `COMPILED` puts into `torch._C`, where a build for CUDA has its allocator.
+"""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
-from torchvet.simulate import journal, memory
+from torchvet.simulate import journal, memory, pinned, snapshots
+from torchvet.simulate.cuda import history
 
 
 def memory_allocated(device: Any = None) -> int:
@@ -27,55 +33,109 @@ def max_memory_reserved(device: Any = None) -> int:
     return memory.of(device).allocator.peak_reserved
 
 
-memory_cached, max_memory_cached = memory_reserved, max_memory_reserved
-
-
-def reset_peak_memory_stats(device: Any = None) -> None:
-    """The peaks begin anew from what is held now."""
-    allocator = memory.of(device).allocator
-    allocator.peak_allocated, allocator.peak_reserved = allocator.allocated, allocator.reserved
-
-
-reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
-
-
 def mem_get_info(device: Any = None) -> tuple[int, int]:
     """Free and total, as the driver says."""
     held = memory.of(device)
     return held.total - held.context - held.allocator.reserved, held.total
 
 
-def empty_cache() -> None:
-    """Give segments back that nothing is in, on every device."""
+def list_gpu_processes(device: Any = None) -> str:
+    """This one: nobody else uses a simulated card."""
+    held = memory.of(device)
+    used = (held.context + held.allocator.reserved) / (1 << 20)
+    return f"GPU:{held.index}\nprocess {os.getpid():>10d} uses {used:>12.3f} MB GPU memory"
+
+
+ANSWERS = (
+    "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "mem_get_info",
+    "list_gpu_processes",
+)  # fmt: skip
+
+
+def _stats(device: int) -> dict[str, Any]:
+    """All of `torch.cuda.memory_stats_as_nested_dict`."""
+    a = memory.of(device).allocator
+    by_pool = {
+        pool: statistics.rows()
+        for pool, statistics in (("all", a.statistics), ("large_pool", a.of_large), ("small_pool", a.of_small))
+    }
+    most = a.settings.max_split_size
+    found: dict[str, Any] = {name: {pool: by_pool[pool][name] for pool in by_pool} for name in by_pool["all"]}
+    return found | {
+        "num_alloc_retries": a.retries, "num_ooms": a.ooms, "num_sync_all_streams": a.syncs,
+        "num_device_alloc": a.driver_calls, "num_device_free": a.driver_frees,
+        "max_split_size": -1 if most is None else most,
+        "oversize_allocations": a.oversize_blocks.row(), "oversize_segments": a.oversize_segments.row(),
+        "reserved_bytes_by_private_pools": {},
+    }  # fmt: skip
+
+
+def _reset_peak(device: int) -> None:
+    memory.of(device).allocator.reset_peak()
+
+
+def _reset_accumulated(device: int) -> None:
+    memory.of(device).allocator.reset_accumulated()
+
+
+def _empty_cache() -> None:
     journal.tell(journal.Event("sync", "empty_cache", None, 0, True, False))
     for held in memory.everyone():
         held.allocator.empty_cache()
 
 
-def memory_stats(device: Any = None) -> dict[str, int]:
-    """The statistics that are simulated, under their names."""
-    held = memory.of(device)
-    a = held.allocator
-    found: dict[str, int] = {
-        "num_alloc_retries": held.counts["retries"], "num_ooms": held.counts["ooms"],
-        "allocation.all.allocated": held.counts["allocation"],
-    }  # fmt: skip
-    for name, current, peak in (
-        ("allocated_bytes", a.allocated, a.peak_allocated), ("reserved_bytes", a.reserved, a.peak_reserved),
-        ("active_bytes", a.allocated, a.peak_allocated), ("requested_bytes", a.requested, a.requested),
-        ("inactive_split_bytes", a.split_free(), a.split_free()),
-    ):  # fmt: skip
-        found[f"{name}.all.current"], found[f"{name}.all.peak"] = current, peak
-    return found
+def _set_fraction(fraction: float, device: int) -> None:
+    memory.of(device).limit(fraction)
 
 
-def get_allocator_backend() -> str:
-    """torch's own."""
-    return "native"
+def _get_fraction(device: int) -> float:
+    return memory.of(device).fraction
 
 
-ANSWERS = (
-    "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_cached",
-    "max_memory_cached", "reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached",
-    "mem_get_info", "empty_cache", "memory_stats", "get_allocator_backend",
-)  # fmt: skip
+def _raw_alloc(size: int, stream: int) -> int:
+    return memory.of(None).take(size) if size else 0
+
+
+def _raw_delete(address: int) -> None:
+    for held in memory.everyone():
+        if held.allocator.holds(address):
+            held.give_back(address)
+            return
+    if address:
+        raise RuntimeError(f"invalid device pointer: {address:#x}")
+
+
+def _configure(text: str) -> None:
+    for held in memory.everyone():
+        held.configure(text)
+
+
+def _snapshot(pool: Any = None) -> dict[str, Any]:
+    return snapshots.snapshot(traces=not (isinstance(pool, tuple) and len(pool) > 2 and not pool[2]))
+
+
+def _caching(value: bool = True) -> None:
+    """Without caching nothing else is simulated: the switch stays on."""
+
+
+COMPILED: dict[str, Any] = {
+    "_cuda_memoryStats": _stats,
+    "_cuda_resetPeakMemoryStats": _reset_peak,
+    "_cuda_resetAccumulatedMemoryStats": _reset_accumulated,
+    "_cuda_emptyCache": _empty_cache,
+    "_cuda_setMemoryFraction": _set_fraction,
+    "_cuda_getMemoryFraction": _get_fraction,
+    "_cuda_cudaCachingAllocator_raw_alloc": _raw_alloc,
+    "_cuda_cudaCachingAllocator_raw_delete": _raw_delete,
+    "_cuda_cudaCachingAllocator_enable": _caching,
+    "_cuda_cudaCachingAllocator_is_enabled": lambda: True,
+    "_cuda_getAllocatorBackend": lambda: "native",
+    "_cuda_hostMemoryStats": pinned.statistics,
+    "_cuda_resetPeakHostMemoryStats": pinned.reset_peak,
+    "_cuda_resetAccumulatedHostMemoryStats": pinned.reset_accumulated,
+    "_cuda_memorySnapshot": _snapshot,
+    "_accelerator_setAllocatorSettings": _configure,
+    "_cuda_attach_out_of_memory_observer": memory.observers.append,
+    **history.COMPILED,
+}
+"""By the name in `torch._C`."""

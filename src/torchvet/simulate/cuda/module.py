@@ -20,6 +20,8 @@ def install(card: Card) -> None:
             _put(torch.cuda, name, getattr(source, name))
     for name, answer in accelerator.ANSWERS.items():
         _put(torch.accelerator, name, answer)
+    for name, answer in memory.COMPILED.items():
+        setattr(torch._C, name, answer)
     torch.version.cuda = "12.8"
     torch.get_device_module = functools.wraps(_module_of)(_device_module)  # type: ignore[assignment]
     torch._C._cuda_getCurrentRawStream = lambda device: 0
