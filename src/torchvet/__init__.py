@@ -5,6 +5,7 @@
     with torchvet.watch() as w:    as `run`, around a block of one's own program; `w.report` is a `Report`
     torchvet.check("src")          as `check`; gives a `Report`
     torchvet.inspect("a.pickle")   what a CUDA memory snapshot says; gives a `Report`
+    torchvet.oom_report()          in an `except torch.OutOfMemoryError`: what was alive, on stderr
 
 Importing this package imports neither torch nor anything else that is slow.
 """
@@ -18,6 +19,7 @@ from torchvet._version import __version__
 if TYPE_CHECKING:
     from torchvet._check import check
     from torchvet._inspect import inspect
+    from torchvet._oom import oom_report
     from torchvet._watch import Watch, watch
     from torchvet.errors import BadInput, MissingExtra, TorchvetError
     from torchvet.finding import Finding, Report
@@ -32,6 +34,7 @@ __all__ = [
     "__version__",
     "check",
     "inspect",
+    "oom_report",
     "watch",
 ]
 
@@ -44,6 +47,7 @@ _HOMES = {
     "Watch": "torchvet._watch",
     "check": "torchvet._check",
     "inspect": "torchvet._inspect",
+    "oom_report": "torchvet._oom",
     "watch": "torchvet._watch",
 }
 

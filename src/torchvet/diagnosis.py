@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from torchvet.failures import explained
 from torchvet.finding import SEVERITIES, Finding, Location, NotChecked, Report, Verdict
 from torchvet.joining import joined
 from torchvet.recording import RankRecording, Recording
@@ -31,12 +32,13 @@ def diagnose(
         recording = recording.limited(memory_limit)
     rules = [r for r in all_rules() if wanted(r.code, select, ignore)]
     findings = _most_specific([(r, f) for r in rules for f in r.in_recording(recording)])
-    findings = sorted(joined(recording, findings, rules), key=gravest_first)
+    failures, unread = explained(recording, rules)
+    findings = sorted([*joined(recording, findings, rules), *failures], key=gravest_first)
     verdict: Verdict = "findings" if findings else "clean"
     if not findings and not _had_something_to_judge(recording):
         verdict = "undetermined"
     return Report(
-        subject=_subject(recording), verdict=verdict, findings=findings, not_checked=_not_checked(recording, findings),
+        subject=_subject(recording), verdict=verdict, findings=findings, not_checked=[*_not_checked(recording, findings), *unread],
         facts=_facts(recording, findings), overhead=overhead_of(recording.ranks[0]) if recording.ranks else {},
     )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,6 +114,8 @@ def command(
         probes: dict[str, Any] = {"precision_forecast": True} if precision_forecast else {}
         if simulate_gpu is not None:
             probes |= {"simulated_gpu": simulate_gpu, "simulated_gpus": gpus}
+        if not keep.kept:  # a snapshot of memory that ran out is left where the user looks
+            probes["snapshots"] = os.getcwd()
         observe = Observe(keep.directory, keep.rank, steps, delivery.memory_limit, probes)
         own, verdict = _observe(target, keep, delivery, observe)
     if own and exit_code == "program":

@@ -37,6 +37,8 @@ class Options(msgspec.Struct, kw_only=True):
     amp_mode: str | None = None
     simulated_gpu: str | None = None
     simulated_gpus: int = 1
+    snapshots: str | None = None
+    """Where snapshots of device memory are left; None for the recording's folder."""
 
 
 class StepsReached(SystemExit):

@@ -11,7 +11,8 @@ from types import TracebackType
 BOTTOM = str(Path(__file__).with_name("_importlib_bootstrap.py"))
 """The file at the bottom of the observed program's stack."""
 
-_PROBES = str(Path(__file__).parent) + os.sep
+_OURS = tuple(str(Path(__file__).parents[1] / name) + os.sep for name in ("probes", "simulate"))
+"""Where frames of torchvet's own within the program come from."""
 
 _Hook = Callable[[type[BaseException], BaseException, "TracebackType | None"], object]
 
@@ -82,7 +83,7 @@ def clean(error: BaseException) -> None:
 
 
 def _is_ours(link: TracebackType) -> bool:
-    return link.tb_frame.f_code.co_filename.startswith(_PROBES)
+    return link.tb_frame.f_code.co_filename.startswith(_OURS)
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:

@@ -12,6 +12,7 @@ from torchvet.probes.half_optimizers import HalfOptimizers
 from torchvet.probes.half_sums import HalfSums
 from torchvet.probes.lost_losses import LostLosses
 from torchvet.probes.nonfinite import NonFiniteWatcher
+from torchvet.probes.out_of_memory import OutOfMemoryWatcher
 from torchvet.probes.poison import Poison
 from torchvet.probes.scaling import ScalerWatcher
 from torchvet.probes.watcher import Watcher
@@ -30,5 +31,6 @@ WATCHERS: tuple[type[Watcher], ...] = (
     ForecastWatcher,
     AmpWatcher,
     Crossings,
+    OutOfMemoryWatcher,
 )
 """In the order in which they are told. A watcher's first docstring line names what is unchecked where it fails."""

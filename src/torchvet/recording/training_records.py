@@ -213,6 +213,19 @@ class Outcome(Record):
     stack: list[Place] = []
 
 
+class MemoryFailure(Record):
+    """A request for device memory that failed, the `number`-th: bytes asked for, what the process may have and what the
+    driver had left. `snapshot` is the file that was left; None where enough had been written."""
+
+    tick: int
+    device: int
+    asked: int
+    total: int
+    free: int
+    number: int
+    snapshot: str | None = None
+
+
 class Overhead(Record):
     """Seconds spent by torchvet within the program, each under one kind of look, of `elapsed`."""
 

@@ -11,8 +11,12 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple
 
-Stack = tuple[tuple[CodeType, int], ...]
-"""Code and the place in it, innermost first: lines are worked out only when a snapshot is taken."""
+Stack = tuple[int, ...]
+"""Code objects by their number and the place in each, in turn, innermost first: lines are worked out only when a snapshot
+is taken."""
+_codes: dict[int, CodeType] = {}
+_stacks: dict[Stack, Stack] = {}
+"""Equal stacks are kept once."""
 
 _OURS = str(Path(__file__).resolve().parents[1])
 _MOST_FRAMES = 128
@@ -81,19 +85,28 @@ class History:
 
 def stack_here() -> Stack:
     """The Python frames below torchvet's own, innermost first."""
-    found: list[tuple[CodeType, int]] = []
+    found: list[int] = []
     frame = sys._getframe(1)
-    while frame is not None and len(found) < _MOST_FRAMES:
+    while frame is not None and len(found) < 2 * _MOST_FRAMES:
         code = frame.f_code
-        if not code.co_filename.startswith(_OURS):
-            found.append((code, frame.f_lasti))
+        number = id(code)
+        if number not in _codes:
+            _codes[number] = code
+        found.append(number)
+        found.append(frame.f_lasti)
         frame = frame.f_back  # type: ignore[assignment]
-    return tuple(found)
+    stack = tuple(found)
+    return _stacks.setdefault(stack, stack)
 
 
 def frames_of(stack: Stack | None) -> list[dict[str, Any]]:
-    """As they stand in a snapshot."""
-    return [{"name": c.co_name, "filename": c.co_filename, "line": _line(c, at)} for c, at in stack or ()]
+    """As they stand in a snapshot, torchvet's own left out."""
+    flat = iter(stack or ())
+    pairs = [(_codes[number], at) for number, at in zip(flat, flat, strict=True)]
+    return [
+        {"name": c.co_name, "filename": c.co_filename, "line": _line(c, at)}
+        for c, at in pairs if not c.co_filename.startswith(_OURS)
+    ]  # fmt: skip
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
-from torchvet.simulate import placement
+from torchvet.simulate import host_memory, placement
 from torchvet.simulate.tensors import SimulatedTensor, dispatch_to, reshape_shell, wrap
 
 SPECIAL: dict[Any, Any] = {}
@@ -119,13 +119,19 @@ def _asserted(name: str, error: IndexError) -> Exception:
 
 
 def on_host(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """The numbers, by the CPU's kernel."""
-    if _transforming() is not None:
-        # Within `torch.func` only what the program sees is transformed, not the numbers below.
-        with temporarily_clear_interpreter_stack(), torch._C._AutoDispatchBelowAutograd():
+    """The numbers, by the CPU's kernel. Raises `HostMemoryError` where this machine has too little memory for them."""
+    try:
+        if _transforming() is not None:
+            # Within `torch.func` only what the program sees is transformed, not the numbers below.
+            with temporarily_clear_interpreter_stack(), torch._C._AutoDispatchBelowAutograd():
+                return func(*args, **kwargs)
+        with torch._C._AutoDispatchBelowAutograd():
             return func(*args, **kwargs)
-    with torch._C._AutoDispatchBelowAutograd():
-        return func(*args, **kwargs)
+    except RuntimeError as error:
+        if "DefaultCPUAllocator" not in str(error):
+            raise
+        message = str(error)
+    raise host_memory.refusal(message, str(func))
 
 
 _transforming = torch._C._functorch.peek_interpreter_stack

@@ -9,6 +9,7 @@ from torchvet.simulate import (
     attention,
     autocasting,
     backend,
+    backward_errors,
     checkpoints,
     compiling,
     crossings,
@@ -41,7 +42,10 @@ def started() -> bool:
 def start(card: Card, count: int = 1) -> None:
     """From here on `cuda` is `count` such cards, for the rest of the process. To be called once, before the program."""
     memory.set_up(card.total_memory, count, card.context)
-    _setup_privateuseone_for_python_backend(devices.BACKEND, backend_module=backend.Backend())
+    _setup_privateuseone_for_python_backend(
+        devices.BACKEND, backend_module=backend.Backend(), device_guard=backward_errors.Guard()
+    )
+    backward_errors.install()
     library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     _libraries.append(library)
     factories.install(library)

@@ -1,0 +1,115 @@
+"""Leaves a snapshot of device memory when a request fails, whether or not the program catches the error."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from torchvet.probes.watcher import Host, Watcher
+from torchvet.recording.training_records import MemoryFailure
+
+EVENTS = 100_000
+"""Events of the allocator that are kept: those of a few dozen steps of a large model."""
+_MOST_SECONDS = 20.0
+"""Spent on writing snapshots of requests that failed, at most: batch-size finders let many fail."""
+
+
+class Left(NamedTuple):
+    """A snapshot that was left, and when (`time.monotonic`)."""
+
+    path: Path
+    at: float
+
+
+_latest: list[Left] = []
+
+
+def latest() -> Left | None:
+    """The snapshot of the latest failure in this process."""
+    return _latest[-1] if _latest else None
+
+
+class OutOfMemoryWatcher(Watcher):
+    """Snapshots of device memory at out-of-memory errors.
+
+    The history of allocations is recorded by torch itself, with Python's lines, unless the program records its own.
+    """
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._theirs = False
+        self._seconds = 0.0
+        self._failures = 0
+        self._recording = False
+
+    def install(self) -> None:
+        """Start recording and ask to be told of failures, where there is a GPU."""
+        if not torch.cuda.is_available():
+            return
+        torch.cuda.memory._record_memory_history(max_entries=EVENTS, context="alloc", stacks="python")
+        self._recording = True
+        attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
+        if attach is not None:
+            attach(self._failed)
+        self.replace(torch.cuda.memory, "_record_memory_history", self._wrap)
+
+    def remove(self) -> None:
+        """Stop recording, unless it is the program that records."""
+        super().remove()
+        if self._recording and not self._theirs:
+            torch.cuda.memory._record_memory_history(None)
+        self._recording = False
+
+    def _wrap(self, original: Any) -> Any:
+        def record(*args: Any, **kwargs: Any) -> Any:
+            self._theirs = True
+            return original(*args, **kwargs)
+
+        record.__name__, record.__doc__ = original.__name__, original.__doc__
+        return record
+
+    def _failed(self, device: int, asked: int, total: int, free: int) -> None:
+        """torch is about to raise: `asked` bytes of `total` with `free` left at the driver."""
+        if not self.host.active:
+            return
+        with self.host.looking("the snapshot of a failed request for memory"):
+            self._failures += 1
+            path = self._left() if self._seconds < _MOST_SECONDS else None
+            self.host.write(
+                MemoryFailure(
+                    tick=self.host.tick, device=device, asked=asked, total=total, free=free, number=self._failures,
+                    snapshot=path,
+                )
+            )  # fmt: skip
+
+    def _left(self) -> str:
+        """Write the snapshot of the latest failure in place of the one before."""
+        began = time.perf_counter()
+        options = self.host.options
+        path = Path(options.snapshots or options.directory) / snapshot_name(Path(options.path).stem)
+        write_snapshot(path)
+        self._seconds += time.perf_counter() - began
+        _latest[:] = [Left(path, time.monotonic())]
+        return str(path)
+
+
+def snapshot_name(stem: str) -> str:
+    """What a snapshot at a failure is called: a file a rank."""
+    rank = os.environ.get("RANK", "")
+    return f"{stem}.oom{f'-rank{rank}' if rank.isdigit() else ''}.pickle"
+
+
+def write_snapshot(path: Path) -> None:
+    """The snapshot as torch writes it, in place when it is whole. Raises OSError where it cannot be written."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with partial.open("wb") as file:
+            pickle.dump(torch.cuda.memory._snapshot(), file)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
