@@ -38,7 +38,8 @@ def diagnose(
     if not findings and not _had_something_to_judge(recording):
         verdict = "undetermined"
     return Report(
-        subject=_subject(recording), verdict=verdict, findings=findings, not_checked=[*_not_checked(recording, findings), *unread],
+        subject=_subject(recording), verdict=verdict, findings=findings,
+        not_checked=[*_not_checked(recording, findings), *unread],
         facts=_facts(recording, findings), overhead=overhead_of(recording.ranks[0]) if recording.ranks else {},
     )  # fmt: skip
 

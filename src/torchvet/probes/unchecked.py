@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator
 
 from torchvet.probes.ledger import Ledger
@@ -22,9 +23,15 @@ def simulated_gaps() -> Iterator[Unchecked]:
         reason="the GPU was simulated: what its libraries would take beyond their results is not known",
     )
     from torchvet.simulate.refusals import asked
+    from torchvet.simulate.settings import not_simulated
 
     for what, why in asked.items():
         yield Unchecked(check=what, reason=why)
+    passed_by = ", ".join(not_simulated(os.environ))
+    if passed_by:
+        yield Unchecked(
+            check=f"what {passed_by} would do", reason="the simulated allocator has no such setting: it was passed by"
+        )
 
 
 def unchecked(ledger: Ledger, taps: Taps, unreadable: Collection[str], sampled: bool) -> Iterator[Unchecked]:

@@ -1,9 +1,9 @@
 """Lets exceptions out of backward passes.
 
-While an exception of Python's leaves a node of the engine, C++ puts streams back and asks the backend's device guard for
-its type. That is a call into Python with an exception pending, which Python answers with SystemError, in a destructor,
-and the process is aborted (torch 2.13). So the guard takes the exception aside, and where the engine then returns without
-one, it is raised.
+While an exception of Python's leaves a node of the engine, C++ puts streams back and asks the backend's device guard
+for its type. That is a call into Python with an exception pending, which Python answers with SystemError, in a
+destructor, and the process is aborted (torch 2.13). So the guard takes the exception aside, and where the engine then
+returns without one, it is raised.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _any_call = functools.partial(bool)
 """Python looks for a pending exception after calls of such objects, whatever it has optimised."""
 
 
-class Guard(torch._C._acc.DeviceGuard):  # type: ignore[name-defined,misc]
+class Guard(torch._C._acc.DeviceGuard):
     """The backend's device guard: its type, with an exception pending or not."""
 
     def type_(self) -> Any:
@@ -62,4 +62,4 @@ class _Engine:
 
 def install() -> None:
     """Put it between torch and its engine."""
-    Variable._execution_engine = _Engine(Variable._execution_engine)
+    Variable._execution_engine = _Engine(Variable._execution_engine)  # type: ignore[assignment]

@@ -12,8 +12,8 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 Stack = tuple[int, ...]
-"""Code objects by their number and the place in each, in turn, innermost first: lines are worked out only when a snapshot
-is taken."""
+"""Code objects by their number and the place in each, in turn, innermost first: lines are worked out only when a
+snapshot is taken."""
 _codes: dict[int, CodeType] = {}
 _stacks: dict[Stack, Stack] = {}
 """Equal stacks are kept once."""

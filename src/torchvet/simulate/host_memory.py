@@ -20,8 +20,8 @@ def refusal(message: str, operator: str) -> HostMemoryError:
         held.give_back(held.take(asked))
     total = sum(m.allocator.allocated for m in memory.everyone())
     return HostMemoryError(
-        f"this machine has too little memory to simulate the GPU: {operator} needs {memory.amount(asked)} of host memory "
-        f"for its result, beside {memory.amount(total)} that the program keeps on the GPU. A card of "
-        f"{memory.amount(held.total)} would have had room. Simulate with a smaller batch or model, on a machine with more "
-        "memory, or a smaller card to see where the program would run out of memory there"
+        f"this machine has too little memory to simulate the GPU: {operator} needs {memory.amount(asked)} of host "
+        f"memory for its result, beside {memory.amount(total)} that the program keeps on the GPU. A card of "
+        f"{memory.amount(held.total)} would have had room. Simulate with a smaller batch or model, on a machine with "
+        "more memory, or a smaller card to see where the program would run out of memory there"
     )

@@ -26,6 +26,9 @@ PASSED_BY = frozenset(
 )  # fmt: skip
 """What CUDA knows besides (torch 2.13), of host memory, locks and other allocators."""
 
+_check_values = torch._C._accelerator_setAllocatorSettings
+"""torch's own parser of what is not CUDA's alone: it is in every build, and refuses wrong values."""
+
 
 def text_of(environment: Mapping[str, str]) -> str:
     """The settings as they were given."""
@@ -39,8 +42,7 @@ def settings_from(text: str) -> Settings:
         if name not in SIMULATED and name not in PASSED_BY:
             raise ValueError(f"Unrecognized key '{name}' in CUDA allocator config.")
     if text:
-        # torch's own parser of what is not CUDA's alone is in every build of it: it refuses wrong values.
-        torch._C._accelerator_setAllocatorSettings(text)
+        _check_values(text)
     split, rounding = found.get("max_split_size_mb"), found.get("max_non_split_rounding_mb")
     divisions = found.get("roundup_power2_divisions", "0")
     return Settings(
