@@ -26,7 +26,8 @@ UPWARD = {
     "rules": {"finding", "errors", "source", "recording", "readers", "amounts", "allocator", "snapshots"},
     "traces": {"collector", "finding", "errors", "amounts", "readers", "rules"},
     "joining": {"finding", "errors", "source", "recording", "rules", "checking"},
-    "diagnosis": {"finding", "errors", "source", "recording", "readers", "rules", "joining"},
+    "failures": {"finding", "errors", "recording", "readers", "snapshots", "rules"},
+    "diagnosis": {"finding", "errors", "source", "recording", "readers", "rules", "joining", "failures"},
     "inspecting": {
         "collector",
         "finding",

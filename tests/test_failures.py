@@ -1,0 +1,61 @@
+"""A request for device memory that failed in a run, explained from the snapshot that was left."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from handmade import program, recording, steps
+
+from torchvet.diagnosis import diagnose
+from torchvet.recording.training_records import MemoryFailure, Outcome
+
+sys.path.insert(0, str(Path(__file__).parent / "snapshots"))
+from making_snapshots import MB, OutOfMemory, Recorder, Training
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The snapshot of a training that leaks until 400 MB are full."""
+    training = Training(Recorder(400 * MB))
+    with pytest.raises(OutOfMemory):
+        while True:
+            training.step(leak=6 * MB)
+    return str(training.recorder.write(tmp_path_factory.mktemp("left") / "train.oom.pickle"))
+
+
+def failed(snapshot: str | None, number: int = 1) -> MemoryFailure:
+    """The record of a failure."""
+    return MemoryFailure(tick=9, device=0, asked=MB, total=400 * MB, free=0, number=number, snapshot=snapshot)
+
+
+def ended(how: str) -> Outcome:
+    """How the program ended."""
+    return Outcome(how=how, status=how != "finished", ticks=30, seconds=3.0)  # type: ignore[arg-type]
+
+
+def test_the_run_that_died_of_it_says_what_was_alive(left: str) -> None:
+    report = diagnose(recording(program(device="cuda"), steps(30), failed(left), ended("out-of-memory")))
+    (found,) = [f for f in report.findings if f.code == "MEM304"]
+    assert found.severity == "error" and "had leaked" in found.message
+    assert found.related[0].role == "left beside" and left in found.related[0].message
+    assert not [f for f in report.findings if f.code == "MEM102"], "what leaks is the run's own finding"
+
+
+def test_an_error_that_was_caught_is_no_fault(left: str) -> None:
+    report = diagnose(recording(program(device="cuda"), steps(30), failed(left), failed(None, 2), ended("finished")))
+    assert {f.severity for f in report.findings if f.code.startswith("MEM30")} == {"info"}
+    (found,) = [f for f in report.findings if f.code == "MEM304"]
+    assert found.message.endswith("the program caught the error and went on")
+
+
+def test_a_snapshot_that_is_gone_is_said(tmp_path: Path) -> None:
+    report = diagnose(recording(program(device="cuda"), steps(30), failed(str(tmp_path / "gone")), ended("finished")))
+    assert not report.findings
+    assert any(gap.check == "what was alive when memory ran out" for gap in report.not_checked)
+
+
+def test_rules_that_are_ignored_are_not_asked(left: str) -> None:
+    run = recording(program(device="cuda"), steps(30), failed(left), ended("out-of-memory"))
+    assert not [f for f in diagnose(run, ignore=["MEM3"]).findings if f.code.startswith("MEM3")]
