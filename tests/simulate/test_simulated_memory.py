@@ -13,6 +13,8 @@ import torch
 from torch import nn
 
 import torchvet
+from torchvet.simulate import workspaces
+from torchvet.simulate.cards import card_of
 
 MIB = 1 << 20
 
@@ -195,3 +197,19 @@ def test_an_error_that_the_program_catches_can_be_explained(
 
 def test_a_report_that_cannot_be_made_does_not_raise(tmp_path: Path) -> None:
     assert torchvet.oom_report(tmp_path / "missing") is None
+
+
+def test_the_first_product_of_each_pass_takes_a_workspace() -> None:
+    workspaces.set_size(card_of("a100").workspace)
+    model = nn.Linear(64, 64, bias=False).cuda()
+    held = torch.cuda.memory_allocated()
+    for _ in range(3):
+        with torch.no_grad():
+            model(torch.ones(2, 64, device="cuda"))
+        assert torch.cuda.memory_allocated() == held + 8_519_680
+    model(torch.ones(2, 64, device="cuda")).sum().backward()
+    model.zero_grad()
+    assert torch.cuda.memory_allocated() == held + 2 * 8_519_680
+    torch._C._cuda_clearCublasWorkspaces()
+    assert torch.cuda.memory_allocated() == held
+    assert card_of("h100").workspace == 32 << 20 and card_of("24GiB").workspace == 0

@@ -19,8 +19,9 @@ def simulated_gaps() -> Iterator[Unchecked]:
         reason="the GPU was simulated: its numbers were computed on the CPU, its memory by rules",
     )
     yield Unchecked(
-        check="memory outside the allocator's sight: libraries' workspaces, temporaries within kernels",
-        reason="the GPU was simulated: what its libraries would take beyond their results is not known",
+        check="memory beyond operators' results: temporaries within kernels, libraries' workspaces but cuBLAS's",
+        reason="the GPU was simulated: what its libraries would take beyond their results is not known; cuBLAS's "
+        "workspaces are counted on cards that were named, not on those given by size",
     )
     from torchvet.simulate.refusals import asked
     from torchvet.simulate.settings import not_simulated

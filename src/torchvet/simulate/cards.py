@@ -23,6 +23,13 @@ class Card:
     context: int = _CONTEXT
 
     @property
+    def workspace(self) -> int:
+        """Bytes that cuBLAS takes for a thread's products by torch's default; a card of a given size has none."""
+        if not self.context:
+            return 0
+        return 32 << 20 if self.capability >= (9, 0) else 8_519_680
+
+    @property
     def bfloat16(self) -> bool:
         """Whether bfloat16 is computed natively: from capability 8.0 on."""
         return self.capability >= (8, 0)

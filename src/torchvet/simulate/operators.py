@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
-from torchvet.simulate import host_memory, placement
+from torchvet.simulate import host_memory, placement, workspaces
 from torchvet.simulate.tensors import SimulatedTensor, dispatch_to, reshape_shell, wrap
 
 SPECIAL: dict[Any, Any] = {}
@@ -23,11 +23,12 @@ class _Plan:
     `written` says for each result whose argument it is, by position or name, where it is one's own written in place.
     """
 
-    __slots__ = ("name", "reshapes", "views", "waits", "written")
+    __slots__ = ("name", "product", "reshapes", "views", "waits", "written")
 
     def __init__(self, func: Any) -> None:
         schema = func._schema
         self.name: str = schema.name.partition("::")[2]
+        self.product = self.name.removesuffix("_") in workspaces.PRODUCTS
         self.written = _written(schema)
         self.reshapes = (
             torch.Tag.inplace_view in func.tags or any(a.is_out for a in schema.arguments) or self.name in _RESHAPING
@@ -87,6 +88,8 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         index = _destination(host_kwargs)
     if plan.waits:
         _tell_wait(plan.name, args)
+    if plan.product:
+        workspaces.needed(seen[0])
     try:
         out = on_host(func, host_args, host_kwargs)
     except IndexError as error:

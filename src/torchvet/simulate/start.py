@@ -27,6 +27,7 @@ from torchvet.simulate import (
     refusals,
     storages,
     transfers,
+    workspaces,
 )
 from torchvet.simulate.cards import Card
 from torchvet.simulate.cuda import module
@@ -42,6 +43,7 @@ def started() -> bool:
 def start(card: Card, count: int = 1) -> None:
     """From here on `cuda` is `count` such cards, for the rest of the process. To be called once, before the program."""
     memory.set_up(card.total_memory, count, card.context)
+    workspaces.set_size(card.workspace)
     _setup_privateuseone_for_python_backend(
         devices.BACKEND, backend_module=backend.Backend(), device_guard=backward_errors.Guard()
     )

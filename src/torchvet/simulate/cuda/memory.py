@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from torchvet.simulate import journal, memory, pinned, snapshots
+from torchvet.simulate import journal, memory, pinned, snapshots, workspaces
 from torchvet.simulate.cuda import history
 
 
@@ -136,6 +136,7 @@ COMPILED: dict[str, Any] = {
     "_cuda_memorySnapshot": _snapshot,
     "_accelerator_setAllocatorSettings": _configure,
     "_cuda_attach_out_of_memory_observer": memory.observers.append,
+    "_cuda_clearCublasWorkspaces": workspaces.clear,
     **history.COMPILED,
 }
 """By the name in `torch._C`."""
