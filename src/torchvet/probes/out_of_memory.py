@@ -45,22 +45,32 @@ class OutOfMemoryWatcher(Watcher):
         self._theirs = False
         self._seconds = 0.0
         self._failures = 0
-        self._recording = False
+        self._recording = self._installed = False
+        self._record = torch.cuda.memory._record_memory_history
 
     def install(self) -> None:
-        """Start recording and ask to be told of failures, where there is a GPU."""
-        if not torch.cuda.is_available():
-            return
-        torch.cuda.memory._record_memory_history(max_entries=EVENTS, context="alloc", stacks="python")
-        self._recording = True
-        attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
-        if attach is not None:
-            attach(self._failed)
+        """Start recording and ask to be told of failures, once the program uses a GPU: not before, since a process
+        that has used one cannot fork into processes that do."""
+        self._installed = True
         self.replace(torch.cuda.memory, "_record_memory_history", self._wrap)
+        if torch.cuda.is_available():
+            torch.cuda._lazy_call(self._start)  # type: ignore[no-untyped-call]
+
+    def _start(self) -> None:
+        if not self._installed:
+            return
+        with self.host.looking("the history of device memory"):
+            if not self._theirs:
+                self._record(max_entries=EVENTS, context="alloc", stacks="python")
+                self._recording = True
+            attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
+            if attach is not None:
+                attach(self._failed)
 
     def remove(self) -> None:
         """Stop recording, unless it is the program that records."""
         super().remove()
+        self._installed = False
         if self._recording and not self._theirs:
             torch.cuda.memory._record_memory_history(None)
         self._recording = False
