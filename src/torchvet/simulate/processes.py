@@ -27,7 +27,7 @@ _here = _Here()
 
 def _after_fork(here: _Here) -> None:
     """In a child of multiprocessing: a device that was in use before the fork cannot be used here."""
-    devices.refuse_after_fork(any(held.counts["allocation"] for held in memory.everyone()))
+    devices.refuse_after_fork(any(held.allocator.peak_reserved for held in memory.everyone()))
 
 
 def start_in_child(card: Card, count: int) -> None:
