@@ -6,6 +6,7 @@ from torchvet.probes.amp import AmpWatcher
 from torchvet.probes.autocast import AutocastWatcher
 from torchvet.probes.crossings import Crossings
 from torchvet.probes.cut_outputs import CutOutputs
+from torchvet.probes.device_errors import DeviceErrors
 from torchvet.probes.forecast import ForecastWatcher
 from torchvet.probes.half_constants import RoundedPositions, VanishedConstants
 from torchvet.probes.half_optimizers import HalfOptimizers
@@ -13,6 +14,7 @@ from torchvet.probes.half_sums import HalfSums
 from torchvet.probes.lost_losses import LostLosses
 from torchvet.probes.nonfinite import NonFiniteWatcher
 from torchvet.probes.out_of_memory import OutOfMemoryWatcher
+from torchvet.probes.ownership import Ownership
 from torchvet.probes.poison import Poison
 from torchvet.probes.scaling import ScalerWatcher
 from torchvet.probes.watcher import Watcher
@@ -32,5 +34,7 @@ WATCHERS: tuple[type[Watcher], ...] = (
     AmpWatcher,
     Crossings,
     OutOfMemoryWatcher,
+    DeviceErrors,
+    Ownership,
 )
 """In the order in which they are told. A watcher's first docstring line names what is unchecked where it fails."""

@@ -13,6 +13,7 @@ from torchvet.recording import (
     amp_records,
     autocast_records,
     crossing_records,
+    device_records,
     forecast_records,
     nonfinite_records,
     numeric_records,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 _MODULES = (
     records, training_records, nonfinite_records, numeric_records, autocast_records, scaling_records,
-    forecast_records, amp_records, crossing_records,
+    forecast_records, amp_records, crossing_records, device_records,
 )  # fmt: skip
 """Where record types stand."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import torch
@@ -92,8 +91,9 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         workspaces.needed(seen[0])
     try:
         out = on_host(func, host_args, host_kwargs)
-    except IndexError as error:
-        raise _asserted(plan.name, error) from None
+    except (IndexError, RuntimeError) as error:
+        _raise_as_cuda(plan.name, error)
+        raise
     if plan.written:
         return _own(plan, args, kwargs, out, index)
     if index is None:
@@ -105,20 +105,12 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return _wrapped(out, index)
 
 
-_BY_VALUE = re.compile(r"index|gather|scatter|embedding|nll_loss|take|put|margin_loss")
-"""Operators whose kernels look up places that a tensor names."""
-_OUTSIDE = re.compile(r"out of bounds|index out of range")
-"""What the CPU says of such a place; what is wrong with shapes or dimensions is seen before any kernel runs."""
+def _raise_as_cuda(name: str, error: Exception) -> None:
+    """In a kernel of CUDA's some of the CPU's refusals are asserts."""
+    from torchvet.simulate import asserts
 
-
-def _asserted(name: str, error: IndexError) -> Exception:
-    """A place that is not there: the host sees it before, a kernel of the device when it runs."""
-    if not _BY_VALUE.search(name) or not _OUTSIDE.search(str(error)):
-        return error
-    return torch.AcceleratorError(
-        "CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported at some other "
-        f"API call, so the stacktrace below might be incorrect. (simulated: it was {name}: {error})"
-    )
+    if asserts.is_assert(name, error):
+        asserts.trigger(name, error)
 
 
 def on_host(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:

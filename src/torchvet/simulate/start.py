@@ -6,6 +6,7 @@ import torch
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from torchvet.simulate import (
+    asserts,
     attention,
     autocasting,
     backend,
@@ -55,6 +56,7 @@ def start(card: Card, count: int = 1) -> None:
     transfers.install(library)
     attention.install(library)
     recurrent.install(library)
+    asserts.install(library)
     kernels.install()
     checkpoints.install()
     generators.install()

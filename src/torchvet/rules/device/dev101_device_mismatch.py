@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
+from torchvet.rules.device import _crashes
+from torchvet.rules.share_rule import observed
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.devices import operands
 from torchvet.source.model.units import targets_of, terminal, value_for
@@ -15,12 +17,17 @@ from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.device_records import DeviceMismatch as Mismatch
+    from torchvet.recording.device_records import Placed
     from torchvet.source.model import ClassModel, Event, SourceFile, Unit
 
 _MIXING = frozenset(("cat", "stack", "matmul", "mm", "bmm", "where", "dot", "addmm", "einsum", "mv"))
 _STATEFUL = re.compile(r"(Linear|Conv\dd|ConvTranspose\dd|LSTM|GRU|Embedding|Norm\dd?|Parameter|Attention)\(")
 _MADE = re.compile(r"torch\.(?:zeros|ones|empty|full|rand|randn|randint|arange|linspace|eye|tensor)\(")
 _MOVES_NOTHING = ("parameters", "named_parameters", "train", "eval", "zero_grad", "state_dict", "load_state_dict")
+_TOLD_ELSEWHERE = ("attribute", "unregistered", "optimizer state")
+"""What DEV102, DEV109 and DEV103 tell of."""
 _MOVES = (".to(", ".cuda(", "type_as(", "device=", "to_device")
 
 
@@ -79,6 +86,39 @@ for x, y in loader:
 """
 
     GOOD = BAD.replace("    x = x.to(device)\n", "    x, y = x.to(device), y.to(device)\n")
+
+    found_with = ("run", "--simulate-gpu", "24GiB")
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Only where there is a device do tensors come to lie on two."""
+        devices = {rank.program.device for rank in recording.ranks if rank.program is not None}
+        return super().could_be_measured(recording) and bool(devices - {"cpu"})
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """The error that ended the program: which names were where, and which of them nothing has moved."""
+        for rank, record, stray in _crashes.mismatches(recording):
+            if record.dtypes_differ or (stray is not None and stray.role in _TOLD_ELSEWHERE):
+                continue
+            if stray is None:
+                yield observed(
+                    self, rank, severity="error", place=record.place, message=record.message,
+                    cause="the tensors of this operation could not be told apart by name", advice=self.remedy,
+                    related=_crashes.where(record),
+                )  # fmt: skip
+            else:
+                yield self._crash(rank, record, stray)
+
+    def _crash(self, rank: RankRecording, record: Mismatch, stray: Placed) -> Finding:
+        here, there = _crashes.here(record, stray), _crashes.there(record, stray)
+        module = f" in {record.module}" if record.module is not None else ""
+        place = _crashes.made(stray, record.place)
+        related = [*([_crashes.raised(record)] if place != record.place else []), *_crashes.where(record)]
+        return observed(
+            self, rank, severity="error", place=place,
+            message=f"{stray.name} is on {here} where {_crashes.companion(record, stray)} is on {there}: "
+            f"{record.operation}{module} takes tensors of one device",
+            cause=_why(record, stray), advice=_how(stray, there), related=related,
+        )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A module that was moved, a loss or an operation of torch, given something that is surely on the CPU."""
@@ -222,6 +262,31 @@ for x, y in loader:
             advice=f"move it first: `{subject} = {subject}.to(device)`", node=wrong,
             severity=None if sure else "warning",
         )  # fmt: skip
+
+
+def _why(record: Mismatch, stray: Placed) -> str:
+    """What is known of why it is where it is."""
+    if stray.role in ("parameter", "buffer"):
+        on, all_of = record.spread.get(stray.device, 0), sum(record.spread.values())
+        if on == all_of:
+            return f"none of the {all_of} parameters and buffers of {stray.owner} was moved"
+        return (
+            f"{on} of the {all_of} parameters and buffers of {stray.owner} are on {stray.device}, {all_of - on} are not"
+        )
+    if not stray.device:
+        return f"all else in this operation is on {_crashes.there(record, stray)}, and this has no name that tells more"
+    return f"nothing moved {stray.name}: loaders, and factories without device=, make CPU tensors"
+
+
+def _how(stray: Placed, there: str) -> str:
+    """What to move, and where."""
+    if stray.role in ("parameter", "buffer"):
+        return f'move it as a whole before it is used: `{stray.owner}.to("{there}")`'
+    if stray.role == "expression":
+        return f"make it on {there}: with `device=`, or by `.to(…)` before this line"
+    if stray.device != "cpu":
+        return f'bring both to one device: `{stray.name}.to("{there}")`'
+    return f'move it first: `{stray.name} = {stray.name}.to("{there}")`'
 
 
 def _gives(call: ast.Call, hosted: set[str]) -> bool:

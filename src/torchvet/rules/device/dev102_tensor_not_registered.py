@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
-from torchvet.rules.device import _uses
+from torchvet.rules.device import _crashes, _uses
+from torchvet.rules.share_rule import observed
 from torchvet.source.model import edits
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.units import receiver, targets_of, terminal
@@ -16,6 +17,8 @@ from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.device_records import DeviceMismatch, Placed
     from torchvet.source.model import ClassModel, Event, SourceFile, Unit
 
 _PLACING = ("to", "cuda", "cpu", "type_as", "numpy", "tolist", "item", "pin_memory")
@@ -93,6 +96,30 @@ for step in range(40):
         "self.rotation = torch.randn(8, 8) / 8**0.5",
         'self.register_buffer("rotation", torch.randn(8, 8) / 8**0.5, persistent=False)',
     )
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """A program that never moves the module shows nothing."""
+        return False
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """The error that ended the program where such a tensor was left behind."""
+        for rank, record, stray in _crashes.mismatches(recording):
+            if stray is not None and stray.role == "attribute":
+                yield self._crash(rank, record, stray)
+
+    def _crash(self, rank: RankRecording, record: DeviceMismatch, stray: Placed) -> Finding:
+        by_type = record.dtypes_differ
+        others = {t.dtype for t in record.tensors} - {stray.dtype}
+        there = min(others, default="another type") if by_type else _crashes.there(record, stray)
+        mine = f"is {stray.dtype}" if by_type else f"is on {stray.device}"
+        attribute = stray.name.removeprefix(f"{stray.owner}.")
+        return observed(
+            self, rank, severity="error", place=_crashes.made(stray, record.place),
+            message=f"{stray.name} is a plain tensor: it {mine} where {stray.owner} was moved to {there}",
+            cause=f"{stray.name} is neither a parameter nor a registered buffer: `.to()` passes it over",
+            advice=f'register it: `self.register_buffer("{attribute}", …, persistent=False)`',
+            related=[_crashes.raised(record), *_crashes.where(record)],
+        )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """`self.x = torch.factory(…)` in a module's `__init__` that `forward` combines with other tensors as it is."""

@@ -6,13 +6,19 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.finding import Measured
+from torchvet.recording.device_records import ReplacedParameters
 from torchvet.rules.base import Rule
+from torchvet.rules.device import _crashes
+from torchvet.rules.share_rule import observed
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.steps import text_of
 from torchvet.source.model.units import keyword, receiver, targets_of, terminal
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.device_records import DeviceMismatch, Placed
     from torchvet.source.model import Event, SourceFile
 
 _REPLACING = frozenset(("to_empty", "resize_token_embeddings", "reset_classifier"))
@@ -88,6 +94,40 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """What is replaced in part is TRN105's, and what has no gradient yet shows nothing."""
+        return False
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Optimizers all of whose parameters have been replaced, and state that is not where its parameters are."""
+        for rank in recording.ranks:
+            for record in {r.module: r for r in rank.all(ReplacedParameters)}.values():
+                yield self._replaced_all(rank, record)
+        for rank, mismatch, stray in _crashes.mismatches(recording):
+            if stray is not None and stray.role == "optimizer state":
+                yield self._state_left(rank, mismatch, stray)
+
+    def _replaced_all(self, rank: RankRecording, record: ReplacedParameters) -> Finding:
+        return observed(
+            self, rank, severity="error", place=record.place,
+            message=f"{record.optimizer} updates {record.count} parameters that {record.module} does not have any "
+            "more: nothing is trained",
+            cause=f"all {record.count} parameters of {record.module} get gradients and no optimizer has them; those "
+            "that the optimizer was built on, of the same shapes, get none",
+            advice="build the optimizer after the last thing that replaces the model's parameters",
+            measured=Measured(bytes=record.bytes, steps=record.steps),
+        )  # fmt: skip
+
+    def _state_left(self, rank: RankRecording, record: DeviceMismatch, stray: Placed) -> Finding:
+        return observed(
+            self, rank, severity="error", place=record.place,
+            message=f"{stray.name} is on {stray.device} where the gradients are on {_crashes.there(record, stray)}",
+            cause=f"{stray.owner} made its state while the parameters were on {stray.device}, and they were moved "
+            "since: moving a model moves no optimizer's state",
+            advice="move the model first, then build the optimizer, or load its state",
+            related=_crashes.where(record),
+        )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """After `optimizer = O(model.parameters())`, in the same unit, what gives `model` other parameters."""

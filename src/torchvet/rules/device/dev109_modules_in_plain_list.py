@@ -7,14 +7,20 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.finding import Measured
+from torchvet.recording.device_records import HiddenModules
 from torchvet.rules.base import Rule
 from torchvet.rules.device import _containers as containers
+from torchvet.rules.device import _crashes
+from torchvet.rules.share_rule import observed
 from torchvet.source.model import edits
 from torchvet.source.model.units import targets_of, terminal, value_for
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.device_records import DeviceMismatch, Placed
     from torchvet.source.model import ClassModel, Event, SourceFile, Unit
 
 _STATELESS = ("ReLU", "Tanh", "Sigmoid", "GELU", "SiLU", "ELU", "Softmax", "Pool", "Pad", "Flatten", "Identity",
@@ -93,6 +99,43 @@ for step in range(40):
         "self.layers = [nn.Linear(32, 32) for _ in range(2)]",
         "self.layers = nn.ModuleList([nn.Linear(32, 32) for _ in range(2)])",
     )
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Layers that nothing trains are left out of checkpoints all the same."""
+        return False
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Layers in a plain list that get gradients and that no optimizer has, or that were left behind on a device."""
+        crashed = False
+        for rank, record, stray in _crashes.mismatches(recording):
+            if stray is not None and stray.role == "unregistered":
+                crashed = True
+                yield self._left_behind(rank, record, stray)
+        for rank in recording.ranks if not crashed else ():
+            for hidden in {r.holder: r for r in rank.all(HiddenModules)}.values():
+                yield self._not_trained(rank, hidden)
+
+    def _left_behind(self, rank: RankRecording, record: DeviceMismatch, stray: Placed) -> Finding:
+        holder = stray.owner.partition("[")[0]
+        return observed(
+            self, rank, severity="error", place=_crashes.made(stray, record.place),
+            message=f"the modules in {holder} are not registered: {stray.name} is on {stray.device} where the rest is "
+            f"on {_crashes.there(record, stray)}",
+            cause=f"{holder} is a plain container: `.to()`, `parameters()` and `state_dict()` pass over what is in it",
+            advice="make it an `nn.ModuleList` or an `nn.ModuleDict`",
+            related=[_crashes.raised(record), *_crashes.where(record)],
+        )  # fmt: skip
+
+    def _not_trained(self, rank: RankRecording, record: HiddenModules) -> Finding:
+        return observed(
+            self, rank, severity="error", place=record.made,
+            message=f"{record.modules} modules in {record.holder} are not registered: their {record.parameters} "
+            "parameters get gradients and no optimizer has them",
+            cause=f"{record.holder} is a plain container of {', '.join(record.kinds)}: `parameters()`, `.to()` and "
+            "`state_dict()` pass over what is in it",
+            advice="make it an `nn.ModuleList` or an `nn.ModuleDict`, before the optimizer is built",
+            measured=Measured(bytes=record.bytes, steps=record.steps),
+        )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """`self.x = [Layer(…), …]`, or `self.x.append(Layer(…))`, in a module that registers `self.x` nowhere."""

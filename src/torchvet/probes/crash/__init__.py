@@ -1,0 +1,1 @@
+"""What the error that ended a program was about: read off its traceback's frames, with nothing of theirs run."""

@@ -1,0 +1,102 @@
+"""What was where when an operation refused tensors of different devices, or of different dtypes."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+from torchvet.probes import frames
+from torchvet.probes.crash import expressions, positions
+from torchvet.probes.crash.naming import Names
+from torchvet.probes.crash.raised import Level, users
+from torchvet.recording.device_records import DeviceMismatch, Placed
+
+_DEVICES = re.compile(
+    r"xpected all tensors to be on the same device|"
+    r"indices should be either on (the )?(cpu|CPU)|"
+    r"Input type \(.*\) and (weight|bias) type \(.*\) should be the same|"
+    r"Expected object of (device type|backend)|"
+    r"tensors are not at the same device|to have the same device type|"
+    r"must (both )?be on the same device|to be on the same device|on different devices|"
+    r"attempting to assign a gradient with device type|"
+    r"Expected .* to be on (cuda|cpu|GPU|CPU)|is on (cpu|cuda:\d+), but expected (it )?on "
+)
+_DTYPES = re.compile(r"to have the same dtype|expected scalar type|Input type \(.*\) and (weight|bias) type")
+_MOST = 8
+
+
+def is_mismatch(error: BaseException) -> bool:
+    """Whether an error is torch's refusal of tensors of different devices or dtypes."""
+    text = str(error)
+    kinds = (RuntimeError, ValueError, TypeError)
+    return isinstance(error, kinds) and bool(_DEVICES.search(text) or _DTYPES.search(text))
+
+
+def described(error: BaseException, levels: list[Level], names: Names) -> DeviceMismatch | None:
+    """The record of such an error; None where no line of the program's is to blame."""
+    place = users(levels)
+    if place is None:
+        return None
+    tensors, level, unlike = _operands(levels, names)
+    devices = {t.device for t in tensors if t.device}
+    dtypes = len(devices) < 2 and not _DEVICES.search(str(error).partition("\n")[0])
+    if dtypes and len({t.dtype for t in tensors}) < 2:
+        return None
+    module = names.module_at_work()
+    return DeviceMismatch(
+        place=place.place, message=(str(error).splitlines() or [""])[0][:300], operation=_operation(level, error),
+        tensors=[*tensors, *unlike][:_MOST], module=names.module_path(module) if module is not None else None,
+        spread=_spread(names, tensors), dtypes_differ=dtypes,
+    )  # fmt: skip
+
+
+def _operands(levels: list[Level], names: Names) -> tuple[list[Placed], Level | None, list[Placed]]:
+    """The tensors of the innermost frame that has two that differ; what of it has no tensor to look at comes last."""
+    best: tuple[list[Placed], Level | None, list[Placed]] = ([], None, [])
+    for level in reversed(levels):
+        node = level.expression()
+        if node is not None:
+            found = _of_frame(node, level, names)
+            known = [t for t in found if t.device]
+            if len({t.device for t in known}) > 1:
+                return known, level, []
+            if len({t.dtype for t in known}) > 1 and best[1] is None:
+                best = known, level, []
+            elif known and len(known) < len(found) and best[1] is None:
+                best = known, level, [t for t in found if not t.device]
+        if level.whose == frames.USER:
+            break
+    return best
+
+
+def _of_frame(node: positions.Node, level: Level, names: Names) -> list[Placed]:
+    found: dict[Any, Placed] = {}
+    for text, tensor in expressions.tensors_in(node, level.names):
+        if tensor is None:
+            found[text] = Placed(name=text, role="expression", device="")
+        elif tensor.dim() or tensor.device.type != "cpu":
+            argument = text if level.whose != frames.USER else ""
+            found.setdefault(id(tensor), names.placed(tensor, text, argument))
+    return list(found.values())
+
+
+def _operation(level: Level | None, error: BaseException) -> str:
+    """What was being done, by the name that the program, or torch's function, has for it."""
+    node = level.expression() if level is not None else None
+    called = expressions.called(node) if node is not None else ""
+    if level is not None and level.whose == frames.TORCH and "functional" in level.place.path:
+        called = level.function
+    if called:
+        return called.lstrip("_")
+    named = re.search(r"\(when checking arguments? (?:.* )?(?:of|in method) (?:wrapper_\w+?_)?(\w+)\)", str(error))
+    return named[1] if named is not None else "the operation"
+
+
+def _spread(names: Names, tensors: list[Placed]) -> dict[str, int]:
+    """On which devices the parameters and buffers are of the root whose parameter is among the tensors."""
+    owner = next((t.owner for t in tensors if t.role in ("parameter", "buffer")), None)
+    root = next((r for r in names.roots if names.root_name(r) == owner), None)
+    if root is None:
+        return {}
+    return dict(Counter(str(t.device) for t in [*root.parameters(), *root.buffers()]))

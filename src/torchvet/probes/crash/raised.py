@@ -1,0 +1,88 @@
+"""The errors that ended a program, each with the frames that it passed through."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+from torchvet.probes import frames
+from torchvet.probes.crash import positions
+from torchvet.recording.records import Place
+
+_PLUMBING = (os.path.join("torch", "_ops.py"), os.path.join("torch", "overrides.py"))
+"""Files of torch's that pass calls on to a mode or to a kernel, and know nothing of them."""
+
+
+@dataclass
+class Level:
+    """One frame of a traceback: where it stood, and what its names were."""
+
+    frame: FrameType
+    line: int
+    instruction: int
+    whose: int
+    _names: dict[str, Any] | None = field(default=None, repr=False)
+
+    @property
+    def function(self) -> str:
+        """The function's bare name."""
+        return self.frame.f_code.co_name
+
+    @property
+    def place(self) -> Place:
+        """The line it stood at."""
+        code = self.frame.f_code
+        return Place(code.co_filename, self.line, getattr(code, "co_qualname", code.co_name))
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """Its variables, over those of its module."""
+        if self._names is None:
+            self._names = {**self.frame.f_globals, **self.frame.f_locals}
+        return self._names
+
+    def local(self, name: str) -> Any:
+        """One of its own variables, or None."""
+        return self.frame.f_locals.get(name)
+
+    def expression(self) -> positions.Node | None:
+        """What it was evaluating."""
+        return positions.evaluated(self.frame.f_code, self.line, self.instruction)
+
+
+def levels_of(error: BaseException) -> list[Level]:
+    """The frames of an error's traceback, outermost first, torchvet's own left out."""
+    found = []
+    link = error.__traceback__
+    while link is not None:
+        whose = frames.owner(link.tb_frame.f_code.co_filename)
+        if whose != frames.OWN and not link.tb_frame.f_code.co_filename.endswith(_PLUMBING):
+            found.append(Level(link.tb_frame, link.tb_lineno, link.tb_lasti, whose))
+        link = link.tb_next
+    return found
+
+
+def deciding(error: BaseException | None) -> Iterator[BaseException]:
+    """The error that ended the program and those that it was raised from; of a failing exit, what was being handled.
+
+    What was merely being handled when another error came is left out: it may have been caught on purpose.
+    """
+    seen: set[int] = set()
+    if isinstance(error, SystemExit):
+        error = error.__context__ if error.code not in (None, 0) else None
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__
+
+
+def users(levels: list[Level]) -> Level | None:
+    """The innermost frame of the program's own, else of an installed package."""
+    for wanted in (frames.USER, frames.INSTALLED):
+        found = next((one for one in reversed(levels) if one.whose == wanted), None)
+        if found is not None:
+            return found
+    return None

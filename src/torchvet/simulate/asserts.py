@@ -1,0 +1,65 @@
+"""What a GPU's kernels assert where the CPU's say what is wrong: bad indices, bad probabilities.
+
+A real device goes on, and CUDA's error comes with a later call, in another line; then no call works any more. Here it
+is raised at the operator, and the device goes on working. `hides` of the error is what it does not say.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NoReturn
+
+import torch
+
+from torchvet.simulate.tensors import SimulatedTensor, wrap
+
+_REFUSALS = re.compile(
+    r"index out of range in self|is out of bounds for dimension|element is out of DATA bounds|"
+    r"Target -?\d+ is out of bounds|tried to access index|which is not in the valid range|target out of range|"
+    r"argument #2 'target' is out of range|Class values must be|"
+    r"all elements of (input|target) should be between 0 and 1|Expected p_in >= 0 && p_in <= 1|"
+    r"encountering probability entry|invalid Poisson rate"
+)
+"""What the CPU's kernels say where CUDA's assert. `multinomial` without replacement checks on both, and says so."""
+_BY_VALUE = re.compile(r"index|gather|scatter|embedding|nll_loss|take|put|margin_loss")
+"""Operators whose kernels look up places that a tensor names."""
+_TEXT = (
+    "CUDA error: device-side assert triggered\n"
+    "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
+    "incorrect.\n"
+    "For debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
+    "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
+)
+
+
+def is_assert(name: str, error: BaseException) -> bool:
+    """Whether a kernel of CUDA's would assert where the CPU's, of this operator, raised this.
+
+    What is wrong with shapes, dimensions or plain numbers is seen before any kernel runs.
+    """
+    by_value = not isinstance(error, IndexError) or _BY_VALUE.search(name) is not None
+    return by_value and _REFUSALS.search(str(error)) is not None
+
+
+def trigger(name: str, told: BaseException) -> NoReturn:
+    """Raise CUDA's error."""
+    error = torch.AcceleratorError(f"{_TEXT}(simulated: it was {name}: {told})")
+    error.hides = str(told)  # type: ignore[attr-defined]
+    raise error from None
+
+
+def one_hot(self: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+    """`one_hot`, which torch composes for backends of Python without looking at the values."""
+    assert isinstance(self, SimulatedTensor)
+    with torch.no_grad():
+        try:
+            return wrap(torch.ops.aten.one_hot.default(self.host, num_classes), self.ordinal)
+        except RuntimeError as error:
+            if not is_assert("one_hot", error):
+                raise
+            trigger("one_hot", error)
+
+
+def install(library: Any) -> None:
+    """Let these operators be done here."""
+    library.impl("one_hot", one_hot, "PrivateUse1")
