@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import torch
 
 from torchvet.probes.crash import mismatch, positions, values
 from torchvet.probes.crash.naming import Names
-from torchvet.probes.crash.raised import Level, deciding, levels_of, users
+from torchvet.probes.crash.raised import Level, deciding, levels_of
 from torchvet.probes.watcher import Watcher
-from torchvet.recording.device_records import LoadRefused
 from torchvet.recording.records import Record
 
-_NOT_HERE = re.compile(r"Attempting to deserialize object on (?:a )?(\w+) device")
-
 _Kind = tuple[Callable[[BaseException], bool], Callable[[BaseException, list[Level], Names], "Record | None"]]
-
-
-def _refused(error: BaseException) -> bool:
-    return isinstance(error, RuntimeError) and _NOT_HERE.search(str(error)) is not None
-
-
-def _load(error: BaseException, levels: list[Level], names: Names) -> Record | None:
-    at, stored = users(levels), _NOT_HERE.search(str(error))
-    if at is None or stored is None:
-        return None
-    message = str(error).partition(". ")[0][:300]
-    return LoadRefused(place=at.place, message=message, stored_on=stored[1].lower())
 
 
 _KINDS: tuple[_Kind, ...] = (
     (mismatch.is_mismatch, mismatch.described),
     (values.is_bad_value, values.described),
-    (_refused, _load),
 )
 
 

@@ -84,14 +84,6 @@ class BadValue(Record):
     simulated: bool = False
 
 
-class LoadRefused(Record):
-    """`torch.load` refused a checkpoint whose tensors were saved on a device that is not there."""
-
-    place: Place
-    message: str
-    stored_on: str
-
-
 class ReplacedParameters(Record):
     """Optimizers of which no parameter is one of the model's any more: all `count` have a twin there, of the same
     shape, that gets gradients and that no optimizer owns."""

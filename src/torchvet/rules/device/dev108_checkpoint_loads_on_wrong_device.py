@@ -7,15 +7,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Severity
-from torchvet.recording.device_records import LoadRefused
 from torchvet.rules.base import Rule
-from torchvet.rules.share_rule import observed
 from torchvet.source.model import edits
 from torchvet.source.model.units import terminal
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
-    from torchvet.recording import Recording
     from torchvet.source.model import Event, SourceFile
 
 
@@ -74,21 +71,6 @@ for step in range(40):
 """
 
     GOOD = BAD.replace("torch.load(path)", 'torch.load(path, map_location="cpu")')
-
-    def could_be_measured(self, recording: Recording) -> bool:
-        """A run on the machine that has saved the checkpoint shows nothing."""
-        return False
-
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
-        """The error that ended the program where the device was not there."""
-        for rank in recording.ranks:
-            for record in rank.all(LoadRefused):
-                yield observed(
-                    self, rank, severity="error", place=record.place,
-                    message=f"the checkpoint holds tensors that were saved on {record.stored_on}, which is not there",
-                    cause="without map_location torch.load puts every tensor back on the device that it was saved from",
-                    advice='load it as `torch.load(path, map_location="cpu")`, and let load_state_dict copy',
-                )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """`torch.load` without `map_location`: a warning where ranks or a choice of device make it matter."""

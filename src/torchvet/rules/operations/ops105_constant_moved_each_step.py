@@ -36,8 +36,8 @@ class ConstantMovedEachStep(Rule):
         "and then, belongs on the host. On the CPU `.to(device)` gives the tensor back and nothing is copied."
     )
     proof = (
-        "Not measured in seconds on a GPU. What is counted: copies of one storage at one version (torch counts writes), in sampled "
-        "steps; a tensor that is written to between two copies is another each time."
+        "Not measured in seconds on a GPU. What is counted: copies of one storage at one version (torch "
+        "counts writes), in sampled steps; a tensor that is written to between two copies is another each time."
     )
     remedy = "Move it once, before the loop; in a module register it as a buffer, so that `.to()` takes it along."
 
