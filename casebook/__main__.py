@@ -35,7 +35,7 @@ def observe(case: Case, program: Program, tool: str) -> Observation:
     argv = case.expect.argv
     counted = count(program, argv).bytes_per_step if case.expect.count and program == case.faulty else None
     vetted = run.vetted(program, argv, tool, case.expect.command)
-    return Observation(program.name, run.bare(program, argv), vetted, counted)
+    return Observation(program.name, run.bare(program, argv, case.expect.command), vetted, counted)
 
 
 def examine(cases: Sequence[Case], pool: Executor, tool: str) -> list[Score]:

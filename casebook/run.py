@@ -33,9 +33,11 @@ class Run:
     """Why there is no report."""
 
 
-def bare(program: Program, argv: Sequence[str]) -> Run:
-    """Run the program by itself."""
-    return _run(python(*program.target, *argv), program.folder)
+def bare(program: Program, argv: Sequence[str], command: Sequence[str] = ("run",)) -> Run:
+    """Run the program by itself; where the tool is told to simulate a GPU, on that GPU."""
+    gpu = "--simulate-gpu"
+    here = ["-m", "casebook.simulated", command[command.index(gpu) + 1]] if gpu in command else []
+    return _run(python(*here, *program.target, *argv), program.folder)
 
 
 def vetted(program: Program, argv: Sequence[str], tool: str = "", command: Sequence[str] = ("run",)) -> Run:

@@ -101,7 +101,7 @@ def score(case: Case, faulty: Observation, mended: Observation, lookalikes: list
         found=max(judged, key=lambda j: j.rank, default=None),
         mended_silent=mended.vetted.report is not None and not still and not alarms[mended.name],
         lookalikes_silent=[seen.vetted.report is not None and not alarms[seen.name] for seen in lookalikes],
-        undisturbed=all((s.bare.stdout, s.bare.status) == (s.vetted.stdout, _own_status(s.vetted)) for s in passed_on),
+        undisturbed=all((s.bare.stdout, s.bare.status) == (s.vetted.stdout, _own_status(s)) for s in passed_on),
         false_alarms=sum(len(found) for found in alarms.values()),
         notes=[
             *(f"{seen.name}: {seen.vetted.complaint}" for seen in everything if seen.vetted.report is None),
@@ -112,9 +112,10 @@ def score(case: Case, faulty: Observation, mended: Observation, lookalikes: list
     )
 
 
-def _own_status(run: Run) -> int:
-    """The program's own exit status: 1 with a report is the tool's way to say that there are findings."""
-    return 0 if run.status == 1 and run.report is not None else run.status
+def _own_status(seen: Observation) -> int:
+    """The program's own exit status: 1 with a report may be the tool's way to say that there are findings."""
+    run = seen.vetted
+    return 0 if run.status == 1 and run.report is not None and seen.bare.status != 1 else run.status
 
 
 def _findings(seen: Observation) -> list[Finding]:
