@@ -18,8 +18,8 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One tensor that an operation was given. `device` is empty where it could not be read off.
 
     `name` is the program's own, `argument` what the operation calls it. `made` is the line that puts an attribute, or
-    the list that hides a module, there; of a variable the line of the outermost function that has it, where it is
-    handed on or used.
+    the list that hides a module, there; of a variable the line of the function that it came from, where it is handed on
+    or used.
     """
 
     name: str

@@ -131,8 +131,9 @@ class Names:
         return None
 
     def _variable(self, tensor: torch.Tensor, said: Any) -> Placed | None:
-        """By the name of the outermost function that has it: there it came from, or should have been moved."""
-        for level in reversed(self._own):
+        """By its name where it came from: as long as a function was given it, by that of the function's caller."""
+        found: Placed | None = None
+        for level in self._own:
             node = level.expression()
             texts = [t for t, one in expressions.tensors_in(node, level.names) if one is tensor] if node else []
             texts += [n for n, value in level.names.items() if value is tensor]
@@ -140,9 +141,14 @@ class Names:
             own = plain_attributes(owner) if owner is not None else ()
             texts += [f"self.{n}" for n, value in own if value is tensor]
             if texts:
-                return said(texts[0], "variable", made=level.place)  # type: ignore[no-any-return]
-        text = self._given(tensor)
-        return said(text, "expression") if text else None
+                found = said(texts[0], "variable", made=level.place)
+                code = level.frame.f_code
+                if texts[0] not in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
+                    return found
+            elif found is not None:
+                return found
+        text = self._given(tensor) if found is None else ""
+        return said(text, "expression") if text else found
 
     def argument(self, name: str) -> str:
         """The text of what the program gave the function that it called as an argument of this name."""
