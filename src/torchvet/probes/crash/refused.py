@@ -47,9 +47,9 @@ def candidates(
 
 
 def readable(tensor: torch.Tensor) -> bool:
-    """Whether its numbers can be had without running code of the program's."""
-    own = (torch.Tensor, torch.nn.Parameter)
-    return type(tensor) in own or type(tensor).__module__ == "torchvet.simulate.tensors"
+    """Whether its numbers can be had without running code of the program's. A simulated tensor's class says that it is
+    torch's own."""
+    return type(tensor).__module__ in ("torch", "torch.nn.parameter", "torchvet.simulate.tensors")
 
 
 def on_host(tensor: torch.Tensor) -> torch.Tensor:
