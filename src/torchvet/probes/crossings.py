@@ -53,7 +53,11 @@ class Crossings(Watcher):
         self.host.hear(_DATA_DEPENDENT, self._counted)
         self.host.hear(_INDEXING, self._indexed)
         self.host.ledger.listeners.append(self._derived)
-        for owner, name in ((torch.cuda, "synchronize"), (torch.cuda.Event, "synchronize")):
+        for owner, name in (
+            (torch.cuda, "synchronize"),
+            (torch.cuda.Event, "synchronize"),
+            (torch.cuda.Stream, "synchronize"),
+        ):
             self.replace(owner, name, self._waiting(name))
         self.replace(torch._tensor_str, "_str", self._printing)
 

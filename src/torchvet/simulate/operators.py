@@ -22,7 +22,7 @@ class _Plan:
     `written` says for each result whose argument it is, by position or name, where it is one's own written in place.
     """
 
-    __slots__ = ("name", "product", "reshapes", "views", "waits", "written")
+    __slots__ = ("name", "product", "reshapes", "views", "written")
 
     def __init__(self, func: Any) -> None:
         schema = func._schema
@@ -33,7 +33,6 @@ class _Plan:
             torch.Tag.inplace_view in func.tags or any(a.is_out for a in schema.arguments) or self.name in _RESHAPING
         )
         self.views = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
-        self.waits = torch.Tag.dynamic_output_shape in func.tags or torch.Tag.data_dependent_output in func.tags
 
 
 def _written(schema: Any) -> list[int | str | None]:
@@ -85,8 +84,6 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     index: int | None = seen[0]
     if kwargs and kwargs.get("device") is not None:
         index = _destination(host_kwargs)
-    if plan.waits:
-        _tell_wait(plan.name, args)
     if plan.product:
         workspaces.needed(seen[0])
     try:
@@ -180,12 +177,6 @@ def _own(plan: _Plan, args: Any, kwargs: dict[str, Any], out: Any, index: int | 
             reshape_shell(own)
         given.append(own)
     return tuple(given) if isinstance(out, (list, tuple)) else given[0]
-
-
-def _tell_wait(name: str, args: Any) -> None:
-    from torchvet.simulate import journal
-
-    journal.synchronised(name, next((a for a in args if isinstance(a, SimulatedTensor)), None))
 
 
 dispatch_to(run)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from torchvet.simulate import devices, journal, memory
+from torchvet.simulate import devices, memory
 
 _NO_TORCH_FUNCTION = torch._C._disabled_torch_function_impl
 _base = torch._C.TensorBase
@@ -93,8 +93,7 @@ class SimulatedTensor(torch.Tensor):
 
     def tolist(self) -> Any:
         """As torch's: a copy to the host that waits for the device."""
-        journal.synchronised("tolist", self)
-        return self.host.tolist()
+        return self.cpu().tolist()
 
     def numpy(self, *, force: bool = False) -> Any:
         """As torch's."""
@@ -131,9 +130,8 @@ class SimulatedTensor(torch.Tensor):
         """Streams are not simulated: every operator is over when it returns."""
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        with journal.as_one("print", self):
-            plain = self.data.requires_grad_(self.requires_grad) if isinstance(self, torch.nn.Parameter) else self
-            text: str = torch._tensor_str._str(plain, tensor_contents=tensor_contents)  # type: ignore[no-untyped-call]
+        plain = self.data.requires_grad_(self.requires_grad) if isinstance(self, torch.nn.Parameter) else self
+        text: str = torch._tensor_str._str(plain, tensor_contents=tensor_contents)  # type: ignore[no-untyped-call]
         name = type(plain).__name__
         if text.startswith(f"{name}("):
             # torch names the class of what is no tensor of its own, and indents by the name's length.

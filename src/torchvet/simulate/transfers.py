@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from torchvet.simulate import devices, journal, pinned
+from torchvet.simulate import devices
 from torchvet.simulate.operators import SPECIAL, compute, on_host
 from torchvet.simulate.tensors import SimulatedTensor, reshape_shell, wrap
 
@@ -24,8 +24,6 @@ def to_copy(func: Any, args: Any, kwargs: dict[str, Any]) -> torch.Tensor:
         return host
     options = {n: v for n, v in kwargs.items() if n not in ("device", "non_blocking", "pin_memory")}
     host = on_host(func, [_numbers(source)], options)
-    if before != after:
-        _tell_crossing("to", source, before, after, bool(kwargs.get("non_blocking")))
     if after is None:
         return host.pin_memory() if kwargs.get("pin_memory") else host
     return wrap(host, after)
@@ -34,34 +32,23 @@ def to_copy(func: Any, args: Any, kwargs: dict[str, Any]) -> torch.Tensor:
 def copy_into(func: Any, args: Any, kwargs: dict[str, Any]) -> torch.Tensor:
     """`copy_`: the one operator whose two tensors may be anywhere."""
     target, source = args[0], args[1]
-    non_blocking = bool(args[2]) if len(args) > 2 else bool(kwargs.get("non_blocking"))
-    before = source.ordinal if isinstance(source, SimulatedTensor) else None
-    after = target.ordinal if isinstance(target, SimulatedTensor) else None
     on_host(func, [_numbers(target), _numbers(source)], {})
-    if before != after:
-        _tell_crossing("copy_", source, before, after, non_blocking)
     return target  # type: ignore[no-any-return]
 
 
 def _copy_from(source: Any, target: Any, non_blocking: bool = False) -> Any:
     """`copy_` where torch has switched dispatching to Python off, as `torch.tensor` does."""
-    before = source.ordinal if isinstance(source, SimulatedTensor) else None
-    after = target.ordinal if isinstance(target, SimulatedTensor) else None
     on_host(_aten.copy_.default, [_numbers(target), _numbers(source)], {})
-    if before != after:
-        _tell_crossing("tensor", source, before, after, non_blocking)
     return target
 
 
 def local_scalar(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """`.item()` and all that goes through it: the host waits for one number."""
-    journal.synchronised("item", args[0])
     return on_host(func, [args[0].host], {})
 
 
 def _number(tensor: Any) -> Any:
     """`.item()` where torch has switched dispatching to Python off, as `torch.tensor([x])` does."""
-    journal.synchronised("item", tensor)
     return on_host(_aten._local_scalar_dense.default, [tensor.host], {})
 
 
@@ -86,18 +73,6 @@ def _lengths_on_host(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         )
     data, lengths = on_host(func, [_numbers(a) for a in args], kwargs)
     return wrap(data, index), lengths
-
-
-def _tell_crossing(what: str, source: torch.Tensor, before: int | None, after: int | None, non_blocking: bool) -> None:
-    """What CUDA would do: a copy from pageable memory, or any copy back that is not asked to run on, waits."""
-    size = source.numel() * source.element_size()
-    if before is None:
-        page_locked = pinned.is_pinned(source)
-        journal.tell(journal.Event("to-device", what, source, size, not (page_locked and non_blocking), page_locked))
-    elif after is None:
-        journal.tell(journal.Event("to-host", what, source, size, not non_blocking, False))
-    else:
-        journal.tell(journal.Event("between-devices", what, source, size, False, False))
 
 
 def _numbers(value: Any) -> Any:

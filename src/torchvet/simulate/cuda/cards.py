@@ -167,7 +167,7 @@ _sync_debug = [0]
 
 
 def set_sync_debug_mode(debug_mode: int | str) -> None:
-    """Kept, not acted upon: the journal knows what waits."""
+    """Kept, not acted upon."""
     names = {"default": 0, "warn": 1, "error": 2}
     if isinstance(debug_mode, str) and debug_mode not in names:
         raise RuntimeError("invalid value of debug_mode, expected one of `default`, `warn`, `error`")

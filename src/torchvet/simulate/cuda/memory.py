@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from torchvet.simulate import journal, memory, pinned, snapshots, workspaces
+from torchvet.simulate import memory, pinned, snapshots, workspaces
 from torchvet.simulate.cuda import history
 
 
@@ -79,7 +79,6 @@ def _reset_accumulated(device: int) -> None:
 
 
 def _empty_cache() -> None:
-    journal.tell(journal.Event("sync", "empty_cache", None, 0, True, False))
     for held in memory.everyone():
         held.allocator.empty_cache()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from torchvet.simulate import devices, journal
+from torchvet.simulate import devices
 
 _numbers = itertools.count(1)
 
@@ -26,7 +26,7 @@ _default: dict[int, Stream] = {}
 
 
 class Stream:
-    """A stream. Waiting is told to the journal and takes no time. Stream 0 is the default one."""
+    """A stream. Waiting takes no time. Stream 0 is the default one."""
 
     def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
         index = kwargs.get("device_index")
@@ -43,8 +43,7 @@ class Stream:
         return 0, -5
 
     def synchronize(self) -> None:
-        """The host waits."""
-        journal.synchronised("Stream.synchronize", None)
+        """The host would wait."""
 
     def wait_stream(self, stream: Any) -> None:
         """The device waits, not the host."""
@@ -108,8 +107,7 @@ class Event:
         return (end_event.at - self.at) * 1e3
 
     def synchronize(self) -> None:
-        """The host waits."""
-        journal.synchronised("Event.synchronize", None)
+        """The host would wait."""
 
     def query(self) -> bool:
         """Everything is over."""
@@ -167,9 +165,8 @@ stream = StreamContext
 
 
 def synchronize(device: Any = None) -> None:
-    """The host waits for the device."""
+    """The host would wait for the device."""
     devices.index_of(device)
-    journal.synchronised("synchronize", None)
 
 
 def is_current_stream_capturing() -> bool:
