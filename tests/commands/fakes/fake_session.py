@@ -18,6 +18,9 @@ class Options(msgspec.Struct):
     memory_limit: int | None = None
     precision_forecast: bool = False
     amp_mode: str | None = None
+    simulated_gpu: str | None = None
+    simulated_gpus: int = 1
+    snapshots: str | None = None
 
 
 class StepsReached(SystemExit):
