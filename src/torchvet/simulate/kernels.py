@@ -80,6 +80,12 @@ def gru_cell_backward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[tor
     return wrap(input_gates, index), wrap(hidden_gates, index), wrap(by_hidden * z, index), *biases
 
 
+def flatten_weight(func: Any, args: Any, kwargs: dict[str, Any]) -> torch.Tensor:
+    """CUDA builds of torch lay a recurrent network's weights out for cuDNN; the CPU's kernels take them as they are."""
+    weight: torch.Tensor = args[0][0]
+    return weight.detach()
+
+
 def refused(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """What has a kernel for the CPU and none for CUDA."""
     raise NotImplementedError(
@@ -94,6 +100,7 @@ def _numbers(value: Any) -> Any:
 def install() -> None:
     """Let these operators be done here."""
     SPECIAL[_aten._sparse_mm_reduce_impl.default] = refused
+    SPECIAL[_aten._cudnn_rnn_flatten_weight.default] = flatten_weight
     SPECIAL[_aten._thnn_fused_lstm_cell.default] = lstm_cell
     SPECIAL[_aten._thnn_fused_lstm_cell_backward_impl.default] = lstm_cell_backward
     SPECIAL[_aten._thnn_fused_gru_cell.default] = gru_cell
