@@ -19,6 +19,15 @@ settings.load_profile("busy")
 # For this process and those that it starts: the machine's cores are shared.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+
+@pytest.fixture(autouse=True)
+def distributions_as_a_fresh_process_has_them() -> None:
+    """`torch.compile` switches the validation of distributions off for the rest of the process that it ran in."""
+    distributions = sys.modules.get("torch.distributions")
+    if distributions is not None:
+        distributions.Distribution.set_default_validate_args(__debug__)
+
+
 PROBES = os.sep + os.path.join("torchvet", "probes", "")
 
 

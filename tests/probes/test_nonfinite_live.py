@@ -239,6 +239,7 @@ def test_modes_of_the_programs_own_stay_what_they_are(tmp_path: Path) -> None:
     text = textwrap.dedent(LEFT_OUT).replace("    loss = net", "    inner.__enter__(); loss = net")
     text = text.replace("    optimizer.zero_grad()", "    inner.__exit__(None, None, None); optimizer.zero_grad()")
     modes = Counting(), Counting()
+    before = _python_dispatch._is_in_torch_dispatch_mode
     with modes[0]:
         records, _ = watched(text, tmp_path, inner=modes[1])
         assert _get_current_dispatch_mode_stack() == [modes[0]]
@@ -249,7 +250,7 @@ def test_modes_of_the_programs_own_stay_what_they_are(tmp_path: Path) -> None:
     assert {name.split(".")[1] for name in modes[1].seen} <= set(own.split()), (
         "what the look computes is not its matter"
     )
-    assert not _python_dispatch._is_in_torch_dispatch_mode
+    assert _python_dispatch._is_in_torch_dispatch_mode == before
 
 
 class Quiet(OwnMode):  # type: ignore[no-untyped-call]

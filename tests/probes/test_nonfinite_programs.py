@@ -19,12 +19,6 @@ FAULTY = sorted(PROGRAMS.glob("*.py"))
 HEALTHY = sorted((PROGRAMS / "healthy").glob("*.py"))
 
 
-@pytest.fixture(autouse=True)
-def distributions_as_a_fresh_process_has_them() -> None:
-    """`torch.compile` switches the validation of distributions off for the rest of the process that it ran in."""
-    torch.distributions.Distribution.set_default_validate_args(__debug__)
-
-
 def expected(path: Path) -> tuple[int, str]:
     """The line that is marked, and the reason that stands there."""
     (found,) = (

@@ -35,7 +35,7 @@ class FirstNonfinite(Rule):
         "then every gradient, then, with the next optimizer step, every weight. The step that failed is done again in "
         "a forked process with every result looked at, and the first one that leads to the loss is named. In "
         "evaluation the same is done where a model gives NaN and a number that is taken in that step is NaN too. "
-        "Where that shows nothing or cannot be (CUDA in use, several ranks), the steps that follow are looked at as "
+        "Where that shows nothing or cannot be (CUDA in use, several ranks), later steps are looked at as "
         "they run, 50 passes or 10 seconds' worth. Steps are counted by the optimizer's: a step that the program "
         "leaves out is none, so its own loop counters stand beside the number."
     )
