@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-SIZES = {"small": (128, 2, 8, 32), "medium": (256, 4, 8, 64), "large": (512, 6, 8, 128)}
+SIZES = {"small": (128, 2, 8, 32), "middling": (224, 2, 8, 64), "medium": (256, 4, 8, 64), "large": (512, 6, 8, 128)}
 """Width, layers, batch, length of a transformer encoder."""
 
 

@@ -35,6 +35,8 @@ class Expectation:
     """Other lines of the same file that would do as well, given likewise."""
     holder: list[str] = field(default_factory=list)
     """The holder's name contains one of these; empty where Python has no name for it."""
+    bytes: int | None = None
+    """What the finding must have measured, worked out by hand; None where the case does not ask."""
     count: bool = True
     """Whether bytes per step are compared with the independent count."""
     argv: list[str] = field(default_factory=lambda: ["--steps", "60"])

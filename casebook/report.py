@@ -30,6 +30,7 @@ class Measured:
     """What was measured."""
 
     bytes_per_step: float | None = None
+    bytes: float | None = None
 
 
 @dataclass(frozen=True)

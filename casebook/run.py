@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import subprocess
 import tempfile
@@ -34,9 +35,10 @@ class Run:
 
 
 def bare(program: Program, argv: Sequence[str], command: Sequence[str] = ("run",)) -> Run:
-    """Run the program by itself; where the tool is told to simulate a GPU, on that GPU."""
-    gpu = "--simulate-gpu"
-    here = ["-m", "casebook.simulated", command[command.index(gpu) + 1]] if gpu in command else []
+    """Run the program by itself; where the tool is told to simulate GPUs, on those."""
+    told = dict(itertools.pairwise(command))
+    card = told.get("--simulate-gpu")
+    here = [] if card is None else ["-m", "casebook.simulated", card, told.get("--gpus", "1")]
     return _run(python(*here, *program.target, *argv), program.folder)
 
 

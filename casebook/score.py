@@ -69,6 +69,8 @@ def judge(case: Case, finding: Finding, counted: float | None) -> Judgement:
     expect = case.expect
     held = finding.holder.name if finding.holder else ""
     rate = finding.measured.bytes_per_step if finding.measured else None
+    if expect.bytes is not None:
+        rate, counted = finding.measured.bytes if finding.measured else None, expect.bytes
     return Judgement(
         severity=at_least(finding.severity, expect.severity),
         line=points_at(finding, expect.file, case.line_numbers()),

@@ -1,6 +1,6 @@
-"""Run one program on a GPU that is not there, and do nothing else.
+"""Run one program on GPUs that are not there, and do nothing else.
 
-``python -m casebook.simulated SIZE script.py args``, or ``SIZE -m package args``.
+``python -m casebook.simulated SIZE COUNT script.py args``, or ``SIZE COUNT -m package args``.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from torchvet.simulate.start import start
 
 
 def main(argv: list[str]) -> None:
-    """Start the GPU of this size and run the program on it."""
-    size, program = argv[0], argv[1:]
+    """Start so many GPUs of this size and run the program on them."""
+    size, count, program = argv[0], int(argv[1]), argv[2:]
     as_module = program[0] == "-m"
     sys.argv = program[1:] if as_module else program
     sys.path[0] = str(Path.cwd() if as_module else Path(program[0]).resolve().parent)
-    start(card_of(size))
+    start(card_of(size), count)
     if as_module:
         runpy.run_module(program[1], run_name="__main__", alter_sys=True)
     else:

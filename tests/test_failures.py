@@ -9,10 +9,11 @@ import pytest
 from handmade import program, recording, steps
 
 from torchvet.diagnosis import diagnose
+from torchvet.recording.memory_records import MemoryHistory
 from torchvet.recording.training_records import MemoryFailure, Outcome
 
 sys.path.insert(0, str(Path(__file__).parent / "snapshots"))
-from making_snapshots import MB, OutOfMemory, Recorder, Training
+from making_snapshots import MB, OutOfMemory, Recorder, Training, fragmented
 
 
 @pytest.fixture(scope="module")
@@ -59,3 +60,34 @@ def test_a_snapshot_that_is_gone_is_said(tmp_path: Path) -> None:
 def test_rules_that_are_ignored_are_not_asked(left: str) -> None:
     run = recording(program(device="cuda"), steps(30), failed(left), ended("out-of-memory"))
     assert not [f for f in diagnose(run, ignore=["MEM3"]).findings if f.code.startswith("MEM3")]
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The history of a training whose segments are pinned, as a run on a simulated GPU leaves it."""
+    training = Training(Recorder())
+    for _ in range(6):
+        training.step()
+    fragmented(training.recorder, 60)
+    return str(training.recorder.write(tmp_path_factory.mktemp("history") / "memory.pickle"))
+
+
+def test_the_history_of_a_run_is_judged(history: str) -> None:
+    run = recording(program(device="cuda"), steps(30), MemoryHistory(snapshot=history), ended("finished"))
+    (found,) = [f for f in diagnose(run).findings if f.code == "MEM301"]
+    assert found.location is not None and found.measured.bytes
+    assert not [f for f in diagnose(run, ignore=["MEM301"]).findings if f.code == "MEM301"]
+
+
+def test_of_a_failure_its_own_snapshot_speaks(history: str, left: str) -> None:
+    run = recording(
+        program(device="cuda"), steps(30), failed(left), MemoryHistory(snapshot=history), ended("finished")
+    )  # fmt: skip
+    assert "MEM301" not in {f.code for f in diagnose(run).findings}
+
+
+def test_a_recording_that_was_moved_has_its_history_with_it(history: str) -> None:
+    run = recording(program(device="cuda"), steps(30), MemoryHistory(snapshot="/gone/memory.pickle"), ended("finished"))
+    assert any("MEM301" in gap.check for gap in diagnose(run).not_checked)
+    run.path = Path(history).parent
+    assert "MEM301" in {f.code for f in diagnose(run).findings}

@@ -27,7 +27,8 @@ UPWARD = {
     "traces": {"collector", "finding", "errors", "amounts", "readers", "rules"},
     "joining": {"finding", "errors", "source", "recording", "rules", "checking"},
     "failures": {"finding", "errors", "recording", "readers", "snapshots", "rules"},
-    "diagnosis": {"finding", "errors", "source", "recording", "readers", "rules", "joining", "failures"},
+    "sizing": {"errors", "recording", "readers", "snapshots"},
+    "diagnosis": {"sizing", "finding", "errors", "source", "recording", "readers", "rules", "joining", "failures"},
     "inspecting": {
         "collector",
         "finding",
@@ -48,6 +49,7 @@ UPWARD = {
     "configuration": {"finding", "errors", "rules"},
     "checking": {"collector", "finding", "errors", "amounts", "source", "rules", "configuration"},
     "fixing": {"collector", "finding", "errors", "source", "checking"},
+    "verifying": {"finding", "errors", "amounts", "recording", "fixing"},
 }
 """What each part may know, below itself: imports run one way."""
 

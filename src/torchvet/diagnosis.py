@@ -9,12 +9,15 @@ from torchvet.failures import explained
 from torchvet.finding import SEVERITIES, Finding, Location, NotChecked, Report, Verdict
 from torchvet.joining import joined
 from torchvet.recording import RankRecording, Recording
+from torchvet.recording.dry_records import DrySize
 from torchvet.recording.facts import facts_of, overhead_of
 from torchvet.recording.reader import ENOUGH
 from torchvet.recording.records import Census, Window
 from torchvet.recording.training_records import Outcome, Unchecked
 from torchvet.rules import Rule, all_rules, wanted, words
 from torchvet.rules.growth_rule import GrowthRule
+from torchvet.sizing import facts_of as sizes_of
+from torchvet.sizing import with_parts
 
 _EXCERPT = 2
 """Source lines kept before and after a location."""
@@ -30,6 +33,7 @@ def diagnose(
     recorded one for forecasts."""
     if memory_limit is not None:
         recording = recording.limited(memory_limit)
+    recording = with_parts(recording)
     rules = [r for r in all_rules() if wanted(r.code, select, ignore)]
     findings = _most_specific([(r, f) for r in rules for f in r.in_recording(recording)])
     failures, unread = explained(recording, rules)
@@ -79,7 +83,7 @@ def gravest_first(finding: Finding) -> tuple[int, bool, float, str]:
 
 
 def _had_something_to_judge(recording: Recording) -> bool:
-    return any(rank.all(Window) or rank.all(Census) for rank in recording.ranks)
+    return any(rank.all(Window) or rank.all(Census) or rank.all(DrySize) for rank in recording.ranks)
 
 
 def _subject(recording: Recording) -> dict[str, Any]:
@@ -108,8 +112,10 @@ def _gaps(rank: RankRecording, findings: list[Finding]) -> list[NotChecked]:
     program = rank.program
     if program is None or not program.torch:
         return [NotChecked(check="everything", reason="the program did not import torch, or ended before it had")]
-    found = []
+    found: list[NotChecked] = []
     outcome = rank.last(Outcome)
+    if rank.last(DrySize) is not None:
+        return found
     if outcome is not None and outcome.ticks == 0:
         reason = "no optimizer step, backward call, loader batch or forward pass was seen"
         found.append(NotChecked(check="growth from step to step", reason=reason))
@@ -142,6 +148,7 @@ def _facts(recording: Recording, findings: list[Finding]) -> dict[str, Any]:
         return {}
     rank = recording.ranks[0]
     facts = facts_of(rank, rank.growth)
+    facts.update(sizes_of(rank))
     facts["recording"] = str(recording.path) if recording.path is not None else None
     facts["sources"] = _excerpts(recording, findings)
     return facts

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -55,7 +55,22 @@ def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Ru
             judged = reached(trees[at.path], lines[at.path], at.line)
         judged = judged or rule.cannot_apply(recording)
         found.append(_harmless(suspicion, recording) if judged else suspicion)
-    return found
+    return [_with_mend(f, by_code.get(f.code), recording.sources) for f in found]
+
+
+def _with_mend(finding: Finding, rule: Rule | None, sources: Mapping[str, str]) -> Finding:
+    """An observed finding with the edits that its rule has for the line that the run has named."""
+    at = finding.location
+    asked = rule is not None and type(rule).mends is not Rule.mends and not finding.remedy.edits
+    if not asked or rule is None or at is None or at.path not in sources or finding.evidence == "suspected":
+        return finding
+    from torchvet.source.model import SourceFile
+
+    try:
+        edits = list(rule.mends(finding, SourceFile(at.path, sources[at.path])))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return finding
+    return msgspec.structs.replace(finding, remedy=Remedy(summary=finding.remedy.summary, edits=edits))
 
 
 def _named_in(observed: Finding, suspicion: Finding) -> bool:

@@ -122,6 +122,8 @@ REFUSED = {
     "a report nowhere": (["-o", "nowhere/r.json", "train.py"], "the folder nowhere does not exist"),
     "a report over a folder": (["-o", "empty.json", "train.py"], "is a folder"),
     "unknown codes": (["--select", "XYZ9", "train.py"], "XYZ9: no rule's code starts so"),
+    "a dry run without a card": (["--dry", "train.py"], "add --simulate-gpu CARD"),
+    "a dry forecast": (["--simulate-gpu", "l4", "--dry", "--precision-forecast", "train.py"], "--dry works none out"),
     "a full folder": (["--record", "pkg", "train.py"], "--record pkg: is not empty and no recording"),
     "a file as recording": (["--record", "train.py", "train.py"], "is a file; a recording is a folder"),
     "below a file": (["--record", "train.py/x.vet", "train.py"], "cannot be written there"),

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchvet.probes.schedule import FREE_WINDOWS, SUSPECT_CENSUSES, Schedule
+from torchvet.probes.schedule import FREE_WINDOWS, SUSPECT_CENSUSES, Pace, Schedule
+from torchvet.recording.records import StepKind
 
 
 def run(schedule: Schedule, steps: int, step: float, look: float) -> tuple[list[tuple[int, int]], list[int]]:
@@ -132,3 +133,35 @@ def test_cheap_censuses_go_on_in_a_short_run_and_dear_ones_do_not() -> None:
             assert schedule.takes_census(tick, 1.0, seconds)
             schedule.census_taken(tick, 1.0)
         assert schedule.takes_census(40, 4.0, seconds) is more
+
+
+def asked_at(steps: int, seconds: float, kind: StepKind = "training", steady: bool = True) -> list[int]:
+    """The boundaries at which everything is asked, in a run of steps of one length."""
+    pace, found = Pace(), []
+    for tick in range(1, steps + 1):
+        if pace.due(kind, tick, tick * seconds):
+            found.append(tick)
+            pace.asked(kind, tick, tick * seconds, steady)
+    return found
+
+
+def test_fast_steady_steps_are_asked_at_every_fourth_boundary_after_the_first() -> None:
+    assert asked_at(80, 0.001) == [*range(1, 65), 68, 72, 76, 80]
+
+
+def test_slow_steps_and_those_that_are_not_steady_are_asked_at_every_boundary() -> None:
+    every = list(range(1, 81))
+    assert asked_at(80, 0.06) == every
+    assert asked_at(80, 0.001, steady=False) == every
+    assert asked_at(80, 0.001, kind="evaluation") == every
+    assert asked_at(71, 0.03)[64:] == [66, 68, 70]
+
+
+def test_whatever_begins_has_the_next_boundary_asked() -> None:
+    pace = Pace()
+    pace.asked("training", 64, 0.64, True)
+    assert not pace.due("training", 65, 0.65)
+    assert pace.due("evaluation", 65, 0.65)
+    pace.steady = None
+    assert pace.due("training", 66, 0.66)
+    assert pace.since(66) == 2

@@ -93,3 +93,44 @@ def test_a_watcher_that_sleeps_is_told_of_steps_once_it_wakes() -> None:
     watchers._all[0].wake()
     watchers.tell("batch_got", 2)
     assert [r.resident for r in watchers.totals(5) if isinstance(r, HostRecord)] == [1]
+
+
+class _Boundaries(_Counts):
+    """Counts batches and boundaries."""
+
+    only_sampled = True
+
+    def boundary(self, tick: int, kind: Any) -> None:
+        self.batches += 1
+
+
+def _counted(watchers: Watchers) -> list[int]:
+    return [r.resident for r in watchers.totals(5) if isinstance(r, HostRecord)]
+
+
+def test_what_means_sampled_steps_only_is_told_of_those() -> None:
+    watchers = Watchers(_Host(), [_Boundaries, _Counts])
+    watchers.tell("boundary", 1, "training")
+    watchers.sampled(False)
+    watchers.tell("boundary", 2, "training")
+    watchers.tell("batch_got", 1)
+    assert _counted(watchers) == [1, 1]
+    watchers.sampled(True)
+    watchers.tell("boundary", 3, "training")
+    assert _counted(watchers) == [2, 1]
+
+
+class _Ignores(_Counts):
+    """Ignores batches at first."""
+
+    def __init__(self, host: Any) -> None:
+        super().__init__(host)
+        self.ignored = frozenset(["batch_got"])
+
+
+def test_ignored_events_are_told_once_they_are_heeded() -> None:
+    watchers = Watchers(_Host(), [_Ignores])
+    watchers.tell("batch_got", 1)
+    watchers._all[0].heed()
+    watchers.tell("batch_got", 2)
+    assert _counted(watchers) == [1]

@@ -333,8 +333,15 @@ def test_survivors_that_stopped_are_no_growth() -> None:
 
 def test_the_forecast_is_the_step_at_which_the_limit_is_reached() -> None:
     growth = only(run(list_of(lambda t: 1_000_000 * t), extra=[window(1, 1, 2, peak=100_000_000)]))
-    left = GIB - 100_000_000
+    left = GIB - 100_000_000 - 48_000_000  # what a step comes to, and what has grown before it
     assert growth.exhausted_at == pytest.approx(48 + left / 1_000_000, abs=1)
+
+
+def test_of_a_device_the_drivers_part_and_a_segment_are_not_to_be_had() -> None:
+    ran = program(device="cuda", memory_outside=500 << 20)
+    looks = [census(t, holding("losses", direct=1_000_000 * t)) for t in TICKS]
+    growth = only(growth_of(rank(ran, steps(50), looks, outcome(50))))
+    assert growth.exhausted_at == pytest.approx(GIB / 1_000_000 - 520 * 1.048576, abs=1)
 
 
 def test_without_a_limit_there_is_no_forecast() -> None:

@@ -7,6 +7,7 @@ import contextlib
 import multiprocessing
 import os
 import runpy
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,25 @@ def observe(script: str, report: str) -> None:
     Path(report).write_bytes(msgspec.json.encode(watch.report))
 
 
-def forked(program: str, folder: Path) -> list[dict[str, Any]] | None:
-    """The findings of a program's text; None where it cannot be run to its end in this way."""
+def observe_dry(script: str, report: str, card: str) -> None:
+    """In the fork: the program's steps sized without arithmetic."""
+    import torch
+    from dry_running import dry_report
+
+    torch.set_num_threads(1)
+    path = Path(script)
+    found = dry_report(path.read_text(encoding="utf-8"), Path(tempfile.mkdtemp(dir=path.parent)), card)
+    Path(report).write_bytes(msgspec.json.encode(found))
+
+
+def forked(program: str, folder: Path, card: str | None = None) -> list[dict[str, Any]] | None:
+    """The findings of a program's text, of a dry run on a simulated `card` if one is given; None where it cannot be run
+    to its end in this way."""
     script, report = folder / "program.py", folder / "forked.json"
     script.write_text(program, encoding="utf-8")
     report.unlink(missing_ok=True)
-    process = _context.Process(target=observe, args=(str(script), str(report)))
+    dry = (str(script), str(report), card)
+    process = _context.Process(target=observe_dry if card else observe, args=dry if card else dry[:2])
     process.start()
     process.join(120)
     if process.exitcode != 0 or not report.exists():

@@ -23,6 +23,7 @@ loader = DataLoader(TensorDataset(inputs, inputs.sum(1, keepdim=True)), batch_si
 weights = torch.rand(64, 1)
 scale = torch.ones(64, 1, device="cuda")
 total = torch.zeros((), device="cuda")
+large = torch.zeros(1 << 19, device="cuda")
 for step, (x, y) in enumerate(loader):
     x, y = x.to("cuda", non_blocking=True), y.to("cuda", non_blocking=True)
     w = scale
@@ -40,8 +41,10 @@ FAULTS = """\
     w = weights.to("cuda")  # OPS105
     w = w * torch.ones(64, 1).to("cuda")  # OPS103
     y = y.cpu().clamp(-4, 4).to("cuda")  # OPS102
+    table = large.cpu().exp().to("cuda")  # OPS102 warning
     norms = [p.norm().item() for p in model.parameters()]  # OPS101 warning
     print(w[0])  # OPS101
+    read = [v.item() for v in (total, *[scale[n, 0] for n in range(5)])]  # OPS101
     torch.cuda.synchronize()  # OPS101
     chosen = w[w > 0.5]  # OPS101
 """
@@ -76,7 +79,8 @@ def test_what_was_planted_is_told_by_its_line(tmp_path: Path) -> None:
     text = (tmp_path / "program.py").read_text("utf-8").splitlines()
     planted = {(n, line.split("# ")[1].split()[0]) for n, line in enumerate(text, 1) if "# OPS" in line}
     assert said == planted
-    assert {f.code for f in found if f.severity == "warning"} == {"OPS101", "OPS102"}
+    warned = {(f.location.line, f.code) for f in found if f.severity == "warning" and f.location is not None}
+    assert warned == {(n, code) for n, code in planted if f"# {code} warning" in text[n - 1]}
     assert all(r.steps and r.calls for r in records)
 
 

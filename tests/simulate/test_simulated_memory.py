@@ -213,3 +213,29 @@ def test_the_first_product_of_each_pass_takes_a_workspace() -> None:
     torch._C._cuda_clearCublasWorkspaces()
     assert torch.cuda.memory_allocated() == held
     assert card_of("h100").workspace == 32 << 20 and card_of("24GiB").workspace == 0
+
+
+def test_optimizers_take_all_parameters_at_once_as_on_a_gpu() -> None:
+    parameters = [nn.Parameter(torch.ones(MIB // 4, device="cuda")) for _ in range(8)]
+    for one in parameters:
+        one.grad = torch.ones_like(one)
+    peaks = {}
+    for foreach in (None, True, False):
+        optimizer = torch.optim.AdamW(parameters, lr=1e-3, foreach=foreach)
+        optimizer.step()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        optimizer.step()
+        peaks[foreach] = torch.cuda.max_memory_allocated() - before
+        optimizer.state.clear()
+    assert peaks[None] == peaks[True] >= 8 * MIB > 4 * MIB >= peaks[False]
+
+
+def test_the_workspaces_of_a_named_card_are_known_by_address() -> None:
+    workspaces.set_size(8_519_680)
+    before = torch.cuda.memory_allocated()
+    torch.ones(4, 4, device="cuda") @ torch.ones(4, 4, device="cuda")
+    (address,) = workspaces.addresses(0)
+    assert address
+    assert torch.cuda.memory_allocated() - before == 8_519_680
+    assert workspaces.addresses(1) == []

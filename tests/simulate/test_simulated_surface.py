@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 from typing import Any
 
 import numpy
@@ -165,3 +166,59 @@ def test_pinned_batches_are_remembered(workers: int) -> None:
     data = torch.utils.data.TensorDataset(torch.arange(4.0))
     for (batch,) in itertools.islice(torch.utils.data.DataLoader(data, 2, pin_memory=True, num_workers=workers), 2):
         assert batch.is_pinned() and batch.to("cuda", non_blocking=True).is_cuda
+
+
+def test_devices_are_seeded_apart_only_where_the_program_asks_for_it() -> None:
+    torch.manual_seed(3)
+    torch.cuda.manual_seed_all(3)  # what programs do one after the other: nothing comes of the second
+    both = torch.randn(4, device="cuda"), F.dropout(torch.ones(8, device="cuda"))
+    torch.manual_seed(3)
+    assert both[0].tolist() == torch.randn(4).tolist() and both[1].tolist() == F.dropout(torch.ones(8)).tolist()
+    host = torch.get_rng_state()
+    torch.cuda.manual_seed(5)
+    first = torch.randn(4, device="cuda"), torch.ones(3, device="cuda").normal_(), torch.cuda.get_rng_state()
+    assert torch.equal(host, torch.get_rng_state()) and torch.cuda.initial_seed() == 5
+    torch.cuda.manual_seed(5)
+    assert torch.randn(4, device="cuda").tolist() == first[0].tolist()
+    assert torch.ones(3, device="cuda").normal_().tolist() == first[1].tolist()
+    drawn = torch.rand(2, device="cuda")
+    torch.cuda.set_rng_state(first[2])
+    assert torch.rand(2, device="cuda").tolist() == drawn.tolist()
+    torch.manual_seed(3)
+    assert torch.randn(4, device="cuda").tolist() == both[0].tolist()
+    torch.cuda.manual_seed(3)  # devices have drawn since: it is meant
+    assert torch.randn(4, device="cuda").tolist() == both[0].tolist()
+
+
+def test_checkpointing_repeats_dropout_of_a_device_seeded_apart() -> None:
+    torch.manual_seed(0)
+    torch.cuda.manual_seed(11)
+    layer = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5)).cuda()
+    x = torch.ones(2, 8, device="cuda", requires_grad=True)
+    out = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)
+    out.sum().backward()
+    kept = (out != 0).float()
+    assert x.grad is not None and torch.allclose(x.grad, 2 * kept @ layer[0].weight)
+
+
+def test_devices_by_number_and_types_by_name() -> None:
+    assert str(torch.device(1)) == "cuda:1" and torch.device(0) == torch.device("cuda", 0)
+    assert torch.ones(1, device=torch.device(1)).device.index == 1
+    loaded = pickle.loads(pickle.dumps(torch.ones(3, device="cuda:1")))
+    assert loaded[:2].tolist() == [1, 1] and loaded.device.index == 1
+    x = torch.ones(2, device="cuda")
+    assert isinstance(x, torch.Tensor) and torch.is_tensor(x) and str(type(x)) == "<class 'torch.Tensor'>"
+    assert "PyTorch CUDA memory summary, device ID 0" in torch.cuda.memory_summary()
+    assert "device ID 1" in torch.cuda.memory_summary(1, abbreviated=True)
+
+
+def test_a_leaf_in_a_compressed_sparse_layout_gets_the_gradient_that_the_cpu_gives() -> None:
+    values = torch.tensor([[0.0, 2.0], [3.0, 0.0]])
+    found = []
+    for where in ("cpu", "cuda"):
+        weight = values.to_sparse_csr().to(where).requires_grad_()
+        (weight @ torch.ones(2, 3, device=where)).sum().backward()
+        (torch.sparse.mm(weight.detach(), torch.ones(2, 3, device=where))).sum()
+        assert weight.grad is not None
+        found.append((weight.grad.layout, weight.grad.tolist()))
+    assert found[0] == found[1]

@@ -12,14 +12,15 @@ class Block:
 
     __slots__ = (
         "address", "after", "allocated", "before", "expandable", "mapped", "pool", "requested", "segment", "since",
-        "size",
+        "size", "waiting",
     )  # fmt: skip
 
     def __init__(self, address: int, size: int, pool: Pool, segment: int, expandable: bool = False) -> None:
         self.address, self.size, self.pool, self.segment = address, size, pool, segment
         self.expandable = expandable
         self.requested = self.since = 0
-        self.allocated = False
+        self.allocated = self.waiting = False
+        """`waiting`: given back, and not yet done with on other streams."""
         self.mapped = True
         self.before: Block | None = None
         self.after: Block | None = None
@@ -32,7 +33,7 @@ class Block:
     @property
     def free(self) -> bool:
         """Whether it can be handed out as it is."""
-        return self.mapped and not self.allocated
+        return self.mapped and not self.allocated and not self.waiting
 
     @property
     def age(self) -> int:

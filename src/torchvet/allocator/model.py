@@ -28,7 +28,8 @@ class OutOfMemory(Exception):
 class CachingAllocator:
     """One device's allocator. `capacity` bounds what the driver gives, in bytes; `told` hears of segments.
 
-    `told(action, address, size, stream)` is called for segment_alloc, segment_free, segment_map, segment_unmap and oom.
+    `told(action, address, size, stream)` is called for segment_alloc, segment_free, segment_map, segment_unmap, oom,
+    and free_completed of what has waited for other streams.
     For oom the address is what the driver has left, as in CUDA's trace. `total` is what the card has, `allowed` what
     the process may take of it (`set_per_process_memory_fraction`).
     """
@@ -44,6 +45,9 @@ class CachingAllocator:
         self._next = _BASE
         self._pools: dict[tuple[bool, int], Pool] = {}
         self._live: dict[int, Block] = {}
+        self._uses: dict[int, set[int]] = {}
+        """Streams that use a live address besides its own."""
+        self._waiting: list[Block] = []
         self.segments: dict[int, Block] = {}
         """The first block of every segment, by the segment's address."""
         self.statistics, self.of_small, self.of_large = Statistics(), Statistics(), Statistics()
@@ -81,6 +85,8 @@ class CachingAllocator:
 
     def malloc(self, size: int, stream: int = 0) -> int:
         """The address of `size` bytes. Raises `OutOfMemory`, after having given back what was cached."""
+        if self._waiting:
+            self.process_events()
         need = rounded(size, self.settings)
         pool = self._pool(need <= SMALL, stream)
         block = self._from_cache(pool, need) or self._anew(pool, need, size)
@@ -102,7 +108,10 @@ class CachingAllocator:
         return block.address
 
     def free(self, address: int) -> None:
-        """Take back what `malloc` gave. Raises KeyError for an address that is not in use."""
+        """Take back what `malloc` gave. Raises KeyError for an address that is not in use.
+
+        What other streams use waits for them; their work is over when a block is asked for next.
+        """
         block = self._live.pop(address)
         self._use.give_back(block.size, block.requested)
         block.pool.statistics.use.give_back(block.size, block.requested)
@@ -110,6 +119,36 @@ class CachingAllocator:
         if most is not None and block.size >= most:
             self.oversize_blocks.shrink(1)
         block.allocated = False
+        if address in self._uses:
+            del self._uses[address]
+            self._wait(block, 1)
+            self._waiting.append(block)
+            return
+        self._recycle(block)
+
+    def record_stream(self, address: int, stream: int) -> None:
+        """Another stream uses a live address: once it is given back, it waits for that stream's work."""
+        if stream != self._live[address].pool.stream:
+            self._uses.setdefault(address, set()).add(stream)
+
+    def is_used_elsewhere(self, address: int) -> bool:
+        """Whether a live address will wait for other streams."""
+        return address in self._uses
+
+    def process_events(self) -> None:
+        """What was given back and waited for other streams can be handed out again."""
+        done, self._waiting = self._waiting, []
+        for block in done:
+            self._wait(block, -1)
+            self.tell("free_completed", block.address, block.requested, block.pool.stream)
+            self._recycle(block)
+
+    def _wait(self, block: Block, by: int) -> None:
+        block.waiting = by > 0
+        for use in (self._use, block.pool.statistics.use):
+            use.wait(by, by * block.size, by * block.requested)
+
+    def _recycle(self, block: Block) -> None:
         if block.before is None and block.after is None:
             block.pool.add(block)
             return
@@ -120,6 +159,7 @@ class CachingAllocator:
 
     def empty_cache(self) -> None:
         """Give segments that hold nothing back to the driver, and whole free pages of expandable ones."""
+        self.process_events()
         self.syncs += 1
         self._releasing.everything()
         self._expandable.trim()

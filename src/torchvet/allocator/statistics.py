@@ -47,14 +47,15 @@ class Use:
 
     __slots__ = (
         "asked", "asked_ever", "bases", "blocks", "blocks_ever", "bytes", "bytes_ever", "most", "most_asked",
-        "most_blocks",
+        "most_blocks", "waiting", "waiting_bases",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.blocks = self.bytes = self.asked = 0
         self.most_blocks = self.most = self.most_asked = 0
         self.blocks_ever = self.bytes_ever = self.asked_ever = 0
-        self.bases = (0, 0, 0)
+        self.bases = self.waiting = self.waiting_bases = (0, 0, 0)
+        """`waiting`: what was given back and is not yet done with on other streams."""
 
     def take(self, size: int, asked: int) -> None:
         """A block of `size` bytes is handed out for `asked`."""
@@ -77,6 +78,11 @@ class Use:
         self.bytes -= size
         self.asked -= asked
 
+    def wait(self, blocks: int, size: int, asked: int) -> None:
+        """Blocks that were given back wait for other streams, or are done with where negative."""
+        before = self.waiting
+        self.waiting = (before[0] + blocks, before[1] + size, before[2] + asked)
+
     def reset_peak(self) -> None:
         """The peaks begin anew from what is held now."""
         self.most_blocks, self.most, self.most_asked = self.blocks, self.bytes, self.asked
@@ -84,15 +90,26 @@ class Use:
     def reset_accumulated(self) -> None:
         """What was added and what was taken away are counted anew from 0."""
         self.blocks_ever = self.bytes_ever = self.asked_ever = 0
-        self.bases = (self.blocks, self.bytes, self.asked)
+        self.bases, self.waiting_bases = (self.blocks, self.bytes, self.asked), self.waiting
 
-    def rows(self) -> tuple[Row, Row, Row]:
-        """Of blocks, of their bytes, and of the bytes asked for."""
-        blocks, held, asked = self.bases
+    def rows(self) -> tuple[Row, Row]:
+        """Of blocks in use and of their bytes."""
+        blocks, held, _ = self.bases
         return (
             _row(self.blocks, self.most_blocks, self.blocks_ever, blocks),
             _row(self.bytes, self.most, self.bytes_ever, held),
-            _row(self.asked, self.most_asked, self.asked_ever, asked),
+        )
+
+    def active_rows(self) -> tuple[Row, Row, Row]:
+        """Of blocks, of their bytes, and of the bytes asked for, those that wait for other streams included.
+
+        Nothing waits any more when a block is handed out, so that the peaks are those of what is in use.
+        """
+        now, bases = self.waiting, [a + b for a, b in zip(self.bases, self.waiting_bases, strict=True)]
+        return (
+            _row(self.blocks + now[0], max(self.most_blocks, self.blocks + now[0]), self.blocks_ever, bases[0]),
+            _row(self.bytes + now[1], max(self.most, self.bytes + now[1]), self.bytes_ever, bases[1]),
+            _row(self.asked + now[2], max(self.most_asked, self.asked + now[2]), self.asked_ever, bases[2]),
         )
 
 
@@ -145,11 +162,12 @@ class Statistics:
         self.segment, self.reserved_bytes = Statistic(), Statistic()
 
     def rows(self) -> dict[str, Row]:
-        """By torch's names. A block is active as long as it is allocated: no stream keeps one waiting here."""
-        blocks, held, asked = self.use.rows()
+        """By torch's names. A block is active as long as it is allocated or waits for another stream."""
+        blocks, held = self.use.rows()
+        active, active_bytes, asked = self.use.active_rows()
         split_blocks, split_bytes = self.split.rows()
         return {
-            "allocation": blocks, "active": dict(blocks), "allocated_bytes": held, "active_bytes": dict(held),
+            "allocation": blocks, "active": active, "allocated_bytes": held, "active_bytes": active_bytes,
             "requested_bytes": asked, "segment": self.segment.row(), "reserved_bytes": self.reserved_bytes.row(),
             "inactive_split": split_blocks, "inactive_split_bytes": split_bytes,
         }  # fmt: skip

@@ -13,13 +13,14 @@ import click
 from torchvet._version import __version__
 from torchvet.errors import TorchvetError
 
-VERBS = ("run", "amp", "check", "inspect", "report", "compare", "explain")
+VERBS = ("run", "amp", "check", "fix", "inspect", "report", "compare", "whatif", "explain")
 
 EXAMPLES = """\b
 Examples:
   torchvet run train.py --epochs 3
   torchvet run --steps 200 -o report.json -m project.train
   torchvet check src
+  torchvet fix train.py --verify --steps 200
   torchvet inspect snapshot.pickle
   torchvet explain MEM101
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import stat
 import sys
 import warnings
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import MAGIC_NUMBER, find_spec
 from pathlib import Path
 
 from torchvet.errors import BadInput, MissingExtra
+
+SIMULATES = (2, 13)
+"""The first torch whose backends in Python can do what a simulated GPU needs."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,19 @@ def check(program: Program) -> None:
         raise MissingExtra(
             f"torch is not installed for {sys.executable}; torchvet runs programs that use it: "
             "install torchvet into the program's own environment, or `pip install torch` here"
+        )
+
+
+def check_simulation() -> None:
+    """Raises `BadInput` where torch is too old to carry a simulated GPU. A torch without metadata is left to try."""
+    try:
+        found = version("torch")
+    except PackageNotFoundError:
+        return
+    if tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < SIMULATES:
+        raise BadInput(
+            f"--simulate-gpu: torch {found} is installed for {sys.executable}; simulating a GPU takes "
+            f"{'.'.join(map(str, SIMULATES))} or newer. Without the option torchvet observes this torch as it is"
         )
 
 

@@ -76,6 +76,11 @@ class RunCommand(click.Command):
 )
 @click.option("--gpus", type=click.IntRange(1, 64), default=1, show_default=True, help="How many GPUs to simulate.")
 @click.option(
+    "--dry",
+    is_flag=True,
+    help="With --simulate-gpu: size training without arithmetic or memory. Stops after 3 steps, or after --steps.",
+)
+@click.option(
     "--exit-code",
     type=click.Choice(["program", "findings"]),
     default="program",
@@ -92,6 +97,7 @@ def command(
     precision_forecast: bool,
     simulate_gpu: str | None,
     gpus: int,
+    dry: bool,
     exit_code: str,
     **asked: Any,
 ) -> int:
@@ -109,11 +115,15 @@ def command(
     delivery.check()
     preflight.check(target)
     if simulate_gpu is not None:
-        _check_card(simulate_gpu)
+        check_card(simulate_gpu)
+    if dry:
+        _check_dry(simulate_gpu, precision_forecast)
     with Keep(record) as keep:
         probes: dict[str, Any] = {"precision_forecast": True} if precision_forecast else {}
         if simulate_gpu is not None:
             probes |= {"simulated_gpu": simulate_gpu, "simulated_gpus": gpus}
+        if dry:
+            probes["dry"] = True
         if not keep.kept:  # a snapshot of memory that ran out is left where the user looks
             probes["snapshots"] = os.getcwd()
         observe = Observe(keep.directory, keep.rank, steps, delivery.memory_limit, probes)
@@ -123,13 +133,26 @@ def command(
     return verdict
 
 
-def _check_card(text: str) -> None:
+def check_card(text: str) -> None:
+    """Refuse a card that is not known, and a torch that cannot carry one. Raises `click.BadParameter`, `BadInput`."""
+    from torchvet.commands.preflight import check_simulation
     from torchvet.simulate.cards import card_of
 
     try:
         card_of(text)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--simulate-gpu") from error
+    check_simulation()
+
+
+def _check_dry(simulate_gpu: str | None, precision_forecast: bool) -> None:
+    if simulate_gpu is None:
+        raise BadInput(
+            "--dry sizes a program on a simulated GPU, and none was named: add --simulate-gpu CARD, for example "
+            "torchvet run --simulate-gpu a100-80g --dry train.py"
+        )
+    if precision_forecast:
+        raise BadInput("--precision-forecast needs numbers and --dry works none out: leave one of them away")
 
 
 def target_of(module: str | None, program: tuple[str, ...]) -> Program:

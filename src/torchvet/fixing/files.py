@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from torchvet.checking.checker import Checker
@@ -62,16 +62,38 @@ def replace_file(path: str, content: bytes) -> None:
         raise BadInput(f"{path}: the mended file could not be written: {error.strerror}") from error
 
 
+ORIGINAL = ".orig"
+
+
+def keep_originals(contents: Mapping[str, bytes]) -> None:
+    """Leave each content beside its file, as FILE.orig. Raises `BadInput`, with nothing left, where one is there."""
+    made: list[str] = []
+    try:
+        for path, content in contents.items():
+            name = os.path.realpath(path) + ORIGINAL
+            with open(name, "xb") as stream:
+                made.append(name)
+                stream.write(content)
+            os.chmod(name, os.stat(path).st_mode & 0o7777)
+    except OSError as error:
+        for one in made:
+            os.unlink(one)
+        if isinstance(error, FileExistsError):
+            raise BadInput(f"{path}{ORIGINAL}: is there already; move it, or leave --keep-original out") from error
+        raise BadInput(f"{path}{ORIGINAL}: could not be written: {error.strerror}; nothing was changed") from error
+
+
 def difference(before: Document, after: Document) -> str:
     """A unified diff, a part for each text that differs. `patch -p0` takes that of a module."""
     parts = [
-        "".join(_unified(path, text, after.texts[path]))
+        "".join(unified(path, text, after.texts[path]))
         for path, text in before.texts.items()
         if text != after.texts[path]
     ]
     return "".join(parts)
 
 
-def _unified(path: str, old: str, new: str) -> Iterator[str]:
+def unified(path: str, old: str, new: str) -> Iterator[str]:
+    """The lines of a unified diff of one text."""
     for line in difflib.unified_diff(_LINE.findall(old), _LINE.findall(new), path, path):
         yield line if line.endswith("\n") else line + "\n\\ No newline at end of file\n"

@@ -19,6 +19,7 @@ from torchvet.probes.autocast_copies import CopyProbe
 from torchvet.probes.autocast_errors import ErrorProbe
 from torchvet.probes.autocast_functions import FunctionProbe
 from torchvet.probes.autocast_operators import OperatorProbe
+from torchvet.probes.autocast_peaks import PeakProbe
 from torchvet.probes.autocast_regions import Region, Regions
 from torchvet.probes.autocast_scaling import ScalingProbe
 from torchvet.probes.autocast_threads import ThreadProbe
@@ -28,6 +29,7 @@ from torchvet.recording.records import Record
 from torchvet.recording.training_records import Unchecked
 
 _WHAT = "autocast"
+_COPY = torch.ops.aten._to_copy.default
 _ENTRIES = 3
 """Entries of a line's regions at first in which layers are listened to; from then on the 4th, 8th, 16th..."""
 _MOST_CALLS = 4_000
@@ -43,6 +45,7 @@ class AutocastWatcher(Watcher):
         self._operators = OperatorProbe(self.regions, host.ledger)
         self._functions = FunctionProbe(self.regions)
         self._copies = CopyProbe(self.regions)
+        self._peaks = PeakProbe(self.regions, host.ledger)
         self._threads = ThreadProbe(self.regions)
         self._backwards = BackwardPrecisionProbe(self.regions)
         self._scaling = ScalingProbe(self.regions, host.known)
@@ -157,6 +160,9 @@ class AutocastWatcher(Watcher):
     # Operators ---------------------------------------------------------------------------------------------------
 
     def _operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        if func is _COPY:
+            with self.host.looking(_WHAT):
+                self._peaks.copied(args[0], out)
         if torch._C._current_graph_task_id() != -1:
             if self._scaling.noting:
                 with self.host.looking(_WHAT):

@@ -79,7 +79,7 @@ class StepClock:
     def backward_ended(self) -> StepKind | None:
         """A backward pass ended; a boundary only where no optimizer is known."""
         self.busy()
-        return self._boundary("backward")
+        return None if self.level == "training" else self._boundary("backward")
 
     def mode_changed(self, training: bool) -> None:
         """A model was switched to training or to evaluation."""

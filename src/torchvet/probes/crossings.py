@@ -33,6 +33,8 @@ _Storage = weakref.ref[torch.UntypedStorage]
 class Crossings(Watcher):
     """Copies between host and device."""
 
+    only_sampled = True
+
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._sites: dict[tuple[Place, Kind, str], Crossing] = {}
@@ -42,6 +44,8 @@ class Crossings(Watcher):
         """By site: the storage that was brought last, its offset there and its version."""
         self._fetched: dict[int, tuple[_Storage, Place]] = {}
         """Host storages of this step whose data came from the device, by key."""
+        self._queued = True
+        """Whether the device was given work since the host last waited for it."""
 
     def install(self) -> None:
         """Be told of copies and of reads; wrap what waits without an operator."""
@@ -52,7 +56,7 @@ class Crossings(Watcher):
         self.host.hear([_aten._local_scalar_dense.default], self._read)
         self.host.hear(_DATA_DEPENDENT, self._counted)
         self.host.hear(_INDEXING, self._indexed)
-        self.host.ledger.listeners.append(self._derived)
+        self.host.ledger.listeners.append(self._operator)
         for owner, name in (
             (torch.cuda, "synchronize"),
             (torch.cuda.Event, "synchronize"),
@@ -106,7 +110,12 @@ class Crossings(Watcher):
         if args[0].is_cuda and any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1]):
             self._note("wait", "a mask as index", args[0], waits=True)
 
-    def _derived(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+    def _operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        if not self._queued:
+            self._queued = _is_work(func, args, out)
+        self._derived(args, out)
+
+    def _derived(self, args: Any, out: Any) -> None:
         """What is computed on the host from the device's data is that data still."""
         if not self._fetched or not isinstance(out, torch.Tensor) or out.is_cuda or out.numel() < 2:
             return
@@ -115,7 +124,9 @@ class Crossings(Watcher):
                 known = self._fetched.get(value.untyped_storage()._cdata)
                 if known is not None and known[0]() is not None:
                     storage = out.untyped_storage()
-                    self._fetched.setdefault(storage._cdata, (weakref.ref(storage), known[1]))
+                    before = self._fetched.get(storage._cdata)
+                    if before is None or before[0]() is not storage:  # a dead one's address is used again
+                        self._fetched[storage._cdata] = (weakref.ref(storage), known[1])
                     return
 
     def _waiting(self, name: str) -> Any:
@@ -154,7 +165,10 @@ class Crossings(Watcher):
         if record is None:
             record = self._sites[key] = Crossing(place=place, kind=kind, what=what, sampled=0)
         record.calls += 1
-        record.waits += waits
+        if waits:
+            record.waits += 1
+            record.stalls += self._queued
+            self._queued = False
         self._in_step[key] = self._in_step.get(key, 0) + 1
         if tensor is not None:
             record.bytes += tensor.numel() * tensor.element_size() if kind != "wait" else 0
@@ -197,3 +211,16 @@ class Crossings(Watcher):
 def _method(func: Any, kind: Kind) -> str:
     name = func._schema.name.partition("::")[2]
     return "cpu()" if (name, kind) == ("_to_copy", "to host") else _METHODS.get(name, f"{name}()")
+
+
+def _is_work(func: Any, args: Any, out: Any) -> bool:
+    """Whether an operator gave the device something to do. Operators on lists may have no result: `out` is None."""
+    if func is _aten._local_scalar_dense.default or getattr(func, "is_view", False):
+        return False
+    return _on_device(out) or (out is None and any(map(_on_device, args)))
+
+
+def _on_device(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(map(_on_device, value))
+    return isinstance(value, torch.Tensor) and value.is_cuda

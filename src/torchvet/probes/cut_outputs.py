@@ -26,6 +26,8 @@ _KEPT = ("_raw_saved_result", "_raw_saved_output")
 class CutOutputs(Watcher):
     """What leaves the graph."""
 
+    only_sampled = True
+
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._cuts: dict[Place, set[int]] = {}

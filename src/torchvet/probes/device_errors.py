@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from torchvet.probes.crash import mismatch, positions, values
+from torchvet.probes.crash import absent, mismatch, positions, statements, values
 from torchvet.probes.crash.naming import Names
 from torchvet.probes.crash.raised import Level, deciding, levels_of
 from torchvet.probes.watcher import Watcher
@@ -18,6 +18,7 @@ _Kind = tuple[Callable[[BaseException], bool], Callable[[BaseException, list[Lev
 _KINDS: tuple[_Kind, ...] = (
     (mismatch.is_mismatch, mismatch.described),
     (values.is_bad_value, values.described),
+    (absent.is_absent, absent.described),
 )
 
 
@@ -29,6 +30,7 @@ class DeviceErrors(Watcher):
         with torch.no_grad():
             self._look(error)
         positions.forget()
+        statements.forget()
 
     def _look(self, error: BaseException | None) -> None:
         for one in deciding(error):

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 
 import torch
-from torch._C import _get_dispatch_mode, _TorchDispatchModeKey
+from torch._C import _get_dispatch_mode, _len_torch_dispatch_stack, _TorchDispatchModeKey
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch._subclasses.fake_tensor import is_fake
 
@@ -15,9 +15,15 @@ _WITHOUT_VALUES = (_TorchDispatchModeKey.FAKE, _TorchDispatchModeKey.FUNCTIONAL,
 """Modes of tracing and of sizing: nothing has values, and reading an element fails."""
 
 
+_SUMMED = frozenset([torch.float32, torch.float64, torch.bfloat16])
+"""Dtypes whose sums do not overflow where their elements do not nearly: float16's do."""
+_PLAIN = {torch.Tensor}
+"""No subclass: one that is spread over ranks would wait for the others at each sum, a simulated one runs Python."""
+
+
 def followed() -> bool:
-    """Whether operators are followed here and not computed."""
-    return any(_get_dispatch_mode(mode) is not None for mode in _WITHOUT_VALUES)
+    """Whether operators are followed here and not computed. Asked several times a step: nearly always none is."""
+    return _len_torch_dispatch_stack() > 0 and any(_get_dispatch_mode(mode) is not None for mode in _WITHOUT_VALUES)
 
 
 def numeric(value: object) -> bool:
@@ -63,13 +69,21 @@ def dense(gradients: Iterable[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def suspicious(gradients: list[torch.Tensor]) -> bool:
-    """Whether some gradient may not be finite: one fused norm and one sync for each device and dtype.
+    """Whether some gradient may not be finite. A sum or norm that overflows raises suspicion, too: ask `is_finite`
+    then.
 
-    A norm that overflows raises suspicion, too: ask `is_finite` then.
+    On the CPU, where nothing is fused, the sum of each takes two thirds of the time of all their norms (torch 2.13,
+    gradients that the step has just written); elsewhere it is one fused norm and one sync for each device and dtype.
     """
     if not gradients:
         return False
     with torch.no_grad():
+        plain = gradients[0].is_cpu and set(map(type, gradients)) == _PLAIN
+        if plain and _SUMMED.issuperset([g.dtype for g in gradients]):
+            try:
+                return not math.isfinite(sum([g.sum().item() for g in gradients]))
+            except RuntimeError:  # sparse, nested, without data
+                pass
         if not gradients[0].is_cuda:
             # Without fused kernels it does not matter what is together: nearly always all are of one kind.
             try:

@@ -227,3 +227,9 @@ def _names_above(target: Node, above: dict[Node, list[Node]]) -> list[str]:
                 seen.add(higher)
                 queue.append(higher)
     return list(dict.fromkeys(node.name() for node in reversed(queue[1:])))
+
+
+def roots_of(tensors: Any) -> list[Any]:
+    """The nodes that made what is given to a backward call: one tensor, or several."""
+    items = tensors if isinstance(tensors, (list, tuple)) else (tensors,)
+    return [t.grad_fn for t in items if isinstance(t, torch.Tensor) and t.grad_fn is not None]

@@ -98,6 +98,7 @@ class HalfSums(Watcher):
         super().__init__(host)
         self._candidates: dict[int, _Sum] = {}
         self._followed: list[_Sum] = []
+        self.ignored = frozenset(["boundary"])
         self._allowance = half.Allowance(0.1, 0.002)
 
     def install(self) -> None:
@@ -150,6 +151,7 @@ class HalfSums(Watcher):
         found.calls += 1
         found.tick = self.host.tick
         self._candidates[_key(target)] = found
+        self.heed()
         found.addend = _addend(found.sample, func, target, rest, kwargs or {}).cpu()
         if found.calls > 1 and found not in self._followed and len(self._followed) < _MOST:
             self._followed.append(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -13,16 +14,25 @@ from torchvet.probes import graphs
 
 
 class KnownMemory:
-    """Optimizers and root modules seen so far, held weakly, and the storages that are theirs."""
+    """Optimizers and root modules seen so far, held weakly, and the storages that are theirs.
+
+    Gradients are looked at only on the thread that trains: torch frees one with the interpreter unlocked, and a thread
+    that asks for its storage meanwhile brings the process down (seen in torch 2.13).
+    """
 
     def __init__(self) -> None:
+        self._stepping = threading.get_ident()
         self.optimizers: dict[int, weakref.ref[Optimizer]] = {}
         self.roots: dict[int, weakref.ref[torch.nn.Module]] = {}
         self._names: weakref.WeakKeyDictionary[torch.nn.Module, dict[int, str]] = weakref.WeakKeyDictionary()
 
     def add_optimizer(self, optimizer: Optimizer) -> None:
         """Note an optimizer that was made or stepped."""
-        self.optimizers.setdefault(id(optimizer), weakref.ref(optimizer))
+        self.optimizers[id(optimizer)] = weakref.ref(optimizer)
+
+    def trained_here(self) -> None:
+        """The calling thread is the one that trains, from now on."""
+        self._stepping = threading.get_ident()
 
     def add_root(self, module: torch.nn.Module) -> bool:
         """Note a module that was called from outside any other. True when it is new."""
@@ -63,9 +73,10 @@ class KnownMemory:
         """Storage key to (category, bytes), for everything known; a storage counts for the first that claims it."""
         found: dict[int, tuple[str, int]] = {}
         gradients: list[torch.Tensor] = []
+        here = self._steps_here()
         for parameter in self.parameters():
             _claim(found, parameter, "parameters")
-            if parameter.is_leaf and parameter.grad is not None:
+            if here and parameter.is_leaf and parameter.grad is not None:
                 gradients.append(parameter.grad)
         for module in self.live_roots():
             for buffer in module.buffers():
@@ -77,8 +88,13 @@ class KnownMemory:
                 _claim(found, tensor, "optimizer state")
         return found
 
+    def _steps_here(self) -> bool:
+        return threading.get_ident() == self._stepping
+
     def gradients(self) -> list[torch.Tensor]:
-        """The gradients that are there now."""
+        """The gradients that are there now; none on another thread than the one that trains."""
+        if not self._steps_here():
+            return []
         return [p.grad for p in self.parameters() if p.is_leaf and p.grad is not None]
 
     def name_of(self, module: torch.nn.Module) -> str | None:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
+from torchvet.probes.overlay import install as install_overlay
 from torchvet.probes.program import Target
 from torchvet.probes.uncaught import OneShotHook, chain, clean, exit_status, is_out_of_memory
 from torchvet.recording.training_records import Outcome
@@ -54,6 +56,10 @@ class Launch:
         clean(error)
         if isinstance(error, SystemExit):
             self._exited(error)
+            return
+        if self.session.trying and not isinstance(error, KeyboardInterrupt):
+            self._finish_later("steps-reached", 0, None)
+            sys.excepthook = _say_nothing
             return
         how, status = self._judge(error)
         self._finish_later(how, status, error)
@@ -115,6 +121,8 @@ def prepare(config: dict[str, Any], arguments: list[str], known: frozenset[str])
     writer = RecordingWriter(Path(config["directory"]), config["rank"])
     target = Target(config["path"], config["module"], arguments)
     try:
+        if config.get("overlay"):
+            install_overlay(Path(config["overlay"]))
         target.install()
     except (OSError, SyntaxError, ValueError, EOFError) as error:
         not_started(writer, f"{config['path']}: {error}")
@@ -133,6 +141,10 @@ def prepare(config: dict[str, Any], arguments: list[str], known: frozenset[str])
     launch.session.start()
     target.forget_shadowed(known)
     return launch
+
+
+def _say_nothing(kind: object, error: object, traceback: object) -> None:
+    """The program's own steps were over: what broke is a step that was tried with something changed."""
 
 
 def _text(word: str) -> str:

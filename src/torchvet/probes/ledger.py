@@ -38,6 +38,7 @@ class Birth:
     """
 
     __slots__ = (
+        "cast",
         "counted",
         "died",
         "event",
@@ -60,6 +61,8 @@ class Birth:
         self.tick = tick
         self.event = event
         self.died: int | None = None
+        self.cast = ""
+        """Of a copy that autocast made: see `autocast_peaks`."""
         self.counted = True
         self.rated = False
         self.ref: Any = None

@@ -42,7 +42,10 @@ class LiveLook:
         self._thread = 0
         self._names: Names | None = None
         self._batch: Any = None
-        self._optimizing = False
+        self.optimizing = False
+        """Whether an optimizer is making its step: its own arithmetic is not looked at, a closure is."""
+        self.engaged = False
+        """Whether `advance()` may have anything to do."""
         self._steps = 0
         self._at: set[Any] = set()
         self._tick = -1
@@ -56,7 +59,7 @@ class LiveLook:
 
     def begin(self, opening: NonFinite) -> None:
         """From here on, or from where the mode can be switched on."""
-        self._opening = opening
+        self._opening, self.engaged = opening, True
         self._steps, self._tick = 0, -1
         self._at, self._bad, self._unseen = set(), set(), {}
 
@@ -68,10 +71,6 @@ class LiveLook:
             self._enter()
         elif self._mode.seconds >= MOST_SECONDS:
             self._end(f"looking ended with {MOST_SECONDS:g} s of its own")
-
-    def optimizer(self, running: bool) -> None:
-        """An optimizer begins or ends its step: its own arithmetic is not looked at, a closure is."""
-        self._optimizing = running
 
     def batch_got(self, batch: Any) -> None:
         """What came with a batch is told by it."""
@@ -137,12 +136,15 @@ class LiveLook:
 
     def _leave(self) -> None:
         mode = self._mode
-        if mode is None or threading.get_ident() != self._thread or not mode.can_leave:
+        if mode is None:
+            self.engaged = False
+            return
+        if threading.get_ident() != self._thread or not mode.can_leave:
             return
         mode.leave()
         mode.forget()
         self._undo.close()
-        self._mode = None
+        self._mode, self.engaged = None, False
 
     def _end(self, why: str) -> None:
         opening, steps = self._opening, self._steps
@@ -176,7 +178,7 @@ class LiveLook:
         if not host.active or host.ledger.paused:
             return False
         # An optimizer's own arithmetic runs without gradients; a closure's passes within its step do not.
-        return not self._optimizing or torch.is_grad_enabled() or torch._C._current_graph_task_id() != -1
+        return not self.optimizing or torch.is_grad_enabled() or torch._C._current_graph_task_id() != -1
 
     def _guard(self) -> AbstractContextManager[None]:
         return self._host.looking(_WHAT)

@@ -50,9 +50,13 @@ class LostLosses(Watcher):
         if is_grad:
             return
         self._passes += 1
+        skipped = self._passes > _ALWAYS and self._passes & (self._passes - 1)
+        if skipped and not self._sums:
+            self._passed_by = True
+            return
         roots = [t for t in (tensors if isinstance(tensors, (list, tuple)) else (tensors,)) if _is_tensor(t)]
         self._see_terms(roots)
-        if not roots or (self._passes > _ALWAYS and self._passes & (self._passes - 1)):
+        if skipped or not roots:
             self._passed_by = True
             return
         owned = self.host.known.owned()

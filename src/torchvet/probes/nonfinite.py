@@ -72,6 +72,7 @@ class NonFiniteWatcher(Watcher):
         """By optimizer the scale that its last skip led to, and how many skips came at such a scale again."""
         self._scaler: weakref.ref[Any] | None = None
         self._scaler_steps = False
+        self.ignored = frozenset(["backward_ended"])
 
     def install(self) -> None:
         """Hear of what gradient scalers skip, and of numbers taken out of torch."""
@@ -106,6 +107,8 @@ class NonFiniteWatcher(Watcher):
 
     def backward_starts(self, tensors: Any, is_grad: bool) -> None:
         """Is the loss finite?"""
+        if self._running is not None:
+            self.heed()  # an optimizer with a closure
         self._only_grad = is_grad and not self._totals.checked
         stack = whereabouts(3)
         self._calls.add(stack)
@@ -123,12 +126,13 @@ class NonFiniteWatcher(Watcher):
         """Within an optimizer's step (a closure) gradients are there only now."""
         if self._running is not None and not is_grad:
             self._look_at_gradients(self._running)
-        self._live.advance()
+        if self._live.engaged:
+            self._live.advance()
 
     def optimizer_starts(self, optimizer: Optimizer) -> None:
         """Are the gradients finite?"""
         self._running = optimizer
-        self._live.optimizer(True)
+        self._live.optimizing = True
         if not self._scaler_steps:
             self._look_at_gradients(optimizer)
 
@@ -137,8 +141,9 @@ class NonFiniteWatcher(Watcher):
         self._running = None
         self._spoilt = self._spoilt or self._spoiling
         self._calls.optimized()
-        self._live.optimizer(False)
-        self._live.advance()
+        self._live.optimizing = False
+        if self._live.engaged:
+            self._live.advance()
 
     # What was found ---------------------------------------------------------------------------------------------
 
@@ -149,7 +154,8 @@ class NonFiniteWatcher(Watcher):
         self._kept.take()
         self._began = time.perf_counter()
         self._bad_now = False
-        self._live.advance()
+        if self._live.engaged:
+            self._live.advance()
 
     def _look_at_gradients(self, optimizer: Optimizer) -> None:
         gradients = [one for g in optimizer.param_groups for p in g["params"] if (one := p.grad) is not None]
@@ -267,6 +273,7 @@ class NonFiniteWatcher(Watcher):
         self.host.write(record)
         if record.found == "not-reproduced" and symptom != "output":
             self._live.begin(record)
+            self.heed()
 
     def _bad_parameter(self, symptom: Symptom, tick: int) -> NonFinite | None:
         """Without a replay all that can be seen is whether the step began with parameters that were lost already."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -11,7 +11,7 @@ import msgspec
 import torch
 from torch.optim.optimizer import Optimizer
 
-from torchvet.probes import frames, graphs, heap, host, watcher
+from torchvet.probes import device, frames, graphs, heap, host, watcher
 from torchvet.probes.backward import BackwardProbe
 from torchvet.probes.census import CensusTaker
 from torchvet.probes.clock import StepClock
@@ -26,7 +26,7 @@ from torchvet.probes.ledger import Ledger, place_of_line
 from torchvet.probes.loaders import LoaderProbe
 from torchvet.probes.optimizers import OptimizerProbe
 from torchvet.probes.sampling import Closed, Sampling
-from torchvet.probes.schedule import Schedule
+from torchvet.probes.schedule import SUSPECT_CENSUSES, Pace, Schedule
 from torchvet.probes.session import Options, Session, StepLog, StepsReached
 from torchvet.probes.sources import SourceKeeper
 from torchvet.probes.taps import Taps
@@ -42,6 +42,8 @@ _EARLY = 8
 
 class Observer:
     """The probes of one session, wired to the taps. Exists only once torch is imported."""
+
+    watchers: Sequence[type[watcher.Watcher]] = WATCHERS
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -64,12 +66,14 @@ class Observer:
         self._collector = CollectorProbe(self._ledger)
         self._trend = HeapTrend()
         self._sources = SourceKeeper(self._write)
-        self._watchers = watcher.Watchers(self, WATCHERS)
+        self._watchers = watcher.Watchers(self, self.watchers)
         self._log = StepLog(session.writer, session.started)
+        self._limit = session.options.steps
         self._optimizers_running = 0
         self._optimizer_began = 0.0
         self._evaluation_looks = 0
         self._busy = False
+        self._pace = Pace()
         self._first_boundary: float | None = None
         self._plain_backward_seen = False
 
@@ -133,13 +137,8 @@ class Observer:
     def install(self) -> None:
         """Start listening."""
         graphs.forget_types()
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        program = self._session.program(torch.__version__, device)
-        if device == "cuda" and self._session.options.memory_limit is None:
-            program.memory_limit = torch.cuda.get_device_properties(0).total_memory
-            program.memory_limit_source = torch.cuda.get_device_name(0)
-        if self._session.options.simulated_gpu is not None:
-            program.simulated = torch.cuda.get_device_name(0)
+        program = self._session.program(torch.__version__, "cuda" if torch.cuda.is_available() else "cpu")
+        device.describe(program, self.options.memory_limit is not None, self.options.simulated_gpu is not None)
         self._write(program)
         self._taps.install()
         self._taps.watch_modules()
@@ -195,24 +194,27 @@ class Observer:
                 if not is_grad:
                     # `autograd.grad` adds to no `.grad`: it neither needs cleared gradients nor spoils them.
                     self._optimizers.backward_starts(self._sampling.on)
-                if retain_graph or create_graph or self._backwards.waiting or self._evaluations.waiting:
+                waiting = self._pace.steady is None and (self._backwards.waiting or self._evaluations.waiting)
+                if waiting or retain_graph or create_graph:
                     self._follow_backward(tensors, retain_graph, create_graph, is_grad)
             finally:
                 self._watchers.told("backward_starts", tensors, is_grad)
 
     def _follow_backward(self, tensors: Any, retain_graph: bool, create_graph: bool, is_grad: bool) -> None:
+        self._pace.steady = None
         with self.looking("backward passes", "graphs"):
             late = graphs.within(self._graph_budget())
             self._backwards.starts(tensors, retain_graph, create_graph, is_grad, self.clock.n, late)
-            self._evaluations.backward_starts(_roots(tensors), late)
+            self._evaluations.backward_starts(graphs.roots_of(tensors), late)
 
     def backward_ended(self, seconds: float, is_grad: bool) -> None:
         """See `Listener`."""
         self._log.add("backward", seconds)
-        self._end_if_overdue()
-        if self._backwards.wants_known:
-            with self.looking("backward passes", "graphs"):
-                self._backwards.ended(self.known.storages(), graphs.within(self._graph_budget()))
+        if self._pace.steady is None:
+            self._end_if_overdue()
+            if self._backwards.wants_known:
+                with self.looking("backward passes", "graphs"):
+                    self._backwards.ended(self.known.storages(), graphs.within(self._graph_budget()))
         self._watchers.tell("backward_ended", is_grad)
         self._plain_backward_seen = self._plain_backward_seen or not is_grad
         if (is_grad and self._plain_backward_seen) or self._optimizers_running:
@@ -276,7 +278,7 @@ class Observer:
         if not training and not self._sampling.on and self._evaluation_looks < _EVALUATION_LOOKS and self.clock.n > 0:
             self._evaluation_looks += 1
             with self._session.guarded("evaluation"), self._costs.of("windows"):
-                self._sampling.start("evaluation", self.clock.n, self._elapsed())
+                self._start_window("evaluation", self.clock.n, self._elapsed())
 
     # Looking ----------------------------------------------------------------------------------------------------
 
@@ -312,28 +314,36 @@ class Observer:
     def _boundary(self, kind: StepKind | None) -> None:
         if kind is None:
             return
-        seconds = self._costs.step()
+        tick = self.clock.n
         self._busy = True
         try:
-            with Look(self._costs, "boundaries", self._session.failed, "step boundaries"):
-                self._look(kind, seconds)
+            if self._pace.due(kind, tick, time.perf_counter()) or self.clock.restarted:
+                seconds = self._costs.step() / self._pace.since(tick)
+                with Look(self._costs, "boundaries", self._session.failed, "step boundaries"):
+                    self._look(kind, seconds)
+            else:
+                with self.looking("step boundaries", "boundaries"):
+                    self._log.count(tick, kind)
+                    self._ledger.tick = tick
+                    self._watchers.told("boundary", tick, kind)
         finally:
             self._busy = False
-        limit = self._session.options.steps
-        if limit is not None and self.clock.counts.get(self.clock.level, 0) >= limit:
-            raise StepsReached(limit)
+        if self._limit is not None and self.clock.counts.get(self.clock.level, 0) >= self._limit:
+            raise StepsReached(self._limit)
 
     def _look(self, kind: StepKind, seconds: float) -> None:
+        """Asks everything for what is due; a step took the program `seconds`."""
         tick, elapsed = self.clock.n, self._elapsed()
         if self.clock.restarted:
             self._restart()
-        self._log.boundary(tick, kind, self.clock.steps, _device_memory())
+        self._log.boundary(tick, kind, self.clock.steps, device.memory())
         self._ledger.tick = tick
         self._backwards.boundary(tick)
         self._evaluations.boundary(kind, tick)
         with self._ledger.quiet():
             self._watchers.told("boundary", tick, kind)
         if not self._sampling.on:
+            self._watchers.sampled(False)
             self._stop_watching_modules()
         if self._trend.boundary(tick) and self._worth_a_census(elapsed):
             self._schedule.suspect(tick)
@@ -350,7 +360,19 @@ class Observer:
             self._take_census(tick, kind, elapsed)
         if not self._sampling.on and self._schedule.opens_window(tick, elapsed):
             with self._costs.of("windows"):
-                self._sampling.start(kind, tick, elapsed)
+                self._start_window(kind, tick, elapsed)
+        self._pace.asked(kind, tick, time.perf_counter(), self._nothing_open())
+
+    def _nothing_open(self) -> bool:
+        """Whether what was begun is at its end: it is to hear of every boundary until then."""
+        measuring = self._schedule.suspected and self._schedule.censuses < SUSPECT_CENSUSES
+        waiting = self._backwards.waiting or self._evaluations.waiting
+        return not (self._sampling.on or measuring or waiting or self._taps.watching_modules)
+
+    def _start_window(self, kind: StepKind, tick: int, elapsed: float) -> None:
+        self._pace.steady = None
+        self._sampling.start(kind, tick, elapsed)
+        self._watchers.sampled(True)
 
     def _restart(self) -> None:
         """A stronger step signal appeared: what was learnt about weaker steps does not compare."""
@@ -464,10 +486,8 @@ class Observer:
         self._census.extra_frames = []
         self._totals(tick)
         sampled = bool(self._sampling.windows) or not tick
-        if self._session.options.simulated_gpu is not None:
-            for gap in simulated_gaps():
-                self._write(gap)
         for gap in (
+            *(simulated_gaps() if self.options.simulated_gpu is not None else ()),
             *unchecked(self._ledger, self._taps, self._census.unreadable, sampled),
             *self._watchers.unchecked(),
         ):
@@ -477,14 +497,3 @@ class Observer:
         """What looking has cost of `elapsed` seconds."""
         self._costs.settle()
         return Overhead(elapsed=elapsed, seconds=self._costs.seconds, sampled_steps=self._sampling.steps)
-
-
-def _roots(tensors: Any) -> list[Any]:
-    items = tensors if isinstance(tensors, (list, tuple)) else (tensors,)
-    return [t.grad_fn for t in items if isinstance(t, torch.Tensor) and t.grad_fn is not None]
-
-
-def _device_memory() -> tuple[int, int] | None:
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
-    return None

@@ -66,11 +66,12 @@ class OptimizerProbe:
             state.parameters = len(parameters)
             state.never = {id(p) for p in parameters if p.requires_grad}
             self._states[id(optimizer)] = state
-        self._known.add_optimizer(optimizer)
+            self._known.add_optimizer(optimizer)
         return state
 
     def backward_starts(self, watching: bool) -> None:
         """Before gradients flow: which optimizers start from cleared gradients?"""
+        self._known.trained_here()
         for state in self._states.values():
             state.backwards += 1
             if state.fresh_start or not (watching or state.steps < _ALWAYS_CHECKED):
@@ -103,8 +104,9 @@ class OptimizerProbe:
         elif state.steps <= _ALWAYS_CHECKED and not state.had_gradient:
             state.starved += 1
         looking = state.steps < _ALWAYS_CHECKED or state.watched
-        state.gradients = _witnesses(optimizer) if looking else []
-        state.versions = {id(p): g._version for p, g in _having(optimizer)} if looking else {}
+        if looking or state.gradients or state.versions:
+            state.gradients = _witnesses(optimizer) if looking else []
+            state.versions = {id(p): g._version for p, g in _having(optimizer)} if looking else {}
         state.backwards = 0
         state.watched = state.fresh_start = state.had_gradient = False
 

@@ -1,17 +1,20 @@
-"""Leaves a snapshot of device memory when a request fails, whether or not the program catches the error."""
+"""Leaves a snapshot of device memory when a request fails, whether or not the program catches the error, and one of a
+simulated device at the end."""
 
 from __future__ import annotations
 
 import os
 import pickle
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 from torchvet.probes.watcher import Host, Watcher
-from torchvet.recording.training_records import MemoryFailure
+from torchvet.recording.memory_records import MemoryHistory
+from torchvet.recording.training_records import MemoryFailure, Unchecked
 
 EVENTS = 100_000
 """Events of the allocator that are kept: those of a few dozen steps of a large model."""
@@ -40,6 +43,8 @@ class OutOfMemoryWatcher(Watcher):
     On a simulated GPU the history of allocations is recorded, with Python's lines, unless the program records its own.
     """
 
+    events = EVENTS
+
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._theirs = False
@@ -63,11 +68,34 @@ class OutOfMemoryWatcher(Watcher):
             # What a history costs on a real GPU has not been measured: there the snapshot says what is held, not since
             # which line.
             if not self._theirs and self.host.options.simulated_gpu is not None:
-                self._record(max_entries=EVENTS, context="alloc", stacks="python")
+                self._record(max_entries=self.events, context="alloc", stacks="python")
                 self._recording = True
             attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
             if attach is not None:
                 attach(self._failed)
+
+    def finish(self, how: str, error: BaseException | None) -> None:
+        """Leave the history of a simulated device, whoever recorded it."""
+        if self.host.options.simulated_gpu is None or not torch._C._cuda_isHistoryEnabled():
+            return
+        with self.host.looking("the history of device memory"):
+            path = Path(self.host.options.directory) / _named("memory")
+            write_snapshot(path)
+            self.host.write(MemoryHistory(snapshot=str(path)))
+
+    def unchecked(self) -> Iterable[Unchecked]:
+        """Where there is no history there is nothing to judge."""
+        used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        if self._installed and used and not self._recording:
+            reason = (
+                "the program keeps a history of its own, or ended before there was one"
+                if self._theirs
+                else "a real GPU's history of allocations is not recorded: call "
+                "torch.cuda.memory._record_memory_history() and hand a snapshot to `torchvet inspect`"
+            )
+            yield Unchecked(
+                check="fragmentation, and sizes that change from step to step (MEM301, MEM303)", reason=reason
+            )
 
     def remove(self) -> None:
         """Stop recording, unless it is the program that records."""
@@ -112,8 +140,12 @@ class OutOfMemoryWatcher(Watcher):
 
 def snapshot_name(stem: str) -> str:
     """What a snapshot at a failure is called: a file a rank."""
+    return _named(f"{stem}.oom")
+
+
+def _named(stem: str) -> str:
     rank = os.environ.get("RANK", "")
-    return f"{stem}.oom{f'-rank{rank}' if rank.isdigit() else ''}.pickle"
+    return f"{stem}{f'-rank{rank}' if rank.isdigit() else ''}.pickle"
 
 
 def write_snapshot(path: Path) -> None:

@@ -22,6 +22,8 @@ _SURE = 2
 class Ownership(Watcher):
     """Parameters out of an optimizer's reach."""
 
+    only_sampled = True
+
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._looks = 0

@@ -69,6 +69,7 @@ class Poison(Watcher):
         self._found: dict[tuple[What, str], Poisoned] = {}
         self._skipped: int | None = None
         self._stepped: set[int] = set()
+        self.ignored = frozenset(["optimizer_starts"])
         self._step_place: Place | None = None
         self._allowance = half.Allowance(0.03, 0.003)
 
@@ -84,6 +85,7 @@ class Poison(Watcher):
         def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             if not self.host.active:
                 return original(scaler, optimizer, *args, **kwargs)
+            self.heed()
             self._stepped.discard(id(optimizer))
             result = original(scaler, optimizer, *args, **kwargs)
             if id(optimizer) not in self._stepped and isinstance(optimizer, Optimizer):

@@ -8,6 +8,8 @@ import os
 import sys
 from types import CodeType, ModuleType
 
+from torchvet.probes.overlay import content_of
+
 
 class Target:
     """What is to run. `code` is set for a script; for anything else `module` names what `runpy` is to run."""
@@ -107,8 +109,10 @@ def _load(path: str) -> tuple[CodeType, bool]:
     """The code in a file, and whether it was compiled already."""
     from importlib.util import MAGIC_NUMBER
 
-    with open(path, "rb") as stream:
-        text = stream.read()
+    text = content_of(path)
+    if text is None:
+        with open(path, "rb") as stream:
+            text = stream.read()
     if path.endswith(".pyc") or text[:4] == MAGIC_NUMBER:
         import marshal
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torchvet.recording.records import StepKind
+
 FREE_WINDOWS = 3
 """Windows that open whatever they cost: a run of ten steps deserves an answer too."""
 SUSPECT_CENSUSES = 3
@@ -99,3 +101,34 @@ class Schedule:
         self.censuses += 1
         self.idle_census_at = elapsed * 2
         self.census_at = tick + (1 if self.censuses == 1 else max(3, tick // 2))
+
+
+class Pace:
+    """At which boundaries everything is asked for what is due: at all of the first, and of those that are not steady;
+    then, while steps pass in less than `_APART`, at every fourth. At the others steps are only counted."""
+
+    _ALWAYS = 64
+    _EVERY = 4
+    _APART = 0.05
+    """Seconds from one to the next at which it costs nothing to speak of."""
+
+    def __init__(self) -> None:
+        self.steady: StepKind | None = None
+        """The kind of the steps that pass now where nothing but counting is due in them: no window is open, no graph is
+        waited for. Whoever begins such a thing sets it to None."""
+        self._tick = 0
+        self._when = 0.0
+
+    def due(self, kind: StepKind, tick: int, now: float) -> bool:
+        """Whether everything is to be asked at this boundary, at which the clock reads `now` seconds."""
+        return tick % self._EVERY == 0 or kind != self.steady or now - self._when >= self._APART
+
+    def since(self, tick: int) -> int:
+        """Steps since everything was asked last, this one included."""
+        return max(1, tick - self._tick)
+
+    def asked(self, kind: StepKind, tick: int, now: float, steady: bool) -> None:
+        """Everything has been asked, and is `steady`: nothing that was begun is to hear of every boundary."""
+        trains = kind in ("training", "backward", "manual")
+        self.steady = kind if steady and trains and tick >= self._ALWAYS else None
+        self._tick, self._when = tick, now

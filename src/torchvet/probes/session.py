@@ -37,6 +37,14 @@ class Options(msgspec.Struct, kw_only=True):
     amp_mode: str | None = None
     simulated_gpu: str | None = None
     simulated_gpus: int = 1
+    batch_share: float | None = None
+    """What share of their batch size loaders get; None leaves them alone."""
+    dry: bool = False
+    """Whether the simulated GPU works nothing out: only shapes and memory."""
+    losses: bool = False
+    """Whether the loss of every step is written down."""
+    seed: int | None = None
+    """What random numbers start from where the program does not say; None leaves them to chance."""
     snapshots: str | None = None
     """Where snapshots of device memory are left; None for the recording's folder."""
 
@@ -75,10 +83,15 @@ class StepLog:
         """Account for seconds of a phase."""
         self.phases[phase] = self.phases.get(phase, 0.0) + seconds
 
-    def boundary(self, n: int, kind: StepKind, steps: int, memory: tuple[int, int] | None) -> None:
-        """Steps ended: one, or a few that were recognised late."""
+    def count(self, n: int, kind: StepKind, steps: int = 1) -> None:
+        """Steps ended that get no line of their own: one, or a few that were recognised late."""
         self._counts[kind] = self._counts.get(kind, 0) + steps
-        self._n, self._memory = n, memory
+        self._n = n
+
+    def boundary(self, n: int, kind: StepKind, steps: int, memory: tuple[int, int] | None) -> None:
+        """Steps ended; a line is written if it is time for one."""
+        self.count(n, kind, steps)
+        self._memory = memory
         now = time.perf_counter()
         if n > _ALWAYS:
             share = max(1, 10 ** (len(str(n)) - len(str(_PLAIN_STEPS))) * 10) if n >= _PLAIN_STEPS else 1
@@ -142,6 +155,8 @@ class Session:
         self.started = time.perf_counter()
         self.active = False
         self.observer: Observer | None = None
+        self.trying = False
+        """Whether the program's own steps are over, and what runs are steps that torchvet has changed (`--dry`)."""
         self._pid = os.getpid()
         self._finished = False
         self._lock = threading.RLock()
@@ -158,21 +173,53 @@ class Session:
         _current = self
         from torchvet.probes.import_hook import when_imported
 
+        if self.options.seed is not None:
+            from torchvet.probes.seeding import seed_before_program
+
+            seed_before_program(self.options.seed)
         when_imported("torch", self._torch_is_here)
 
-    def _torch_is_here(self, _: ModuleType) -> None:
+    def _torch_is_here(self, torch: ModuleType) -> None:
         if self.options.simulated_gpu is not None:
-            from torchvet.simulate.cards import card_of
-            from torchvet.simulate.start import start
+            self._simulate(self.options.simulated_gpu)
+        if self.options.dry:
+            from torchvet.simulate.dry.start import start as start_dry
 
-            start(card_of(self.options.simulated_gpu), self.options.simulated_gpus)
+            start_dry()
         with self.guarded("the probes could not be installed"):
-            from torchvet.probes.observer import Observer
-
-            self.observer = Observer(self)
+            self.observer = self._observer()
             self.observer.install()
             self.active = True
             os.register_at_fork(after_in_child=self._in_child)
+        if self.options.seed is not None:
+            torch.manual_seed(self.options.seed)
+
+    def _simulate(self, card: str) -> None:
+        """Put the GPU into torch. Without it the program would run as another program: better not at all."""
+        try:
+            from torchvet.simulate.cards import card_of
+            from torchvet.simulate.start import start, started
+
+            if not started():
+                start(card_of(card), self.options.simulated_gpus)
+        except Exception as error:
+            import torch
+
+            print(
+                f"torchvet: torch {torch.__version__} cannot carry the simulated GPU that --simulate-gpu asks for "
+                f"({type(error).__name__}: {error}); torchvet was made for torch 2.13. The program was not run.",
+                file=sys.stderr,
+            )
+            raise SystemExit(2) from error
+
+    def _observer(self) -> Observer:
+        if self.options.dry:
+            from torchvet.probes.dry.observer import DryObserver
+
+            return DryObserver(self)
+        from torchvet.probes.observer import Observer
+
+        return Observer(self)
 
     def _in_child(self) -> None:
         """A forked child is not observed: it would write as if it were this process."""

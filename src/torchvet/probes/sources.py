@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from torchvet.probes import frames
+from torchvet.probes.overlay import content_of
 from torchvet.recording.records import Source
 
 _LARGEST = 400_000
@@ -30,8 +31,18 @@ class SourceKeeper:
                 continue
             self._kept.add(file)
             try:
-                raw = Path(file).read_bytes()
+                raw = content_of(file) or Path(file).read_bytes()
             except OSError:
                 continue
             if len(raw) <= _LARGEST:
-                self._write(Source(path=file, text=raw.decode("utf-8", "replace")))
+                self._write(Source(path=file, text=_text(raw)))
+
+
+def _text(raw: bytes) -> str:
+    """As Python reads it, by its cookie or byte order mark; lines and columns are the file's."""
+    from importlib.util import decode_source
+
+    try:
+        return decode_source(raw)
+    except (SyntaxError, UnicodeDecodeError):
+        return raw.decode("utf-8", "replace")

@@ -12,11 +12,12 @@ from torchvet.recording.training_records import Unchecked
 _MOST_NAMES = 5
 
 
-def simulated_gaps() -> Iterator[Unchecked]:
-    """What a GPU that is not there cannot show."""
+def simulated_gaps(dry: bool = False) -> Iterator[Unchecked]:
+    """What a GPU that is not there cannot show. `dry` where it computed nothing."""
+    numbers = "nothing was computed" if dry else "its numbers were computed on the CPU"
     yield Unchecked(
         check="the GPU's own time: kernels, their launches, what overlaps",
-        reason="the GPU was simulated: its numbers were computed on the CPU, its memory by rules",
+        reason=f"the GPU was simulated: {numbers}, its memory by rules",
     )
     yield Unchecked(
         check="memory beyond operators' results: temporaries within kernels, libraries' workspaces but cuBLAS's",

@@ -82,24 +82,35 @@ class Host(Protocol):
         ...
 
 
-_PASSING = ("batch_got", "backward_starts", "backward_ended", "optimizer_starts", "optimizer_ended", "boundary")
-"""Events of every step, of which a watcher that is asleep is not told."""
+PASSING = ("batch_got", "backward_starts", "backward_ended", "optimizer_starts", "optimizer_ended", "boundary")
+"""Events of every step. Hearing of one takes microseconds even where nothing is done: a step has emptied the caches."""
 
 
 class Watcher:
     """Base of all watchers: every event is passed by. Events come on the thread where they happen."""
+
+    only_sampled = False
+    """Whether events of every step mean something in sampled steps only. It is told of those, and of one step more."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
         self._undo = ExitStack()
         self.asleep = False
         """Whether what happens in every step means nothing to it yet. It is told of none of that until `wake()`."""
+        self.ignored: frozenset[str] = frozenset()
+        """Events of every step that mean nothing to it yet. It is told of them from `heed()` on."""
         self.woken: Callable[[], None] = lambda: None
 
     def wake(self) -> None:
         """From now on events mean something."""
         if self.asleep:
             self.asleep = False
+            self.woken()
+
+    def heed(self) -> None:
+        """From now on events that were ignored mean something."""
+        if self.ignored:
+            self.ignored = frozenset()
             self.woken()
 
     @classmethod
@@ -161,6 +172,7 @@ class Watchers:
         self._host = host
         self._all = [kind(host) for kind in kinds if kind.wanted(host.options)]
         self._listening: dict[str, list[tuple[Watcher, Callable[..., Any]]]] = {}
+        self._sampled = True
         for one in self._all:
             one.woken = self._woken
 
@@ -178,7 +190,8 @@ class Watchers:
     def tell(self, event: str, *details: Any) -> None:
         """Pass an event on to those that override its method. Accounted for once, not for each: that would cost more
         than most of them take."""
-        if self._who(event):
+        listening = self._listening.get(event)
+        if listening or (listening is None and self._who(event)):
             with self._host.looking(event):
                 self.told(event, *details)
 
@@ -203,6 +216,12 @@ class Watchers:
             with self._host.looking(_name(one)):
                 yield from gaps()
 
+    def sampled(self, on: bool) -> None:
+        """The steps that come are sampled ones, or not."""
+        if on is not self._sampled:
+            self._sampled = on
+            self._listening = {}
+
     def _woken(self) -> None:
         self._listening = {}
 
@@ -213,10 +232,13 @@ class Watchers:
             passed_by = getattr(Watcher, event)
             found = [
                 (one, getattr(one, event)) for one in self._all
-                if getattr(type(one), event) is not passed_by and not (one.asleep and event in _PASSING)
+                if getattr(type(one), event) is not passed_by and not (event in PASSING and self._deaf(one, event))
             ]  # fmt: skip
             self._listening[event] = found
         return found
+
+    def _deaf(self, one: Watcher, event: str) -> bool:
+        return one.asleep or event in one.ignored or (one.only_sampled and not self._sampled)
 
 
 def _name(watcher: Watcher) -> str:

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 from torchvet.probes.amp import AmpWatcher
 from torchvet.probes.autocast import AutocastWatcher
+from torchvet.probes.cache_emptied import CacheWatcher
+from torchvet.probes.checkpoints import Checkpoints
 from torchvet.probes.crossings import Crossings
 from torchvet.probes.cut_outputs import CutOutputs
 from torchvet.probes.device_errors import DeviceErrors
+from torchvet.probes.discarded_moves import DiscardedMoves
 from torchvet.probes.forecast import ForecastWatcher
 from torchvet.probes.half_constants import RoundedPositions, VanishedConstants
 from torchvet.probes.half_optimizers import HalfOptimizers
 from torchvet.probes.half_sums import HalfSums
+from torchvet.probes.loss_curve import LossCurve
 from torchvet.probes.lost_losses import LostLosses
 from torchvet.probes.nonfinite import NonFiniteWatcher
 from torchvet.probes.out_of_memory import OutOfMemoryWatcher
 from torchvet.probes.ownership import Ownership
+from torchvet.probes.pair_tables import PairTables
 from torchvet.probes.poison import Poison
 from torchvet.probes.scaling import ScalerWatcher
+from torchvet.probes.smaller_batches import SmallerBatches
 from torchvet.probes.watcher import Watcher
 
 WATCHERS: tuple[type[Watcher], ...] = (
     NonFiniteWatcher,
+    LossCurve,
     LostLosses,
     CutOutputs,
     HalfOptimizers,
@@ -33,8 +40,13 @@ WATCHERS: tuple[type[Watcher], ...] = (
     ForecastWatcher,
     AmpWatcher,
     Crossings,
+    CacheWatcher,
+    PairTables,
     OutOfMemoryWatcher,
     DeviceErrors,
     Ownership,
+    SmallerBatches,
+    DiscardedMoves,
+    Checkpoints,
 )
 """In the order in which they are told. A watcher's first docstring line names what is unchecked where it fails."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from torchvet.probes import frames, graphs, heap
+from torchvet.probes import autocast_peaks, frames, graphs, heap
 from torchvet.probes.containers import tensors_in
 from torchvet.probes.known import KnownMemory
 from torchvet.probes.ledger import Birth, Ledger, place_of_line, sum_by_site
@@ -182,6 +182,9 @@ def close_window(window: OpenWindow, tick: int, ledger: Ledger, known: KnownMemo
     stale = _stale_record(window, ledger, (peak, at), total, tick, gradient_births)
     if stale is not None:
         records.append(stale)
+    changes = autocast_peaks.without(ledger)
+    if changes:
+        records.append(autocast_peaks.record(alive, tick, total, total - peak + _peak(ledger, changes)[0]))
     return records
 
 

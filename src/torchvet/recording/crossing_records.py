@@ -27,6 +27,8 @@ class Crossing(Record):
     most: int = 0
     bytes: int = 0
     waits: int = 0
+    stalls: int = 0
+    """Waits with work queued since the wait before: of values read back to back only the first has to be waited for."""
     pinned: int = 0
     batches: int = 0
     """Calls whose tensor came from a loader."""

@@ -33,11 +33,22 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     made: Place | None = None
 
 
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """A device that the program's text names at `place` (`text`), where `variable` holds another one (`device`)."""
+
+    text: str
+    place: Place
+    variable: str
+    device: str
+
+
 class DeviceMismatch(Record):
     """The program ended by an operation that was given tensors on different devices, or of different dtypes.
 
     `place` is the program's line, `module` the path of the module at work. `spread` counts the parameters and buffers
-    of the root module that is concerned by the device they are on.
+    of the root module that is concerned by the device they are on. `discarded` is a move or conversion of one of the
+    tensors, `moved` by name, whose result was thrown away in the function that failed. `written` is the device that the
+    program's text gives one of them, `hard_coded` by name, where the others are on the device of its variable.
     """
 
     place: Place
@@ -47,6 +58,62 @@ class DeviceMismatch(Record):
     module: str | None = None
     spread: dict[str, int] = {}
     dtypes_differ: bool = False
+    moved: str = ""
+    discarded: str = ""
+    discarded_at: Place | None = None
+    hard_coded: str = ""
+    written: Written | None = None
+
+
+class AbsentDevice(Record):
+    """The program ended because it asked for a device that is not there, of which `devices` are.
+
+    `asked` is the text that names it, empty where it is not written out at the line; `message` torch's. `variable`
+    holds another device, `held`, by which the program could have gone on. `checkpoint`: a file was loaded to the device
+    that it was saved from.
+    """
+
+    place: Place
+    message: str
+    devices: int
+    asked: str = ""
+    variable: str = ""
+    held: str = ""
+    checkpoint: bool = False
+
+
+class DiscardedMove(Record):
+    """A statement that moves or converts a tensor and throws the result away, as it was seen in sampled steps.
+
+    `kind`: to another device, to the host, or to another dtype. `steps` of `sampled` ones had it.
+    """
+
+    place: Place
+    text: str
+    subject: str
+    kind: Literal["to device", "to host", "dtype"]
+    before: str
+    after: str
+    calls: int = 0
+    steps: int = 0
+    bytes: int = 0
+    sampled: int = 0
+
+
+class LoadedCheckpoint(Record):
+    """A file that was loaded without `map_location`: `bytes` by the device that its tensors came to.
+
+    `into` are the devices of the module that they were then copied into, `owner` its class, both empty where that was
+    not seen. `kept` counts the step boundaries at which all of it was still in memory, beside the module's own.
+    """
+
+    place: Place
+    bytes: dict[str, int]
+    calls: int = 1
+    owner: str = ""
+    into: list[str] = []
+    kept: int = 0
+    rank: int | None = None
 
 
 class BadValue(Record):

@@ -17,6 +17,11 @@ from torchvet.recording.steps import steps_between, steps_of_bursts, steps_until
 from torchvet.recording.teeth import Tooth, teeth_of
 from torchvet.recording.training_records import Outcome
 
+LASTING = ("parameters", "buffers", "gradients", "optimizer state")
+"""Categories of memory that is there between steps."""
+SEGMENT = 20 << 20
+"""Bytes that the caching allocator asks of a device at once for blocks of 1 to 10 MiB (kLargeBuffer in its source): of
+what is left at the end up to that much is of no use."""
 _LONG = 10
 """Steps over which one step more or less changes a rate by a tenth at most."""
 
@@ -198,12 +203,26 @@ def survival_rate(rank: RankRecording) -> float:
 
 
 def memory_left(rank: RankRecording, census: Census) -> int | None:
-    """Bytes between what was in use at a census (or the highest peak seen) and the memory limit."""
-    program: Program | None = rank.program
+    """Bytes between what a step that begins at a census comes to, by the windows looked at, and what it may."""
+    room = room_of(rank.program)
+    if room is None:
+        return None
+    windows = rank.all(Window)
+    # Windows know of nothing that was made before them but the lasting categories; a census knows of nothing passing.
+    passing = max((w.peak - sum(w.categories.get(c, 0) for c in LASTING) for w in windows), default=0)
+    in_use = max([census.total + passing, *(w.peak for w in windows)])
+    return max(0, room - in_use)
+
+
+def room_of(program: Program | None) -> int | None:
+    """Bytes that tensors may take: of a device less than its memory, as others and the allocator's segments need some.
+
+    None where no limit is known.
+    """
     if program is None or not program.memory_limit:
         return None
-    in_use = max([census.total, *(w.peak for w in rank.all(Window))])
-    return max(0, program.memory_limit - in_use)
+    segment = SEGMENT if program.device == "cuda" else 0
+    return max(0, program.memory_limit - program.memory_outside - segment)
 
 
 def _sizes_at_the_end(rank: RankRecording, last: Census) -> dict[Key, int]:

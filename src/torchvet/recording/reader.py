@@ -14,12 +14,15 @@ from torchvet.recording import (
     autocast_records,
     crossing_records,
     device_records,
+    dry_records,
     forecast_records,
+    memory_records,
     nonfinite_records,
     numeric_records,
     records,
     scaling_records,
     training_records,
+    verify_records,
 )  # fmt: skip
 from torchvet.recording.records import Place, Program, Record, Source
 from torchvet.recording.writer import FORMAT, Manifest
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 
 _MODULES = (
     records, training_records, nonfinite_records, numeric_records, autocast_records, scaling_records,
-    forecast_records, amp_records, crossing_records, device_records,
+    forecast_records, amp_records, crossing_records, device_records, dry_records, memory_records, verify_records,
 )  # fmt: skip
 """Where record types stand."""
 

@@ -53,7 +53,10 @@ class SiteBytes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Program(Record):
-    """What ran, where, and the memory limit that forecasts go by. `simulated` names the GPU that was not there."""
+    """What ran, where, and the memory limit that forecasts go by. `simulated` names the GPU that was not there.
+
+    `memory_outside` bytes of a device were not this process's tensors' to have: the driver's, other programs'.
+    """
 
     argv: list[str]
     path: str
@@ -67,6 +70,7 @@ class Program(Record):
     world_size: int | None = None
     memory_limit: int = 0
     memory_limit_source: str = "unknown"
+    memory_outside: int = 0
     user_roots: list[str] = []
     simulated: str | None = None
 

@@ -213,6 +213,13 @@ class Outcome(Record):
     stack: list[Place] = []
 
 
+class BatchChange(Record):
+    """A sampler of batches was made with `size` samples a batch and given `used`, as was asked for."""
+
+    size: int
+    used: int
+
+
 class MemoryFailure(Record):
     """A request for device memory that failed, the `number`-th: bytes asked for, what the process may have and what the
     driver had left. `snapshot` is the file that was left; None where enough had been written."""

@@ -31,6 +31,14 @@ class TextRenderer:
             from torchvet.renderers.text_amp import AmpText
 
             return AmpText().render(report, color, width)
+        if report.subject.get("kind") == "whatif":
+            from torchvet.renderers.text_whatif import whatif_page
+
+            return whatif_page(report, color, width)
+        if report.subject.get("kind") == "fix":
+            from torchvet.renderers.text_fix import fix_page
+
+            return fix_page(report, color, width)
         from torchvet.renderers.text import TextRenderer as PageRenderer
 
         return PageRenderer().render(report, color, width)

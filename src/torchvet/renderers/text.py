@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import ClassVar
 
-from torchvet.finding import Report
+from torchvet.finding import Finding, Report
 from torchvet.renderers.gaps import add_not_checked
 from torchvet.renderers.page import Page
 from torchvet.renderers.text_facts import add_facts
@@ -62,11 +62,7 @@ def _add_next(page: Page, report: Report) -> None:
     codes = list(dict.fromkeys(f.code for f in serious(report) + notes(report)))[:CODES]
     commands = [f"torchvet explain {code}" for code in codes]
     if mendable := [f for f in serious(report) if f.remedy.edits]:
-        path = mendable[0].remedy.edits[0].path
-        there = [f for f in mendable if f.remedy.edits[0].path == path]
-        unsafe = "" if all(f.remedy.safe for f in there) else " --unsafe-fixes"
-        chosen = ",".join(dict.fromkeys(f.code for f in there))
-        commands.append(f"torchvet check --diff{unsafe} --select {chosen} {shlex.quote(shown_path(path))}")
+        commands.append(_mend(report, mendable))
     if recording := report.facts.get("recording"):
         commands.append(f"torchvet report {shlex.quote(shown_path(str(recording)))} -o report.json")
     if not commands:
@@ -74,3 +70,17 @@ def _add_next(page: Page, report: Report) -> None:
     page.heading("Next")
     for command in commands:
         page.verbatim(command, indent=2)
+
+
+def _mend(report: Report, mendable: list[Finding]) -> str:
+    """What mends: a script that was run is mended and run again; else its file's source is read."""
+    chosen = list(dict.fromkeys(f.code for f in mendable))
+    argv = report.subject.get("argv") or []
+    if report.subject.get("kind") == "run" and argv and str(argv[0]).endswith(".py"):
+        own = ["--", *argv[1:]] if argv[1:] else []
+        return shlex.join(["torchvet", "fix", shown_path(argv[0]), *chosen, "--verify", *own])
+    path = mendable[0].remedy.edits[0].path
+    there = [f for f in mendable if f.remedy.edits[0].path == path]
+    unsafe = "" if all(f.remedy.safe for f in there) else " --unsafe-fixes"
+    codes = ",".join(dict.fromkeys(f.code for f in there))
+    return f"torchvet check --diff{unsafe} --select {codes} {shlex.quote(shown_path(path))}"

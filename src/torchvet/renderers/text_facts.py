@@ -9,6 +9,7 @@ from rich.cells import cell_len
 
 from torchvet.finding import Report
 from torchvet.renderers.page import LABEL, Page, padded
+from torchvet.renderers.text_dry import add_dry
 from torchvet.renderers.text_forecast import add_forecast
 from torchvet.renderers.text_snapshot import add_snapshot
 from torchvet.renderers.wording import count, limit, percent, printable, seconds, size
@@ -37,6 +38,8 @@ def _add_lines(page: Page, report: Report, facts: dict[str, Any]) -> None:
     _line(page, "steps", "" if facts.get("snapshots") else _steps(facts))
     _line(page, "time", _phases(facts.get("phases") or {}))
     _add_peak(page, facts.get("peak") or {})
+    if facts.get("dry"):
+        add_dry(page, facts["dry"], facts["peak"]["bytes"])
     _line(page, "growth", _growth(facts.get("growth") or {}))
     _line(page, "host", _host(facts.get("host") or {}))
     _line(page, "limit", _limit(facts.get("memory_limit") or {}))

@@ -57,6 +57,15 @@ class Rule:
     mend_changes_results: ClassVar[bool] = False
     """Whether the fault is in the mathematics, so that the mended example prints other losses."""
 
+    mend_may_change_losses: ClassVar[bool] = False
+    """Whether its mend changes on purpose what is learnt, as a cut gradient or a cleared one does, be it that the
+    example's losses stay the same."""
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """Edits for what a run found on a line of a file, where source alone suspected nothing. They are never safe:
+        `torchvet fix --verify` proves them."""
+        return ()
+
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Yield what a recorded run shows."""
         return iter(())

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from torchvet.simulate.operators import SPECIAL, on_host
-from torchvet.simulate.tensors import SimulatedTensor, wrap
+from torchvet.simulate.tensors import SimulatedTensor, numbers_of, wrap
 
 _aten = torch.ops.aten
 _FLASH = 1
@@ -18,8 +18,14 @@ _FLASH = 1
 _CASTING = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 
 
-def _numbers(value: Any) -> Any:
-    return value.host if isinstance(value, SimulatedTensor) else value
+def _asked(value: Any) -> Any:
+    """A host tensor of this shape: the choice goes by shapes, and looks at no numbers."""
+    host = numbers_of(value)
+    if not isinstance(host, torch.Tensor) or host.device.type == "cpu":
+        return host
+    from torchvet.simulate.dry.phantoms import phantom
+
+    return phantom(host.size(), host.stride(), host.dtype).requires_grad_(value.requires_grad)
 
 
 def attend(
@@ -48,7 +54,7 @@ def _fused(*args: Any) -> bool:
     with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
         try:
             choice = torch._fused_sdp_choice(  # type: ignore[misc]
-                *(_numbers(t) for t in given), dropout, causal, scale=scale, enable_gqa=gqa
+                *(_asked(t) for t in given), dropout, causal, scale=scale, enable_gqa=gqa
             )
         except RuntimeError:
             # The program asks for a kernel that only GPUs have, which is fused as well.
@@ -59,7 +65,7 @@ def _fused(*args: Any) -> bool:
 def forward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """`(query, key, value, bias, dropout, is_causal, ...)`, each `(batch, heads, length, width)`."""
     index = args[0].ordinal
-    query, key, value, *rest = (_numbers(a) for a in args)
+    query, key, value, *rest = (numbers_of(a) for a in args)
     bias, dropout, causal = (*rest, *(None, 0.0, False)[len(rest) :])[:3]
     out, sums = on_host(
         _aten._scaled_dot_product_flash_attention_for_cpu.default,
@@ -74,7 +80,7 @@ def forward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
 def backward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """The gradients of query, key and value; a bias that needs one goes the composed way."""
     index = next(a.ordinal for a in args if isinstance(a, SimulatedTensor))
-    by_out, query, key, value, bias, _, out, sums = (_numbers(a) for a in args[:8])
+    by_out, query, key, value, bias, _, out, sums = (numbers_of(a) for a in args[:8])
     dropout, causal = args[12], args[13]
     found = on_host(
         _aten._scaled_dot_product_flash_attention_for_cpu_backward.default,

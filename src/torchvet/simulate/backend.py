@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from torchvet.simulate import devices
-from torchvet.simulate.tensors import SimulatedTensor
+from torchvet.simulate import devices, generators
+from torchvet.simulate.tensors import SimulatedTensor, parameter_class
 
 
 class Backend:
@@ -35,19 +35,20 @@ class Backend:
         return False
 
     def manual_seed_all(self, seed: int) -> None:
-        """Random numbers of devices are drawn from the host's generator: see `generators.py`."""
+        """What only `torch.manual_seed` calls, which seeds the host's generator next."""
+        generators.seeded_alike()
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         """As CUDA."""
         return [torch.float16, torch.bfloat16, torch.float32]
 
     def get_rng_state(self, device: object = None) -> torch.Tensor:
-        """The host's."""
-        return torch.default_generator.get_state()
+        """Of the generator that the device draws from."""
+        return generators.of(devices.index_of(device)).get_state()  # type: ignore[arg-type]
 
     def set_rng_state(self, state: torch.Tensor, device: object = None) -> None:
-        """The host's."""
-        torch.default_generator.set_state(state)
+        """Of the generator that the device draws from."""
+        generators.of(devices.index_of(device)).set_state(state)  # type: ignore[arg-type]
 
 
 def let_optimizers_know() -> None:
@@ -56,5 +57,5 @@ def let_optimizers_know() -> None:
     from torch.utils._foreach_utils import _foreach_supported_types as of_clipping
 
     for known in (of_optimizers, of_clipping):
-        if SimulatedTensor not in known:
-            known.append(SimulatedTensor)
+        types: list[type] = known  # type: ignore[assignment]
+        types += [t for t in (SimulatedTensor, parameter_class(torch.nn.Parameter)) if t not in known]

@@ -40,6 +40,12 @@ def _restore(storage: Any, location: str) -> Any:
     """A storage whose file says that it was on a GPU, or whose `map_location` does."""
     if not location.startswith("cuda"):
         return None
+    asked = torch.device(location).index or 0
+    if asked >= devices.count():
+        raise RuntimeError(
+            f"Attempting to deserialize object on CUDA device {asked} but torch.cuda.device_count() is "
+            f"{devices.count()}. Please use torch.load with map_location to map your storages to an existing device."
+        )
     untyped = getattr(storage, "_untyped_storage", storage)
     key = untyped._cdata
     _arriving[key] = (weakref.ref(untyped, lambda _: _arriving.pop(key, None)), devices.index_of(location))

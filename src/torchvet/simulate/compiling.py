@@ -5,7 +5,10 @@ Backends that generate no code are no exception: Dynamo cannot trace through the
 
 from __future__ import annotations
 
+import os
+import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -37,4 +40,15 @@ def _uncompiled(model: Any) -> Any:
 
 def _tell() -> None:
     refusals.asked.setdefault("torch.compile", "What is compiled ran uncompiled: Triton's kernels need a GPU.")
-    warnings.warn("torchvet: torch.compile is not simulated; the program runs uncompiled", stacklevel=3)
+    warnings.warn("torchvet: torch.compile is not simulated; the program runs uncompiled", stacklevel=_callers_level())
+
+
+def _callers_level() -> int:
+    """How far up from `_tell` the first frame is that is neither torchvet's nor torch's."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_BETWEEN):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+_BETWEEN = (str(Path(__file__).resolve().parents[1]) + os.sep, str(Path(torch.__file__).parent) + os.sep)

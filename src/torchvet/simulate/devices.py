@@ -20,6 +20,10 @@ class _Current(threading.local):
 
     index = 0
 
+    def __init__(self) -> None:
+        self.streams: dict[int, int] = {}
+        """The number of the current stream, by device, where it is not the default one's, 0."""
+
 
 current = _Current()
 _count = 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from torchvet.simulate import devices, memory
+from torchvet.simulate import devices, generators, memory
 from torchvet.simulate.operators import on_host, run
 from torchvet.simulate.tensors import wrap
 
@@ -49,8 +49,12 @@ def _creator(func: Any) -> Any:
                 memory.of(index).check_room(
                     on_host(func, args, {**options, "device": _META}).untyped_storage().nbytes()
                 )
+            if draws:
+                with generators.drawing(index):
+                    return wrap(on_host(func, args, kwargs), index)
             return wrap(on_host(func, args, kwargs), index)
 
+    draws = generators.draws(func)
     return create
 
 

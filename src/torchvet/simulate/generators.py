@@ -1,7 +1,14 @@
-"""`torch.Generator("cuda")`: a generator of the host's under the device's name."""
+"""Where the random numbers of devices come from, and `torch.Generator("cuda")`.
+
+A device draws from the host's default generator, so that a program computes what it would on the CPU, until the program
+gives it a seed of its own (`torch.cuda.manual_seed`): then from a generator of its own, until `torch.manual_seed` seeds
+all of them alike. A seed that the host's generator has been given, while no device has drawn since, changes nothing.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -36,6 +43,51 @@ class Generator(_real, metaclass=_AnyGenerator):
         return torch.device("cpu") if self._index is None else devices.outer(self._index)
 
 
+_own: dict[int, torch.Generator] = {}
+"""By device: those that the program has seeded apart from the host's."""
+_drawn = [False]
+"""Whether a device has drawn from the host's generator since that was seeded."""
+
+
+def of(index: int) -> torch.Generator:
+    """The generator that a device draws from."""
+    return _own.get(index, torch.default_generator)
+
+
+def seed(index: int, number: int) -> None:
+    """Give a device a seed."""
+    if index in _own or _drawn[0] or number != torch.default_generator.initial_seed():
+        _own.setdefault(index, _real()).manual_seed(number)
+
+
+def seeded_alike() -> None:
+    """All devices draw from the host's generator again."""
+    _own.clear()
+    _drawn[0] = False
+
+
+def draws(func: Any) -> bool:
+    """Whether an operator draws random numbers."""
+    return torch.Tag.nondeterministic_seeded in func.tags
+
+
+@contextmanager
+def drawing(index: int) -> Iterator[None]:
+    """Within, the host's default generator is where this device's is, and that goes on from where it is left."""
+    _drawn[0] = True
+    own, host = _own.get(index), torch.default_generator
+    if own is None:
+        yield
+        return
+    before = host.get_state()
+    host.set_state(own.get_state())
+    try:
+        yield
+    finally:
+        own.set_state(host.get_state())
+        host.set_state(before)
+
+
 def check(generator: Any, device: Any, args: tuple[Any, ...]) -> None:
     """Raise what torch raises where numbers are to be drawn on one kind of device by a generator of another."""
     if device is None:
@@ -50,6 +102,5 @@ def check(generator: Any, device: Any, args: tuple[Any, ...]) -> None:
 def install() -> None:
     """Put it where programs look for it."""
     Generator.__module__, Generator.__qualname__ = "torch", "Generator"
-    # Each device draws from the host's default generator: see `cuda/random.py`.
     torch.cuda.default_generators = (torch.default_generator,) * devices.count()  # type: ignore[assignment]
     torch.Generator = Generator  # type: ignore[misc]

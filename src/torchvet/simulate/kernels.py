@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from torchvet.simulate.operators import SPECIAL
-from torchvet.simulate.tensors import SimulatedTensor, wrap
+from torchvet.simulate.tensors import SimulatedTensor, numbers_of, wrap
 
 _aten = torch.ops.aten
 
@@ -15,7 +15,7 @@ _aten = torch.ops.aten
 def lstm_cell(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
     """`_thnn_fused_lstm_cell`: gates `(batch, 4 * hidden)`, in order i, f, g, o → h, c, and the gates for backward."""
     index = args[0].ordinal
-    input_gates, hidden_gates, cell, *biases = (_numbers(a) for a in args)
+    input_gates, hidden_gates, cell, *biases = (numbers_of(a) for a in args)
     gates = input_gates + hidden_gates
     for bias in biases:
         if bias is not None:
@@ -30,7 +30,7 @@ def lstm_cell(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[torch.Tenso
 def lstm_cell_backward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[torch.Tensor | None, ...]:
     """Gradients of the gates, of the cell before, and of the biases, from those of h and c."""
     index = next(a.ordinal for a in args if isinstance(a, SimulatedTensor))
-    by_hidden, by_cell, before, after, workspace, has_bias = (_numbers(a) for a in args)
+    by_hidden, by_cell, before, after, workspace, has_bias = (numbers_of(a) for a in args)
     if by_hidden is None and by_cell is None:
         return None, None, None
     i, f, g, o = workspace.chunk(4, 1)
@@ -54,7 +54,7 @@ def lstm_cell_backward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[to
 def gru_cell(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
     """`_thnn_fused_gru_cell`: gates `(batch, 3 * hidden)` in the order r, z, n → h, and what backward needs."""
     index = args[0].ordinal
-    input_gates, hidden_gates, before, *biases = (_numbers(a) for a in args)
+    input_gates, hidden_gates, before, *biases = (numbers_of(a) for a in args)
     input_bias, hidden_bias = biases if biases and biases[0] is not None else (None, None)
     if input_bias is not None:
         input_gates, hidden_gates = input_gates + input_bias, hidden_gates + hidden_bias
@@ -69,7 +69,7 @@ def gru_cell(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[torch.Tensor
 def gru_cell_backward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[torch.Tensor | None, ...]:
     """Gradients of both sets of gates, of h before, and of both biases."""
     index = args[0].ordinal
-    by_hidden, workspace, has_bias = (_numbers(a) for a in args)
+    by_hidden, workspace, has_bias = (numbers_of(a) for a in args)
     r, z, n, before, hnew = workspace.chunk(5, 1)
     by_new = by_hidden * (1 - z) * (1 - n * n)
     by_r = by_new * hnew * r * (1 - r)
@@ -91,10 +91,6 @@ def refused(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     raise NotImplementedError(
         f"Could not run '{func._schema.name}' with arguments from the 'CUDA' backend. This operator has no CUDA kernel."
     )
-
-
-def _numbers(value: Any) -> Any:
-    return value.host if isinstance(value, SimulatedTensor) else value
 
 
 def install() -> None:

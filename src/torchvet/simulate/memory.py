@@ -54,8 +54,10 @@ class DeviceMemory:
         allowed = self.allocator.allowed
         return 1.0 if allowed is None else allowed / self.total
 
-    def take(self, size: int, stream: int = 0) -> int:
-        """The address of a new block. Raises CUDA's error where nothing is left."""
+    def take(self, size: int, stream: int | None = None) -> int:
+        """The address of a new block, by default the current stream's. Raises CUDA's error where nothing is left."""
+        if stream is None:
+            stream = devices.current.streams.get(self.index, 0)
         if self._refused is not None:
             raise ValueError(self._refused)
         try:
@@ -79,6 +81,8 @@ class DeviceMemory:
         if self.history.active:
             size, stream = self.allocator.requested_of(address), self.allocator.stream_of(address)
             self.history.note("free_requested", address, size, stream)
+        waits = self.allocator.is_used_elsewhere(address)
+        if self.history.active and not waits:
             self.history.note("free_completed", address, size, stream)
         self.allocator.free(address)
 
@@ -123,9 +127,9 @@ class _Block:
 
     __slots__ = ("address", "memory", "ref", "size")
 
-    def __init__(self, storage: torch.UntypedStorage, memory: DeviceMemory) -> None:
+    def __init__(self, storage: torch.UntypedStorage, memory: DeviceMemory, address: int | None = None) -> None:
         self.memory, self.size = memory, storage.nbytes()
-        self.address = memory.take(self.size) if self.size else None
+        self.address = memory.take(self.size) if self.size and address is None else address
         self.ref: Any = None
 
     def resize(self, size: int) -> None:
@@ -166,14 +170,44 @@ def account(host: torch.Tensor, index: int) -> None:
         if block.size != storage.nbytes():
             block.resize(storage.nbytes())
         return
-    block = _blocks[key] = _Block(storage, _devices[index])
+    _keep(_Block(storage, _devices[index]), storage)
+
+
+def _keep(block: _Block, storage: torch.UntypedStorage) -> None:
+    """Until the storage dies."""
+    key = storage._cdata
+    _blocks[key] = block
     block.ref = weakref.ref(storage, lambda _: _blocks.pop(key).release())
+
+
+def hand_over(old: torch.UntypedStorage, new: torch.UntypedStorage) -> None:
+    """The new storage takes the old one's block, where it has one of the same size: it is written in its place."""
+    block = _blocks.get(old._cdata)
+    if block is None or block.size != new.nbytes() or block.address is None or new._cdata in _blocks:
+        return
+    heir = _Block(new, block.memory, block.address)
+    block.address = None
+    _keep(heir, new)
+
+
+def record_stream(host: torch.Tensor, stream: int) -> None:
+    """Another stream uses a tensor's memory."""
+    storage = _storage(host)
+    block = None if storage is None else _blocks.get(storage._cdata)
+    if block is not None and block.address is not None:
+        block.memory.allocator.record_stream(block.address, stream)
 
 
 def device_of(storage: torch.UntypedStorage) -> int | None:
     """On which device a storage is; None for one of the host."""
     block = _blocks.get(storage._cdata)
     return None if block is None else block.memory.index
+
+
+def address_of(storage: torch.UntypedStorage) -> int:
+    """Where a storage's block is; 0 for one that has none."""
+    block = _blocks.get(storage._cdata)
+    return 0 if block is None or block.address is None else block.address
 
 
 def _storage(host: torch.Tensor) -> torch.UntypedStorage | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -65,6 +64,12 @@ def _ctc_loss(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return func(*args, **kwargs)
 
 
+def _device(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
+    """`torch.device(0)` is a GPU by its number alone."""
+    made: torch.device = func(*args, **kwargs)
+    return devices.outer(made.index) if args and isinstance(args[0], int) else made
+
+
 def _set_data(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     set_data(args[0], args[1])
 
@@ -72,13 +77,7 @@ def _set_data(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 def _type(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`x.type("torch.cuda.FloatTensor")` moves and converts."""
     wanted = args[1] if len(args) > 1 else kwargs.get("dtype")
-    name = (
-        wanted
-        if isinstance(wanted, str)
-        else f"{wanted.__module__}.{wanted.__name__}"
-        if isinstance(wanted, type)
-        else ""
-    )
+    name = f"{wanted.__module__}.{wanted.__name__}" if isinstance(wanted, type) else str(wanted)
     if name.startswith("torch.cuda."):
         plain = getattr(torch, name.rpartition(".")[2])
         return args[0].to(torch.device(devices.BACKEND, devices.current.index), plain.dtype)
@@ -92,11 +91,10 @@ _HANDLERS: dict[Any, Handler] = {
     torch.ctc_loss: _ctc_loss,
     torch.nn.functional.ctc_loss: _ctc_loss,
     torch.as_tensor: _as_tensor,
+    torch.device: _device,
     torch._has_compatible_shallow_copy_type: _may_set_data,
     _T.data.__set__: _set_data,  # type: ignore[attr-defined]
 }
-
-_PINS = frozenset(["pin_memory"])
 
 
 class Naming(TorchFunctionMode):
@@ -142,18 +140,6 @@ def enter() -> None:
     Naming().__enter__()  # type: ignore[no-untyped-call]
     # A backward pass runs in the thread that asked for it: one thread a device is what the engine has for real ones.
     torch.autograd.set_multithreading_enabled(False)
-
-
-def in_every_thread() -> None:
-    """Translate here and in every thread that Python starts from now on: modes belong to a thread."""
-    enter()
-    bootstrap: Callable[[threading.Thread], None] = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
-
-    def _bootstrap_inner(self: threading.Thread) -> None:
-        enter()
-        bootstrap(self)
-
-    threading.Thread._bootstrap_inner = _bootstrap_inner  # type: ignore[attr-defined]
 
 
 def in_callbacks() -> None:

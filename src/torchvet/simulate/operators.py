@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
-from torchvet.simulate import host_memory, placement, workspaces
+from torchvet.simulate import generators, host_memory, placement, workspaces
 from torchvet.simulate.tensors import SimulatedTensor, dispatch_to, reshape_shell, wrap
 
+Kernel = Callable[[Any, Any, dict[str, Any]], Any]
 SPECIAL: dict[Any, Any] = {}
 """Operators that are done in another way, as `handler(func, args, kwargs)`: see `transfers.py` and `kernels.py`."""
 
@@ -22,12 +24,14 @@ class _Plan:
     `written` says for each result whose argument it is, by position or name, where it is one's own written in place.
     """
 
-    __slots__ = ("name", "product", "reshapes", "views", "written")
+    __slots__ = ("draws", "func", "name", "product", "reshapes", "special", "views", "written")
 
     def __init__(self, func: Any) -> None:
         schema = func._schema
+        self.func, self.special = func, SPECIAL.get(func)
         self.name: str = schema.name.partition("::")[2]
         self.product = self.name.removesuffix("_") in workspaces.PRODUCTS
+        self.draws = generators.draws(func)
         self.written = _written(schema)
         self.reshapes = (
             torch.Tag.inplace_view in func.tags or any(a.is_out for a in schema.arguments) or self.name in _RESHAPING
@@ -52,32 +56,33 @@ def _written(schema: Any) -> list[int | str | None]:
     return found if any(f is not None for f in found) else []
 
 
-_plans: dict[Any, _Plan] = {}
+_plans: dict[int, _Plan] = {}
+"""By the operator's identity: its own hash is Python's, and a plan keeps its operator."""
 
 
 def plan_of(func: Any) -> _Plan:
     """An operator's plan, made once."""
-    plan = _plans.get(func)
+    plan = _plans.get(id(func))
     if plan is None:
-        plan = _plans[func] = _Plan(func)
+        plan = _plans[id(func)] = _Plan(func)
     return plan
 
 
 def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """An operator of which at least one argument is on a simulated device."""
     with torch._C.DisableTorchFunction():
-        special = SPECIAL.get(func)
+        special = (_plans.get(id(func)) or plan_of(func)).special
         if special is not None:
             return special(func, args, kwargs)
         return compute(func, args, kwargs)
 
 
-def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """The ordinary way: on the CPU tensors behind the arguments."""
-    plan = _plans.get(func) or plan_of(func)
+def compute(func: Any, args: Any, kwargs: dict[str, Any], numbers: Kernel | None = None) -> Any:
+    """The ordinary way: on the CPU tensors behind the arguments, by `numbers(func, args, kwargs)` or `on_host`."""
+    plan = _plans.get(id(func)) or plan_of(func)
     seen: list[int] = []
     strangers: list[torch.Tensor] = []
-    host_args = [_host(a, seen, strangers) for a in args]
+    host_args = [a if a.__class__ in _PLAIN else _host(a, seen, strangers) for a in args]
     host_kwargs = {n: _host(a, seen, strangers) for n, a in kwargs.items()} if kwargs else kwargs
     if strangers or seen.count(seen[0]) != len(seen):
         placement.check(plan.name, args, kwargs, SimulatedTensor)
@@ -87,14 +92,18 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if plan.product:
         workspaces.needed(seen[0])
     try:
-        out = on_host(func, host_args, host_kwargs)
+        if plan.draws:
+            with generators.drawing(seen[0]):
+                out = on_host(func, host_args, host_kwargs)
+        else:
+            out = (numbers or on_host)(func, host_args, host_kwargs)
     except (IndexError, RuntimeError) as error:
         _raise_as_cuda(plan.name, error)
         raise
     if plan.written:
         return _own(plan, args, kwargs, out, index)
     if index is None:
-        return out
+        return landed(out)
     if plan.views and torch.is_inference_mode_enabled() and not args[0].is_inference():
         # A view of a tensor from outside of inference mode is one too.
         with torch.inference_mode(False):
@@ -112,6 +121,8 @@ def _raise_as_cuda(name: str, error: Exception) -> None:
 
 def on_host(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """The numbers, by the CPU's kernel. Raises `HostMemoryError` where this machine has too little memory for them."""
+    if _instead:
+        return _instead[0](func, args, kwargs)
     try:
         if _transforming() is not None:
             # Within `torch.func` only what the program sees is transformed, not the numbers below.
@@ -126,7 +137,25 @@ def on_host(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     raise host_memory.refusal(message, str(func))
 
 
+_instead: list[Any] = []
+
+
+def without_numbers(done: Any, hosted: Any) -> None:
+    """From now on `done(func, args, kwargs)` is done in place of the CPU's kernels, and `hosted(value)` makes of its
+    results what the host may read: see `dry`."""
+    _instead[:] = [done, hosted]
+
+
+def landed(value: Any) -> Any:
+    """What an operator gave that the host is to have."""
+    return _instead[1](value) if _instead else value
+
+
 _transforming = torch._C._functorch.peek_interpreter_stack
+
+
+_PLAIN = frozenset([int, float, bool, type(None), torch.dtype])
+"""Classes of arguments that are what they are."""
 
 
 def _host(value: Any, seen: list[int], strangers: list[torch.Tensor]) -> Any:
@@ -141,6 +170,11 @@ def _host(value: Any, seen: list[int], strangers: list[torch.Tensor]) -> Any:
     if isinstance(value, (list, tuple)) and value and not isinstance(value[0], (int, float)):
         return [_host(item, seen, strangers) for item in value]
     return value
+
+
+def host_of(value: Any) -> Any:
+    """An argument with CPU tensors in place of simulated ones."""
+    return _host(value, [], [])
 
 
 def _destination(kwargs: dict[str, Any]) -> int | None:
@@ -162,6 +196,12 @@ def _wrapped(out: Any, index: int) -> Any:
     if isinstance(out, (list, tuple)):
         return type(out)(_wrapped(item, index) for item in out) if type(out) in (list, tuple) else out
     return out
+
+
+def written_of(plan: _Plan, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The results of an operator that writes in place: its own arguments."""
+    found = tuple(kwargs[o] if isinstance(o, str) else args[o] for o in plan.written if o is not None)
+    return found[0] if len(plan.written) == 1 else found
 
 
 def _own(plan: _Plan, args: Any, kwargs: dict[str, Any], out: Any, index: int | None) -> Any:

@@ -10,7 +10,6 @@ MIXED_INDICES = frozenset(
     ["index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"]
 )
 """Indexing takes indices from the host."""
-"""What a GPU takes from anywhere: copies, and what wants its lengths on the host."""
 ANY_DEVICE = frozenset(
     [
         "_has_compatible_shallow_copy_type",
@@ -29,6 +28,7 @@ ANY_DEVICE = frozenset(
         "copy",
     ]
 )
+"""What a GPU takes from anywhere: copies, and what wants its lengths on the host."""
 
 
 def devices_differ(name: str, found: list[str]) -> RuntimeError:
@@ -78,12 +78,7 @@ def _check_indexed(name: str, args: Any, simulated: type[torch.Tensor]) -> None:
     where = str(itself.device) if isinstance(itself, simulated) else "cpu"
     for index in indices:
         if isinstance(index, simulated) and str(index.device) != where:
-            raise RuntimeError(
-                f"indices should be either on {'cpu' if where == 'cpu' else 'cpu or on the same device'} "
-                f"or on the same device as the indexed tensor ({where})"
-                if where == "cpu"
-                else f"indices should be either on cpu or on the same device as the indexed tensor ({where})"
-            )
+            raise RuntimeError(f"indices should be either on cpu or on the same device as the indexed tensor ({where})")
     if len(args) > 2 and isinstance(args[2], torch.Tensor) and args[2].dim():
         values = str(args[2].device) if isinstance(args[2], simulated) else "cpu"
         if values != where:

@@ -12,14 +12,10 @@ from torch.autograd.function import once_differentiable
 from torch.utils import _pytree as pytree
 
 from torchvet.simulate import placement
-from torchvet.simulate.tensors import SimulatedTensor, wrap
+from torchvet.simulate.tensors import SimulatedTensor, numbers_of, wrap
 
 _CASTING = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 _GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
-
-
-def _numbers(tensor: Any) -> Any:
-    return tensor.host if isinstance(tensor, SimulatedTensor) else tensor
 
 
 class _Whole(torch.autograd.Function):
@@ -29,7 +25,7 @@ class _Whole(torch.autograd.Function):
     def forward(ctx: Any, func: Any, spec: Any, *leaves: Any) -> tuple[torch.Tensor, ...]:
         index = next(leaf.ordinal for leaf in leaves if isinstance(leaf, SimulatedTensor))
         hosts = [
-            _numbers(leaf).detach().requires_grad_(needed) if isinstance(leaf, torch.Tensor) else leaf
+            numbers_of(leaf).detach().requires_grad_(needed) if isinstance(leaf, torch.Tensor) else leaf
             for leaf, needed in zip(leaves, ctx.needs_input_grad[2:], strict=True)
         ]
         grad = any(ctx.needs_input_grad)
@@ -47,7 +43,7 @@ class _Whole(torch.autograd.Function):
         wanted = [h for h in ctx.hosts if isinstance(h, torch.Tensor) and h.requires_grad]
         # The engine itself: `torch.autograd.grad` is what a program calls, and is watched as such.
         found = torch.autograd.Variable._execution_engine.run_backward(
-            tuple(ctx.outs), tuple(_numbers(g) for g in gradients), True, False, tuple(wanted),
+            tuple(ctx.outs), tuple(numbers_of(g) for g in gradients), True, False, tuple(wanted),
             allow_unreachable=True, accumulate_grad=False,
         )  # fmt: skip
         by_host = iter(None if g is None else wrap(g, ctx.index) for g in found)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.machinery
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -44,6 +46,7 @@ _GRAPHS = ("CUDA graphs", "What a graph replays is kernels of a device, and ther
 _JITERATOR = ("torch.cuda.jiterator", "It compiles CUDA code, which has no device to run on.")
 _EXTENSIONS = ("CUDA extensions", "They compile CUDA code, which has no device to run on.")
 _NCCL = ("NCCL", "Its collectives run between real GPUs; the gloo backend runs on the host.")
+_TRITON = ("Triton kernels", "They are compiled for a GPU, which is not there.")
 _NESTED = ("strided nested tensors", "The layout torch.jagged is.")
 
 
@@ -76,6 +79,45 @@ def _in_extensions() -> None:
     cpp_extension.CUDAExtension = refusing(*_EXTENSIONS)
 
 
+def _in_triton() -> None:
+    """Triton comes with builds of torch for CUDA, and is imported by those who use it: it is seen to when it is."""
+    seen = sys.modules.get(_JIT)
+    if seen is not None:
+        _refuse_launches(seen)
+    else:
+        sys.meta_path.insert(0, _Triton())
+
+
+_JIT = "triton.runtime.jit"
+
+
+def _refuse_launches(module: Any) -> None:
+    module.JITFunction.run = refusing(*_TRITON)
+
+
+class _Triton:
+    """Finds the module of Triton's compiler as all others would, and refuses its launches once it is loaded."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != _JIT:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def exec_module(module: Any) -> None:
+                run(module)
+                _refuse_launches(module)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def _in_compilers() -> None:
+    """`torch.cuda._compile_kernel` asks for NVRTC."""
+    torch.cuda._compile_kernel = refusing(*_EXTENSIONS)
+
+
 def _in_nested() -> None:
     """Strided nested tensors are of C++'s own kind; jagged ones are made of ordinary tensors."""
     make: Callable[..., Any] = torch.nested.nested_tensor
@@ -103,6 +145,10 @@ def _in_nccl() -> None:
     def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
         if backend is not None and "nccl" in str(backend).lower():
             raise refusal(*_NCCL)
+        if backend is None and not isinstance(kwargs.get("device_id"), torch.device):
+            # torch would take gloo for the host and NCCL for GPUs.
+            asked.setdefault(_NCCL[0], f"{_NCCL[1]} It was not asked for by name, and gloo's were used.")
+            backend = "gloo"
         return begin(backend, *args, **kwargs)
 
     init_process_group.__doc__ = begin.__doc__
@@ -116,4 +162,6 @@ def install() -> None:
     _in_jiterator()
     _in_nccl()
     _in_extensions()
+    _in_compilers()
+    _in_triton()
     _in_nested()

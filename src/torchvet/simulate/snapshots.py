@@ -7,7 +7,7 @@ from typing import Any
 
 from torchvet.allocator.blocks import Block
 from torchvet.simulate import memory
-from torchvet.simulate.history import Event, frames_of
+from torchvet.simulate.history import Event, Stack, frames_of
 
 
 @dataclass
@@ -24,9 +24,11 @@ marks = Marks()
 def snapshot(traces: bool = True) -> dict[str, Any]:
     """Segments, traces, annotations and settings of all devices."""
     held = memory.everyone()
+    # Stacks recur with every step: their frames are written down once, for all events that have them.
+    frames: dict[Stack, list[dict[str, Any]]] = {}
     found = {
         "segments": [s for m in held for s in segments_of(m)],
-        "device_traces": [[_event(e, m.index) for e in m.history.events] if traces else [] for m in held],
+        "device_traces": [[_event(e, frames) for e in m.history.events] if traces else [] for m in held],
         "allocator_settings": settings_of(held[0]),
         "external_annotations": list(marks.annotations),
     }
@@ -46,9 +48,11 @@ def _segment(held: memory.DeviceMemory, chain: list[Block]) -> dict[str, Any]:
     first = chain[0]
     used = [b for b in chain if b.allocated]
     size = sum(b.size for b in used)
+    waiting = [b for b in chain if b.waiting]
     return {
         "device": held.index, "address": first.address, "total_size": sum(b.size for b in chain),
-        "allocated_size": size, "active_size": size, "requested_size": sum(b.requested for b in used),
+        "allocated_size": size, "active_size": size + sum(b.size for b in waiting),
+        "requested_size": sum(b.requested for b in (*used, *waiting)),
         "stream": first.pool.stream, "segment_type": "small" if first.pool.small else "large",
         "segment_pool_id": (0, 0), "is_expandable": first.expandable,
         "frames": frames_of(held.history.stacks.get(-first.segment)),
@@ -57,20 +61,26 @@ def _segment(held: memory.DeviceMemory, chain: list[Block]) -> dict[str, Any]:
 
 
 def _block(held: memory.DeviceMemory, block: Block) -> dict[str, Any]:
-    stack = held.history.stacks.get(block.address) if block.allocated else None
+    stack = held.history.stacks.get(block.address) if block.allocated or block.waiting else None
+    state = "active_allocated" if block.allocated else "active_pending_free" if block.waiting else "inactive"
     return {
         "address": block.address, "size": block.size, "requested_size": block.requested,
-        "state": "active_allocated" if block.allocated else "inactive", "frames": frames_of(stack),
+        "state": state, "frames": frames_of(stack),
     }  # fmt: skip
 
 
-def _event(event: Event, device: int) -> dict[str, Any]:
+def _event(event: Event, frames: dict[Stack, list[dict[str, Any]]]) -> dict[str, Any]:
     where = "device_free" if event.action == "oom" else "addr"
     found = {
         "action": event.action, where: event.address, "size": event.size, "stream": event.stream,
         "time_us": event.time, "compile_context": "N/A", "user_metadata": marks.metadata,
     }  # fmt: skip
-    return found if event.stack is None else {**found, "frames": frames_of(event.stack)}
+    if event.stack is None:
+        return found
+    known = frames.get(event.stack)
+    if known is None:
+        known = frames[event.stack] = frames_of(event.stack)
+    return {**found, "frames": known}
 
 
 def settings_of(held: memory.DeviceMemory) -> dict[str, Any]:

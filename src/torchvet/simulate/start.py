@@ -6,6 +6,7 @@ import torch
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from torchvet.simulate import (
+    accumulating,
     asserts,
     attention,
     autocasting,
@@ -13,6 +14,7 @@ from torchvet.simulate import (
     backward_errors,
     checkpoints,
     compiling,
+    convolutions,
     crossings,
     devices,
     factories,
@@ -27,6 +29,7 @@ from torchvet.simulate import (
     recurrent,
     refusals,
     storages,
+    threads,
     transfers,
     workspaces,
 )
@@ -58,6 +61,8 @@ def start(card: Card, count: int = 1) -> None:
     recurrent.install(library)
     asserts.install(library)
     kernels.install()
+    convolutions.install()
+    accumulating.install()
     checkpoints.install()
     generators.install()
     backend.let_optimizers_know()
@@ -72,4 +77,4 @@ def start(card: Card, count: int = 1) -> None:
     refusals.install()
     naming.in_default_devices()
     naming.in_callbacks()
-    naming.in_every_thread()
+    threads.in_every_thread(naming.enter)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,10 @@ _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 """Makes `torch.autocast("cuda")` cast for these tensors: see `autocasting.py`."""
 
 
+_WAITING = (
+    "how long memory waits for other streams (record_stream)",
+    "every operator is over when it returns: what is given back waits until memory is asked for next, on a GPU longer",
+)
 _dispatch: list[Callable[[Any, Any, dict[str, Any]], Any]] = []
 
 
@@ -127,7 +132,11 @@ class SimulatedTensor(torch.Tensor):
         return same
 
     def record_stream(self, stream: Any) -> None:
-        """Streams are not simulated: every operator is over when it returns."""
+        """The tensor's memory, once given back, waits for the stream: see `CachingAllocator.free`."""
+        from torchvet.simulate.refusals import asked
+
+        memory.record_stream(self.host, stream.stream_id)
+        asked.setdefault(*_WAITING)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         plain = self.data.requires_grad_(self.requires_grad) if isinstance(self, torch.nn.Parameter) else self
@@ -181,8 +190,13 @@ def _shell(cls: type[SimulatedTensor], host: torch.Tensor, index: int) -> Any:
         )  # fmt: skip
     return torch.Tensor._make_wrapper_subclass(
         cls, host.size(), strides=host.stride(), storage_offset=host.storage_offset(), dtype=host.dtype,
-        layout=host.layout, device=torch.device(devices.BACKEND, index), _extra_dispatch_keys=_AUTOCAST,
+        layout=torch.strided, device=_inner(index), _extra_dispatch_keys=_AUTOCAST,
     )  # fmt: skip
+
+
+@functools.cache
+def _inner(index: int) -> torch.device:
+    return torch.device(devices.BACKEND, index)
 
 
 def of(host: torch.Tensor, index: int) -> SimulatedTensor:
@@ -201,6 +215,11 @@ def wrap(host: torch.Tensor, index: int) -> SimulatedTensor:
         host = host.resolve_neg()
     memory.account(host, index)
     return of(host, index)
+
+
+def numbers_of(value: Any) -> Any:
+    """The CPU tensor behind a simulated one; anything else as it is."""
+    return value.host if isinstance(value, SimulatedTensor) else value
 
 
 def reshape_shell(tensor: SimulatedTensor) -> None:

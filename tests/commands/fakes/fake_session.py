@@ -20,6 +20,10 @@ class Options(msgspec.Struct):
     amp_mode: str | None = None
     simulated_gpu: str | None = None
     simulated_gpus: int = 1
+    batch_share: float | None = None
+    dry: bool = False
+    losses: bool = False
+    seed: int | None = None
     snapshots: str | None = None
 
 
@@ -30,7 +34,7 @@ class StepsReached(SystemExit):
 class Session:
     def __init__(self, options, writer):
         self.options, self.writer = options, writer
-        self.done = False
+        self.done = self.trying = False
         self.ticks = 0
 
     def start(self):

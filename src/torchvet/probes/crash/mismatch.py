@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from torchvet.probes import frames
-from torchvet.probes.crash import expressions, positions
+from torchvet.probes.crash import expressions, positions, statements
 from torchvet.probes.crash.naming import Names
 from torchvet.probes.crash.raised import Level, users
 from torchvet.recording.device_records import DeviceMismatch, Placed
@@ -22,7 +22,7 @@ _DEVICES = re.compile(
     r"attempting to assign a gradient with device type|"
     r"Expected .* to be on (cuda|cpu|GPU|CPU)|is on (cpu|cuda:\d+), but expected (it )?on "
 )
-_DTYPES = re.compile(r"to have the same dtype|expected scalar type|Input type \(.*\) and (weight|bias) type")
+_DTYPES = re.compile(r"(to|must) have the same dtype|expected scalar type|Input type \(.*\) and (weight|bias) type")
 _MOST = 8
 
 
@@ -44,11 +44,29 @@ def described(error: BaseException, levels: list[Level], names: Names) -> Device
     if dtypes and len({t.dtype for t in tensors}) < 2:
         return None
     module = names.module_at_work()
-    return DeviceMismatch(
+    record = DeviceMismatch(
         place=place.place, message=(str(error).splitlines() or [""])[0][:300], operation=_operation(level, error),
         tensors=[*tensors, *unlike][:_MOST], module=names.module_path(module) if module is not None else None,
         spread=_spread(names, tensors), dtypes_differ=dtypes,
     )  # fmt: skip
+    _look_back(record, level, levels, names)
+    return record
+
+
+def _look_back(record: DeviceMismatch, level: Level | None, levels: list[Level], names: Names) -> None:
+    """Add what the program itself did to one of the tensors before."""
+    node = level.expression() if level is not None else None
+    for text, tensor in expressions.tensors_in(node, level.names) if node is not None and level is not None else ():
+        if tensor is None:
+            continue
+        name = names.placed(tensor, text).name
+        moves = statements.MOVES if record.dtypes_differ else statements.BETWEEN_DEVICES
+        found = statements.thrown_away(tensor, levels, moves)
+        if found is not None and not record.discarded:
+            record.moved, (record.discarded, record.discarded_at) = name, found
+        if record.written is None and not record.dtypes_differ:
+            record.written = statements.written_out(tensor, name, levels)
+            record.hard_coded = name if record.written is not None else ""
 
 
 def _operands(levels: list[Level], names: Names) -> tuple[list[Placed], Level | None, list[Placed]]:

@@ -16,7 +16,8 @@ Node = Union[ast.expr, ast.stmt]  # noqa: UP007
 
 
 @lru_cache(maxsize=16)
-def _tree(path: str) -> ast.Module | None:
+def tree(path: str) -> ast.Module | None:
+    """A file's statements; None where it cannot be read or parsed."""
     try:
         return ast.parse("".join(linecache.getlines(path)))
     except (SyntaxError, ValueError, RecursionError):
@@ -25,17 +26,17 @@ def _tree(path: str) -> ast.Module | None:
 
 def forget() -> None:
     """Let go of the files that were read."""
-    _tree.cache_clear()
+    tree.cache_clear()
 
 
 def evaluated(code: CodeType, line: int, instruction: int) -> Node | None:
     """The smallest expression, or the statement, that an instruction belongs to."""
-    tree = _tree(code.co_filename)
-    if tree is None:
+    parsed = tree(code.co_filename)
+    if parsed is None:
         return None
     span = _span(code, instruction)
     around: Node | None = None
-    for node in ast.walk(tree):
+    for node in ast.walk(parsed):
         if not isinstance(node, (ast.expr, ast.stmt)):
             continue
         here = (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset)

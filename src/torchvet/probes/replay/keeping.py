@@ -86,11 +86,11 @@ class Kept:
 
     def take(self) -> None:
         """Keep the state as it is now."""
-        self._torch = torch.get_rng_state()
+        self._torch = torch.default_generator.get_state()
         self._python = self._generator.take()
         # A tenth of a millisecond after a step has emptied the caches: not for programs that do without.
         self._numpy = sys.modules["numpy"].random.get_state() if self._uses_numpy else None
-        buffers = self._alive()
+        buffers = self._alive() if self._buffers else []
         if buffers:
             with torch.no_grad():
                 torch._foreach_copy_(self._copies, buffers)

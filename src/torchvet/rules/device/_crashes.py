@@ -45,6 +45,18 @@ def astray(record: DeviceMismatch) -> Placed | None:
     return min(known, key=lambda t: order.index(t.role), default=None)
 
 
+def by_its_text(record: DeviceMismatch, stray: Placed | None) -> str:
+    """The code of the rule that tells of it by the program's own text: a move that was thrown away (DEV110), a device
+    that is written out where a variable holds the others' (DEV107). Empty where neither is to blame."""
+    if record.discarded and (record.dtypes_differ or stray is None or record.moved == stray.name):
+        return "DEV110"
+    written = record.written
+    if written is None or record.dtypes_differ:
+        return ""
+    others = [t.device for t in record.tensors if t.device and t.name != record.hard_coded]
+    return "DEV107" if any(d.partition(":")[0] == written.device or d == written.device for d in others) else ""
+
+
 def there(record: DeviceMismatch, stray: Placed) -> str:
     """The device that the others are on."""
     others = {t.device for t in record.tensors if t.device and t.device != stray.device}

@@ -97,7 +97,8 @@ for x, y in loader:
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """The error that ended the program: which names were where, and which of them nothing has moved."""
         for rank, record, stray in _crashes.mismatches(recording):
-            if record.dtypes_differ or (stray is not None and stray.role in _TOLD_ELSEWHERE):
+            elsewhere = (stray is not None and stray.role in _TOLD_ELSEWHERE) or _crashes.by_its_text(record, stray)
+            if record.dtypes_differ or elsewhere:
                 continue
             if stray is None:
                 yield observed(

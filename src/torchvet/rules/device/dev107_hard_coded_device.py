@@ -7,13 +7,18 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.recording.device_records import AbsentDevice
 from torchvet.rules.base import Rule
+from torchvet.rules.device import _crashes
+from torchvet.rules.share_rule import observed
 from torchvet.source.model import edits
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.device_records import DeviceMismatch
     from torchvet.source.model import Event, SourceFile, Unit
 
 _GUARD = re.compile(r"cuda|gpu|device|distributed|is_available|ngpu|parallel|rank", re.IGNORECASE)
@@ -39,8 +44,8 @@ class HardCodedDevice(Rule):
         "tensor lands on another one than the model."
     )
     when_not = (
-        "Lines under a condition about CUDA, GPUs or devices; programs that only ever run on CUDA and have no "
-        "variable for the device; names in `autocast` and `GradScaler`."
+        "Lines under a condition about CUDA, GPUs or devices; `.cuda()` where the file calls `set_device`; programs "
+        "that only ever run on CUDA and have no variable for the device; names in `autocast` and `GradScaler`."
     )
     proof = (
         "torch 2.13.0, CPU build: `.cuda()` and `.to('cuda:7')` raise 'Torch not compiled with CUDA enabled' on a "
@@ -72,6 +77,42 @@ for step in range(40):
 
     GOOD = BAD.replace('torch.randn(64, 16).to("cuda:7")', "torch.randn(64, 16, device=device)")
 
+    def could_be_measured(self, recording: Recording) -> bool:
+        """What goes well on this machine goes wrong on another."""
+        return False
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """A crash for a device that the text names, where a variable in sight holds another."""
+        for rank, record, stray in _crashes.mismatches(recording):
+            if _crashes.by_its_text(record, stray) == self.code:
+                yield self._elsewhere(rank, record)
+        for rank in recording.ranks:
+            for absent in rank.all(AbsentDevice):
+                if absent.asked and not absent.checkpoint and (absent.variable or absent.devices):
+                    yield self._absent(rank, absent)
+
+    def _elsewhere(self, rank: RankRecording, record: DeviceMismatch) -> Finding:
+        written = record.written
+        assert written is not None
+        where = next((t.device for t in record.tensors if t.name == record.hard_coded), "another device")
+        return observed(
+            self, rank, severity="error", place=written.place,
+            message=f"{record.hard_coded} is on {where} because {written.text} is written out, where "
+            f"{written.variable} is {written.device}: {record.operation} refuses it",
+            cause=f"{written.variable} says which device to use, and this line does not ask it",
+            advice=f"use {written.variable} in place of {written.text}",
+            related=[_crashes.raised(record), *_crashes.where(record)],
+        )  # fmt: skip
+
+    def _absent(self, rank: RankRecording, record: AbsentDevice) -> Finding:
+        there = "no GPU is" if not record.devices else f"{record.devices} GPU{'s are' if record.devices > 1 else ' is'}"
+        chosen = f", where {record.variable} is {record.held}" if record.variable else ""
+        return observed(
+            self, rank, severity="error", place=record.place,
+            message=f"{record.asked} is written out here and {there} there{chosen}",
+            cause=record.message, advice=f"use {record.variable}" if record.variable else self.remedy,
+        )  # fmt: skip
+
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """`.cuda()`, `.to("cuda…")` or `device="cuda…"` where a variable for the device can be seen."""
         if not file.mentions(*self.words) or not file.mentions("device"):
@@ -81,7 +122,8 @@ for step in range(40):
             words += [w for w in (*sorted(names.FACTORIES), "to") if file.mentions(f".{w}(")]
         for event in file.calls(*words):
             written = self._written_out(file, event)
-            if written is None or self._guarded(file, event):
+            follows = written is event.node and file.mentions("set_device")
+            if written is None or follows or self._guarded(file, event):
                 continue
             variable = self._variable(file, event)
             if variable and not self._asserted(file, event):

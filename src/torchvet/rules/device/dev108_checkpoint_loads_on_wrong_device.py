@@ -6,14 +6,25 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Severity
+from torchvet import amounts
+from torchvet.finding import Measured, Severity
+from torchvet.recording.device_records import AbsentDevice, LoadedCheckpoint
 from torchvet.rules.base import Rule
+from torchvet.rules.share_rule import observed, peak_of
 from torchvet.source.model import edits
 from torchvet.source.model.units import terminal
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import RankRecording, Recording
     from torchvet.source.model import Event, SourceFile
+
+
+_ADVICE = "add `map_location='cpu'`, and let load_state_dict copy to the right device"
+_KEPT = 3
+"""Step boundaries at which it was still there."""
+_MUCH = 0.1
+"""Share of the peak."""
 
 
 class CheckpointLoadsOnWrongDevice(Rule):
@@ -41,7 +52,7 @@ class CheckpointLoadsOnWrongDevice(Rule):
     proof = (
         "Not measured on a GPU: the claim rests on torch 2.13.0's documentation of `torch.load` and on its source, "
         "`torch/serialization.py`, where `_validate_device` raises 'Attempting to deserialize object on a CUDA device' "
-        "if CUDA is not available."
+        "if CUDA is not available. On the simulated GPU the example's 36.9 kB stay beside the model for all 40 steps."
     )
     remedy = (
         "`torch.load(path, map_location='cpu')` and then `model.load_state_dict(…)`, which copies to the right device."
@@ -55,10 +66,11 @@ from torch import nn
 
 torch.manual_seed(0)
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1)).to(device)
+model = nn.Sequential(nn.Linear(16, 512), nn.ReLU(), nn.Linear(512, 1)).to(device)
 path = os.path.join(tempfile.mkdtemp(), "model.pt")
 torch.save(model.state_dict(), path)
-model.load_state_dict(torch.load(path))
+checkpoint = torch.load(path)
+model.load_state_dict(checkpoint)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 for step in range(40):
     x = torch.randn(64, 16, device=device)
@@ -71,6 +83,55 @@ for step in range(40):
 """
 
     GOOD = BAD.replace("torch.load(path)", 'torch.load(path, map_location="cpu")')
+
+    found_with = ("run", "--simulate-gpu", "24GiB")
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """What goes well on this machine goes wrong on another."""
+        return False
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """A file that asked for a device that is not there, or whose tensors lie beside the model for nothing."""
+        for rank in recording.ranks:
+            for absent in rank.all(AbsentDevice):
+                if absent.checkpoint:
+                    yield self._absent(rank, absent)
+            for loaded in {r.place: r for r in rank.all(LoadedCheckpoint)}.values():
+                where = [d for d in loaded.bytes if d != "cpu"]
+                if loaded.into and any(d not in loaded.into for d in where):
+                    yield self._elsewhere(rank, loaded)
+                elif where and loaded.kept >= _KEPT:
+                    yield self._kept(rank, loaded)
+
+    def _absent(self, rank: RankRecording, record: AbsentDevice) -> Finding:
+        return observed(
+            self, rank, severity="error", place=record.place,
+            message="the file was saved on a GPU that is not there, and nothing says where else to load it to",
+            cause=record.message, advice=_ADVICE,
+        )  # fmt: skip
+
+    def _elsewhere(self, rank: RankRecording, record: LoadedCheckpoint) -> Finding:
+        wrong = {d: n for d, n in record.bytes.items() if d != "cpu" and d not in record.into}
+        return observed(
+            self, rank, severity="warning", place=record.place,
+            message=f"{amounts.size(sum(wrong.values()))} of a checkpoint were loaded to {', '.join(sorted(wrong))}, "
+            f"and {record.owner} is on {', '.join(record.into)}",
+            cause="torch.load restores every tensor to the device that it was saved from", advice=_ADVICE,
+            measured=Measured(bytes=sum(wrong.values())),
+        )  # fmt: skip
+
+    def _kept(self, rank: RankRecording, record: LoadedCheckpoint) -> Finding:
+        size = sum(n for d, n in record.bytes.items() if d != "cpu")
+        share = size / (peak_of(rank) or size)
+        where = ", ".join(d for d in record.bytes if d != "cpu")
+        return observed(
+            self, rank, severity="warning" if share > _MUCH else "info", place=record.place,
+            message=f"a checkpoint's {amounts.size(size)} stayed on {where} over {record.kept:,} step boundaries "
+            f"beside {record.owner or 'the model'}, which has its own copy",
+            cause="what torch.load gave is still referred to after load_state_dict has copied it",
+            advice=f"{_ADVICE}; or let go of it: `del` its name",
+            measured=Measured(bytes=size, steps=record.kept, peak_bytes=peak_of(rank) or None, share=share),
+        )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """`torch.load` without `map_location`: a warning where ranks or a choice of device make it matter."""
@@ -107,8 +168,7 @@ for step in range(40):
         return self.suspect(
             file, event, f"{file.segment(call)} without map_location: {reason}",
             cause="torch.load restores every tensor to the device that it was saved from",
-            advice="add `map_location='cpu'`, and let load_state_dict copy to the right device", severity=severity,
-            edits=change, safe=to_model,
+            advice=_ADVICE, severity=severity, edits=change, safe=to_model,
         )  # fmt: skip
 
 

@@ -7,15 +7,24 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.finding import Measured, Severity
+from torchvet.recording.device_records import DiscardedMove
 from torchvet.rules.base import Rule
+from torchvet.rules.device import _crashes
 from torchvet.rules.device._tensors import surely_tensor
+from torchvet.rules.share_rule import observed
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.device_records import DeviceMismatch
+    from torchvet.recording.device_records import DiscardedMove as Discarded
     from torchvet.source.model import Event, SourceFile
 
+_SURE = 2
+"""Sampled steps that must have had it."""
 _MOVES = re.compile(r"\.(?:to|cuda|cpu|double|half|float|long|bfloat16)\(")
 _BEGINS = re.compile(r"(?:[^\n#=]*[;:])?[ \t]*[\w.]+(?:\[[^\]\n]*\])?\.(to|cuda|cpu|double|half|float|long|bfloat16)\(")
 """A statement that begins with such a call, be it behind a semicolon or on the line of its `if`."""
@@ -73,6 +82,45 @@ for step in range(40):
 """
 
     GOOD = BAD.replace("    x.double()\n", "    x = x.double()\n")
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Where the tensor is on the device already nothing is moved, and steps that were not sampled show nothing."""
+        return False
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """A crash whose tensor a statement had moved in vain, and such statements in steps that went on."""
+        crashed = set()
+        for rank, record, stray in _crashes.mismatches(recording):
+            if _crashes.by_its_text(record, stray) == self.code:
+                crashed.add(record.discarded_at)
+                yield self._crash(rank, record)
+        for rank in recording.ranks:
+            for discarded in {r.place: r for r in rank.all(DiscardedMove)}.values():
+                if discarded.place not in crashed and discarded.steps >= _SURE:
+                    yield self._going_on(rank, discarded)
+
+    def _crash(self, rank: RankRecording, record: DeviceMismatch) -> Finding:
+        subject = record.discarded.rpartition(".")[0]
+        return observed(
+            self, rank, severity="error", place=record.discarded_at or record.place,
+            message=f"the result of {record.discarded} is thrown away: {record.moved} stays as it is, and "
+            f"{record.operation} refuses it",
+            cause="a tensor's methods that move or convert it return a new one and leave the tensor as it is",
+            advice=f"write `{subject} = {record.discarded}`",
+            related=[_crashes.raised(record), *_crashes.where(record)],
+        )  # fmt: skip
+
+    def _going_on(self, rank: RankRecording, record: Discarded) -> Finding:
+        # A copy to the host makes the host wait: some programs want just that of it.
+        severity: Severity = "info" if record.kind == "to host" else "warning"
+        return observed(
+            self, rank, severity=severity, place=record.place,
+            message=f"the result of {record.text} is thrown away: {record.subject} is still {record.before}, and "
+            f"{record.after} is made and dropped {record.calls / record.steps:,.0f} times a step",
+            cause="a tensor's methods that move or convert it return a new one and leave the tensor as it is",
+            advice=f"write `{record.subject} = {record.text}`, or drop the line",
+            measured=Measured(bytes=round(record.bytes / record.calls), steps=record.steps),
+        )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A call that moves or converts what is surely a tensor, as a statement."""

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.rules import words
 from torchvet.rules.growth_rule import GrowthRule
 from torchvet.rules.memory import _stores
+from torchvet.rules.memory._cuts import state_cut
 from torchvet.source.model.destinations import Destinations
 from torchvet.source.model.forwards import RECURRENT
 from torchvet.source.model.units import keyword, targets_of, terminal
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding, Severity
+    from torchvet.finding import Edit, Finding, Severity
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
     from torchvet.source.model import ClassModel, Event, SourceFile
@@ -120,6 +121,12 @@ for step in range(40):
 
     specificity = 2
     bounded_matters = True
+
+    mend_may_change_losses = True
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """Cut the state after the backward of its step, or where it is computed from its own last value."""
+        return state_cut(file, finding)
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A state that a module returns goes into its next run, and nothing cuts its graph in between."""

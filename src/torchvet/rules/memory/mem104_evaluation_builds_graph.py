@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Finding, Location, Measured, Related
@@ -123,6 +123,13 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f} validation {evaluate(model, validation):.4f}")
 """
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """Decorate the function that the passes run in."""
+        at = finding.location
+        forward = next((r.line for r in finding.related if r.role == "forward" and r.path == file.path), None)
+        line = forward or (at.line if at is not None else None)
+        return _decorated(file, file.unit_at(line)) if line is not None else ()
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A model that runs in an evaluation loop with gradients on, and whose result goes into no backward."""

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Finding, Location
 from torchvet.rules.growth_rule import GrowthRule
+from torchvet.rules.memory._saved import saved_for_backward
 from torchvet.rules.strangers import stranger_findings
 from torchvet.source.context import context_stores
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.units import receiver, targets_of, terminal, value_for
 
 if TYPE_CHECKING:
+    from torchvet.finding import Edit
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
     from torchvet.source.model import ClassModel, Event, SourceFile, Unit
@@ -147,6 +150,10 @@ for step in range(40):
         found = next(iter(ctx_stores(recording)), None)
         return found or super().location(growth, store, recording)
 
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """Save what is set on `ctx` for backward, and read it from there."""
+        return saved_for_backward(file, finding, partial(_is_tensor, file))
+
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Outputs, and tensors that came in, that `forward` sets as attributes of its `ctx`."""
         if not file.mentions(*self.words):
@@ -260,6 +267,42 @@ def _is_output(unit: Unit, context: str, attribute: str, value: ast.expr) -> boo
         if isinstance(given, ast.Name) and isinstance(value, ast.Name) and given.id == value.id:
             return value.id not in unit.parameters and len(unit.bindings.get(value.id, ())) == 1
     return False
+
+
+def _is_tensor(file: SourceFile, model: ClassModel, unit: Unit, name: str) -> bool:
+    """Whether a name of `forward` surely is a tensor: one that came in, or what tensors are computed to."""
+    if name in unit.parameters:
+        return _is_tensor_input(file, unit, name) or _has_gradient(model, unit, unit.parameters[1:], name)
+    values = [value_for(e.node, t) for e in unit.bindings.get(name, ()) for t in targets_of(e.node)
+              if isinstance(t, ast.Name) and t.id == name]  # fmt: skip
+    return bool(values) and all(value is not None and _makes_tensor(file, model, unit, value) for value in values)
+
+
+def _makes_tensor(file: SourceFile, model: ClassModel, unit: Unit, value: ast.expr) -> bool:
+    if isinstance(value, ast.BinOp):
+        return any(_makes_tensor(file, model, unit, one) for one in (value.left, value.right))
+    if isinstance(value, ast.Name):
+        return value.id in unit.parameters and _is_tensor(file, model, unit, value.id)
+    if not isinstance(value, ast.Call):
+        return False
+    on = receiver(value)
+    functional = file.dotted(value.func).removeprefix("torch.nn.functional.").removeprefix("torch.")
+    if functional in _ONE_TENSOR:
+        return True
+    return on is not None and terminal(value) in _ONE_TENSOR and _makes_tensor(file, model, unit, on)
+
+
+_ONE_TENSOR = frozenset(names.TENSOR_METHODS) - {
+    "backward",
+    "chunk",
+    "split",
+    "unbind",
+    "max",
+    "min",
+    "item",
+    "tolist",
+    "size",
+}
 
 
 def _is_tensor_input(file: SourceFile, unit: Unit, name: str) -> bool:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.recording.records import Census
 from torchvet.rules.growth_rule import GrowthRule
 from torchvet.rules.memory import _stores
+from torchvet.rules.memory._mends import stored_at
+from torchvet.rules.mending import with_method
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, targets_of, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Edit, Finding
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
     from torchvet.source.model import Event, SourceFile
@@ -135,6 +137,11 @@ for step in range(40):
     def advice(self, growth: Growth, store: Store | None) -> str:
         """Keep the text."""
         return "store the text (`str(error)` or `traceback.format_exc()`), or `error.with_traceback(None)`"
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """Store the exception without its traceback."""
+        return [edit for kept in stored_at(file, finding) if isinstance(kept.value, ast.Name)
+                for edit in with_method(file, kept.value, "with_traceback(None)")]  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """An `except` block of a loop that collects its exceptions, around code that works on tensors."""

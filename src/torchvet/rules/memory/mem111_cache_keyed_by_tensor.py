@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Location
 from torchvet.rules.growth_rule import GrowthRule, location_of
 from torchvet.rules.memory import _stores
+from torchvet.rules.memory._mends import without_decorator
 from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Edit, Finding
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
     from torchvet.source.model import Event, SourceFile, Unit
@@ -136,6 +137,14 @@ for step in range(40):
         if "cache" in growth.holding.via:
             return location_of(growth.holding.place)
         return super().location(growth, store, recording)
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """Drop the cache, where nothing asks for its figures or empties it."""
+        at = finding.location
+        decorator = _decorator(file, file.unit_at(at.line)) if at is not None and at.path == file.path else None
+        if decorator is None or file.mentions("cache_info", "cache_clear", "__wrapped__"):
+            return ()
+        return without_decorator(file, decorator)
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Cached functions with a parameter that is a tensor, and dicts that tensors are looked up in."""

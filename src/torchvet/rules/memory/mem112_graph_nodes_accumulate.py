@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.rules import words
 from torchvet.rules.growth_rule import GrowthRule
 from torchvet.rules.memory._lineage import lineage
+from torchvet.rules.memory._mends import stored_with
 from torchvet.rules.memory._stored import Kept, kept_in_steps
 from torchvet.rules.memory.mem109_graph_kept_needlessly import root_of
 from torchvet.source.model import edits
 from torchvet.source.model.units import targets_of, terminal, value_for
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Edit, Finding
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
     from torchvet.source.model import Event, SourceFile
@@ -121,6 +122,10 @@ for step in range(40):
         """Store the number."""
         value = store.value if store is not None and store.value else "loss"
         return f"store the number: `{value}.item()`"
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """Detach what is stored."""
+        return stored_with(file, finding, "detach()")
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A loss that went through backward in this step is stored as it is, in something that outlives the step."""

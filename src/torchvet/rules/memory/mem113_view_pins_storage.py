@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
 from torchvet.rules import words
 from torchvet.rules.growth_rule import GrowthRule
 from torchvet.rules.memory._keyed import UNDER_A_KEY
+from torchvet.rules.memory._mends import stored_with
 from torchvet.rules.memory._shapes import Shapes
 from torchvet.rules.memory._sizes import Shape, indexed, number
 from torchvet.rules.memory._stored import Kept, kept_in_loops, kept_under_keys
@@ -18,7 +19,7 @@ from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Edit, Finding
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
     from torchvet.source.model import Event, SourceFile
@@ -116,6 +117,10 @@ for step in range(40):
         """Clone."""
         value = store.value if store is not None and store.value else "view"
         return f"copy the part that is kept: `{value}.clone()` (after `.detach()`), so that the large storage can go"
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """Copy what is stored."""
+        return stored_with(file, finding, "clone()")
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A part of a tensor is put into a container in a loop without a copy."""

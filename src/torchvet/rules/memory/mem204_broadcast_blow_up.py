@@ -7,15 +7,20 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.finding import Measured
+from torchvet.recording.memory_records import PairTable
+from torchvet.rules import words
 from torchvet.rules.base import Rule
 from torchvet.rules.memory._shapes import Shapes
 from torchvet.rules.memory._sizes import Shape, blows_up
+from torchvet.rules.share_rule import observed, peak_of
 from torchvet.source.model import edits
 from torchvet.source.model.origins import made_by
 from torchvet.source.model.units import receiver, terminal, value_for
 
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
+    from torchvet.recording import RankRecording, Recording
     from torchvet.source.model import Event, SourceFile
 
 _TO_ONE = re.compile(r"Linear\(\s*[^\n]*,\s*1\s*[,)]|out_features\s*=\s*1\b")
@@ -96,6 +101,26 @@ for step in range(200):
     if step % 40 == 39:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Tables of a model's column against a row of as many values that were averaged or summed to one number."""
+        for rank in recording.ranks:
+            for record in {(r.place, r.operator): r for r in rank.all(PairTable)}.values():
+                if record.reduced and 2 * record.reduced >= record.calls:
+                    yield self._observed(rank, record)
+
+    def _observed(self, rank: RankRecording, record: PairTable) -> Finding:
+        peak = peak_of(rank)
+        share = f", {record.bytes / peak:.0%} of the peak" if peak >= record.bytes else ""
+        return observed(
+            self, rank, severity=self.severity, place=record.place,
+            message=f"{record.operator} of {record.shapes} compares each with every other: a table of "
+            f"{words.size(record.bytes)}{share}",
+            cause="a column and a row broadcast to a table: the loss averages over all pairs, and is least where every "
+            "prediction is the mean of the targets",
+            advice="give both the same shape: `squeeze(-1)` on the column, or `unsqueeze(1)` on the row",
+            measured=Measured(bytes=record.bytes, peak_bytes=peak or None),
+        )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A loss, or the mean of a difference, whose two sides stretch each other."""

@@ -6,20 +6,25 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured
+from torchvet.recording.records import SiteBytes, Window
 from torchvet.rules import words
 from torchvet.rules.base import Rule
+from torchvet.rules.growth_rule import allocated as allocated_in_run
+from torchvet.rules.memory._temporaries import Pattern, patterns
+from torchvet.rules.share_rule import observed
 from torchvet.rules.snapshot_rule import allocated, in_memory, named
 from torchvet.snapshots.categories import ACTIVATIONS, TEMPORARIES
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import RankRecording, Recording
     from torchvet.snapshots.memory import DeviceMemory, SnapshotMemory
     from torchvet.snapshots.moments import Row
 
 _BLOCK, _LINE = 0.10, 0.25
 """Shares of the peak: of a single block, to be told at all; of all of its line, to be a warning."""
 _SMALL_PEAK = 256 << 20
-"""Bytes below which a peak is no one's trouble, whatever it consists of."""
+"""Bytes below which a peak is no one's trouble, whatever it consists of; in a run, where more is known of it, half."""
 
 
 class LargeTemporary(Rule):
@@ -103,6 +108,28 @@ for step in range(8):
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
 
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """What was written out by hand in the highest sampled step, on whichever device."""
+        for rank in recording.ranks:
+            window = max(rank.all(Window), key=lambda w: w.peak, default=None)
+            if window is None or window.peak < _SMALL_PEAK // 2:
+                continue
+            for pattern in patterns(recording, window):
+                if pattern.bytes > _LINE * window.peak and _of_one(pattern.largest) >= _BLOCK / 4 * window.peak:
+                    yield self._observed(rank, window, pattern)
+
+    def _observed(self, rank: RankRecording, window: Window, pattern: Pattern) -> Finding:
+        share, largest = pattern.bytes / window.peak, pattern.largest
+        shape = " × ".join(f"{size:,}" for size in largest.site.shape)
+        return observed(
+            self, rank, severity="warning", place=pattern.place,
+            message=f"{words.size(pattern.bytes)} in {pattern.storages} {pattern.what} are {share:.0%} of the peak; "
+            f"the largest is {shape} {largest.site.dtype}, {words.size(_of_one(largest))}",
+            cause="written out in single operators, each result is kept for the backward pass",
+            advice=pattern.instead, related=[allocated_in_run(s) for s in pattern.sites[:4]],
+            measured=Measured(bytes=pattern.bytes, peak_bytes=window.peak, share=share),
+        )  # fmt: skip
+
     def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
         """The line that has most of the peak in temporaries or activations, a tenth of it in one block."""
         for memory in snapshot.devices:
@@ -130,6 +157,10 @@ for step in range(8):
 
 def _large(memory: DeviceMemory, row: Row) -> bool:
     return max(row.sizes, default=0) >= _BLOCK * memory.peak.bytes
+
+
+def _of_one(site: SiteBytes) -> int:
+    return site.bytes // site.storages
 
 
 def _alternative(row: Row) -> str:

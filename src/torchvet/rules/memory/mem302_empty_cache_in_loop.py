@@ -7,15 +7,18 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Edit, Measured
+from torchvet.recording.memory_records import CacheEmptied
 from torchvet.rules import words
 from torchvet.rules.base import Rule
 from torchvet.rules.memory.mem114_loader_remembers_batches import loader_in
+from torchvet.rules.share_rule import observed
 from torchvet.rules.snapshot_rule import in_memory
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import RankRecording, Recording
     from torchvet.snapshots.memory import SnapshotMemory
     from torchvet.source.model import Event, Loop, SourceFile, Unit
     from torchvet.source.model.steps import Step
@@ -25,7 +28,10 @@ _PER_BATCH = {"training_step", "on_train_batch_end", "on_train_batch_start", "on
 """Hooks that Lightning calls for each batch of the training."""
 
 _MOST_STEPS = 0.6
-"""The share of steps in which a snapshot shows it: less often is between phases, which is what it is for."""
+"""The share of steps in which it is seen: less often is between phases, which is what it is for."""
+_FEWEST, _AGAIN = 6, 0.5
+"""Steps below which a call in each of them may be part of a start; the share of what was given back that must have been
+asked for again for a warning."""
 
 
 class EmptyCacheInLoop(Rule):
@@ -36,6 +42,7 @@ class EmptyCacheInLoop(Rule):
     summary = "empty_cache() in every step gives memory back that the next step asks for again"
     severity = "warning"
     words = ("empty_cache",)
+    found_with = ("run", "--simulate-gpu", "24GiB")
 
     what = (
         "`torch.cuda.empty_cache()` returns the cached blocks that hold no tensor to the driver. It frees no tensor: "
@@ -69,7 +76,7 @@ from torch import nn
 
 torch.manual_seed(0)
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-model = nn.Sequential(nn.Linear(32, 128), nn.ReLU(), nn.Linear(128, 10)).to(device)
+model = nn.Sequential(nn.Linear(32, 2048), nn.ReLU(), nn.Linear(2048, 10)).to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(40):
     features, target = torch.randn(256, 32).to(device), torch.randint(0, 10, (256,)).to(device)
@@ -88,7 +95,7 @@ from torch import nn
 
 torch.manual_seed(0)
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-model = nn.Sequential(nn.Linear(32, 128), nn.ReLU(), nn.Linear(128, 10)).to(device)
+model = nn.Sequential(nn.Linear(32, 2048), nn.ReLU(), nn.Linear(2048, 10)).to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(40):
     features, target = torch.randn(256, 32).to(device), torch.randint(0, 10, (256,)).to(device)
@@ -99,6 +106,36 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Without a device the call does nothing."""
+        on_a_device = any(r.program is not None and r.program.device != "cpu" for r in recording.ranks)
+        return on_a_device and super().could_be_measured(recording)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Lines that give memory back in most steps; a warning where it is asked for again."""
+        for rank in recording.ranks:
+            for record in {r.place: r for r in rank.all(CacheEmptied)}.values():
+                if record.of_steps >= _FEWEST and record.steps >= _MOST_STEPS * record.of_steps:
+                    yield self._observed(rank, record)
+
+    def _observed(self, rank: RankRecording, record: CacheEmptied) -> Finding:
+        useless = record.again >= _AGAIN * record.given and record.given > 0
+        each = record.calls / max(1, record.steps)
+        times = f"{each:,.0f} times a step" if each >= 2 else "in every step"
+        given = f"{words.size(record.given / record.steps)} a step go back to the driver"
+        segments = f" in {record.segments / record.steps:,.1f} segments" if record.segments else ""
+        again = f", {words.size(record.again / record.steps)} are asked for again"
+        return observed(
+            self, rank, severity="warning" if useless else "info", place=record.place,
+            message=f"empty_cache() {times} ({record.steps:,} of {record.of_steps:,}): "
+            + (f"{given}{segments}{again}" if record.given else "there is nothing to give back, the host waits"),
+            cause="it frees no tensor, only cached segments, and waits for the device; the next step asks the driver "
+            "for the same memory",
+            advice="take the call out of the loop; against fragmentation set "
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+            measured=Measured(bytes=record.given, steps=record.of_steps),
+        )  # fmt: skip
 
     def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
         """Segments given back in most steps by empty_cache(), and taken from the driver again."""

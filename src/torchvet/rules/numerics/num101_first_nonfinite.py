@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Finding, Measured, Related, Severity
 from torchvet.recording.nonfinite_records import NonFinite, NonFiniteTotals
 from torchvet.rules.base import Rule
 from torchvet.rules.numerics import _nonfinite_words as say
+from torchvet.rules.numerics._guards import guarded
 from torchvet.rules.share_rule import observed
 
 if TYPE_CHECKING:
+    from torchvet.finding import Edit
     from torchvet.recording import RankRecording, Recording
+    from torchvet.source.model import SourceFile
 
 _HABIT, _OFTEN = 3, 20
 """So many losses that are not finite, and one in so many steps, are no accident of a single batch."""
@@ -102,6 +105,10 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """Keep the operand of a root, a logarithm or a division away from zero."""
+        return guarded(file, finding)
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """The failures that a replay has looked into, one for each place and reason."""

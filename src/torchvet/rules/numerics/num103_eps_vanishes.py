@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured
 from torchvet.recording.numeric_records import VanishedConstant
 from torchvet.rules.base import Rule
+from torchvet.rules.mending import events_at
 from torchvet.rules.numerics import _half, _runs, _terms
 from torchvet.rules.numerics import _nonfinite_words as say
 from torchvet.rules.share_rule import observed
+from torchvet.source.model import edits
 from torchvet.source.model.units import keyword, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding, Severity
+    from torchvet.finding import Edit, Finding, Severity
     from torchvet.recording import RankRecording, Recording
     from torchvet.recording.nonfinite_records import NonFinite
     from torchvet.source.model import Event, SourceFile
@@ -108,6 +110,14 @@ for step in range(40):
     def could_be_measured(self, recording: Recording) -> bool:
         """The line may have run before the first sampled step: that a run is silent proves nothing."""
         return False
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """An eps that float16 has, in the place of the one that is written on the line."""
+        events = events_at(file, finding)
+        nodes = {id(n): n for e in events for n in walk(e.statement) if isinstance(n, ast.Constant)}.values()
+        line = finding.location.line if finding.location is not None else 0
+        written = [n for n in nodes if n.lineno == line and isinstance(n.value, float) and 0 < n.value <= _LARGEST_ZERO]
+        return [edits.replace(file, one, "1e-4") for one in written]
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """A division by zero in float16 on a line with such an eps; and every such eps, with the zeros it met."""

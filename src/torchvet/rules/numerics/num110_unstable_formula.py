@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured
 from torchvet.rules.base import Rule
 from torchvet.rules.numerics import _formulas, _runs
 from torchvet.rules.numerics import _nonfinite_words as say
+from torchvet.rules.numerics._guards import guarded
 from torchvet.rules.share_rule import observed
 from torchvet.source.model import SourceFile, edits
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding, Severity
+    from torchvet.finding import Edit, Finding, Severity
     from torchvet.recording import RankRecording, Recording
     from torchvet.recording.nonfinite_records import NonFinite
 
@@ -109,6 +110,10 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """Keep the operand of a root, a logarithm or a division away from zero."""
+        return guarded(file, finding)
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """A failed operator that stands in such a formula, or that has a stable twin by itself."""

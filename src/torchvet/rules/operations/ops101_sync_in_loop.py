@@ -26,7 +26,7 @@ _ELEMENT = re.compile(r"\]\.item\(\)")
 _WRITING = ("print", "set_description", "set_postfix", "set_postfix_str", "info")
 _READING = ("item", "tolist", "cpu", "float", *_WRITING)
 _MANY = 4
-"""Waits a step, from one line, from which on it is a loop that waits."""
+"""Waits a step with work queued in between, from one line, from which on it is a loop that waits."""
 _PARAMETERS = frozenset(("parameters", "named_parameters"))
 
 
@@ -120,13 +120,13 @@ for step in range(40):
         for rank, record in _crossings.each_step(recording):
             if record.kind == "to device" or record.place in fetched:
                 continue
-            if record.waits < _MANY * record.steps:
+            if record.stalls < _MANY * record.steps:
                 few.append((rank, record))
                 continue
             yield observed(
                 self, rank, severity="warning", place=record.place, measured=_crossings.measured(record),
-                message=f"{record.what} makes the host wait for the device {record.waits / record.steps:,.0f} times a "
-                f"step ({_crossings.seen(record)})",
+                message=f"{record.what} makes the host wait for the device {record.stalls / record.steps:,.0f} times a "
+                f"step, with work queued in between ({_crossings.seen(record)})",
                 cause="each value is copied by itself, and Python queues nothing more until it has arrived",
                 advice="compute on the device what is read, stack it, and read it once a step or less",
             )  # fmt: skip
@@ -135,8 +135,8 @@ for step in range(40):
 
     def _few(self, found: list[tuple[RankRecording, Crossing]]) -> Finding:
         """One finding for all lines that wait once or a few times a step: common, and often wanted."""
-        rank, first = max(found, key=lambda f: f[1].waits / max(1, f[1].steps))
-        waits = sum(record.waits / max(1, record.steps) for _, record in found)
+        rank, first = max(found, key=lambda f: f[1].stalls / max(1, f[1].steps))
+        waits = sum(record.stalls / max(1, record.steps) for _, record in found)
         others = [
             Related(role="also", message=record.what, path=record.place.path, line=record.place.line)
             for _, record in found if record is not first

@@ -14,7 +14,7 @@ from torchvet.rules.share_rule import observed
 from torchvet.source.model.units import keyword, receiver, targets_of, terminal, value_for
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Finding, Severity
     from torchvet.readers.trace_facts import Trace
     from torchvet.recording import Recording
     from torchvet.source.model import Event, SourceFile
@@ -112,8 +112,9 @@ for step in range(40):
             there = f"line {fetched.line}" if fetched is not None and fetched.path == record.place.path else (
                 f"{fetched.path}:{fetched.line}" if fetched is not None else "another line"
             )  # fmt: skip
+            severity: Severity = "warning" if record.bytes_per_step >= _crossings.LARGE else "info"
             yield observed(
-                self, rank, severity="warning", place=record.place, measured=_crossings.measured(record),
+                self, rank, severity=severity, place=record.place, measured=_crossings.measured(record),
                 message=f"{_crossings.amount(record)} come back to the device that {there} had fetched to the host in "
                 f"the same step ({_crossings.seen(record)})",
                 cause="the fetch waits until the device has finished what was queued, and the way back is a copy more",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
+from torchvet.rules.mending import calls_at
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.source.model import edits
@@ -130,6 +131,13 @@ for step in range(40):
         from torchvet.rules.precision.amp104_scale_changed_mid_accumulation import ScaleChangedMidAccumulation
 
         return runs.suspected(ScaleChangedMidAccumulation(), recording, fault.place) is not None
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """Where the file never updates the scaler: an update after its step."""
+        for stepped, on in calls_at(file, finding, "step"):
+            if not file.mentions(".update("):
+                return edits.after(file, stepped.statement, f"{file.segment(on)}.update()")
+        return ()
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Each step of a scaler against the updates and the `unscale_` calls of its pass."""

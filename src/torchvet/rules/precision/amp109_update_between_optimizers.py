@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from torchvet.finding import Edit
 from torchvet.rules.base import Rule
+from torchvet.rules.mending import calls_at
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
+from torchvet.source.model import edits
 from torchvet.source.model.units import targets_of
 
 if TYPE_CHECKING:
@@ -117,6 +120,19 @@ for step in range(40):
                     cause="update() may change the scale, and forgets which optimizers have been unscaled",
                     advice="call `scaler.update()` once, after the steps of all optimizers",
                 )  # fmt: skip
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """An update that ends a loop over the optimizers comes after the loop."""
+        for update, _ in calls_at(file, finding, "update"):
+            loop = update.loop.node if update.loop is not None else None
+            steps = [e for e in update.unit.calls.get("step", ()) if e.loop is update.loop]
+            if not isinstance(loop, ast.For) or loop.orelse or loop.body[-1] is not update.statement or not steps:
+                continue
+            (line, column), margin = edits.start_of(file, update.statement), edits.start_of(file, loop)[1] - 1
+            if len(loop.body) > 1 and edits.stands_alone(file, update.statement):
+                text = file.lines[loop.lineno - 1][:margin]
+                return [Edit(path=file.path, start=(line, 1), end=(line, column), text=text)]
+        return ()
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """An update after one step and before another, with no scaled backward between it and the other."""

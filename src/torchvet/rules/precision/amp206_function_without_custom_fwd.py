@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Edit
@@ -169,6 +169,23 @@ for step in range(40):
             advice="decorate `forward` with `torch.amp.custom_fwd(device_type=…, cast_inputs=torch.float32)` and "
             "`backward` with `torch.amp.custom_bwd(device_type=…)`",
         )  # fmt: skip
+
+    mend_may_change_losses = True
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The decorators of torch.amp on the Function that the line belongs to, computing in float32."""
+        at = finding.location
+        known = file.unit_at(at.line).method_class() if at is not None and at.path == file.path else None
+        methods = known.methods if known is not None else {}
+        forward, backward = methods.get("forward"), methods.get("backward")
+        if known is None or forward is None or backward is None or self._careful(file, known):
+            return ()
+        if file.imports.names.get("torch") != "torch" or finding.device is None:
+            return ()
+        device = finding.device.partition(":")[0]
+        cast = f'@torch.amp.custom_fwd(device_type="{device}", cast_inputs=torch.float32)'
+        return [self._decorator(file, forward, cast),
+                self._decorator(file, backward, f'@torch.amp.custom_bwd(device_type="{device}")')]  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A Function of matrix products that saves its inputs, in a file that runs under autocast."""

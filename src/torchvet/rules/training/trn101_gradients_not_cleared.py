@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Finding, Measured
 from torchvet.recording.training_records import OptimizerUse
 from torchvet.rules.base import Rule
+from torchvet.rules.mending import calls_at
 from torchvet.rules.share_rule import observed
 from torchvet.rules.training import _loops as loops
 from torchvet.source.model import edits
@@ -114,6 +115,14 @@ for step in range(40):
                         advice="call `optimizer.zero_grad()` once per step, before backward or after `step()`",
                         measured=Measured(steps=use.checked),
                     )  # fmt: skip
+
+    mend_may_change_losses = True
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """Clear them after the step."""
+        for stepped, on in calls_at(file, finding, "step"):
+            return edits.after(file, stepped.statement, f"{file.segment(on)}.zero_grad()")
+        return ()
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Loops with a backward and a step whose optimizer nothing clears."""

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Finding, Measured
 from torchvet.recording.numeric_records import CutOutput, LostLoss
 from torchvet.recording.training_records import OptimizerUse
 from torchvet.rules.base import Rule
+from torchvet.rules.mending import calls_at
 from torchvet.rules.share_rule import observed
 from torchvet.rules.training import _loops as loops
+from torchvet.source.model import edits
 from torchvet.source.model.origins import Identity, identity, models_in
 from torchvet.source.model.steps import Step
 from torchvet.source.model.units import receiver, targets_of, terminal
 
 if TYPE_CHECKING:
+    from torchvet.finding import Edit
     from torchvet.recording import RankRecording, Recording
     from torchvet.source.model import Event, Loop, SourceFile, Unit
     from torchvet.source.model.steps import Effect
@@ -151,6 +154,21 @@ for step in range(40):
             advice="leave them out of the optimizer, or check that the loss reaches them",
             measured=Measured(steps=use.steps),
         )  # fmt: skip
+
+    mend_may_change_losses = True
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """Call backward on the loss that the step's loop computes before it."""
+        for stepped, _ in calls_at(file, finding, "step"):
+            events = [e for e in stepped.unit.events if e.index < stepped.index and e.inside(stepped.loop)
+                      and not e.excludes(stepped)]  # fmt: skip
+            losses = [e for e in events if isinstance(e.node, ast.Assign) and _is_loss(file, e)]
+            if any(terminal(e.node) == "backward" for e in events if isinstance(e.node, ast.Call)) or not losses:
+                continue
+            target = losses[-1].node.targets[0]  # type: ignore[attr-defined]
+            if isinstance(target, ast.Name) and stepped.sure_after(losses[-1]):
+                return edits.before(file, stepped.statement, f"{target.id}.backward()")
+        return ()
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Steps without any backward in their loop, and models that only ever run without gradients."""

@@ -92,7 +92,7 @@ def _get_fraction(device: int) -> float:
 
 
 def _raw_alloc(size: int, stream: int) -> int:
-    return memory.of(None).take(size) if size else 0
+    return memory.of(None).take(size, stream) if size else 0
 
 
 def _raw_delete(address: int) -> None:

@@ -23,6 +23,7 @@ def install(card: Card) -> None:
     for name, answer in memory.COMPILED.items():
         setattr(torch._C, name, answer)
     torch.version.cuda = "12.8"
+    torch.cuda._initialized = True  # activation checkpointing keeps devices' random state only then
     torch.get_device_module = functools.wraps(_module_of)(_device_module)  # type: ignore[assignment]
     torch._C._cuda_getCurrentRawStream = lambda device: 0
     for part in (backends, legacy, streams, tools):

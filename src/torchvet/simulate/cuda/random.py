@@ -1,55 +1,65 @@
-"""Random numbers. Devices draw from the host's generator, so that a program computes what it would on the CPU."""
+"""Random numbers of devices, as `torch.cuda` seeds them: see `generators.py`."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 
-from torchvet.simulate import devices
+from torchvet.simulate import devices, generators
 
 
 def get_rng_state(device: Any = "cuda") -> torch.Tensor:
-    """The host's generator's."""
-    return torch.default_generator.get_state()
+    """Of the generator that the device draws from."""
+    return generators.of(devices.index_of(device)).get_state()
 
 
 def get_rng_state_all() -> list[torch.Tensor]:
     """One a device."""
-    return [get_rng_state() for _ in range(devices.count())]
+    return [get_rng_state(index) for index in range(devices.count())]
 
 
 def set_rng_state(new_state: torch.Tensor, device: Any = "cuda") -> None:
-    """The host's generator's."""
-    torch.default_generator.set_state(new_state)
+    """Of the generator that the device draws from."""
+    generators.of(devices.index_of(device)).set_state(new_state)
 
 
 def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
-    """The host's generator's, from the first."""
-    for state in list(new_states)[:1]:
-        set_rng_state(state)
+    """One a device; a generator that several draw from takes the first of theirs."""
+    taken = set()
+    for index, state in enumerate(new_states):
+        generator = generators.of(index)
+        if id(generator) not in taken:
+            taken.add(id(generator))
+            generator.set_state(state)
 
 
 def manual_seed(seed: int) -> None:
-    """Nothing: the seed of the host's generator is the program's to set, as on the CPU."""
+    """The current device's."""
+    generators.seed(devices.current.index, int(seed))
 
 
 def manual_seed_all(seed: int) -> None:
-    """See `manual_seed`."""
+    """Every device's."""
+    for index in range(devices.count()):
+        generators.seed(index, int(seed))
 
 
 def seed() -> None:
-    """See `manual_seed`."""
+    """Something else each time, for the current device."""
+    manual_seed(int.from_bytes(os.urandom(7), "little"))
 
 
 def seed_all() -> None:
-    """See `manual_seed`."""
+    """Something else each time, one for all devices."""
+    manual_seed_all(int.from_bytes(os.urandom(7), "little"))
 
 
 def initial_seed() -> int:
-    """The host's generator's."""
-    return torch.default_generator.initial_seed()
+    """Of the generator that the current device draws from."""
+    return generators.of(devices.current.index).initial_seed()
 
 
 ANSWERS = (

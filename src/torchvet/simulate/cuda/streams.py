@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
+from collections import Counter
 from typing import Any
 
 import torch
 
 from torchvet.simulate import devices
 
-_numbers = itertools.count(1)
+_POOL, _PRIORITIES = 32, 4
+"""`kStreamsPerPool` and `max_compile_time_stream_priorities` of torch's `c10/cuda/CUDAStream.cpp`."""
+_made: Counter[tuple[int, int]] = Counter()
+
+
+def _from_pool(device: int, priority: int) -> int:
+    """A stream's number: so many are made for a device and a priority, and are handed out in turn."""
+    level = min(max(-priority, 0), _PRIORITIES - 1)
+    _made[device, level] += 1
+    return 1 + level * _POOL + (_made[device, level] - 1) % _POOL
 
 
 class _Current(threading.local):
@@ -34,7 +43,7 @@ class Stream:
         self.device = devices.outer(self.device_index)
         self.device_type = 1
         self.priority = priority
-        self.stream_id = int(kwargs["stream_id"]) if "stream_id" in kwargs else next(_numbers)
+        self.stream_id = int(kwargs["stream_id"]) if "stream_id" in kwargs else _from_pool(self.device_index, priority)
         self.cuda_stream = self._as_parameter_ = self.native_handle = self.stream_id
 
     @staticmethod
@@ -137,10 +146,16 @@ def current_stream(device: Any = None) -> Stream:
     return _current.streams.get(index) or default_stream(index)
 
 
+def _enter(stream: Stream) -> None:
+    """What is allocated on its device from now on is the stream's."""
+    _current.streams[stream.device_index] = stream
+    devices.current.streams[stream.device_index] = stream.stream_id
+
+
 def set_stream(stream: Any) -> None:
     """For the thread, on the stream's device, which becomes the current one."""
     if stream is not None:
-        _current.streams[stream.device_index] = stream
+        _enter(stream)
         devices.current.index = stream.device_index
 
 
@@ -158,7 +173,8 @@ class StreamContext:
 
     def __exit__(self, *error: object) -> None:
         if self.before:
-            devices.current.index, _current.streams[self.stream.device_index] = self.before.pop()
+            devices.current.index, before = self.before.pop()
+            _enter(before)
 
 
 stream = StreamContext

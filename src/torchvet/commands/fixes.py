@@ -1,0 +1,160 @@
+"""What `torchvet fix` does without running anything: the source is read as `check` reads it, and mended."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from msgspec import Struct
+
+from torchvet.commands.deliver import FINDINGS, Delivery, print_text
+from torchvet.configuration import Configuration, Layer, codes_in
+from torchvet.errors import BadInput
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding, Report
+    from torchvet.fixing.mending import Mended
+
+_CODE = re.compile(r"[A-Z]{3}\d{0,3}(,[A-Z]{3}\d{0,3})*", re.IGNORECASE)
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """The options, by their names."""
+
+    script: str
+    codes: tuple[str, ...]
+    arguments: tuple[str, ...]
+    apply: bool
+    keep_original: bool
+    diff: bool
+    unsafe_fixes: bool
+    verify: bool
+    steps: int
+    tolerance: float
+    show_output: bool
+    simulate_gpu: str | None
+    outputs: tuple[str, ...]
+    format: str | None
+    quiet: bool
+    select: tuple[str, ...]
+    ignore: tuple[str, ...]
+    exit_zero: bool
+    memory_limit: int | None
+    fail_on: str | None
+
+    def refuse(self) -> None:
+        """Raise a usage error for what contradicts itself, or is no code."""
+        if self.apply and self.diff:
+            raise click.UsageError("--apply writes and --diff does not: give one of them")
+        if self.keep_original and not self.apply:
+            raise click.UsageError("--keep-original goes with --apply")
+        if not self.verify and (self.arguments or self.show_output or self.simulate_gpu):
+            raise click.UsageError("the program is run only with --verify: its arguments mean nothing without it")
+        for word in self.codes:
+            if not _CODE.fullmatch(word):
+                raise click.UsageError(f"{word!r} is no code of a rule (MEM101, AMP); the program's own arguments "
+                                       "stand after `--`")  # fmt: skip
+
+    def delivery(self) -> Delivery:
+        """Where the report goes."""
+        return Delivery(
+            outputs=self.outputs, format=self.format, quiet=self.quiet, select=self.select, ignore=self.ignore,
+            memory_limit=self.memory_limit, fail_on=self.fail_on, exit_zero=self.exit_zero, project=Path(self.script),
+        )  # fmt: skip
+
+    def chosen(self, configuration: Configuration) -> Configuration:
+        """A configuration with the codes that are to be mended on top."""
+        named = codes_in(self.codes)
+        return configuration.with_layer(Layer("the command line", select=named)) if named else configuration
+
+
+def run(asked: Asked) -> int:
+    """Do it. Gives the exit status; raises `BadInput` and click's usage errors."""
+    asked.refuse()
+    delivery = asked.delivery()
+    delivery.check()
+    delivery.spare([Path(asked.script)])
+    if not os.path.exists(asked.script):
+        raise BadInput(f"{asked.script}: no such file")
+    if os.path.isdir(asked.script):
+        raise BadInput(f"{asked.script}: is a folder; give a script, or mend a folder: torchvet check --fix")
+    if asked.verify:
+        from torchvet.commands.verify import verify
+
+        return verify(asked, delivery)
+    return _mend(asked, delivery)
+
+
+def _mend(asked: Asked, delivery: Delivery) -> int:
+    from torchvet.checking.checker import Checker
+    from torchvet.fixing.files import difference, mend_bytes
+
+    checker = Checker(asked.chosen(delivery.configuration))
+    data = _read(asked.script)
+    result = checker.check_bytes(asked.script, data)
+    broken = next((f.message for f in result.findings if f.code == "SYN001"), None)
+    if broken or (result.not_checked and not result.findings):
+        raise BadInput(f"{asked.script}: {broken or result.not_checked[0].reason}")
+    before, mended, content = mend_bytes(asked.script, data, checker, asked.unsafe_fixes)
+    if asked.apply and content != data:
+        write({asked.script: (data, content)}, asked.keep_original)
+    left = mended.result.findings if asked.apply else result.findings
+    report = _report(asked, result.findings, left, mended, difference(before, mended.document))
+    deliver(report, asked, delivery)
+    pending = not asked.apply and bool(report.facts["fix"]["diff"]) and not asked.exit_zero
+    return FINDINGS if pending else delivery.status(report)
+
+
+def _report(asked: Asked, found: list[Finding], left: list[Finding], mended: Mended, diff: str) -> Report:
+    from torchvet.finding import Report
+    from torchvet.fixing.rows import row
+
+    def usable(finding: Finding) -> bool:
+        return finding.remedy.safe or asked.unsafe_fixes
+
+    facts: dict[str, Any] = {
+        "verified": False, "diff": diff, "written": [asked.script] if asked.apply and diff else [],
+        "mended": [row(f) for f in found if f.remedy.edits and usable(f) and (f not in left or not asked.apply)],
+        "counts": dict(mended.fixed),
+        "unsafe": [row(f) for f in left if f.remedy.edits and not usable(f)],
+        "advice": [row(f) for f in left if not f.remedy.edits],
+        "refused": [{"reason": text} for text in mended.refused],
+    }  # fmt: skip
+    subject = {"kind": "fix", "path": asked.script}
+    return Report(subject=subject, verdict="findings" if left else "clean", findings=left, facts={"fix": facts})
+
+
+def deliver(report: Report, asked: Asked, delivery: Delivery) -> None:
+    """Write the report's files; print it, or with --diff the diff alone."""
+    if not asked.diff or asked.format is not None:
+        delivery.deliver(report)
+        return
+    delivery.write(report)
+    if report.facts["fix"]["diff"] and not asked.quiet:
+        print_text(report.facts["fix"]["diff"])
+
+
+def write(contents: dict[str, tuple[bytes, bytes]], keep: bool) -> None:
+    """Put new contents in files' places, each at once. `contents` has what a file was read as and what it is to be.
+
+    Raises `BadInput` and writes nothing where a file has changed since, or its original is to be kept and cannot be.
+    """
+    from torchvet.fixing.files import keep_originals, replace_file
+
+    for path, (known, _) in contents.items():
+        if _read(path) != known:
+            raise BadInput(f"{path}: has changed since it was read; nothing was written")
+    if keep:
+        keep_originals({path: known for path, (known, _) in contents.items()})
+    for path, (_, content) in contents.items():
+        replace_file(path, content)
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read: {error.strerror}") from error

@@ -1,0 +1,108 @@
+"""Runs a program observed so that two runs can be compared: the same seed, arguments, folder and environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchvet.commands.keep import Keep
+from torchvet.commands.relay import run_relayed
+from torchvet.commands.supervise import Observe, child_command
+
+if TYPE_CHECKING:
+    from torchvet.commands.deliver import Delivery
+    from torchvet.commands.preflight import Program
+    from torchvet.verifying.trial import Trial
+
+SEED = 0
+_PATIENCE = 10
+_LEAST_PATIENCE = 60.0
+"""A mended program may take this many times as long as the one before, and at least so many seconds."""
+_PRINTED = 1_000_000
+"""Characters of output that are kept for the comparison."""
+
+
+@dataclass
+class Bench:
+    """Where trials of one program are run. `probes` are further options of the session."""
+
+    target: Program
+    delivery: Delivery
+    steps: int
+    show_output: bool = False
+    probes: dict[str, Any] = field(default_factory=dict)
+    _seconds: float | None = None
+
+    def run(self, contents: Mapping[str, bytes]) -> Trial:
+        """Run the program to its end or to the last step asked for, with other contents in the place of some files.
+
+        Raises KeyboardInterrupt where the user stopped it.
+        """
+        from torchvet.verifying.trial import trial_of
+
+        with Keep(None) as keep, tempfile.TemporaryDirectory(prefix="torchvet-") as folder:
+            probes = {"seed": SEED, "losses": True, **self.probes}
+            overlay = write_overlay(Path(folder), contents) if contents else None
+            observe = Observe(keep.directory, keep.rank, self.steps, self.delivery.memory_limit, probes, overlay)
+            output = Path(folder, "output")
+            status, seconds = self._process(child_command(self.target, observe), output)
+            recording, outcome = keep.read(status, seconds)
+            if outcome.how == "interrupt":
+                raise KeyboardInterrupt
+            printed = output.read_text("utf-8", "replace")[:_PRINTED]
+            self._show(printed)
+            return trial_of(recording, self.delivery.diagnose(recording), outcome, printed)
+
+    def _process(self, command: list[str], output: Path) -> tuple[int, float]:
+        """The program's status and seconds. It has no terminal: two runs cannot be given the same keys."""
+        started = time.monotonic()
+        limit = None if self._seconds is None else max(_LEAST_PATIENCE, _PATIENCE * self._seconds)
+        running: list[subprocess.Popen[bytes]] = []
+
+        def tick() -> None:
+            if limit is not None and time.monotonic() - started > limit:
+                running[0].send_signal(signal.SIGKILL if os.name == "posix" else signal.SIGTERM)
+
+        with output.open("wb") as stream:
+
+            def start(prepare: Callable[[], None]) -> subprocess.Popen[bytes]:
+                running.append(
+                    subprocess.Popen(
+                        command, stdin=subprocess.DEVNULL, stdout=stream, close_fds=False, preexec_fn=prepare,
+                        stderr=None if self.show_output else subprocess.DEVNULL,
+                        env={"PYTHONHASHSEED": str(SEED), **os.environ},
+                    )
+                )  # fmt: skip
+                return running[0]
+
+            status = run_relayed(start, tick)
+        seconds = time.monotonic() - started
+        if self._seconds is None:
+            self._seconds = seconds
+        return status, seconds
+
+    def _show(self, printed: str) -> None:
+        if self.show_output:
+            sys.stderr.write(printed)
+            sys.stderr.flush()
+
+
+def write_overlay(folder: Path, contents: Mapping[str, bytes]) -> Path:
+    """Write contents down, by the paths of the files that they stand in for, for `probes.overlay`."""
+    from torchvet.probes.overlay import INDEX
+
+    index = {}
+    for number, (path, content) in enumerate(contents.items()):
+        name = index[os.path.realpath(path)] = f"{number}.txt"
+        (folder / name).write_bytes(content)
+    (folder / INDEX).write_text(json.dumps(index), encoding="utf-8")
+    return folder

@@ -1,0 +1,189 @@
+"""What `torchvet fix --verify` does: a run as it is, runs with mends, and what was proven by them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from torchvet.amounts import count
+from torchvet.commands import preflight
+from torchvet.commands.deliver import CLEAN, FINDINGS, Delivery
+from torchvet.commands.fixes import Asked, deliver, write
+from torchvet.commands.preflight import Program
+from torchvet.commands.trials import SEED, Bench
+from torchvet.errors import BadInput
+from torchvet.fixing.chosen import chosen, difference
+
+if TYPE_CHECKING:
+    from torchvet.checking.checker import Checker
+    from torchvet.finding import Finding, Report
+    from torchvet.fixing.documents import Document
+    from torchvet.rules import Rule
+    from torchvet.verifying.search import Mend, Verified
+    from torchvet.verifying.trial import Trial
+
+
+def verify(asked: Asked, delivery: Delivery) -> int:
+    """Do it. Gives the exit status; raises `BadInput` for what cannot be run twice and compared."""
+    target = Program(asked.script, None, asked.arguments)
+    _refuse(asked)
+    preflight.check(target)
+    if not asked.quiet:
+        _warn(asked)
+    bench = Bench(target, delivery, asked.steps, asked.show_output, _probes(asked))
+    before = bench.run({})
+    plan = Plan(asked, delivery, before)
+    verified = plan.verified(bench.run)
+    report = plan.report(verified)
+    if asked.apply:
+        report.facts["fix"]["written"] = plan.write(verified)
+    deliver(report, asked, delivery)
+    return plan.status(verified, report)
+
+
+def _refuse(asked: Asked) -> None:
+    if asked.script.lower().endswith(".ipynb"):
+        raise BadInput(
+            f"{asked.script}: --verify does not run notebooks; mend it without --verify, or export it as a script: "
+            "jupyter nbconvert --to script"
+        )
+    world = os.environ.get("WORLD_SIZE", "1")
+    if world.isdecimal() and int(world) > 1:
+        raise BadInput(
+            f"WORLD_SIZE is {world}: --verify runs one process and compares it with another; verify on one rank, "
+            "without torchrun"
+        )
+
+
+def _warn(asked: Asked) -> None:
+    """Said before anything runs: the program is run more than once."""
+    click.echo(
+        f"torchvet: {asked.script} is run twice or more, up to {count(asked.steps, 'step')} each, without a terminal: "
+        "what it writes (checkpoints, logs) it writes as often",
+        err=True,
+    )
+
+
+def _probes(asked: Asked) -> dict[str, Any]:
+    if asked.simulate_gpu is None:
+        return {}
+    from torchvet.commands.run import check_card
+
+    check_card(asked.simulate_gpu)
+    return {"simulated_gpu": asked.simulate_gpu}
+
+
+class Plan:
+    """What is to be mended in one program, by the run as it is."""
+
+    def __init__(self, asked: Asked, delivery: Delivery, before: Trial) -> None:
+        from torchvet.checking.checker import Checker
+
+        self.asked, self.delivery, self.before = asked, delivery, before
+        self.checker = Checker(asked.chosen(delivery.configuration))
+        wanted = self.checker.scope.wanted
+        self.wanted = [f for f in before.findings if f.code in wanted]
+        self.candidates = _distinct([f for f in self.wanted if f.remedy.edits and f.evidence == "observed"])
+        self.documents, self.data = _documents(self.candidates, before.sources, self.checker, self._is_own)
+
+    def _is_own(self, path: str) -> bool:
+        """Whether a file lies in the user's tree: below the working directory, the script's folder or the project's."""
+        roots = (os.getcwd(), os.path.dirname(os.path.realpath(self.asked.script)), self.delivery.configuration.root)
+        return any(Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)) for root in roots)
+
+    def verified(self, run: Callable[[Mapping[str, bytes]], Trial]) -> Verified:
+        """Try the mends. `run` runs the program with other contents in the place of files."""
+        from torchvet.rules import rule
+        from torchvet.verifying.search import Mend, Search
+
+        search = Search(self.before, lambda mends: run(self.contents(mends)), self.asked.tolerance)
+        possible = chosen(self.documents, self.candidates)
+        for number, why in possible.refused.items():
+            search.result.refused.append((Mend(self.candidates[number]), why))
+        return search.run([Mend(f, _changes(rule(f.code))) for f in possible.made])
+
+    def contents(self, mends: Sequence[Finding]) -> dict[str, bytes]:
+        """The files that mends change, by path, with their new contents."""
+        after = chosen(self.documents, mends).changed(self.documents)
+        return {path: document.encode() for path, document in after.items()}
+
+    def written(self, verified: Verified) -> list[Mend]:
+        """What --apply writes: proven, and either the losses are the same or --unsafe-fixes is given."""
+        return [mend for mend, _ in verified.proven if self.asked.unsafe_fixes or not mend.changes]
+
+    def write(self, verified: Verified) -> list[str]:
+        """Write it. Gives the files."""
+        new = self.contents([mend.finding for mend in self.written(verified)])
+        write({path: (self.data[path], content) for path, content in new.items()}, self.asked.keep_original)
+        return sorted(new)
+
+    def difference(self, verified: Verified) -> str:
+        """The diff of everything proven."""
+        after = chosen(self.documents, [mend.finding for mend, _ in verified.proven]).documents
+        return difference(self.documents, after, {path: os.path.relpath(path) for path in self.documents})
+
+    def report(self, verified: Verified) -> Report:
+        """The report of the run as it is, what was proven said of its findings."""
+        from torchvet.verifying.telling import Told, report_of
+
+        asked = self.asked
+        told = Told(
+            asked.script, asked.arguments, self.before, self.wanted, self.difference(verified), SEED, asked.tolerance
+        )
+        report = report_of(told, verified)
+        held = [m.finding for m, _ in verified.proven if m not in self.written(verified)]
+        report.facts["fix"]["needs_unsafe_fixes"] = [f.code for f in held]
+        return report
+
+    def status(self, verified: Verified, report: Report) -> int:
+        """0 where all is proven, 1 where something was refused or remains, 3 where nothing could be judged."""
+        from msgspec.structs import replace
+
+        left = [f for f in report.findings if f.evidence != "proven"]
+        verdict = report.verdict if report.verdict == "undetermined" else "findings" if left else "clean"
+        status = self.delivery.status(replace(report, findings=left, verdict=verdict))
+        held = self.asked.apply and report.facts["fix"]["needs_unsafe_fixes"]
+        refused = verified.refused or held
+        return FINDINGS if refused and status == CLEAN and not self.asked.exit_zero else status
+
+
+def _changes(rule: Rule) -> bool:
+    """Whether a rule's mend changes losses on purpose."""
+    return rule.mend_changes_results or rule.mend_may_change_losses
+
+
+def _distinct(findings: Sequence[Finding]) -> list[Finding]:
+    """One finding for each set of edits: the first."""
+    seen: dict[Any, Finding] = {}
+    for finding in findings:
+        key = tuple((e.path, e.start, e.end, e.text) for e in finding.remedy.edits)
+        seen.setdefault(key, finding)
+    return list(seen.values())
+
+
+def _documents(
+    findings: Sequence[Finding], sources: Mapping[str, str], checker: Checker, is_own: Callable[[str], bool]
+) -> tuple[dict[str, Document], dict[str, bytes]]:
+    """The files that edits speak of, as documents and as read. Raises `BadInput` where one is no longer what ran."""
+    from importlib.util import decode_source
+
+    from torchvet.fixing.documents import open_document
+
+    documents: dict[str, Document] = {}
+    data: dict[str, bytes] = {}
+    for path in sorted({edit.path for finding in findings for edit in finding.remedy.edits}):
+        if path not in sources or not is_own(path):
+            continue
+        try:
+            data[path] = Path(path).read_bytes()
+            same = decode_source(data[path]) == sources[path]
+            documents[path] = open_document(path, data[path], *checker.for_file(path))
+        except (OSError, SyntaxError, ValueError, LookupError) as error:
+            raise BadInput(f"{path}: cannot be read again: {error}") from error
+        if not same:
+            raise BadInput(f"{path}: has changed while the program ran; start again")
+    return documents, data

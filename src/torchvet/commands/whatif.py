@@ -1,0 +1,128 @@
+"""`torchvet whatif`: what shortcuts and real remedies would buy, in numbers, from a recording or from two runs."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from torchvet.commands.deliver import Delivery
+from torchvet.commands.options import shared
+from torchvet.commands.run import RunCommand, check_card, target_of
+from torchvet.errors import BadInput
+
+if TYPE_CHECKING:
+    from torchvet.commands.preflight import Program
+    from torchvet.finding import NotChecked
+    from torchvet.recording import Recording
+
+EPILOG = """\b
+Examples:
+  torchvet whatif run.vet
+  torchvet whatif --memory-limit 24GiB train.py --epochs 1
+  torchvet whatif --simulate-gpu l4 --half-batch "--batch-size 16" train.py --batch-size 32
+
+\b
+Exit status: 0 answered, 2 usage or tool error, 3 nothing to judge by.
+"""
+
+
+@click.command(
+    "whatif",
+    cls=RunCommand,
+    epilog=EPILOG,
+    short_help="What half the batch, a larger card, empty_cache() or the mend would buy.",
+    context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
+)
+@click.option("-m", "module", metavar="MODULE", help="Run a module, as `python -m` does.")
+@click.option("--steps", type=click.IntRange(min=10), default=40, show_default=True, help="Steps of each run.")
+@click.option(
+    "--half-batch",
+    metavar="ARGUMENTS",
+    help="The program's arguments with half its batch, in one word. [default: loaders are given half their batch size]",
+)
+@click.option("--simulate-gpu", metavar="CARD", help="Run on a GPU that is not there; see `torchvet run`.")
+@click.option("--show-output", is_flag=True, help="Let the program's own output through, on stderr.")
+@shared
+@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="RECORDING | SCRIPT [ARGUMENTS]...")
+def command(
+    program: tuple[str, ...], module: str | None, steps: int, half_batch: str | None, simulate_gpu: str | None,
+    show_output: bool, **asked: Any,
+) -> int:  # fmt: skip
+    """Say at which step a program runs out of memory as it is, with the usual shortcuts, and with the mend.
+
+    From a RECORDING that `torchvet run --record` kept nothing is run, and what depends on the batch is a bound. A
+    SCRIPT is run twice, observed, each time to --steps: as it is, and with half its batch. What it writes it writes
+    twice.
+    """
+    from torchvet.whatif.report import whatif
+
+    delivery = Delivery(**asked, project=Path(program[0] if program else "."))
+    delivery.check()
+    gaps: list[NotChecked] = []
+    half: Recording | None = None
+    if module is None and program and (Path(program[0]) / "manifest.json").is_file():
+        from torchvet.recording import read
+
+        recording = read(Path(program[0]))
+    else:
+        if module is None and program and program[0].lower().endswith((".pickle", ".pkl")):
+            raise BadInput(
+                f"{program[0]}: is no program and no recording (`torchvet run --record`); snapshots are read by "
+                "`torchvet inspect`"
+            )
+        if simulate_gpu is not None:
+            check_card(simulate_gpu)
+        target = target_of(module, program)
+        probes: dict[str, Any] = {"simulated_gpu": simulate_gpu} if simulate_gpu is not None else {}
+        recording, half, gaps = _runs(target, steps, half_batch, probes, show_output)
+    limited = recording.limited(delivery.memory_limit) if delivery.memory_limit is not None else recording
+    report = whatif(limited, delivery.diagnose(recording).findings, half, gaps)
+    delivery.deliver(report)
+    return delivery.status(report)
+
+
+def _runs(
+    target: Program, steps: int, half_batch: str | None, probes: dict[str, Any], show: bool
+) -> tuple[Recording, Recording | None, list[NotChecked]]:
+    """The program as it is, and with half its batch where that could be had."""
+    from dataclasses import replace
+
+    from torchvet.commands import preflight
+    from torchvet.finding import NotChecked
+    from torchvet.recording.training_records import BatchChange, Outcome
+
+    preflight.check(target)
+    recording = _run(target, steps, probes, show)
+    other = target if half_batch is None else replace(target, arguments=tuple(shlex.split(half_batch)))
+    half = _run(other, steps, probes if half_batch is not None else {**probes, "batch_share": 0.5}, show)
+    gaps = []
+    for run, what in ((recording, "the run"), (half, "the run with half the batch")):
+        outcome = run.ranks[0].last(Outcome)
+        if outcome is not None and outcome.status and outcome.how not in ("steps-reached", "out-of-memory"):
+            said = outcome.error or f"it ended with status {outcome.status}"
+            gaps.append(NotChecked(check=what, reason=f"the program failed: {said}; --show-output shows what it wrote"))
+    if half_batch is None and half.ranks[0].last(BatchChange) is None:
+        reason = 'no DataLoader with a batch size was made; give the arguments that halve it: --half-batch "..."'
+        return recording, None, [*gaps, NotChecked(check="half the batch, measured", reason=reason)]
+    return recording, half, gaps
+
+
+def _run(target: Program, steps: int, probes: dict[str, Any], show: bool) -> Recording:
+    import time
+
+    from torchvet.commands.keep import Keep
+    from torchvet.commands.supervise import Observe, child_command
+
+    with Keep(None) as keep:
+        observe = Observe(keep.directory, keep.rank, steps, None, {**probes, "snapshots": str(keep.directory)})
+        stream = sys.stderr.fileno() if show else subprocess.DEVNULL
+        began = time.monotonic()
+        status = subprocess.run(
+            child_command(target, observe), stdout=stream, stderr=None if show else stream, close_fds=False
+        ).returncode
+        return keep.read(status, time.monotonic() - began)[0]

@@ -1,0 +1,46 @@
+"""What a dry run does not judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.recording.training_records import Unchecked
+from torchvet.simulate.dry import bounds, files, values
+
+if TYPE_CHECKING:
+    from torchvet.probes.dry.sizing import Sizing
+
+_WHY = "the run was dry (--dry): numbers on the device were not worked out"
+
+
+def gaps(sizing: Sizing) -> Iterator[Unchecked]:
+    """In the order of what matters."""
+    yield Unchecked(check="all that goes by numbers: NaN, losses, scalers, device-side asserts", reason=_WHY)
+    yield Unchecked(
+        check="leaks, evaluation, transfers and times", reason="a dry run sizes a few steps and measures nothing else"
+    )
+    if values.read:
+        yield Unchecked(
+            check="what the program does by numbers that it reads",
+            reason="those read from the device were made up: 1 for floating-point numbers, 0 for integers, and all "
+            "finite; what it printed or logged of them means nothing",
+        )
+    if bounds.taken:
+        named = ", ".join(sorted(bounds.taken))
+        yield Unchecked(
+            check=f"sizes that numbers decide ({named})", reason="each was taken as large as it can be: an upper bound"
+        )
+    for name, calls in files.skipped.items():
+        yield Unchecked(check=f"{name}, called {calls} times" if calls > 1 else name, reason="it wrote nothing")
+    for what in sizing.failed:
+        yield Unchecked(check=f"a step with {what}", reason="the program did not come to the end of such a step")
+    if sizing.late:
+        yield Unchecked(check="steps with more things changed", reason=f"{sizing.seconds:.0f} s of trying were over")
+    if sizing.size is not None and sizing.size.ran_out:
+        yield Unchecked(
+            check="what the program does when memory has run out",
+            reason="the run went on as if the card had room, so that all of the step could be sized",
+        )
+    if sizing.size is not None and sizing.size.kind != "training":
+        yield Unchecked(check="other batch sizes and checkpointing", reason="no optimizer step was seen")

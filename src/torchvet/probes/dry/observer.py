@@ -1,0 +1,117 @@
+"""Hears of steps in a dry run. Whatever goes by numbers, by time or by many steps stays out: there are none of them."""
+
+from __future__ import annotations
+
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.optim.optimizer import Optimizer
+
+from torchvet.probes import frames
+from torchvet.probes.device_errors import DeviceErrors
+from torchvet.probes.dry.gaps import gaps
+from torchvet.probes.dry.sizing import Sizing
+from torchvet.probes.observer import Observer
+from torchvet.probes.out_of_memory import OutOfMemoryWatcher
+from torchvet.probes.session import Session, StepsReached
+from torchvet.probes.unchecked import simulated_gaps
+from torchvet.recording.records import Place, StepKind
+
+
+class DryHistory(OutOfMemoryWatcher):
+    """The history of device memory in a dry run."""
+
+    events = 2_000_000
+
+
+class DryObserver(Observer):
+    """The observer of a dry run: steps, the history of device memory, and errors that real numbers would raise too."""
+
+    watchers = (DryHistory, DeviceErrors)
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.made: dict[int, Place | None] = {}
+        """Where optimizers were made, by identity."""
+        self.sizing = Sizing(self)
+
+    @property
+    def started(self) -> float:
+        """When the session began (`time.perf_counter`)."""
+        return self._session.started
+
+    def optimizer_made(self, optimizer: Optimizer) -> None:
+        """See `Listener`."""
+        self.clock.optimizer_made(id(optimizer))
+        with self._session.guarded("optimizers"):
+            self.known.add_optimizer(optimizer)
+            self.made[id(optimizer)] = frames.user_place(3)
+
+    def optimizer_starts(self, optimizer: Optimizer) -> None:
+        """See `Listener`."""
+        self._optimizers_running += 1
+        self.known.add_optimizer(optimizer)
+
+    def optimizer_ended(self, optimizer: Optimizer) -> None:
+        """See `Listener`."""
+        self._optimizers_running = max(0, self._optimizers_running - 1)
+        self._boundary(self.clock.optimizer_stepped(id(optimizer)))
+
+    def backward_starts(self, tensors: Any, retain_graph: bool, create_graph: bool, is_grad: bool) -> None:
+        """See `Listener`."""
+
+    def backward_ended(self, seconds: float, is_grad: bool) -> None:
+        """See `Listener`."""
+        self._plain_backward_seen = self._plain_backward_seen or not is_grad
+        if (is_grad and self._plain_backward_seen) or self._optimizers_running:
+            self.clock.busy()
+            return
+        self._boundary(self.clock.backward_ended())
+
+    def batch_asked(self, iterator: Any, caller: FrameType) -> None:
+        """See `Listener`."""
+        no_grad = not torch.is_grad_enabled()
+        self._boundary(self.clock.batch_asked(self._taps.watching_modules, False, no_grad))
+
+    def batch_got(self, iterator: Any, batch: Any, seconds: float) -> None:
+        """See `Listener`."""
+
+    def forward_starts(self, module: torch.nn.Module, depth: int) -> None:
+        """See `Listener`."""
+        if depth == 0:
+            self.known.add_root(module)
+            self._boundary(self.clock.forward_started(id(module)))
+
+    def forward_ended(self, module: torch.nn.Module, output: Any, depth: int) -> None:
+        """See `Listener`."""
+
+    def mode_changed(self, module: torch.nn.Module, training: bool) -> None:
+        """See `Listener`."""
+        self.clock.mode_changed(training)
+
+    def _boundary(self, kind: StepKind | None) -> None:
+        if kind is None or not self.active:
+            return
+        self._busy = True
+        enough = False
+        try:
+            with self._session.guarded("step boundaries"):
+                if not self.sizing.trying:
+                    self._log.boundary(self.clock.n, kind, self.clock.steps, None)
+                enough = self.sizing.boundary(kind)
+                self._session.trying = self.sizing.trying
+        finally:
+            self._busy = False
+        if enough:
+            raise StepsReached(self._session.options.steps or self.clock.n)
+
+    def _finish(self, how: str, error: BaseException | None) -> None:
+        self._log.flush()
+        self.sizing.end()
+        self._watchers.tell("finish", how, error)
+        self._watchers.remove()
+        self._taps.remove()
+        self._sources.keep()
+        for gap in (*simulated_gaps(dry=True), *gaps(self.sizing), *self._watchers.unchecked()):
+            self._write(gap)

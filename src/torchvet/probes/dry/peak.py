@@ -1,0 +1,56 @@
+"""Which modules made what is in use at the peak: a snapshot knows lines, and a library's model has none of a user's."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+from torch import nn
+
+from torchvet.recording.dry_records import DryModule
+from torchvet.simulate.dry.limits import made_in
+from torchvet.simulate.history import Event
+
+_MOST = 20
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)")
+
+
+def modules_at_peak(events: Iterable[Event], roots: Iterable[nn.Module], left_out: Iterable[int]) -> list[DryModule]:
+    """The modules with most, the largest first; what was made outside of modules is left out, and blocks at
+    the addresses `left_out`."""
+    names = _names(roots)
+    found: Counter[str] = Counter()
+    blocks: Counter[str] = Counter()
+    passed_by = set(left_out)
+    for number, (address, size) in _alive_at_peak(list(events)).items():
+        if address in passed_by:
+            continue
+        name = names.get(made_in.get((0, number), 0))
+        if name is not None:
+            found[name] += size
+            blocks[name] += 1
+    return [DryModule(name=name, bytes=held, blocks=blocks[name]) for name, held in found.most_common(_MOST)]
+
+
+def _names(roots: Iterable[nn.Module]) -> dict[int, str]:
+    return {
+        id(module): _NUMBER.sub("*", path) or type(module).__name__
+        for root in roots for path, module in root.named_modules()
+    }  # fmt: skip
+
+
+def _alive_at_peak(events: list[Event]) -> dict[int, tuple[int, int]]:
+    """Addresses and sizes in bytes, by the number of the event that made them."""
+    held = most = at = 0
+    for number, event in enumerate(events):
+        held += event.size if event.action == "alloc" else -event.size if event.action == "free_completed" else 0
+        if held > most:
+            most, at = held, number
+    by_address: dict[int, int] = {}
+    for number, event in enumerate(events[: at + 1]):
+        if event.action == "alloc":
+            by_address[event.address] = number
+        elif event.action == "free_completed":
+            by_address.pop(event.address, None)
+    return {number: (address, events[number].size) for address, number in by_address.items()}

@@ -1,0 +1,190 @@
+"""The program's own steps in a dry run, then the steps that are tried with one thing changed."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchvet.probes.dry import trials
+from torchvet.probes.dry.peak import modules_at_peak
+from torchvet.probes.out_of_memory import write_snapshot
+from torchvet.recording.dry_records import DryOptimizer, DrySize
+from torchvet.recording.records import Record, StepKind
+from torchvet.simulate import memory, workspaces
+from torchvet.simulate.dry import limits
+from torchvet.simulate.dry.batches import batches
+from torchvet.simulate.dry.shapes import arithmetic
+from torchvet.simulate.tensors import SimulatedTensor
+
+if TYPE_CHECKING:
+    from torchvet.probes.dry.observer import DryObserver
+
+STEPS = 3
+"""Training steps that are enough: the first makes the optimizer's state, the second has it beside activations."""
+_BACKWARDS = 10
+"""Backward passes that are enough where no optimizer of torch's was made."""
+SECONDS = 15.0
+"""What trying may take, of the processor's time: how busy the machine is decides nothing."""
+_HANGS = 120.0
+"""Seconds after which a step that was changed is not waited for."""
+_SNAPSHOT = "dry.pickle"
+
+
+class Sizing:
+    """Hears of every step boundary."""
+
+    seconds = SECONDS
+
+    def __init__(self, observer: DryObserver) -> None:
+        self._observer = observer
+        self._done = False
+        self._began = 0.0
+        self._operations = (0, 0)
+        self._queue: Iterator[trials.Trial] = iter(())
+        self.trial: trials.Trial | None = None
+        self.size: DrySize | None = None
+        self.failed: list[str] = []
+        """Trials that could not be made, and why."""
+        self._silent = False
+        self.late = False
+        """Whether not all that was to be tried was."""
+        batches.called = self._in_time
+
+    @property
+    def trying(self) -> bool:
+        """Whether the program's own steps are over."""
+        return self._done
+
+    def boundary(self, kind: StepKind) -> bool:
+        """A step ended: whether all has been seen."""
+        self._operations = (self._operations[1], arithmetic.operations)
+        if self._done:
+            return self._next() if self.trial is None or self._judged(self.trial) else False
+        if not self._enough(kind):
+            batches.begin(None)
+            return False
+        self._close(kind)
+        return kind != "training" or self._next()
+
+    def _enough(self, kind: StepKind) -> bool:
+        clock = self._observer.clock
+        wanted: int | None = self._observer.options.steps
+        if wanted is not None and not clock.provisional:
+            return clock.counts.get(clock.level, 0) >= wanted
+        if kind == "training":
+            return clock.counts.get("training", 0) >= STEPS
+        return kind == "backward" and not self._observer.made and clock.counts.get("backward", 0) >= _BACKWARDS
+
+    def _judged(self, trial: trials.Trial) -> bool:
+        """Whether a trial is over: a step that began before it took effect does not count."""
+        record = trial.judge(self._operations[1] - self._operations[0])
+        if record is None and trial.steps_left:
+            trial.steps_left -= 1
+            trial.begin()
+            return False
+        trial.undo()
+        if record is not None:
+            self._observer.write(record)
+        else:
+            self.failed.append(trial.failed())
+        return True
+
+    def _next(self) -> bool:
+        """Begin the next trial. True where there is none."""
+        last = 0.0 if self.trial is None else time.process_time() - self.trial.began
+        self.trial = None
+        if time.process_time() - self._began + last > SECONDS:
+            self.late = True
+            return True
+        self.trial = next(self._queue, None)
+        if self.trial is None:
+            return True
+        if not self._silent:
+            self._silent = True
+            _silence()
+        self.trial.start()
+        return False
+
+    def _in_time(self) -> None:
+        """A program that catches what a trial has broken may never come to the end of a step."""
+        from torchvet.probes.session import StepsReached
+
+        trial = self.trial
+        if trial is None:
+            return
+        if time.process_time() - trial.began > SECONDS or time.perf_counter() - trial.began_at > _HANGS:
+            self.failed.append(trial.failed())
+            self.trial = None
+            raise StepsReached(self._observer.clock.n)
+
+    def end(self) -> None:
+        """The program has ended, in its own steps or in a trial."""
+        if not self._done:
+            self._close(self._observer.clock.level)
+        elif self.trial is not None:
+            self.failed.append(self.trial.failed())
+
+    def _close(self, kind: StepKind) -> None:
+        """The program's own steps are over: say what they took, and keep the history."""
+        self._done = True
+        held = memory.everyone()[0]
+        high = limits.high_of()
+        if not high.allocated:
+            return
+        rows = batches.rows_seen()
+        batches.own = rows[0] if rows else 0
+        ours = workspaces.addresses(0)
+        parts = modules_at_peak(held.history.events, self._observer.known.live_roots(), ours)
+        size = DrySize(
+            steps=self._observer.clock.counts.get(kind, 0), kind=kind, allocated=high.allocated,
+            reserved=high.reserved, total=held.total, context=held.context, ran_out=high.ran_out,
+            batch=batches.own, arithmetic=self._operations[1] - self._operations[0],
+            seconds=time.perf_counter() - self._observer.started, snapshot=self._snapshot(),
+            workspaces=ours,
+        )  # fmt: skip
+        self.size = size
+        for record in (size, *parts, *self._optimizers()):
+            self._observer.write(record)
+        self._began = time.process_time()
+        self._queue = trials.all_of(self._observer, size, rows)
+
+    def _snapshot(self) -> str | None:
+        path = Path(self._observer.options.directory) / _SNAPSHOT
+        write_snapshot(path)
+        memory.observers.clear()
+        for held in memory.everyone():
+            held.history.stop()
+        return str(path)
+
+    def _optimizers(self) -> Iterator[Record]:
+        for optimizer in self._observer.known.live_optimizers():
+            entries = [(p, s) for p, s in optimizer.state.items() if isinstance(s, dict)]
+            like = [t for p, s in entries for t in _tensors(s) if t.numel() == p.numel() and t.dim()]
+            kept = [t for _, s in entries for t in _tensors(s)]
+            elements = sum(p.numel() for p, s in entries if any(t.numel() == p.numel() for t in _tensors(s)))
+            yield DryOptimizer(
+                name=type(optimizer).__name__, place=self._observer.made.get(id(optimizer)),
+                bytes=sum(t.numel() * t.itemsize for t in kept), parameters=len(entries), elements=elements,
+                tensors=round(sum(t.numel() for t in like) / elements) if elements else 0,
+                itemsize=max((t.itemsize for t in like), default=0),
+                fused=any(bool(g.get("fused")) for g in optimizer.param_groups),
+            )  # fmt: skip
+
+
+def _silence() -> None:
+    """What the program prints of steps that torchvet has changed is nobody's result."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+
+
+def _tensors(state: dict[str, Any]) -> list[torch.Tensor]:
+    return [t for t in state.values() if isinstance(t, SimulatedTensor)]

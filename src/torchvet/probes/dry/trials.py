@@ -1,0 +1,256 @@
+"""Steps of the program with one thing changed: checkpointed blocks, another batch size, a fused optimizer.
+
+Each is measured in the program's own process, after its own steps. What breaks in one ends the run, not the report.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchvet.probes.dry import blocks
+from torchvet.recording.dry_records import DryBatch, DryCheckpoint, DrySize, DryUpdate
+from torchvet.recording.records import Record
+from torchvet.simulate.dry import limits
+from torchvet.simulate.dry.batches import batches
+
+if TYPE_CHECKING:
+    from torchvet.probes.dry.observer import DryObserver
+
+_TRIES, _CLOSE = 7, 25
+"""Batch sizes that are tried to find the largest that fits; a twenty-fifth is close enough."""
+_LESS = 0.04
+"""By how much less the next is where one did not fit; twice as much each time."""
+_LAZY = ("Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "SGD", "Adadelta", "Adafactor")
+"""Optimizers that make their state in the first step that finds none."""
+_FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
+
+
+class Trial:
+    """One changed step. A step that began before the change does not count, nor does one whose rows are others."""
+
+    what = ""
+
+    def __init__(self, rows: list[int], own: int) -> None:
+        self._rows = rows
+        self._own = own
+        self.wanted = own
+        self.bounded = False
+        self.steps_left = 3
+        self.settled = False
+        """Whether a step of this kind has gone before: what one leaves bound (outputs, and with them what checkpoints
+        keep) is part of the next one's peak."""
+        self.began, self.began_at = time.process_time(), time.perf_counter()
+
+    def start(self) -> None:
+        """Make the change, and begin a step."""
+        self.began, self.began_at = time.process_time(), time.perf_counter()
+        self.do()
+        self.begin(emptied=True)
+
+    def do(self) -> None:
+        """Make the change."""
+
+    def undo(self) -> None:
+        """Take it back."""
+        batches.begin(None)
+
+    def begin(self, emptied: bool = False) -> None:
+        """A step begins, the trial's first with what was cached given back."""
+        limits.reset(self.bounded, emptied)
+        batches.begin(self.wanted if self.wanted != self._own else None)
+
+    def judge(self, operations: int) -> Record | None:
+        """What the step took, of so many floating-point operations; None where it was not what was to be tried."""
+        if self._own and sorted(batches.rows_seen()) != sorted(set(map(self._scaled, self._rows))):
+            return None
+        if not self.settled and not (self.bounded and limits.high_of().ran_out):
+            self.settled = True
+            return None
+        return self.record(limits.high_of(), operations)
+
+    def _scaled(self, rows: int) -> int:
+        return rows * self.wanted // self._own if rows % self._own == 0 else rows
+
+    def record(self, high: limits.High, operations: int) -> Record:
+        """What the step took."""
+        raise NotImplementedError
+
+    def failed(self) -> str:
+        """What could not be tried."""
+        return self.what
+
+
+class Batch(Trial):
+    """Another batch size."""
+
+    def __init__(self, rows: list[int], own: int, wanted: int, anew: list[torch.optim.Optimizer] | None = None) -> None:
+        super().__init__(rows, own)
+        self.wanted, self.bounded, self._anew = wanted, anew is not None, anew or []
+        self.what = f"a batch of {wanted}"
+        self.found: DryBatch | None = None
+
+    def do(self) -> None:
+        """As a run begins: without gradients and without state, so that the first step makes both where it finds room.
+
+        Whether a batch fits is decided by what lies where, not by amounts alone.
+        """
+        for optimizer in self._anew:
+            optimizer.zero_grad(set_to_none=True)
+            if type(optimizer).__name__ in _LAZY:
+                optimizer.state.clear()
+
+    def record(self, high: limits.High, operations: int) -> DryBatch:
+        """What the step took."""
+        self.found = DryBatch(
+            batch=self.wanted, allocated=high.allocated, reserved=high.reserved, bounded=self.bounded,
+            ran_out=high.ran_out,
+        )  # fmt: skip
+        return self.found
+
+
+class Checkpointed(Trial):
+    """Every block of a class under `torch.utils.checkpoint`."""
+
+    def __init__(self, rows: list[int], own: int, kind: blocks.Blocks) -> None:
+        super().__init__(rows, own)
+        self._kind = kind
+        self.what = f"{kind.name} checkpointed"
+
+    def do(self) -> None:
+        """Put them under it."""
+        self._kind.checkpoint()
+
+    def undo(self) -> None:
+        """As they were."""
+        self._kind.restore()
+        super().undo()
+
+    def record(self, high: limits.High, operations: int) -> DryCheckpoint:
+        """What the step took."""
+        return DryCheckpoint(
+            module=self._kind.name, first=self._kind.first, blocks=len(self._kind.modules),
+            allocated=high.allocated, reserved=high.reserved, arithmetic=operations,
+        )  # fmt: skip
+
+
+class Updated(Trial):
+    """Optimizers told to update in one kernel."""
+
+    what = "fused optimizers"
+
+    def __init__(self, rows: list[int], own: int, optimizers: list[torch.optim.Optimizer]) -> None:
+        super().__init__(rows, own)
+        self._optimizers = optimizers
+        self._before: list[list[dict[str, Any]]] = [
+            [{n: g[n] for n in ("fused", "foreach") if n in g} for g in o.param_groups] for o in optimizers
+        ]
+
+    def do(self) -> None:
+        """Tell them; their counts of steps go to the device, as fused kernels want them."""
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                group.update(fused=True, foreach=False)
+            for parameter, state in optimizer.state.items():
+                if isinstance(state.get("step"), torch.Tensor):
+                    state["step"] = state["step"].to(parameter.device)
+
+    def undo(self) -> None:
+        """As they were."""
+        for optimizer, before in zip(self._optimizers, self._before, strict=True):
+            for group, options in zip(optimizer.param_groups, before, strict=True):
+                group.update(options)
+            for state in optimizer.state.values():
+                if isinstance(state.get("step"), torch.Tensor):
+                    state["step"] = state["step"].cpu()
+        super().undo()
+
+    def record(self, high: limits.High, operations: int) -> DryUpdate:
+        """What the step took."""
+        return DryUpdate(setting="fused=True", allocated=high.allocated, reserved=high.reserved)
+
+
+def all_of(observer: DryObserver, size: DrySize, rows: list[int]) -> Iterator[Trial]:
+    """The trials in turn, those first whose results others need. Batch sizes are not varied where none was seen."""
+    own = size.batch
+    base = Batch(rows, own, own)
+    base.settled = True
+    yield base
+    for kind in blocks.repeated(observer.known.live_roots()):
+        yield Checkpointed(rows, own, kind)
+    optimizers = observer.known.live_optimizers()
+    if optimizers and all(_may_be_fused(o) for o in optimizers):
+        yield Updated(rows, own, optimizers)
+    yield from _batches(rows, own, size, base, optimizers)
+
+
+def _may_be_fused(optimizer: torch.optim.Optimizer) -> bool:
+    groups = optimizer.param_groups
+    return type(optimizer).__name__ in _FUSED and not any(
+        g.get("fused") or g.get("differentiable") or g.get("capturable") for g in groups
+    )
+
+
+def _batches(
+    rows: list[int], own: int, size: DrySize, base: Batch, optimizers: list[torch.optim.Optimizer]
+) -> Iterator[Batch]:
+    """Twice the batch, half of it where the batch does not fit, then the largest that does."""
+    if not own or base.found is None:
+        return
+    room = size.total - size.context
+    fitting, over = [base.found], None
+    for wanted in [2 * own, own // 2] if size.ran_out and own > 1 else [2 * own]:
+        other = Batch(rows, own, wanted)
+        yield other
+        if other.found is None:
+            return
+        fitting.append(other.found)
+    fitting.sort(key=lambda b: b.batch)
+    if size.ran_out:
+        # The program's own batch did not fit as the program ran; what fits is below it.
+        over = base.found
+        fitting = [b for b in fitting if b.batch < own and b.reserved <= room] or fitting[:2]
+    refused = 0
+    for _ in range(_TRIES):
+        wanted = next_batch(fitting, over, room, refused)
+        if not wanted:
+            return
+        last = Batch(rows, own, wanted, anew=optimizers)
+        yield last
+        if last.found is None:
+            return
+        if last.found.ran_out:
+            over, refused = last.found, refused + 1
+        else:
+            fitting.append(last.found)
+            refused = 0
+
+
+def next_batch(fitting: list[DryBatch], over: DryBatch | None, room: int, refused: int) -> int:
+    """The batch size to try next, after `refused` in a row that did not fit; 0 where it would be no news.
+
+    A peak is the greatest of several straight lines (backward's, the update's), so the line through two sizes that fit
+    promises too much, and the line to one that does not fit promises too little. Where memory lies in pieces neither
+    tells: then ever smaller ones are tried, and at last the middle.
+    """
+    low = fitting[-1]
+    high = over or (fitting[-2] if len(fitting) > 1 else low)
+    slope = (high.allocated - low.allocated) / (high.batch - low.batch) if high.batch != low.batch else 0.0
+    if slope <= 0:
+        return 0
+    wanted = int(low.batch + (room - low.allocated) / slope)
+    if over is None:
+        return wanted if wanted > low.batch + low.batch // _CLOSE else 0
+    if refused:
+        wanted = min(wanted, int(over.batch * (1 - _LESS * 2 ** (refused - 1))))
+    elif wanted > over.batch * (1 - _LESS):
+        wanted = (low.batch + over.batch) // 2
+    if wanted <= low.batch:
+        wanted = (low.batch + over.batch) // 2
+    return wanted if low.batch < wanted < over.batch and over.batch - low.batch > over.batch // _CLOSE else 0
+
+
+__all__ = ["Batch", "Checkpointed", "Trial", "Updated", "all_of", "next_batch"]

@@ -1,0 +1,59 @@
+"""Records about device memory: the allocator's history, cached segments given back, what autocast costs at the peak,
+and losses over all pairs."""
+
+from __future__ import annotations
+
+from torchvet.recording.records import Place, Record
+
+
+class MemoryHistory(Record):
+    """The history of a device's allocations, left at the end of a run in torch's schema for memory snapshots."""
+
+    snapshot: str
+
+
+class CacheEmptied(Record):
+    """Calls of `empty_cache()` from one line: running totals.
+
+    `given` bytes went back to the driver, in `segments` segments where the allocator counts them; `again` of the bytes
+    had been taken from the driver again by the next call. `steps` of `of_steps` had a call.
+    """
+
+    place: Place
+    calls: int = 0
+    steps: int = 0
+    of_steps: int = 0
+    given: int = 0
+    segments: int = 0
+    again: int = 0
+
+
+class AutocastPeak(Record):
+    """A window's peak with autocast, and what it would have been without, by replay: all bytes.
+
+    Without autocast there are no copies in another precision, and what was computed in half takes twice the bytes.
+    `copies` of parameters and `halves` of other tensors in half were alive at the peak. `place` is the line that made
+    most of the copies.
+    """
+
+    tick: int
+    peak: int
+    without: int
+    copies: int
+    halves: int
+    dtype: str
+    place: Place | None = None
+
+
+class PairTable(Record):
+    """A column of a model's predictions against a row of as many targets, from one line: sampled calls.
+
+    `shapes` as a person would write them, `bytes` of one table; `reduced` calls were averaged or summed to one number.
+    """
+
+    place: Place
+    operator: str
+    shapes: str
+    bytes: int
+    calls: int = 0
+    reduced: int = 0

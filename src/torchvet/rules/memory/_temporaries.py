@@ -1,0 +1,119 @@
+"""Large temporaries that a fused form would not make: told by the shapes and operators at a window's peak.
+
+A peak that consists of an ordinary network's activations has no line that makes it: only tensors that somebody wrote
+out by hand, and for which torch has another way, count here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from torchvet.recording.records import Place, SiteBytes, Window
+
+if TYPE_CHECKING:
+    from torchvet.recording import Recording
+
+_LONG, _WIDE = 128, 1024
+"""Lengths from which on an attention matrix, and classes from which on logits, are worth another form."""
+_BY_HAND = frozenset(["exp", "div", "log", "sub", "_softmax", "neg", "mul", "pow", "_softmax_backward_data"])
+_LOGARITHMS = frozenset(["_log_softmax", "logsumexp"])
+"""Where one of these is used, what else there is of that shape is no cross-entropy by hand."""
+_OF_SOFTMAX = frozenset(["exp", "_softmax", "softmax"])
+_FUSED = ("scaled_dot_product_attention(", "flash_attn")
+_FILLED = ("zeros", "new_zeros", "scatter", "one_hot", "_to_copy", "eq")
+
+
+@dataclass
+class Pattern:
+    """Tensors of one written-out computation at the peak."""
+
+    what: str
+    instead: str
+    sites: list[SiteBytes] = field(default_factory=list)
+
+    @property
+    def bytes(self) -> int:
+        """Of all of them."""
+        return sum(s.bytes for s in self.sites)
+
+    @property
+    def storages(self) -> int:
+        """How many they are."""
+        return sum(s.storages for s in self.sites)
+
+    @property
+    def largest(self) -> SiteBytes:
+        """The site of the largest tensor."""
+        return max(self.sites, key=lambda s: s.bytes // s.storages)
+
+    @property
+    def place(self) -> Place:
+        """The line with the most bytes; of what the forward pass made, where it made any."""
+        sums: dict[Place, int] = {}
+        forward = [s for s in self.sites if s.site.phase == "forward"] or self.sites
+        for site in forward:
+            assert site.site.place is not None
+            sums[site.site.place] = sums.get(site.site.place, 0) + site.bytes
+        return max(sums, key=lambda p: sums[p])
+
+
+def patterns(recording: Recording, window: Window) -> Iterator[Pattern]:
+    """Computations written out by hand, of which tensors were alive at the window's peak, the largest first."""
+    sites = [s for s in window.sites if s.site.place is not None and s.site.phase in ("forward", "backward")]
+    found = [p for p in (_attention(recording, sites), *_probabilities(sites), *_encodings(recording, sites)) if p]
+    yield from sorted(found, key=lambda p: -p.bytes)
+
+
+def _attention(recording: Recording, sites: list[SiteBytes]) -> Pattern | None:
+    """Matrices of length × length, with a softmax among them, that no fused operator made."""
+    squares = [
+        s for s in sites
+        if len(s.site.shape) >= 3 and s.site.shape[-1] == s.site.shape[-2] >= _LONG
+        and not any(name in (recording.source_line(s.site.place) or "") for name in _FUSED)
+    ]  # fmt: skip
+    if not any(_operator(s) in _OF_SOFTMAX for s in squares):
+        return None
+    instead = (
+        "use `torch.nn.functional.scaled_dot_product_attention` (in `nn.MultiheadAttention`: `need_weights=False`), "
+        "which does not keep the whole matrix, or compute it in chunks"
+    )
+    return Pattern("attention matrices", instead, squares)
+
+
+def _probabilities(sites: list[SiteBytes]) -> Iterator[Pattern]:
+    """Three or more tensors of one shape over many classes, from a softmax or a cross-entropy in single operators."""
+    by_shape: dict[tuple[int, ...], list[SiteBytes]] = {}
+    for site in sites:
+        shape = site.site.shape
+        if len(shape) >= 2 and shape[-1] >= _WIDE and shape[-1] != shape[-2]:
+            by_shape.setdefault(shape, []).append(site)
+    for alike in by_shape.values():
+        names = {_operator(s) for s in alike}
+        made = {_operator(s) for s in alike if s.site.phase == "forward"}
+        written = ("exp" in made and names & {"div", "log", "sub"}) or ("_softmax" in made and "log" in names)
+        by_hand = [s for s in alike if _operator(s) in _BY_HAND]
+        if written and not names & _LOGARITHMS and sum(s.storages for s in by_hand) >= 3:
+            instead = (
+                "use `torch.nn.functional.cross_entropy` on the logits (`log_softmax` where probabilities are wanted), "
+                "in chunks over the batch where they are large"
+            )
+            yield Pattern("tensors of a softmax written out", instead, by_hand)
+
+
+def _encodings(recording: Recording, sites: list[SiteBytes]) -> Iterator[Pattern]:
+    """One-hot encodings over many classes, by the name in their line."""
+    found = [
+        s for s in sites
+        if len(s.site.shape) >= 2 and s.site.shape[-1] >= _WIDE and _operator(s) in _FILLED
+        and "one_hot" in (recording.source_line(s.site.place) or "")
+    ]  # fmt: skip
+    if found:
+        yield Pattern(
+            "one-hot encodings", "keep the indices: `cross_entropy`, `gather` or an embedding take them", found
+        )
+
+
+def _operator(site: SiteBytes) -> str:
+    return site.site.op.removeprefix("aten.").partition(".")[0]

@@ -1,0 +1,54 @@
+"""From a line that a run found to the code that stands there, for edits that source alone would not be sure of."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.source.model import edits
+from torchvet.source.model.units import receiver, terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding
+    from torchvet.source.model import Event, SourceFile
+
+_PLAIN = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
+_NO_TENSOR = (ast.Constant, ast.JoinedStr, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp,
+              ast.GeneratorExp, ast.Lambda, ast.Compare, ast.BoolOp)  # fmt: skip
+_NUMBERS = {"item", "tolist", "float", "int", "len", "str"}
+
+
+def events_at(file: SourceFile, finding: Finding) -> list[Event]:
+    """What happens on the line of a finding, in the order of evaluation."""
+    at = finding.location
+    if at is None or at.path != file.path:
+        return []
+    return [event for event in file.unit_at(at.line).events if event.line == at.line]
+
+
+def calls_at(file: SourceFile, finding: Finding, *names: str) -> Iterator[tuple[Event, ast.expr]]:
+    """The calls of methods by these names on the line of a finding, each with what it is called on."""
+    for event in events_at(file, finding):
+        on = receiver(event.call) if isinstance(event.node, ast.Call) else None
+        if on is not None and terminal(event.node) in names:
+            yield event, on
+
+
+def held(finding: Finding) -> str:
+    """The last identifier of what a finding says holds the memory."""
+    name = finding.holder.name if finding.holder is not None else ""
+    return name.rpartition(".")[2].partition("[")[0].partition(" ")[0]
+
+
+def may_be_tensor(node: ast.expr) -> bool:
+    """Whether an expression may be one tensor: no number taken out of one, and no container written down."""
+    return not isinstance(node, _NO_TENSOR) and not (isinstance(node, ast.Call) and terminal(node) in _NUMBERS)
+
+
+def with_method(file: SourceFile, node: ast.expr, method: str) -> Sequence[Edit]:
+    """A method called on an expression where it stands; nothing where it goes over several lines."""
+    if node.lineno != node.end_lineno or not may_be_tensor(node):
+        return ()
+    text = file.segment(node)
+    return [edits.replace(file, node, f"{text if isinstance(node, _PLAIN) else f'({text})'}.{method}")]

@@ -1,0 +1,114 @@
+"""Shapes that numbers decide: where those are not known, the largest possible one is taken, and the report says so."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from torchvet.simulate.dry import phantoms, values
+
+_META = torch.device("meta")
+taken: dict[str, int] = {}
+"""Operators whose results were taken as large as they can be, and how often."""
+_INDEXED = frozenset(["index", "_unsafe_index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"])
+
+
+def _note(name: str) -> None:
+    taken[name] = taken.get(name, 0) + 1
+
+
+def bounded(name: str, args: list[Any]) -> list[Any]:
+    """Arguments with the places that masks choose in place of the masks."""
+    if name not in _INDEXED:
+        return args
+    places: list[Any] = []
+    for index in args[1]:
+        if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8):
+            places += [torch.empty(_chosen(name, index), dtype=torch.int64, device=_META)] * index.dim()
+        else:
+            places.append(index)
+    return [args[0], places, *args[2:]]
+
+
+def _chosen(name: str, mask: torch.Tensor) -> int:
+    numbers = values.known(mask)
+    if numbers is not None:
+        return int(numbers.count_nonzero())
+    _note(name)
+    return mask.numel()
+
+
+def _nonzero(func: Any, args: Any, kwargs: dict[str, Any]) -> torch.Tensor:
+    tensor = args[0]
+    count = _chosen("nonzero", tensor)
+    # Laid out as the kernels do: one dimension's indices behind the other's.
+    return torch.empty(tensor.dim(), count, dtype=torch.int64, device=_META).t()
+
+
+def _masked_select(func: Any, args: Any, kwargs: dict[str, Any]) -> torch.Tensor:
+    tensor, mask = args
+    shape = torch.broadcast_shapes(tensor.size(), mask.size())  # type: ignore[no-untyped-call]
+    numbers = values.known(mask)
+    if numbers is None:
+        _note("masked_select")
+        count = math.prod(shape)
+    else:
+        count = int(numbers.expand(shape).count_nonzero())
+    return torch.empty(count, dtype=tensor.dtype, device=_META)
+
+
+def _unique(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """`_unique2` and its like: `(values, inverse, counts)`, each of at most as many as there are."""
+    tensor = args[0]
+    numbers = values.known(tensor)
+    if numbers is not None:
+        return by_zeros(func, args, kwargs)
+    _note("unique")
+    return tuple(
+        torch.empty(tensor.size() if dtype is None else tensor.numel(), dtype=dtype or torch.int64, device=_META)
+        for dtype in ((tensor.dtype, None, torch.int64)[: len(func._schema.returns)])
+    )
+
+
+def by_zeros(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """An operator that gives no shapes without numbers: by the CPU's kernel, on what is known and on zeros.
+
+    Its results take memory until it returns.
+    """
+    host = func(*[_zeros(a) for a in args], **{n: _zeros(a) for n, a in kwargs.items()})
+    return _shapes_of(host)
+
+
+def _zeros(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        numbers = values.known(value)
+        return phantoms.phantom(value.size(), value.stride(), value.dtype) if numbers is None else numbers
+    if isinstance(value, torch.device):
+        return torch.device("cpu")
+    if isinstance(value, (list, tuple)) and value and not isinstance(value[0], (int, float)):
+        return [_zeros(item) for item in value]
+    return value
+
+
+def _shapes_of(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        meta = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=_META)
+        if phantoms.bytes_of(value) <= values.MOST:
+            values.know(meta, value)
+        return meta
+    if isinstance(value, (list, tuple)):
+        return type(value)(_shapes_of(item) for item in value)
+    return value
+
+
+LARGEST = {
+    "nonzero": _nonzero,
+    "masked_select": _masked_select,
+    "_unique": _unique,
+    "_unique2": _unique,
+    "_pack_padded_sequence": by_zeros,
+    "_pad_packed_sequence": by_zeros,
+}
+"""Operators whose meta kernels know no shape, or want lengths from the host."""

@@ -1,0 +1,139 @@
+"""The host's side of a dry run: large tensors that the program makes there have no memory, and what is worked out from
+them is not worked out. Small tensors, and all that comes from files, lists and arrays, are real."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from torchvet.simulate import operators
+from torchvet.simulate.dry import phantoms
+from torchvet.simulate.dry.batches import batches
+from torchvet.simulate.tensors import SimulatedTensor
+
+_META = torch.device("meta")
+_aten = torch.ops.aten
+_REAL = frozenset(["_local_scalar_dense", "equal", "set_", "resize_", "is_pinned", "_pin_memory", "nonzero"])
+"""Operators that are carried out on what has no memory: they read zeros, or only move a tensor's bounds."""
+
+
+class HostMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees every operator of its thread."""
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if types:
+            if all(t is SimulatedTensor or issubclass(t, SimulatedTensor) for t in types):
+                return operators.run(func, args, kwargs)
+            return func(*args, **kwargs)
+        if not isinstance(func, torch._ops.OpOverload):
+            return func(*args, **kwargs)
+        if _elsewhere(kwargs):
+            return func(*(_in_rows(func, args) if batches.changes else args), **kwargs)
+        tensors = list(_tensors((*args, *kwargs.values())))
+        if any(map(phantoms.is_phantom, tensors)):
+            return _unworked(func, args, kwargs)
+        if _makes(func) and all(t.device.type == "cpu" for t in tensors):
+            return _made(func, args, kwargs)
+        return func(*args, **kwargs)
+
+
+def _in_rows(func: Any, args: Any) -> Any:
+    """What is given to an operator that leads to a device, with another batch size: see `batches.py`."""
+    if func is _aten._to_copy.default:
+        return [batches.grown(args[0])]
+    return batches.made(func, args)
+
+
+def _elsewhere(kwargs: dict[str, Any]) -> bool:
+    device = kwargs.get("device")
+    return device is not None and torch.device(device).type != "cpu"
+
+
+_makers: dict[Any, bool] = {}
+
+
+def _makes(func: Any) -> bool:
+    """Whether an operator makes a tensor out of sizes: its device can be asked for, and it copies nothing."""
+    found = _makers.get(func)
+    if found is None:
+        schema = func._schema
+        name = schema.name.partition("::")[2]
+        found = _makers[func] = (
+            any(a.name == "device" for a in schema.arguments)
+            and [str(r.type) for r in schema.returns] == ["Tensor"]
+            and not name.startswith(("_to_copy", "to", "_pin", "_sparse", "_nested", "_cudnn"))
+        )
+    return found
+
+
+def _made(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    shape = func(*_meta(args), **{**kwargs, "device": _META, "pin_memory": False} if kwargs else {"device": _META})
+    if (
+        phantoms.bytes_of(shape) < (phantoms.LARGE_ROW if shape.dim() == 1 else phantoms.LARGE)
+        or shape.layout is not torch.strided
+    ):
+        return func(*args, **kwargs)
+    return phantoms.phantom(shape.size(), shape.stride(), shape.dtype)
+
+
+def _unworked(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """An operator on a tensor without memory."""
+    plan = operators.plan_of(func)
+    if plan.name in _REAL or (plan.views and not plan.written) or plan.name == "detach":
+        return func(*args, **kwargs)
+    if plan.written and not plan.reshapes:
+        return operators.written_of(plan, args, kwargs)
+    try:
+        out = func(*_meta(args), **{n: _meta_of(a) for n, a in kwargs.items()})
+    except (NotImplementedError, RuntimeError):
+        return func(*args, **kwargs)
+    return _hosted(out)
+
+
+def _meta(values: Any) -> list[Any]:
+    return [_meta_of(v) for v in values]
+
+
+def _meta_of(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=_META)
+    if isinstance(value, torch.device):
+        return _META
+    if isinstance(value, (list, tuple)) and value and not isinstance(value[0], (int, float)):
+        return [_meta_of(item) for item in value]
+    return value
+
+
+def _hosted(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return phantoms.made_up(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_hosted(item) for item in value)
+    return value
+
+
+def _tensors(items: Any) -> Iterator[torch.Tensor]:
+    for item in items:
+        if isinstance(item, torch.Tensor):
+            yield item
+        elif isinstance(item, (list, tuple)):
+            yield from _tensors(item)
+
+
+def enter() -> None:
+    """Begin in this thread, for good."""
+    HostMode().__enter__()  # type: ignore[no-untyped-call]

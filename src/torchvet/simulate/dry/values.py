@@ -1,0 +1,124 @@
+"""Numbers in a dry run: which are known, and what stands for those that are not.
+
+Known are small tensors that were worked out from what the program itself put in: lengths, masks and labels of a batch,
+a scaler's scale. All others are made up where the host asks: 1 for floating-point numbers, 0 for integers, and for a
+truth value what holds in a healthy program: all is finite, nothing is NaN, no check finds anything.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+MOST = 1 << 18
+"""Bytes up to which a result is worked out where all that it is made of is known."""
+
+read: dict[str, int] = {}
+"""How often the host asked for numbers that nobody knows, by what it was told."""
+
+
+class _Known:
+    """Numbers of a meta tensor; `valid` is shared by all that are views of one storage."""
+
+    __slots__ = ("numbers", "valid")
+
+    def __init__(self, numbers: torch.Tensor, valid: list[bool]) -> None:
+        self.numbers, self.valid = numbers, valid
+
+
+def known(meta: torch.Tensor) -> torch.Tensor | None:
+    """The numbers of a meta tensor where they are known, as a host tensor."""
+    found: _Known | None = meta.__dict__.get("torchvet_known")
+    return None if found is None or not found.valid[0] else found.numbers
+
+
+def know(meta: torch.Tensor, numbers: torch.Tensor, same: torch.Tensor | None = None) -> None:
+    """From now on the numbers are known. `same` is the meta tensor that this is a view of."""
+    valid = same.__dict__["torchvet_known"].valid if same is not None else [True]
+    meta.__dict__["torchvet_known"] = _Known(numbers, valid)
+
+
+def take_over(meta: torch.Tensor, source: torch.Tensor) -> bool:
+    """After `meta.copy_(source)`: whether the numbers are known from now on."""
+    numbers, held = known(source), meta.__dict__.get("torchvet_known")
+    if numbers is None or meta.numel() * meta.itemsize > MOST:
+        return False
+    with torch._C._DisableTorchDispatch():
+        if held is not None and held.valid[0]:
+            held.numbers.copy_(numbers)
+            return True
+        if meta.storage_offset() or meta.untyped_storage().nbytes() != meta.numel() * meta.itemsize:
+            return False  # a part of something that is not known
+        fresh = torch.empty_strided(meta.size(), meta.stride(), dtype=meta.dtype).copy_(numbers)
+    know(meta, fresh)
+    return True
+
+
+def forget(meta: torch.Tensor) -> None:
+    """Numbers that nobody knows were written to it: what shares its storage is not known any more either."""
+    found: _Known | None = meta.__dict__.get("torchvet_known")
+    if found is not None:
+        found.valid[0] = False
+
+
+_YES = frozenset(["isfinite", "isreal", "all", "isclose"])
+_NO = frozenset(["isnan", "isinf", "isposinf", "isneginf", "any"])
+_NEGATES = frozenset(["logical_not", "bitwise_not"])
+_SAME = frozenset(
+    ["all", "any", "_to_copy", "clone", "detach", "alias", "view", "select", "slice", "squeeze", "unsqueeze", "reshape",
+     "expand", "logical_and", "logical_or", "mul", "bitwise_and", "bitwise_or", "stack", "cat", "_unsafe_view"]
+)  # fmt: skip
+
+
+def say(name: str, args: Any, given: list[torch.Tensor], out: torch.Tensor) -> None:
+    """Note what a truth value stands for, by the operator that made it. `given` are the tensors among its arguments."""
+    if out.dtype is not torch.bool:
+        return
+    if name in ("eq", "ne") and (args[0] is args[1] or (isinstance(args[1], float) and args[1] == math.inf)):
+        # What torch makes `isnan`, `isinf` and `isfinite` of: equal to itself, and to no infinity.
+        out.__dict__["torchvet_said"] = (name == "eq") is (args[0] is args[1])
+        return
+    told = [t.__dict__.get("torchvet_said") for t in given]
+    if name in _NEGATES:
+        out.__dict__["torchvet_said"] = not bool(told and told[0])
+    elif name in _SAME and any(t is not None for t in told):
+        yes = all(t is not False for t in told) if name in ("all", "logical_and", "bitwise_and", "mul") else any(told)
+        out.__dict__["torchvet_said"] = yes
+    elif name in _YES or name in _NO:
+        out.__dict__["torchvet_said"] = name in _YES
+
+
+def stand_in(meta: torch.Tensor) -> float | int | bool:
+    """What an unknown number is taken for."""
+    if meta.dtype is torch.bool:
+        return bool(meta.__dict__.get("torchvet_said", False))
+    return 1.0 if meta.is_floating_point() or meta.is_complex() else 0
+
+
+def number(meta: torch.Tensor) -> Any:
+    """`.item()`: the number, or what stands for it."""
+    numbers = known(meta)
+    if numbers is not None:
+        return numbers.item()
+    value = stand_in(meta)
+    if isinstance(value, float) and meta.is_complex():
+        return complex(value)
+    read[repr(value)] = read.get(repr(value), 0) + 1
+    return value
+
+
+def host_copy(meta: torch.Tensor) -> torch.Tensor:
+    """What a copy to the host gives."""
+    from torchvet.simulate.dry.phantoms import made_up
+
+    numbers = known(meta)
+    if numbers is None:
+        read["host tensor"] = read.get("host tensor", 0) + 1
+        return made_up(meta)
+    with torch._C._DisableTorchDispatch():
+        return numbers.clone()
+
+
+__all__ = ["MOST", "forget", "host_copy", "know", "known", "number", "say", "stand_in"]

@@ -1,0 +1,145 @@
+"""Whether a fault is gone: its measure in the run before, held against the run after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torchvet.amounts import count, size
+from torchvet.finding import SEVERITIES, Finding
+from torchvet.recording.reader import ENOUGH
+from torchvet.verifying.lines import lines_after
+from torchvet.verifying.trial import Trial
+
+NOISE = 0.01
+"""Share of a growth that may be left: a running sum that was detached is still a number of a few bytes."""
+BYTES_PER_NODE = 400
+"""Host bytes of an autograd node, roughly: 1,550 for a Linear layer's three or four (torch 2.13.0, measured)."""
+COMPARED = 2
+"""Stretches of steps in which storages were noted that it takes to see that none lives on: where none does, names are
+not looked at."""
+MOST_NOISE = 0.05
+"""However much grows in a run without a name, more than this share of a growth is not noise."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Whether a finding is gone, with its measures in words; `why` says why not."""
+
+    gone: bool
+    before: str
+    after: str
+    why: str = ""
+
+
+def judge(finding: Finding, before: Trial, after: Trial) -> Judgement:
+    """Hold one observed finding of the run before against the run after."""
+    same = [f for f in after.findings if is_same(finding, f, before, after)] or _as_many(finding, before, after)
+    rate = finding.measured.bytes_per_step
+    if rate is not None and rate > 0 and _held(finding) in before.rates:
+        return _growth(finding, rate, before, after)
+    left = [f for f in same if f.evidence != "suspected" or _grave(f)]
+    told = measure(finding)
+    if left:
+        now = measure(left[0])
+        return Judgement(False, told, now, f"it is still there: {now}")
+    return Judgement(True, told, "gone")
+
+
+def _as_many(finding: Finding, before: Trial, after: Trial) -> list[Finding]:
+    """The findings of one code in one function, where they are as many as before: a fault may move a line."""
+    key = _function(finding)
+    if key[1] is None or _held(finding):
+        return []
+    earlier, later = ([f for f in t.findings if _function(f) == key and not _held(f)] for t in (before, after))
+    return later if len(later) >= len(earlier) else []
+
+
+def _function(finding: Finding) -> tuple[str, str | None, str | None, int | None]:
+    at = finding.location
+    return finding.code, at.path if at else None, at.function if at else None, finding.rank
+
+
+def _growth(finding: Finding, rate: float, before: Trial, after: Trial) -> Judgement:
+    name = _held(finding)
+    told = f"{size(rate)} per step"
+    if after.steps < ENOUGH:
+        return Judgement(False, told, "", f"{after.steps} steps are too few to tell that nothing grows")
+    if after.windows < COMPARED:
+        return Judgement(False, told, "", "storages were not looked at often enough in the mended run")
+    if BYTES_PER_NODE * before.nodes.get(name, 0.0) > rate:
+        return _nodes(name, before.nodes[name], after)
+    noise = noise_of(rate, before, after)
+    now = after.rates.get(name, 0.0)
+    left = f"{size(now)} per step"
+    if now > noise:
+        why = f"{name} still grows by {left} (before: {told}; noise: {size(noise)})"
+        return Judgement(False, told, left, why)
+    return Judgement(True, told, left)
+
+
+def _nodes(name: str, rate: float, after: Trial) -> Judgement:
+    """Growth of which the graph's nodes in host memory are the greater part, not tensors."""
+    now = after.nodes.get(name, 0.0)
+    told, left = (f"{count(amount, 'autograd node')} per step" for amount in (rate, now))
+    gone = now <= NOISE * rate
+    return Judgement(gone, told, left, "" if gone else f"{name} still grows by {left} (before: {told})")
+
+
+def noise_of(rate: float, before: Trial, after: Trial) -> float:
+    """Bytes per step that a growth may have left: what grew in these two runs without a name, within limits."""
+    return min(MOST_NOISE * rate, max(NOISE * rate, before.unexplained, after.unexplained))
+
+
+def measure(finding: Finding) -> str:
+    """The measure that a finding goes by, in words."""
+    amounts = finding.measured
+    if amounts.bytes_per_step:
+        return f"{size(amounts.bytes_per_step)} per step"
+    if amounts.seconds_per_step is not None:
+        return f"{amounts.seconds_per_step * 1e3:.3g} ms per step"
+    if amounts.bytes:
+        return size(amounts.bytes)
+    return finding.message
+
+
+def new_findings(before: Trial, after: Trial) -> Iterator[Finding]:
+    """What the run after shows at warning and above that the run before did not."""
+    for finding in after.findings:
+        if not _grave(finding):
+            continue
+        earlier = [f for f in before.findings if is_same(f, finding, before, after)]
+        earlier += [f for f in before.findings if f.code == finding.code and _rank(f) >= _rank(finding)
+                    and _held(f) and _held(f) == _held(finding)]  # fmt: skip
+        if not any(_rank(f) >= _rank(finding) or f.evidence == "observed" for f in earlier):
+            yield finding
+
+
+def is_same(earlier: Finding, later: Finding, before: Trial, after: Trial) -> bool:
+    """Whether a finding of the run before and one of the run after are about one fault: one code, and one holder, or
+    one line as far as edits have moved it."""
+    if earlier.code != later.code or earlier.rank != later.rank:
+        return False
+    if _held(earlier) and _held(later):
+        return _held(earlier) == _held(later)
+    was, now = earlier.location, later.location
+    if was is None or now is None:
+        return was is now
+    if was.path != now.path:
+        return False
+    texts = before.sources.get(was.path), after.sources.get(was.path)
+    if texts[0] is None or texts[1] is None:
+        return was.line == now.line
+    return now.line in lines_after(texts[0], texts[1], was.line)
+
+
+def _held(finding: Finding) -> str:
+    return finding.holder.name if finding.holder is not None else ""
+
+
+def _rank(finding: Finding) -> int:
+    return SEVERITIES.index(finding.severity)
+
+
+def _grave(finding: Finding) -> bool:
+    return finding.severity != "info"

@@ -1,0 +1,181 @@
+"""Which of several mends help: all are tried together, then, where that fails, each alone; a bounded number of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from torchvet.finding import Finding
+from torchvet.verifying.curves import TOLERANCE, Agreement, compare, same_output
+from torchvet.verifying.judging import Judgement, judge, new_findings
+from torchvet.verifying.trial import Trial
+
+ALONE = 6
+"""Mends that are tried one by one where several together fail: each takes a run."""
+
+Runner = Callable[[Sequence[Finding]], Trial]
+"""Runs the program with these findings' edits made; with none as it is."""
+
+
+@dataclass(frozen=True)
+class Mend:
+    """A finding with edits. `changes` says that its fault is in the mathematics: losses will not be the same."""
+
+    finding: Finding
+    changes: bool = False
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What a run with a mend showed of it, and of the losses. `noise` is by how much two runs as it is differed, where
+    that had to be asked."""
+
+    judgement: Judgement
+    agreement: Agreement
+    steps: tuple[int, int]
+    seconds_per_step: tuple[float | None, float | None]
+    noise: float | None = None
+
+
+@dataclass
+class Verified:
+    """Mends that were proven, each with its proof, and those that were not, each with the reason. `final` is the run
+    with all proven ones made."""
+
+    proven: list[tuple[Mend, Proof]] = field(default_factory=list)
+    refused: list[tuple[Mend, str]] = field(default_factory=list)
+    final: Trial | None = None
+    runs: int = 0
+
+
+class Search:
+    """The search over one program. `before` is the run as it is; `tolerance` the largest relative difference of losses
+    that counts as equal."""
+
+    def __init__(self, before: Trial, runner: Runner, tolerance: float = TOLERANCE) -> None:
+        self.before, self.tolerance = before, tolerance
+        self._runner = runner
+        self._own: Agreement | None = None
+        self.result = Verified(runs=1)
+
+    def run(self, mends: Sequence[Mend]) -> Verified:
+        """First what is to leave the losses alone, held to that; then, on top of it, what changes them on purpose."""
+        for group in ([m for m in mends if not m.changes], [m for m in mends if m.changes]):
+            if group:
+                self._together(group)
+        return self.result
+
+    def _together(self, group: Sequence[Mend]) -> None:
+        after = self._try(group)
+        whole = self._whole(group, after)
+        if whole:
+            self._one_by_one(group, whole)
+            return
+        good = [m for m in group if judge(m.finding, self.before, after).gone]
+        if len(good) == len(group):
+            self._accept(group, after)
+            return
+        for mend in group:
+            if mend not in good:
+                self._refuse(mend, judge(mend.finding, self.before, after).why)
+        if good:
+            self._again(good)
+
+    def _one_by_one(self, group: Sequence[Mend], whole: str) -> None:
+        if len(group) == 1:
+            self._refuse(group[0], whole)
+            return
+        good = []
+        for mend in group[:ALONE]:
+            after = self._try([mend])
+            why = self._whole([mend], after) or judge(mend.finding, self.before, after).why
+            if why:
+                self._refuse(mend, why)
+            else:
+                good.append((mend, after))
+        for mend in group[ALONE:]:
+            self._refuse(mend, f"not tried alone: {ALONE} others were ({whole})")
+        if len(good) == 1:
+            self._accept([good[0][0]], good[0][1])
+        elif good:
+            self._again([mend for mend, _ in good])
+
+    def _again(self, good: Sequence[Mend]) -> None:
+        """The ones that helped, made without the others: that is what would be written."""
+        after = self._try(good)
+        why = self._whole(good, after)
+        left = [m for m in good if not judge(m.finding, self.before, after).gone]
+        if not why and not left:
+            self._accept(good, after)
+            return
+        for mend in good:
+            self._refuse(mend, why or "it helps only together with a mend that was refused")
+
+    def _try(self, mends: Sequence[Mend]) -> Trial:
+        self.result.runs += 1
+        return self._runner([m.finding for m, _ in self.result.proven] + [m.finding for m in mends])
+
+    def _accept(self, group: Sequence[Mend], after: Trial) -> None:
+        agreement = self._agreement(after)
+        for mend in group:
+            proof = Proof(
+                judge(mend.finding, self.before, after), agreement, (self.before.steps, after.steps),
+                (self.before.seconds_per_step, after.seconds_per_step), self._own.largest if self._own else None,
+            )  # fmt: skip
+            self.result.proven.append((mend, proof))
+        self.result.final = after
+
+    def _refuse(self, mend: Mend, why: str) -> None:
+        self.result.refused.append((mend, why))
+
+    def _agreement(self, after: Trial) -> Agreement:
+        return compare(self.before.curve, after.curve, shorter=bool(self.before.failure))
+
+    def _whole(self, group: Sequence[Mend], after: Trial) -> str:
+        """What is wrong with a mended run as a whole; empty where nothing is."""
+        if after.failure:
+            return f"the mended program failed: {after.failure}"
+        if after.steps < self.before.steps * 0.9 and not self.before.failure:
+            return f"the mended program ended after {after.steps} steps, not {self.before.steps}"
+        for finding in new_findings(self.before, after):
+            return f"the mended program shows what it did not before: {finding.code} {finding.message}"
+        if any(mend.changes for mend in group):
+            return _spoilt(self.before, after)
+        return self._losses(after)
+
+    def _losses(self, after: Trial) -> str:
+        """Whether the losses agree, by the tolerance or by what two runs of the program as it is differ by."""
+        agreement = self._agreement(after)
+        if not agreement.compared:
+            if not self.before.curve and not after.curve and same_output(self.before.printed, after.printed):
+                return ""
+            return "there is no loss to compare (no backward was heard in both runs), and the output differs"
+        if agreement.within(self.tolerance):
+            return ""
+        if agreement.lengths[0] == agreement.lengths[1] and agreement.largest <= 2 * self._noise():
+            return ""
+        return _difference(agreement, self.tolerance, self._noise())
+
+    def _noise(self) -> float:
+        """By how much two runs of the program as it is differ, relatively: found out when it is first asked."""
+        if self._own is None:
+            self.result.runs += 1
+            self._own = compare(self.before.curve, self._runner([]).curve)
+        return self._own.largest if self._own.largest != float("inf") else 0.0
+
+
+def _difference(agreement: Agreement, tolerance: float, noise: float) -> str:
+    before, after = agreement.lengths
+    if before != after:
+        return f"{before} backward passes became {after}"
+    told = f"by up to {agreement.largest:.2g} of their size" if agreement.largest != float("inf") else "in being finite"
+    own = f"; two runs as it is differ by {noise:.2g}" if noise else "; two runs as it is do not"
+    return f"the losses differ {told} from pass {agreement.first} on (allowed: {tolerance:g}{own})"
+
+
+def _spoilt(before: Trial, after: Trial) -> str:
+    """A mend that changes the losses on purpose must not make them lose their numbers."""
+    fresh = [v for v in after.curve if v is None]
+    if len(fresh) > len([v for v in before.curve if v is None]):
+        return f"{len(fresh)} losses of the mended program are not finite"
+    return ""

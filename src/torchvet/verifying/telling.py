@@ -1,0 +1,113 @@
+"""The report on mends that were tried: what was proven, by how much, what was refused and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from torchvet.amounts import count
+from torchvet.finding import Finding, NotChecked, Report
+from torchvet.fixing.rows import row
+from torchvet.recording.reader import ENOUGH
+from torchvet.verifying.curves import Agreement
+from torchvet.verifying.judging import Judgement, judge
+from torchvet.verifying.search import Mend, Proof, Verified
+from torchvet.verifying.trial import Trial
+
+SPAWNED = (
+    "processes that the program starts by itself (torchrun, multiprocessing with spawn) read the files as they are"
+)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a report is made of, besides what was verified. `wanted` are the findings that were asked about."""
+
+    script: str
+    arguments: Sequence[str]
+    before: Trial
+    wanted: Sequence[Finding]
+    diff: str
+    seed: int
+    tolerance: float
+
+
+def undetermined(before: Trial, verified: Verified) -> str:
+    """Why nothing could be judged; empty where something could."""
+    if verified.proven:
+        return ""
+    if before.failure and not verified.refused:
+        return f"the program failed: {before.failure}"
+    if before.steps < ENOUGH and not before.failure:
+        return f"{before.steps} steps are too few to tell anything by; ten or more are needed"
+    return ""
+
+
+def report_of(told: Told, verified: Verified) -> Report:
+    """The findings of the run as it is; those that are gone after the mends are `proven`."""
+    gone = also_gone(told, verified)
+    proven = [id(m.finding) for m, _ in verified.proven] + [id(f) for f, _ in gone]
+    findings = [msgspec.structs.replace(f, evidence="proven") if id(f) in proven else f for f in told.wanted]
+    why = undetermined(told.before, verified)
+    facts: dict[str, Any] = {
+        "verified": True, "runs": verified.runs, "seed": told.seed, "tolerance": told.tolerance,
+        "steps": told.before.steps, "diff": told.diff, "written": [],
+        "proven": [proven_row(m, p) for m, p in verified.proven],
+        "also_gone": [{**row(f), "before": j.before, "after": j.after} for f, j in gone],
+        "refused": [{**row(m.finding), "reason": why} for m, why in verified.refused],
+        "not_shown": [row(f) for f in told.wanted if f.remedy.edits and f.evidence == "suspected"],
+        "advice": [row(f) for f in told.wanted if not f.remedy.edits and f.severity != "info" and id(f) not in proven],
+    }  # fmt: skip
+    return Report(
+        subject={"kind": "fix", "path": told.script, "argv": [told.script, *told.arguments]},
+        facts={"fix": facts}, findings=findings,
+        verdict="undetermined" if why else "findings" if findings else "clean",
+        not_checked=[NotChecked(check="the mends", reason=why)] if why else gaps(told.before, verified),
+    )  # fmt: skip
+
+
+def gaps(before: Trial, verified: Verified) -> list[NotChecked]:
+    """What the runs could not show of mends that were tried."""
+    if not verified.proven:
+        return []
+    found = [NotChecked(check="mends in other processes", reason=SPAWNED)]
+    if before.stopped:
+        reason = (
+            f"the runs were stopped after {count(before.steps, 'step')}: what comes later was not run with the mends"
+        )
+        found.append(NotChecked(check="the rest of the program", reason=reason))
+    return found
+
+
+def also_gone(told: Told, verified: Verified) -> list[tuple[Finding, Judgement]]:
+    """Findings without a mend of their own that the proven ones have done away with."""
+    if verified.final is None:
+        return []
+    tried = [id(m.finding) for m, _ in [*verified.proven, *verified.refused]]
+    others = [f for f in told.wanted if id(f) not in tried and f.evidence == "observed"]
+    judged = [(f, judge(f, told.before, verified.final)) for f in others]
+    return [(f, j) for f, j in judged if j.gone]
+
+
+def proven_row(mend: Mend, proof: Proof) -> dict[str, Any]:
+    """A mend and its proof."""
+    before, after = proof.seconds_per_step
+    return {
+        **row(mend.finding), "before": proof.judgement.before, "after": proof.judgement.after,
+        "changes_results": mend.changes, "losses": losses(proof.agreement, proof.noise),
+        "steps": list(proof.steps), "seconds_per_step": [before, after],
+    }  # fmt: skip
+
+
+def losses(agreement: Agreement, noise: float | None) -> dict[str, Any]:
+    """How the loss curves agree: JSON has no infinity, so a difference in being finite is null."""
+    largest = agreement.largest if agreement.largest != float("inf") else None
+    return {
+        "compared": agreement.compared, "equal": agreement.equal, "largest_relative_difference": largest,
+        "first_different": agreement.first, "passes": list(agreement.lengths),
+        "last": [agreement.before, agreement.after],
+        "between_runs_as_it_is": noise if noise != float("inf") else None,
+    }  # fmt: skip

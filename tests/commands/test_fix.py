@@ -1,0 +1,297 @@
+"""`torchvet fix`: what it shows, writes and refuses; with --verify, what it concludes from runs made up for it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import msgspec
+import pytest
+from observing import Bench as Folder
+from word_rules import WordRule
+
+import torchvet.rules
+import torchvet.rules.waiting
+from torchvet.commands import main
+from torchvet.commands.trials import Bench
+from torchvet.docs import schema
+from torchvet.finding import Finding
+from torchvet.source.model import SourceFile
+from torchvet.verifying.trial import Trial
+
+APPLE = WordRule("AAA101", "apple", "pear")
+ANISE = WordRule("AAA102", "anise", "basil", safe=False)
+BEECH = WordRule("BBB101", "beech", severity="error")
+RULES: tuple[Any, ...] = (APPLE, ANISE, BEECH)
+TEXT = b"import torch\r\napple = 1\r\nanise = 2\r\n"
+Fix = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with a program in the working directory, and rules that find names of plants."""
+    for name in list(os.environ):
+        if name.startswith(("TORCHVET_", "WORLD_SIZE")):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text("[tool.torchvet]\n")
+    (tmp_path / "train.py").write_bytes(TEXT)
+    monkeypatch.setattr(torchvet.rules, "all_rules", lambda: RULES)
+    monkeypatch.setattr(torchvet.rules, "codes", lambda: [rule.code for rule in RULES])
+    monkeypatch.setattr(torchvet.rules.waiting, "source_rules", lambda: list(RULES))
+    return tmp_path
+
+
+@pytest.fixture
+def fix(here: Path, capfd: pytest.CaptureFixture[str]) -> Fix:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        status = main(["fix", *arguments])
+        out, err = capfd.readouterr()
+        return status, out, err
+
+    return run
+
+
+def facts(out: str) -> dict[str, Any]:
+    report = json.loads(out)
+    jsonschema.validate(report, json.loads(schema()))
+    found: dict[str, Any] = report["facts"]["fix"]
+    return found
+
+
+# Source alone ---------------------------------------------------------------------------------------------------------
+
+
+def test_mends_are_shown_and_nothing_is_written(fix: Fix, here: Path) -> None:
+    status, out, _ = fix("train.py")
+    assert status == 1
+    assert out.startswith("1 finding can be mended: AAA101")
+    assert "-apple = 1" in out and "+pear = 1" in out and "+basil" not in out
+    assert "Only with --unsafe-fixes" in out and "AAA102" in out
+    assert "torchvet fix train.py --verify" in out
+    assert (here / "train.py").read_bytes() == TEXT
+
+
+def test_apply_writes_to_the_byte_and_keeps_the_original(fix: Fix, here: Path) -> None:
+    (here / "train.py").chmod(0o640)
+    status, out, _ = fix("train.py", "--apply", "--keep-original", "--unsafe-fixes")
+    assert status == 0 and out.startswith("2 findings mended: AAA101, AAA102")
+    assert (here / "train.py").read_bytes() == TEXT.replace(b"apple", b"pear").replace(b"anise", b"basil")
+    assert (here / "train.py.orig").read_bytes() == TEXT
+    assert {(here / n).stat().st_mode & 0o777 for n in ("train.py", "train.py.orig")} == {0o640}
+    assert sorted(p.name for p in here.iterdir()) == ["pyproject.toml", "train.py", "train.py.orig"]
+
+
+def test_an_original_that_is_there_is_not_written_over(fix: Fix, here: Path) -> None:
+    (here / "train.py.orig").write_text("older")
+    status, _, err = fix("train.py", "--apply", "--keep-original")
+    assert status == 2 and "train.py.orig: is there already" in err
+    assert (here / "train.py").read_bytes() == TEXT and (here / "train.py.orig").read_text() == "older"
+
+
+def test_codes_pick_what_is_mended(fix: Fix, here: Path) -> None:
+    status, out, _ = fix("train.py", "aaa102", "--unsafe-fixes", "--diff")
+    assert status == 1 and out.startswith("--- train.py") and "+basil" in out and "+pear" not in out
+    assert fix("train.py", "BBB")[0] == 0
+    status, _, err = fix("train.py", "ZZZ")
+    assert status == 2 and "ZZZ: no rule's code starts so" in err
+    status, _, err = fix("train.py", "out/")
+    assert status == 2 and "'out/' is no code" in err and "after `--`" in err
+
+
+def test_nothing_to_mend(fix: Fix, here: Path) -> None:
+    (here / "train.py").write_text("import torch\n")
+    assert fix("train.py") == (0, "Nothing to mend\n", "")
+    (here / "train.py").write_text("import torch\nbeech = 1\n")
+    status, out, _ = fix("train.py")
+    assert status == 1 and out.startswith("Nothing to mend; 1 finding below") and "No mend, only advice" in out
+
+
+def test_the_report_as_json(fix: Fix, here: Path) -> None:
+    status, out, _ = fix("train.py", "--format", "json")
+    found = facts(out)
+    assert status == 1 and not found["verified"] and found["written"] == []
+    assert [r["code"] for r in found["mended"]] == ["AAA101"] and [r["code"] for r in found["unsafe"]] == ["AAA102"]
+    assert found["mended"][0]["line"] == 2 and "+pear = 1" in found["diff"]
+    status, out, _ = fix("train.py", "--format", "json", "--apply")
+    assert facts(out)["written"] == ["train.py"] and status == 1  # AAA102 remains
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("missing.py",), "no such file"),
+        ((".",), "is a folder"),
+        (("train.py", "--apply", "--diff"), "--apply writes and --diff does not"),
+        (("train.py", "--keep-original"), "goes with --apply"),
+        (("train.py", "--", "--lr", "1"), "only with --verify"),
+        (("train.py", "-o", "train.py"), "picks no report format"),
+        (("broken.py",), "invalid syntax"),
+        (("note.ipynb", "--verify"), "does not run notebooks"),
+    ],
+)
+def test_what_cannot_be_mended_is_said(fix: Fix, here: Path, arguments: tuple[str, ...], message: str) -> None:
+    (here / "broken.py").write_text("import torch\nx = = 1\n")
+    (here / "note.ipynb").write_text("{}")
+    status, _, err = fix(*arguments)
+    assert status == 2 and message in err and "Traceback" not in err
+
+
+# Verified -------------------------------------------------------------------------------------------------------------
+
+
+class Runs:
+    """Stands in for the runs: what a text shows is what the rules find in it, seen at work; `curve` says its losses."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.ran: list[bytes] = []
+        self.options: list[tuple[int, tuple[str, ...]]] = []
+        self.curve: Callable[[str], list[float | None]] = lambda text: [1.0] * 40
+        self.failure = ""
+        self.steps = 40
+        self.evidence: Any = "observed"
+
+    def run(self, bench: Bench, contents: Mapping[str, bytes]) -> Trial:
+        data = contents.get(str(self.path), self.path.read_bytes())
+        self.ran.append(data)
+        self.options.append((bench.steps, bench.target.arguments))
+        text = data.decode().replace("\r\n", "\n")
+        found = [self._seen(f) for rule in RULES for f in rule.in_source(SourceFile(str(self.path), text))]
+        return Trial(
+            findings=found, steps=self.steps, curve=self.curve(text), failure=self.failure,
+            sources={str(self.path): text}, seconds_per_step=0.01,
+        )  # fmt: skip
+
+    def _seen(self, finding: Finding) -> Finding:
+        return msgspec.structs.replace(finding, evidence=self.evidence)
+
+
+@pytest.fixture
+def runs(here: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
+    made = Runs(here / "train.py")
+    monkeypatch.setattr(Bench, "run", lambda bench, contents: made.run(bench, contents))
+    return made
+
+
+def test_a_mend_that_helps_is_proven_and_not_written_unasked(fix: Fix, here: Path, runs: Runs) -> None:
+    status, out, err = fix("train.py", "AAA101", "--verify", "--steps", "7", "--", "--lr", "0.1")
+    assert status == 0 and out.startswith("1 of 1 mend proven in 2 runs of 40 steps")
+    assert "40 losses compared, equal to the last bit" in out and "+pear = 1" in out
+    assert "torchvet fix train.py AAA101 --verify --apply -- --lr 0.1\n" in out
+    assert "train.py is run twice or more, up to 7 steps each" in err
+    assert runs.options == [(7, ("--lr", "0.1"))] * 2
+    assert runs.ran == [TEXT, TEXT.replace(b"apple", b"pear")]
+    assert (here / "train.py").read_bytes() == TEXT
+
+
+def test_verify_and_apply_write_what_was_proven_alone(fix: Fix, here: Path, runs: Runs) -> None:
+    runs.curve = lambda text: [0.5 if "basil" in text else 1.0] * 40
+    status, out, _ = fix("train.py", "--verify", "--apply", "--format", "json")
+    found = facts(out)
+    assert status == 1 and found["written"] == [str(here / "train.py")]
+    assert (here / "train.py").read_bytes() == TEXT.replace(b"apple", b"pear")
+    assert [r["code"] for r in found["proven"]] == ["AAA101"]
+    assert [(r["code"], "the losses differ" in r["reason"]) for r in found["refused"]] == [("AAA102", True)]
+    evidence = {f["code"]: f["evidence"] for f in json.loads(out)["findings"]}
+    assert evidence == {"AAA101": "proven", "AAA102": "observed"}
+
+
+def test_what_changes_losses_on_purpose_is_proven_and_written_only_with_consent(
+    fix: Fix, here: Path, runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ANISE, "mend_changes_results", True, raising=False)
+    runs.curve = lambda text: [0.5 if "basil" in text else 1.0] * 40
+    status, out, _ = fix("train.py", "--verify")
+    assert status == 0 and "changed on purpose, from pass 1 on: the last was 1, is 0.5" in out
+    assert "torchvet fix train.py AAA101 AAA102 --verify --apply --unsafe-fixes\n" in out
+    assert fix("train.py", "--verify", "--apply")[0] == 1
+    assert (here / "train.py").read_bytes() == TEXT.replace(b"apple", b"pear")
+    assert fix("train.py", "--verify", "--apply", "--unsafe-fixes")[0] == 0
+    assert b"basil" in (here / "train.py").read_bytes()
+
+
+def test_what_the_run_has_not_shown_is_not_proven(fix: Fix, here: Path, runs: Runs) -> None:
+    runs.evidence = "suspected"
+    status, out, _ = fix("train.py", "--verify")
+    assert status == 1 and len(runs.ran) == 1
+    assert "Not shown by the run" in out and "AAA101" in out
+
+
+def test_a_run_that_says_nothing_cannot_be_judged(fix: Fix, here: Path, runs: Runs) -> None:
+    (here / "train.py").write_text("import torch\n")
+    runs.failure = "ValueError: no data"
+    status, out, _ = fix("train.py", "--verify")
+    assert status == 3 and out.startswith("Could not judge: the program failed: ValueError: no data")
+    runs.failure, runs.steps = "", 4
+    assert fix("train.py", "--verify")[0] == 3
+    runs.steps = 40
+    assert fix("train.py", "--verify")[:2] == (0, "Nothing to mend\n")
+
+
+def test_a_file_that_changes_meanwhile_is_not_written(fix: Fix, here: Path, runs: Runs) -> None:
+    def curve(text: str) -> list[float | None]:
+        (here / "train.py").write_bytes(TEXT + b"# edited\r\n") if "pear" in text else None
+        return [1.0] * 40
+
+    runs.curve = curve
+    status, _, err = fix("train.py", "AAA101", "--verify", "--apply")
+    assert status == 2 and "has changed since it was read" in err
+    assert (here / "train.py").read_bytes() == TEXT + b"# edited\r\n"
+
+
+def test_a_rank_of_several_is_refused(fix: Fix, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    status, _, err = fix("train.py", "--verify")
+    assert status == 2 and "WORLD_SIZE is 2" in err and not runs.ran
+
+
+# In earnest -----------------------------------------------------------------------------------------------------------
+
+TRAINER = """\
+import torch
+
+class Trainer:
+    def __init__(self):
+        self.model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+        self.stats = {}
+
+    def fit(self, count):
+        errors = []
+        for step in range(count):
+            x = torch.randn(256, 64)
+            loss = self.model(x).square().mean()
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+            errors.append((self.model(x) - 1).square().mean())
+        return errors
+"""
+
+
+def test_a_leak_in_an_imported_module_is_mended_and_proven(bench: Folder) -> None:
+    """The program does not seed: both runs start from the same numbers. Its module has DOS line ends and a tab."""
+    data = TRAINER.replace("\n", "\r\n").replace("        return errors", "\treturn errors").replace("\t", "        ")
+    (bench.folder / "trainer.py").write_bytes(b"\xef\xbb\xbf" + data.encode())
+    bench.write(
+        "train.py",
+        """
+        import sys
+        from trainer import Trainer
+        print(len(Trainer().fit(int(sys.argv[1]))))
+        """,
+    )
+    command = bench.command("fix", "train.py", "--verify", "--apply", "--format", "json", "--", "30")
+    bench.environment["PYTHONPATH"] = str(Path(torchvet.__file__).parents[1])
+    ran = bench.run(command)
+    assert ran.status == 0, ran.out + ran.err
+    found = facts(ran.out)
+    assert [(r["code"], r["line"]) for r in found["proven"]] == [("MEM101", 17)]
+    assert found["proven"][0]["losses"]["equal"] and found["proven"][0]["losses"]["compared"] == 30
+    mended = data.replace("(self.model(x) - 1).square().mean()", "(self.model(x) - 1).square().mean().detach()")
+    assert (bench.folder / "trainer.py").read_bytes() == b"\xef\xbb\xbf" + mended.encode()

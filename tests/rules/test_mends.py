@@ -1,0 +1,213 @@
+"""Edits for what a run has found, on a line that source alone says nothing sure of."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+import msgspec
+import pytest
+
+from torchvet.finding import Finding, Holder, Location, Related, Remedy
+from torchvet.fixing.edits import apply
+from torchvet.rules import rule
+from torchvet.source.model import SourceFile
+
+FILE = "train.py"
+
+
+def mended(code: str, text: str, at: str, **more: Any) -> str:
+    """The text with the edits that a rule has for an observed finding on the line that holds `at`."""
+    text = "import torch\nfrom torch import nn\n" + textwrap.dedent(text)
+    line = next(n for n, one in enumerate(text.splitlines(), start=1) if at in one)
+    holder = more.pop("holder", "")
+    facts: dict[str, Any] = {"message": "it grows", "cause": "because", **more}
+    finding = Finding(
+        code=code, name="x", severity="error", evidence="observed", location=Location(path=FILE, line=line),
+        holder=Holder(name=holder, kind="local") if holder else None, remedy=Remedy(summary=facts.pop("summary", "")),
+        **facts,
+    )  # fmt: skip
+    edits = list(rule(code).mends(finding, SourceFile(FILE, text)))
+    made = msgspec.structs.replace(finding, remedy=Remedy(summary="", edits=edits))
+    after, _ = apply({FILE: text}, [made])
+    old, new = text.splitlines(), after[FILE].splitlines()
+    return "\n".join(one for one in new if one not in old) or ("" if old == new else "- only")
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "holder", "expected"),
+    [
+        ("MEM101", "self.stats.total += loss", "trainer.stats.total", "self.stats.total += loss.detach()"),
+        ("MEM101", "losses.append(a - b)", "losses", "losses.append((a - b).detach())"),
+        ("MEM101", "records[name].append(output)", "records", "records[name].append(output.detach())"),
+        ("MEM101", "history[step] = loss", "history", "history[step] = loss.detach()"),
+        ("MEM101", "self.avg = 0.9 * self.avg + loss", "t.avg", "self.avg = (0.9 * self.avg + loss).detach()"),
+        ("MEM101", "losses.append(loss.item())", "losses", ""),
+        ("MEM101", "losses.append((loss, step))", "losses", ""),
+        ("MEM101", "losses.extend(parts)", "losses", ""),
+        ("MEM101", "others.append(loss)", "losses", ""),
+        ("MEM112", "total = total + loss", "total", "total = total + loss.detach()"),
+        ("MEM113", "curve.append(out[0].detach())", "curve", "curve.append(out[0].detach().clone())"),
+        ("MEM108", "failures.append(error)", "failures", "failures.append(error.with_traceback(None))"),
+        ("MEM108", "failures.append(str(error))", "failures", ""),
+    ],
+)
+def test_what_is_stored(code: str, line: str, holder: str, expected: str) -> None:
+    assert mended(code, f"for step in range(9):\n    {line}\n", line, holder=holder).strip() == expected
+
+
+MEMORY = """
+    class Memory:
+        def push(self, key, item):
+            self.rows[key] = item
+
+    memory = Memory()
+    for step in range(9):
+        memory.push(step, model(x).mean())
+    """
+
+
+@pytest.mark.parametrize(("path", "line"), [(FILE, 6), ("memory.py", 90)])
+def test_what_is_handed_to_a_method_that_stores_it(path: str, line: int) -> None:
+    stored = Related(role="stored", message="self.rows[key] = item", path=path, line=line)
+    found = mended("MEM101", MEMORY, "memory.push", holder="memory.rows", related=[stored])
+    one_tensor = "memory.push(step, model(x).mean().detach())"
+    assert found.strip() == (one_tensor if path == FILE else "")
+
+
+LOOP = """
+    for step in range(9):
+        output, state = model(x, state)
+        loss = criterion(output, y)
+        optimizer.zero_grad()
+        loss.backward(retain_graph=True)
+        optimizer.step()
+    """
+TUPLE = "cut the graph: `state = tuple(t.detach() for t in state)`"
+
+
+@pytest.mark.parametrize(
+    ("summary", "cut"),
+    [("`state = state.detach()`", "state = state.detach()"), (TUPLE, "state = tuple(t.detach() for t in state)")],
+)
+def test_state_is_cut_after_its_backward(summary: str, cut: str) -> None:
+    found = mended("MEM103", LOOP, "output, state", holder="state", summary=summary)
+    assert [one.strip() for one in found.splitlines()] == ["loss.backward()", cut]
+
+
+def test_state_that_is_computed_from_itself_is_cut_where_it_is_read() -> None:
+    text = "class M(nn.Module):\n    def forward(self, x):\n        self.memory = 0.9 * self.memory + self.write(x)\n"
+    found = mended("MEM103", text, "0.9", holder="model.memory")
+    assert found.strip() == "self.memory = 0.9 * self.memory.detach() + self.write(x)"
+    text = text.replace("0.9 * self.memory + self.write(x)", "self.rnn(x, self.memory)")
+    assert mended("MEM103", text, "self.rnn", holder="model.memory").strip() == "self.memory = self.memory.detach()"
+
+
+def test_state_is_left_alone_where_several_backwards_may_need_it() -> None:
+    text = LOOP.replace("optimizer.step()", "other.backward()")
+    assert mended("MEM103", text, "output, state", holder="state") == ""
+
+
+FUNCTION = """
+    class Gate(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, power):
+            gate = torch.sigmoid(x)
+            ctx.x = x
+            ctx.gate = gate
+            ctx.power = power
+            return x * gate
+
+        @staticmethod
+        def backward(ctx, grad):
+            x, gate = ctx.x, ctx.gate
+            return grad * gate * (1 + x), None
+    """
+
+
+def test_tensors_on_ctx_are_saved_for_backward_and_numbers_stay() -> None:
+    found = mended("MEM107", FUNCTION, "ctx.x = x")
+    assert [one.strip() for one in found.splitlines()] == [
+        "ctx.save_for_backward(x, gate)", "x, gate = ctx.saved_tensors[0], ctx.saved_tensors[1]",
+    ]  # fmt: skip
+    assert mended("MEM107", FUNCTION.replace("ctx.x = x", "ctx.save_for_backward(x)"), "ctx.gate = gate") == ""
+    assert mended("MEM107", FUNCTION.replace("x, gate = ctx.x", "ctx.x = None; x, gate = ctx.x"), "ctx.x = x") == ""
+
+
+def test_a_cache_is_dropped_where_nothing_asks_for_its_figures() -> None:
+    text = "import functools\n\n@functools.lru_cache(maxsize=None)\ndef encode(x):\n    return x.view(-1)\n"
+    assert mended("MEM111", text, "lru_cache") == "- only"
+    assert mended("MEM111", text + "encode.cache_clear()\n", "lru_cache") == ""
+
+
+def test_an_evaluation_is_decorated() -> None:
+    text = "def evaluate(model, batches):\n    model.eval()\n    for x in batches:\n        model(x)\n"
+    assert mended("MEM104", text, "model(x)") == "@torch.no_grad()"
+
+
+STEP = """
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(x), y)
+        optimizer.step()
+    """
+
+
+def test_a_backward_that_is_missing_is_put_in() -> None:
+    assert mended("TRN104", STEP, "optimizer.step()").strip() == "loss.backward()"
+    assert mended("TRN104", STEP.replace("optimizer.zero_grad()", "loss.backward()"), "optimizer.step()") == ""
+
+
+def test_gradients_are_cleared_after_the_step() -> None:
+    assert mended("TRN101", STEP.replace("zero_grad", "state_dict"), "optimizer.step()").strip() == (
+        "optimizer.zero_grad()"
+    )
+
+
+def test_a_scaler_is_updated_after_its_step() -> None:
+    text = "def step(self, loss):\n    self.scaler.scale(loss).backward()\n    self.scaler.step(self.optimizer)\n"
+    assert mended("AMP105", text, "scaler.step").strip() == "self.scaler.update()"
+    assert mended("AMP105", text + "    self.scaler.update()\n", "scaler.step") == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "message", "expected"),
+    [
+        ("d = (a - b).square().sum(1).sqrt()", "sqrt gave an infinite gradient", ".sum(1).add(1e-12).sqrt()"),
+        ("d = torch.sqrt(a + b)", "sqrt gave an infinite gradient", "torch.sqrt((a + b).add(1e-12))"),
+        ("h = -(p * p.log()).sum()", "log was the first", "p.clamp(min=1e-12).log()"),
+        ("u = x / x.norm(dim=1, keepdim=True)", "div was the first", "x.norm(dim=1, keepdim=True).clamp(min=1e-12)"),
+        ("a = torch.acos(c)", "the backward of acos", "torch.acos(c.clamp(-1 + 1e-6, 1 - 1e-6))"),
+        ("u = x / x.sum()", "div was the first", ""),
+        ("u = x.exp()", "exp was the first", ""),
+    ],
+)
+def test_an_operand_is_kept_away_from_zero(line: str, message: str, expected: str) -> None:
+    found = mended("NUM101", line + "\n", line, message=message)
+    assert expected in found and bool(found) is bool(expected)
+
+
+def test_a_negative_logarithm_is_no_matter_of_zero() -> None:
+    assert mended("NUM101", "y = x.log()\n", "y = ", message="log", cause="x has negative values") == ""
+
+
+def test_an_eps_that_half_precision_lacks_is_raised() -> None:
+    line = "y = x / (x.norm(dim=1) + 1e-8) * 0.5"
+    assert mended("NUM103", line + "\n", line) == line.replace("1e-8", "1e-4")
+    assert mended("NUM103", "y = x + eps\n", "y = x") == ""
+
+
+def test_an_update_comes_after_the_loop_over_the_optimizers() -> None:
+    text = "for epoch in range(3):\n    for one in (d_opt, g_opt):\n        scaler.step(one)\n        scaler.update()\n"
+    assert mended("AMP109", text, "scaler.update") == "    scaler.update()"
+    alone = text.replace("        scaler.step(one)\n", "")
+    assert mended("AMP109", alone, "scaler.update") == ""
+
+
+def test_a_function_that_overflows_is_computed_in_float32() -> None:
+    found = mended("AMP206", FUNCTION, "gate = torch", device="cpu")
+    assert [one.strip() for one in found.splitlines()] == [
+        '@torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)',
+        '@torch.amp.custom_bwd(device_type="cpu")',
+    ]
+    assert mended("AMP206", FUNCTION.replace("sigmoid(x)", "sigmoid(x.float())"), "gate = torch", device="cpu") == ""

@@ -1,0 +1,56 @@
+"""Convolutions in half precision: numbers as CUDA's accumulate, in a time that can be waited for."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+
+def _step(dtype: torch.dtype, device: str) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    torch.manual_seed(0)
+    x, weight = torch.randn(2, 8, 16, 16), torch.randn(12, 4, 3, 3)
+    leaves = [t.to(device, dtype).requires_grad_() for t in (x, weight, torch.randn(12))]
+    out = F.conv2d(*leaves, padding=1, stride=2, groups=2)
+    out.square().sum().backward()
+    return out.detach(), [t.grad for t in leaves if t.grad is not None]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_is_float32_rounded(dtype: torch.dtype) -> None:
+    out, gradients = _step(dtype, "cuda")
+    torch.manual_seed(0)
+    x, weight = torch.randn(2, 8, 16, 16).to(dtype), torch.randn(12, 4, 3, 3).to(dtype)
+    exact = F.conv2d(x.float(), weight.float(), torch.randn(12).to(dtype).float(), padding=1, stride=2, groups=2)
+    assert out.dtype is dtype and torch.equal(out.cpu(), exact.to(dtype))
+    host_out, host = _step(dtype, "cpu")
+    assert torch.allclose(out.cpu().float(), host_out.float(), rtol=2e-2, atol=1e-3)
+    for mine, theirs in zip(gradients, host, strict=True):
+        assert mine.dtype is dtype and torch.allclose(mine.cpu().float(), theirs.float(), rtol=5e-2, atol=0.1)
+
+
+def test_float32_is_the_cpus_to_the_bit_and_dtypes_do_not_mix() -> None:
+    for mine, theirs in zip(_step(torch.float32, "cuda")[1], _step(torch.float32, "cpu")[1], strict=True):
+        assert torch.equal(mine.cpu(), theirs)
+    x, weight = torch.randn(1, 1, 4, 4, device="cuda"), torch.randn(1, 1, 3, 3, device="cuda")
+    with pytest.raises(RuntimeError, match="should be the same"):
+        F.conv2d(x.half(), weight)
+    assert F.conv2d(x.half() * 6e4, weight.half().abs() * 6e4).isinf().any()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    kept = F.conv2d(x.half(), weight.half())
+    assert torch.cuda.max_memory_allocated() - before <= 3 * 512 and kept.is_cuda
+
+
+def test_a_backward_pass_in_float16_takes_about_as_long_as_in_float32() -> None:
+    taken = {}
+    for dtype in (torch.float32, torch.float16):
+        x = torch.randn(4, 32, 28, 28, device="cuda").to(dtype).requires_grad_()
+        weight = torch.randn(32, 32, 3, 3, device="cuda").to(dtype).requires_grad_()
+        out = F.conv2d(x, weight, padding=1)
+        started = time.process_time()
+        out.backward(torch.ones_like(out))
+        taken[dtype] = time.process_time() - started
+    assert taken[torch.float16] < 5 * taken[torch.float32] + 0.01  # the CPU's own kernel takes 60 times as long

@@ -1,0 +1,87 @@
+"""Whether a fault is gone, by its measure in two runs."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from trials_by_hand import FILE, TEXT, finding, trial
+
+from torchvet.finding import Location
+from torchvet.verifying.judging import judge, new_findings
+from torchvet.verifying.lines import lines_after
+from torchvet.verifying.trial import Trial
+
+LEAK = finding(rate=1000.0, name="total")
+
+
+@pytest.mark.parametrize(
+    ("left", "unexplained", "gone"),
+    [(0.0, 0.0, True), (10.0, 0.0, True), (11.0, 0.0, False), (40.0, 40.0, True), (60.0, 900.0, False)],
+)
+def test_growth_is_gone_within_the_noise_of_the_runs(left: float, unexplained: float, gone: bool) -> None:
+    after = trial(rates={"total": left, "other": 5000.0}, unexplained=unexplained)
+    found = judge(LEAK, trial(LEAK), after)
+    assert found.gone is gone
+    assert found.before == "1.0 kB per step"
+    assert found.why == "" if gone else "total still grows" in found.why
+
+
+@pytest.mark.parametrize(("left", "gone"), [(0.0, True), (12.0, False)])
+def test_where_nodes_in_host_memory_are_what_grows_nodes_are_counted(left: float, gone: bool) -> None:
+    small = finding("MEM112", rate=4.0, name="losses")
+    found = judge(small, trial(small, nodes={"losses": 12.0}), trial(rates={"losses": 4.0}, nodes={"losses": left}))
+    assert found.gone is gone and found.before == "12 autograd nodes per step"
+
+
+def test_a_few_steps_say_nothing_of_growth() -> None:
+    found = judge(LEAK, trial(LEAK), trial(steps=5))
+    assert not found.gone and "too few" in found.why
+    found = judge(LEAK, trial(LEAK), trial(windows=1))
+    assert not found.gone and "not looked at" in found.why
+
+
+def test_an_edit_above_moves_a_finding_and_does_not_mend_it() -> None:
+    fault = finding("AMP106", location=Location(path=FILE, line=4, function="step"))
+    moved = TEXT.replace("for x", "import gc\nfor x")
+    same = msgspec.structs.replace(fault, location=Location(path=FILE, line=5, function="step"))
+    assert not judge(fault, trial(fault), trial(same, sources={FILE: moved})).gone
+    other = msgspec.structs.replace(fault, location=Location(path=FILE, line=2, function="other"))
+    assert judge(fault, trial(fault), trial(other, sources={FILE: moved})).gone
+
+
+def test_a_fault_that_moves_a_line_within_its_function_is_not_gone() -> None:
+    fault = finding("MEM104", location=Location(path=FILE, line=3, function="evaluate"))
+    moved = finding("MEM104", location=Location(path=FILE, line=4, function="evaluate"))
+    assert not judge(fault, trial(fault), trial(moved)).gone
+    both = trial(fault, moved)
+    assert judge(fault, both, trial(moved)).gone
+
+
+def test_what_source_still_suspects_and_the_run_found_harmless_is_gone() -> None:
+    fault = finding("TRN101")
+    harmless = msgspec.structs.replace(fault, evidence="suspected", severity="info")
+    assert judge(fault, trial(fault), trial(harmless)).gone
+    suspected = msgspec.structs.replace(fault, evidence="suspected")
+    assert not judge(fault, trial(fault), trial(suspected)).gone
+
+
+def fresh(before: Trial, after: Trial) -> list[str]:
+    return [f.code for f in new_findings(before, after)]
+
+
+def test_new_findings() -> None:
+    noted = msgspec.structs.replace(LEAK, severity="info")
+    assert fresh(trial(LEAK), trial()) == []
+    assert fresh(trial(), trial(LEAK)) == ["MEM101"]
+    assert fresh(trial(), trial(noted)) == []
+    assert fresh(trial(LEAK), trial(LEAK)) == []
+    suspected = msgspec.structs.replace(finding("AMP101"), severity="info", evidence="suspected")
+    assert fresh(trial(suspected), trial(finding("AMP101"))) == ["AMP101"]
+
+
+def test_lines_after() -> None:
+    assert list(lines_after("a\nb\nc", "a\nb\nc", 2)) == [2]
+    assert list(lines_after("a\nb\nc", "a\nx\nb\nc", 2)) == [3]
+    assert list(lines_after("a\nb\nc", "a\nc", 2)) == []
+    assert list(lines_after("a\nb\nc", "a\nx\ny\nc", 2)) == [2, 3]
+    assert list(lines_after("a\nb", "c\na\nb", 9)) == []

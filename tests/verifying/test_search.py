@@ -1,0 +1,119 @@
+"""Which of several mends help, and in how many runs that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from trials_by_hand import finding, trial
+
+from torchvet.finding import Finding
+from torchvet.verifying.search import ALONE, Mend, Search, Verified
+from torchvet.verifying.trial import Trial
+
+A, B, C = (finding(code, line, 1000.0, name) for code, line, name in (
+    ("MEM101", 3, "a"), ("MEM102", 4, "b"), ("MEM113", 5, "c"),
+))  # fmt: skip
+HALVED: list[float | None] = [0.5 / (n + 1) for n in range(40)]
+
+
+class Program:
+    """A program with three leaks. `behaves` makes the trial of a run in which some mends were made."""
+
+    def __init__(self, behaves: Callable[[set[str]], Trial], *leaks: Finding) -> None:
+        self.behaves = behaves
+        self.ran: list[str] = []
+        self.before = trial(*leaks)
+
+    def run(self, made: Sequence[Finding]) -> Trial:
+        names = sorted(f.holder.name for f in made if f.holder)
+        self.ran.append("".join(names))
+        return self.behaves(set(names))
+
+    def search(self, *mends: Mend) -> Verified:
+        return Search(self.before, self.run).run(mends)
+
+
+def leaks_left(made: set[str], *leaks: Finding, helpless: str = "") -> list[Finding]:
+    return [f for f in leaks if f.holder and (f.holder.name not in made or f.holder.name in helpless)]
+
+
+def proven(found: Verified) -> str:
+    return "".join(m.finding.holder.name for m, _ in found.proven if m.finding.holder)
+
+
+def refused(found: Verified) -> dict[str, str]:
+    return {m.finding.holder.name: why for m, why in found.refused if m.finding.holder}
+
+
+def test_mends_that_all_help_take_one_run_more() -> None:
+    program = Program(lambda made: trial(*leaks_left(made, A, B, C)), A, B, C)
+    found = program.search(Mend(A), Mend(B), Mend(C))
+    assert (proven(found), found.refused, program.ran, found.runs) == ("abc", [], ["abc"], 2)
+    assert found.proven[0][1].agreement.equal and found.final is not None and not found.final.findings
+
+
+def test_one_that_does_not_help_is_refused_and_the_others_are_run_without_it() -> None:
+    program = Program(lambda made: trial(*leaks_left(made, A, B, helpless="b")), A, B)
+    found = program.search(Mend(A), Mend(B))
+    assert (proven(found), program.ran) == ("a", ["ab", "a"])
+    assert "b still grows by 1.0 kB per step" in refused(found)["b"]
+
+
+def test_one_that_changes_the_losses_is_found_by_trying_each_alone() -> None:
+    def behaves(made: set[str]) -> Trial:
+        return trial(*leaks_left(made, A, B, C), curve=HALVED if "b" in made else None)
+
+    program = Program(behaves, A, B, C)
+    found = program.search(Mend(A), Mend(B), Mend(C))
+    assert proven(found) == "ac"
+    assert program.ran == ["abc", "", "a", "b", "c", "ac"]  # as it is once more: it differs by nothing from itself
+    assert "the losses differ by up to 0.5" in refused(found)["b"] and "two runs as it is do not" in refused(found)["b"]
+
+
+def test_a_difference_that_two_runs_as_it_is_have_too_is_no_fault_of_the_mend() -> None:
+    near: list[float | None] = [1.001 / (n + 1) for n in range(40)]
+    program = Program(lambda made: trial(*leaks_left(made, A), curve=near), A)
+    found = program.search(Mend(A))
+    assert proven(found) == "a" and program.ran == ["a", ""]
+    assert found.proven[0][1].noise is not None and 9e-4 < found.proven[0][1].noise < 1.1e-3
+
+
+def test_where_the_fault_is_in_the_mathematics_other_losses_are_no_fault() -> None:
+    program = Program(lambda made: trial(*leaks_left(made, A, B), curve=HALVED if "b" in made else None), A, B)
+    found = program.search(Mend(A), Mend(B, changes=True))
+    assert (proven(found), program.ran) == ("ab", ["a", "ab"])
+    assert found.proven[0][1].agreement.equal and not found.proven[1][1].agreement.equal
+
+
+def test_losses_that_are_lost_are_a_fault_even_there() -> None:
+    program = Program(lambda made: trial(curve=[1.0, None]), A)
+    found = program.search(Mend(A, changes=True))
+    assert "not finite" in refused(found)["a"] or "ended" in refused(found)["a"]
+    lost = [*HALVED[:-1], None]
+    found = Program(lambda made: trial(curve=lost), A).search(Mend(A, changes=True))
+    assert "1 losses of the mended program are not finite" in refused(found)["a"]
+
+
+def test_a_mended_program_that_fails_or_has_a_new_fault_is_refused() -> None:
+    found = Program(lambda made: trial(failure="RuntimeError: x"), A).search(Mend(A))
+    assert refused(found) == {"a": "the mended program failed: RuntimeError: x"}
+    found = Program(lambda made: trial(finding("TRN106")), A).search(Mend(A))
+    assert "shows what it did not before: TRN106" in refused(found)["a"]
+    found = Program(lambda made: trial(steps=12), A).search(Mend(A))
+    assert "ended after 12 steps, not 40" in refused(found)["a"]
+
+
+def test_without_losses_the_output_is_what_is_compared() -> None:
+    before = trial(A, curve=[], printed="accuracy 0.5")
+    for printed, expected in (("accuracy 0.5", "a"), ("accuracy 0.6", "")):
+        after = trial(curve=[], printed=printed)
+        assert proven(Search(before, lambda made, after=after: after).run([Mend(A)])) == expected  # type: ignore[misc]
+
+
+def test_the_runs_are_bounded() -> None:
+    many = [finding("MEM101", n + 1, 1000.0, chr(97 + n)) for n in range(ALONE + 4)]
+    program = Program(lambda made: trial(*many, curve=HALVED if made else None), *many)
+    found = program.search(*[Mend(f) for f in many])
+    assert not found.proven and len(found.refused) == len(many)
+    assert found.runs <= ALONE + 3
+    assert "not tried alone" in found.refused[-1][1]

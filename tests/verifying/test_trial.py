@@ -1,0 +1,48 @@
+"""What of a recording is held against another run."""
+
+from __future__ import annotations
+
+import pytest
+from handmade import census, holding, outcome, recording, steps, survivors, window
+
+from torchvet.diagnosis import diagnose
+from torchvet.recording.records import Step
+from torchvet.recording.training_records import Outcome
+from torchvet.recording.verify_records import Losses
+from torchvet.verifying.trial import trial_of
+
+
+def test_a_recording_as_a_trial() -> None:
+    ticks = (8, 16, 24, 32, 40)
+    made = recording(
+        *steps(40), *(census(t, holding("total", 1000 * t, 400 * t)) for t in ticks),
+        window(1, 2, 3), survivors(1, 40, 2800), Losses(tick=1, values=[0.5, None]), Losses(tick=2, values=[0.25]),
+        outcome(40),
+    )  # fmt: skip
+    found = trial_of(made, diagnose(made), outcome(40), "printed")
+    assert found.curve == [0.5, None, 0.25] and found.steps == 40 and found.windows == 1
+    assert found.rates == {"total": pytest.approx(1400.0)} and found.nodes == {"total": pytest.approx(40.0)}
+    assert found.seconds_per_step == pytest.approx(0.1) and found.failure == "" and found.printed == "printed"
+
+
+def test_steps_that_are_looked_at_do_not_count_for_the_time() -> None:
+    times = [0.0, 0.1, 0.2, 5.0, 5.1, 5.2, 5.3]
+    made = recording(*(Step(n=n, kind="training", t=t) for n, t in enumerate(times, start=1)), outcome(7))
+    assert trial_of(made, diagnose(made), outcome(7)).seconds_per_step == pytest.approx(0.1)
+    few = recording(*steps(4), outcome(4))
+    assert trial_of(few, diagnose(few), outcome(4)).seconds_per_step is None
+
+
+@pytest.mark.parametrize(
+    ("end", "failure"),
+    [
+        (outcome(9), ""),
+        (outcome(9, "steps-reached"), ""),
+        (Outcome(how="exception", status=1, ticks=9, seconds=1.0, error="ValueError: x"), "ValueError: x"),
+        (Outcome(how="killed", status=-9, ticks=9, seconds=1.0), "it ended with status -9 (killed)"),
+        (Outcome(how="exit", status=0, ticks=9, seconds=1.0), ""),
+    ],
+)
+def test_how_it_ended(end: Outcome, failure: str) -> None:
+    made = recording(*steps(9), end)
+    assert trial_of(made, diagnose(made), end).failure == failure
