@@ -1,13 +1,17 @@
-"""Runs a rule's example under observation in a process that is forked with torch imported: most of a real run's time is
-spent on importing it."""
+"""Runs a rule's example, alone or under observation, in a process that is forked with torch imported: most of a real
+run's time is spent on importing it."""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import multiprocessing
 import os
 import runpy
 import tempfile
+import traceback
+import warnings
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +19,45 @@ import msgspec
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
-    ["torch", "torchvet._watch", "torchvet.probes.observer", "torchvet.diagnosis", "torchvet.joining"]
+    ["torch", "torch._dynamo", "torchvet._watch", "torchvet.probes.observer", "torchvet.diagnosis", "torchvet.joining"]
 )
+
+
+def _finish(process: Any) -> int | None:
+    """The exit status; None of one that had to be ended after two minutes."""
+    process.start()
+    process.join(120)
+    status: int | None = process.exitcode
+    if status is None:
+        process.kill()
+    return status
+
+
+def _print(program: str, name: str, outcome: str) -> None:
+    """In the fork: the program alone, with nobody watching."""
+    import torch
+
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    printed, error, names = io.StringIO(), None, {"__name__": "__main__"}
+    with contextlib.redirect_stdout(printed):
+        try:
+            exec(compile(program, name, "exec"), names)
+        except BaseException:
+            error = traceback.format_exc()
+    Path(outcome).write_bytes(msgspec.json.encode((printed.getvalue(), error)))
+    # Nothing of the program is freed: a model in DistributedDataParallel that is dropped after its group was destroyed
+    # joins gloo's thread under the GIL, for which that thread may be waiting (torch 2.13.0, about once in 2,000 times).
+    os._exit(0)
+
+
+@cache
+def printed_by(program: str, name: str) -> tuple[str, str | None]:
+    """What a program's text prints, and the traceback that it ends with, if it does."""
+    with tempfile.TemporaryDirectory() as folder:
+        outcome = Path(folder, "outcome.json")
+        _finish(_context.Process(target=_print, args=(program, name, str(outcome))))
+        return msgspec.json.decode(outcome.read_bytes(), type=tuple[str, str | None])
 
 
 def observe(script: str, report: str) -> None:
@@ -53,10 +94,7 @@ def forked(program: str, folder: Path, card: str | None = None) -> list[dict[str
     report.unlink(missing_ok=True)
     dry = (str(script), str(report), card)
     process = _context.Process(target=observe_dry if card else observe, args=dry if card else dry[:2])
-    process.start()
-    process.join(120)
-    if process.exitcode != 0 or not report.exists():
-        process.kill()
+    if _finish(process) != 0 or not report.exists():
         return None
     found: list[dict[str, Any]] = msgspec.json.decode(report.read_bytes())["findings"]
     return found

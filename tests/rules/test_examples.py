@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import ast
-import json
 import math
-import os
 import re
 import shutil
-import subprocess
 import sys
-from typing import Any
 
 import pytest
+from example_runs import printed_by
 
 from torchvet.finding import SEVERITIES
 from torchvet.rules import Rule, all_rules, rule
@@ -26,39 +23,14 @@ ON_CPU = [r for r in RULES if r.runs_on == "cpu"]
 MEND_CHANGES_RESULTS = {"MEM116", "TRN101", "TRN104", "TRN105"}
 """Rules whose fault is (also) in the mathematics: mending it has to change the losses."""
 
-RUN_ALL = """
-import contextlib, io, json, sys, traceback, warnings
-warnings.simplefilter("ignore")
-for line in sys.stdin:
-    code, kind, text = json.loads(line)
-    printed, error = io.StringIO(), None
-    with contextlib.redirect_stdout(printed):
-        try:
-            exec(compile(text, f"{code}_{kind}.py", "exec"), {"__name__": "__main__"})
-        except BaseException:
-            error = traceback.format_exc()
-    print(json.dumps([code, kind, printed.getvalue(), error]), flush=True)
-"""
-
 each_that_runs = pytest.mark.parametrize("subject", ON_CPU, ids=lambda r: r.code)
 each_rule = pytest.mark.parametrize("subject", RULES, ids=lambda r: r.code)
 each_example = pytest.mark.parametrize("kind", EXAMPLES)
 
 
-@pytest.fixture(scope="module")
-def outcomes() -> dict[tuple[str, str], tuple[str, str | None]]:
-    """What each example printed and how it failed, all run in one process: importing torch is what takes long."""
-    jobs = "".join(json.dumps([r.code, kind, getattr(r, kind)]) + "\n" for r in ON_CPU for kind in EXAMPLES)
-    done = subprocess.run(
-        [sys.executable, "-c", RUN_ALL],
-        input=jobs,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    return {(code, kind): (out, error) for code, kind, out, error in map(json.loads, done.stdout.splitlines())}
+def printed(subject: Rule, kind: str) -> tuple[str, str | None]:
+    """What a rule's example prints and how it fails. Each has a process of its own: some start threads or workers."""
+    return printed_by(getattr(subject, kind), f"{subject.code}_{kind}.py")
 
 
 def losses(printed: str) -> list[float]:
@@ -130,22 +102,22 @@ def test_mend_is_small(subject: Rule) -> None:
 
 @each_that_runs
 @each_example
-def test_example_runs_and_prints_finite_losses(subject: Rule, kind: str, outcomes: dict[Any, Any]) -> None:
-    printed, error = outcomes[subject.code, kind]
+def test_example_runs_and_prints_finite_losses(subject: Rule, kind: str) -> None:
+    out, error = printed(subject, kind)
     if kind == "BAD" and subject.bad_raises:
         # Some end in an error only where there is no GPU.
         assert (error is None and shutil.which("nvidia-smi")) or subject.bad_raises in (error or "")
         return
     assert error is None, error
-    assert len(losses(printed)) >= 4
-    assert kind == "BAD" or all(map(math.isfinite, losses(printed)))
+    assert len(losses(out)) >= 4
+    assert kind == "BAD" or all(map(math.isfinite, losses(out)))
 
 
 @each_that_runs
-def test_mend_changes_results_only_where_these_were_wrong(subject: Rule, outcomes: dict[Any, Any]) -> None:
+def test_mend_changes_results_only_where_these_were_wrong(subject: Rule) -> None:
     if subject.bad_raises:
         return
-    bad, good = (outcomes[subject.code, kind][0] for kind in EXAMPLES)
+    bad, good = (printed(subject, kind)[0] for kind in EXAMPLES)
     if subject.code in MEND_CHANGES_RESULTS or subject.mend_changes_results:
         assert losses(bad) != losses(good)
     else:

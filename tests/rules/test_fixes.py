@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import re
-import subprocess
-import sys
 
 import pytest
-from test_examples import RUN_ALL
+from example_runs import printed_by
 
 from torchvet.fixing.edits import apply
 from torchvet.rules import Rule, all_rules
@@ -32,22 +28,6 @@ each_fix = pytest.mark.parametrize("subject", FIXING, ids=lambda r: r.code)
 each_that_runs = pytest.mark.parametrize("subject", RUNNING, ids=lambda r: r.code)
 
 
-@pytest.fixture(scope="module")
-def outcomes() -> dict[tuple[str, str], tuple[str, str | None]]:
-    """What the faulty and the edited examples print, all run in one process."""
-    texts = [(r.code, kind, text) for r in RUNNING for kind, text in (("BAD", r.BAD), ("FIXED", MENDED[r.code][0]))]
-    done = subprocess.run(
-        [sys.executable, "-c", RUN_ALL],
-        input="".join(json.dumps(t) + "\n" for t in texts),
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    return {(code, kind): (out, error) for code, kind, out, error in map(json.loads, done.stdout.splitlines())}
-
-
 @each_fix
 def test_an_edit_makes_its_finding_go_away_and_is_made_once(subject: Rule) -> None:
     text, _ = MENDED[subject.code]
@@ -56,10 +36,11 @@ def test_an_edit_makes_its_finding_go_away_and_is_made_once(subject: Rule) -> No
 
 
 @each_that_runs
-def test_an_edited_program_runs_and_a_safe_edit_changes_no_result(
-    subject: Rule, outcomes: dict[tuple[str, str], tuple[str, str | None]]
-) -> None:
-    before, after = (outcomes[subject.code, kind] for kind in ("BAD", "FIXED"))
+def test_an_edited_program_runs_and_a_safe_edit_changes_no_result(subject: Rule) -> None:
+    before, after = (
+        printed_by(text, f"{subject.code}_{kind}.py")
+        for kind, text in (("BAD", subject.BAD), ("FIXED", MENDED[subject.code][0]))
+    )
     assert after[1] is None, after[1]
     figures = [float(f) for f in re.findall(r"\bloss (\S+)", after[0])]
     assert figures and all(map(math.isfinite, figures))
