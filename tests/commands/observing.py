@@ -56,7 +56,7 @@ class Bench:
     def run(self, command: list[str], stdin: str = "", **more: Any) -> Ran:
         """A process, to its end."""
         with self.start(command, **more) as process:
-            out, err = process.communicate(stdin, timeout=60)
+            out, err = process.communicate(stdin, timeout=110)
         return Ran(out, err, process.returncode)
 
     def plain(self, *words: str, flags: tuple[str, ...] = (), **more: Any) -> Ran:

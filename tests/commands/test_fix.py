@@ -121,10 +121,26 @@ def test_the_report_as_json(fix: Fix, here: Path) -> None:
     assert facts(out)["written"] == ["train.py"] and status == 1  # AAA102 remains
 
 
+def test_a_module_is_mended_where_it_lies_and_no_package_is_run(fix: Fix, here: Path) -> None:
+    package = here / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemExit('run')\n")
+    (package / "__main__.py").write_bytes(TEXT)
+    (package / "fit.py").write_bytes(TEXT)
+    status, out, _ = fix("-m", "package", "AAA")
+    assert status == 1 and "-apple = 1" in out and "torchvet fix -m package --verify" in out
+    status, out, _ = fix("-m", "package.fit", "--apply", "--format", "json")
+    assert facts(out)["written"] == [os.path.join("package", "fit.py")]
+    assert (package / "__main__.py").read_bytes() == TEXT and b"pear = 1" in (package / "fit.py").read_bytes()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("missing.py",), "no such file"),
+        ((), "which program?"),
+        (("-m", "absent.module"), "no module named absent"),
+        (("-m", "sys"), "has no source file"),
         ((".",), "is a folder"),
         (("train.py", "--apply", "--diff"), "--apply writes and --diff does not"),
         (("train.py", "--keep-original"), "goes with --apply"),

@@ -14,6 +14,7 @@ Examples:
   torchvet fix train.py MEM101 --apply --keep-original
   torchvet fix train.py --verify --steps 200
   torchvet fix train.py MEM --verify --apply -- --epochs 1 --lr 0.1
+  torchvet fix -m package.train --verify -- --epochs 1
 
 \b
 --verify runs the program as it is and mended, each in a process of its own,
@@ -45,8 +46,8 @@ class FixCommand(click.Command):
     context_settings={"help_option_names": ["-h", "--help"]},
     options_metavar="[OPTIONS]",
 )
-@click.argument("script", type=click.Path(), metavar="SCRIPT")
-@click.argument("codes", nargs=-1, metavar="[CODE]...")
+@click.argument("words", nargs=-1, metavar="SCRIPT [CODE]...")
+@click.option("-m", "module", metavar="MODULE", help="Mend a module, and run it as `python -m` does, not a script.")
 @click.option("--apply", is_flag=True, help="Write the mended files; with --verify only what was proven.")
 @click.option("--keep-original", is_flag=True, help="With --apply: leave the file as it was beside it, as FILE.orig.")
 @click.option("--diff", is_flag=True, help="Print the mends as a diff and nothing else.")
@@ -60,11 +61,16 @@ class FixCommand(click.Command):
 @click.option("--simulate-gpu", metavar="CARD", help="With --verify: run on a GPU that is not there, as `run` does.")
 @shared
 @click.pass_context
-def command(context: click.Context, /, **asked: Any) -> int:
+def command(context: click.Context, /, words: tuple[str, ...], module: str | None, **asked: Any) -> int:
     """Show the mends that torchvet has for SCRIPT; write them with --apply, prove them with --verify.
 
     CODE picks the faults to mend, by code or family (MEM101, AMP). What stands after -- are the program's arguments.
     """
     from torchvet.commands.fixes import Asked, run
+    from torchvet.commands.preflight import source_of
 
-    return run(Asked(arguments=context.meta["torchvet.arguments"], **asked))
+    if module is None and not words:
+        raise click.UsageError("which program? Give a script (torchvet fix train.py) or -m MODULE.")
+    script, codes = (words[0], words[1:]) if module is None else (source_of(module), words)
+    arguments = context.meta["torchvet.arguments"]
+    return run(Asked(script=script, module=module, codes=codes, arguments=arguments, **asked))

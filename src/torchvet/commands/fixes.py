@@ -22,9 +22,10 @@ _CODE = re.compile(r"[A-Z]{3}\d{0,3}(,[A-Z]{3}\d{0,3})*", re.IGNORECASE)
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """The options, by their names."""
+    """The options, by their names. `script` is the file that a `module` was found in, where one was asked for."""
 
     script: str
+    module: str | None
     codes: tuple[str, ...]
     arguments: tuple[str, ...]
     apply: bool
@@ -57,6 +58,11 @@ class Asked(Struct, frozen=True, kw_only=True):
             if not _CODE.fullmatch(word):
                 raise click.UsageError(f"{word!r} is no code of a rule (MEM101, AMP); the program's own arguments "
                                        "stand after `--`")  # fmt: skip
+
+    def subject(self) -> dict[str, Any]:
+        """What a report says it is about."""
+        program = [self.script] if self.module is None else ["-m", self.module]
+        return {"kind": "fix", "path": self.script, "module": self.module, "argv": [*program, *self.arguments]}
 
     def delivery(self) -> Delivery:
         """Where the report goes."""
@@ -123,8 +129,9 @@ def _report(asked: Asked, found: list[Finding], left: list[Finding], mended: Men
         "advice": [row(f) for f in left if not f.remedy.edits],
         "refused": [{"reason": text} for text in mended.refused],
     }  # fmt: skip
-    subject = {"kind": "fix", "path": asked.script}
-    return Report(subject=subject, verdict="findings" if left else "clean", findings=left, facts={"fix": facts})
+    return Report(
+        subject=asked.subject(), verdict="findings" if left else "clean", findings=left, facts={"fix": facts}
+    )
 
 
 def deliver(report: Report, asked: Asked, delivery: Delivery) -> None:

@@ -127,16 +127,34 @@ def _nearest(path: str) -> str:
 
 def _check_module(name: str) -> None:
     """Whether a module is there, without running any of its packages. In doubt, runpy says it later."""
-    path: list[str] | None = None
-    parts = name.split(".")
+    _spec_of(name)
+
+
+def source_of(module: str) -> str:
+    """The file that `-m MODULE` would run, relative to the working directory where it lies below it; none of its
+    packages is run to find it. Raises `BadInput` where there is none."""
+    spec = _spec_of(module)
+    if spec.submodule_search_locations is not None:
+        spec = _spec_of(f"{module}.__main__")
+    if not spec.has_location or spec.origin is None:
+        raise BadInput(f"-m {module}: has no source file")
+    path = os.path.relpath(spec.origin)
+    return spec.origin if path.startswith(os.pardir) else path
+
+
+def _spec_of(name: str) -> ModuleSpec:
     if os.path.isfile(name):
         raise BadInput(f"-m {name}: is a file, -m takes a module's name; run the file instead: torchvet run {name}")
-    for depth in range(1, len(parts) + 1):
-        full = ".".join(parts[:depth])
-        found = _is_importable(full, [os.getcwd()]) if path is None else PathFinder.find_spec(full, path)
+    top, *rest = name.split(".")
+    found, full = _is_importable(top, [os.getcwd()]), top
+    for part in rest:
         if found is None:
-            raise BadInput(f"-m {name}: no module named {full} in {os.getcwd()} or the installed packages")
-        path = list(found.submodule_search_locations or [])
+            break
+        full = f"{full}.{part}"
+        found = PathFinder.find_spec(full, list(found.submodule_search_locations or []))
+    if found is None:
+        raise BadInput(f"-m {name}: no module named {full} in {os.getcwd()} or the installed packages")
+    return found
 
 
 def _is_importable(name: str, first: list[str]) -> ModuleSpec | None:

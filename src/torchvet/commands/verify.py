@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def verify(asked: Asked, delivery: Delivery) -> int:
     """Do it. Gives the exit status; raises `BadInput` for what cannot be run twice and compared."""
-    target = Program(asked.script, None, asked.arguments)
+    target = Program(None if asked.module else asked.script, asked.module, asked.arguments)
     _refuse(asked)
     preflight.check(target)
     if not asked.quiet:
@@ -131,9 +131,7 @@ class Plan:
         from torchvet.verifying.telling import Told, report_of
 
         asked = self.asked
-        told = Told(
-            asked.script, asked.arguments, self.before, self.wanted, self.difference(verified), SEED, asked.tolerance
-        )
+        told = Told(asked.subject(), self.before, self.wanted, self.difference(verified), SEED, asked.tolerance)
         report = report_of(told, verified)
         held = [m.finding for m, _ in verified.proven if m not in self.written(verified)]
         report.facts["fix"]["needs_unsafe_fixes"] = [f.code for f in held]

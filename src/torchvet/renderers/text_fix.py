@@ -128,7 +128,8 @@ def _add_next(page: Page, report: Report) -> None:
     facts = report.facts["fix"]
     if not facts["diff"] or facts["written"]:
         return
-    words = ["torchvet", "fix", shown_path(str(report.subject["path"]))]
+    module, given = report.subject["module"], report.subject["argv"]
+    words = ["torchvet", "fix", *(given[:2] if module else [shown_path(str(report.subject["path"]))])]
     page.heading("Next")
     if not facts["verified"]:
         page.verbatim(shlex.join([*words, "--verify"]), indent=2)
@@ -136,6 +137,6 @@ def _add_next(page: Page, report: Report) -> None:
         return
     codes = dict.fromkeys(row["code"] for row in facts["proven"])
     unsafe = ["--unsafe-fixes"] if facts.get("needs_unsafe_fixes") else []
-    arguments = report.subject.get("argv", [])[1:]
+    arguments = given[2 if module else 1 :]
     own = ["--", *arguments] if arguments else []
     page.verbatim(shlex.join([*words, *codes, "--verify", "--apply", *unsafe, *own]), indent=2)

@@ -24,10 +24,10 @@ SPAWNED = (
 
 @dataclass(frozen=True)
 class Told:
-    """What a report is made of, besides what was verified. `wanted` are the findings that were asked about."""
+    """What a report is made of, besides what was verified: its subject, the run as it is, the findings that were asked
+    about."""
 
-    script: str
-    arguments: Sequence[str]
+    subject: dict[str, Any]
     before: Trial
     wanted: Sequence[Finding]
     diff: str
@@ -62,7 +62,7 @@ def report_of(told: Told, verified: Verified) -> Report:
         "advice": [row(f) for f in told.wanted if not f.remedy.edits and f.severity != "info" and id(f) not in proven],
     }  # fmt: skip
     return Report(
-        subject={"kind": "fix", "path": told.script, "argv": [told.script, *told.arguments]},
+        subject=told.subject,
         facts={"fix": facts}, findings=findings,
         verdict="undetermined" if why else "findings" if findings else "clean",
         not_checked=[NotChecked(check="the mends", reason=why)] if why else gaps(told.before, verified),
