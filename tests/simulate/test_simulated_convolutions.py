@@ -35,8 +35,11 @@ def test_float32_is_the_cpus_to_the_bit_and_dtypes_do_not_mix() -> None:
     for mine, theirs in zip(_step(torch.float32, "cuda")[1], _step(torch.float32, "cpu")[1], strict=True):
         assert torch.equal(mine.cpu(), theirs)
     x, weight = torch.randn(1, 1, 4, 4, device="cuda"), torch.randn(1, 1, 3, 3, device="cuda")
-    with pytest.raises(RuntimeError, match="should be the same"):
+    mixed = r"^Input type \({}\) and weight type \({}\) should be the same$"
+    with pytest.raises(RuntimeError, match=mixed.format("torch.cuda.HalfTensor", "torch.cuda.FloatTensor")):
         F.conv2d(x.half(), weight)
+    with pytest.raises(RuntimeError, match=mixed.format("torch.cuda.FloatTensor", "CUDABFloat16Type")):
+        F.conv2d(x, weight.bfloat16())
     assert F.conv2d(x.half() * 6e4, weight.half().abs() * 6e4).isinf().any()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()

@@ -28,11 +28,24 @@ def _in_float32(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return out.to(dtype)
 
 
+def _type(tensor: torch.Tensor) -> str:
+    """The name that torch's messages have for a CUDA tensor's type."""
+    return "CUDABFloat16Type" if tensor.dtype is torch.bfloat16 else tensor.type()
+
+
+def _forward(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Refuses what does not mix in CUDA's words; the CPU's depend on the processor."""
+    given, weight = args[:2]
+    if given.dtype is not weight.dtype:
+        raise RuntimeError(f"Input type ({_type(given)}) and weight type ({_type(weight)}) should be the same")
+    return _convolve(func, args, kwargs)
+
+
 def _convolve(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return compute(func, args, kwargs, _in_float32)
 
 
 def install() -> None:
     """Let these operators be done here."""
-    SPECIAL[torch.ops.aten.convolution.default] = _convolve
+    SPECIAL[torch.ops.aten.convolution.default] = _forward
     SPECIAL[torch.ops.aten.convolution_backward.default] = _convolve
