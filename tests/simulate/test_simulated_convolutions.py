@@ -1,8 +1,6 @@
-"""Convolutions in half precision: numbers as CUDA's accumulate, in a time that can be waited for."""
+"""Convolutions in half precision: numbers as CUDA's accumulate."""
 
 from __future__ import annotations
-
-import time
 
 import pytest
 import torch
@@ -45,15 +43,3 @@ def test_float32_is_the_cpus_to_the_bit_and_dtypes_do_not_mix() -> None:
     before = torch.cuda.memory_allocated()
     kept = F.conv2d(x.half(), weight.half())
     assert torch.cuda.max_memory_allocated() - before <= 3 * 512 and kept.is_cuda
-
-
-def test_a_backward_pass_in_float16_takes_about_as_long_as_in_float32() -> None:
-    taken = {}
-    for dtype in (torch.float32, torch.float16):
-        x = torch.randn(4, 32, 28, 28, device="cuda").to(dtype).requires_grad_()
-        weight = torch.randn(32, 32, 3, 3, device="cuda").to(dtype).requires_grad_()
-        out = F.conv2d(x, weight, padding=1)
-        started = time.process_time()
-        out.backward(torch.ones_like(out))
-        taken[dtype] = time.process_time() - started
-    assert taken[torch.float16] < 5 * taken[torch.float32] + 0.01  # the CPU's own kernel takes 60 times as long
