@@ -1,4 +1,4 @@
-"""Runs a program's text dry, within this process: to be called in a child that may be left with the simulated GPU."""
+"""Runs a program's text on a simulated GPU within this process: to be called in a child that may be left with one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torchvet.finding import Report
 from torchvet.recording import RecordingWriter, read
 
 
-def dry_report(program: str, folder: Path, card: str = "24GiB") -> Report:
-    """The report on a program, on a `card` unless the process has a simulated GPU already."""
+def dry_report(program: str, folder: Path, card: str = "24GiB", dry: bool = True) -> Report:
+    """The report on a program, on a `card` unless the process has a simulated GPU; with numbers if not `dry`."""
     import torch  # noqa: F401  the session starts with it
 
     from torchvet.probes.session import Options, Session
@@ -21,7 +21,7 @@ def dry_report(program: str, folder: Path, card: str = "24GiB") -> Report:
     path.write_text(program, encoding="utf-8")
     recording.mkdir()
     options = Options(
-        directory=str(recording), path=str(path), argv=[str(path)], user_root=str(folder), simulated_gpu=card, dry=True
+        directory=str(recording), path=str(path), argv=[str(path)], user_root=str(folder), simulated_gpu=card, dry=dry
     )  # fmt: skip
     session = Session(options, RecordingWriter(recording, 0))
     session.start()

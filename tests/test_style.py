@@ -50,6 +50,8 @@ UPWARD = {
     "checking": {"collector", "finding", "errors", "amounts", "source", "rules", "configuration"},
     "fixing": {"collector", "finding", "errors", "source", "checking"},
     "verifying": {"finding", "errors", "amounts", "recording", "fixing"},
+    "rule_pages": {"rules"},
+    "skill": {"errors", "rules", "rule_pages"},
 }
 """What each part may know, below itself: imports run one way."""
 

@@ -13,7 +13,7 @@ import click
 from torchvet._version import __version__
 from torchvet.errors import TorchvetError
 
-VERBS = ("run", "amp", "check", "fix", "inspect", "report", "compare", "whatif", "explain")
+VERBS = ("run", "amp", "check", "fix", "inspect", "report", "compare", "whatif", "explain", "skill")
 
 EXAMPLES = """\b
 Examples:

@@ -1,0 +1,80 @@
+"""`torchvet skill`: install what torchvet knows as a skill for coding agents, or show it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from torchvet.errors import BadInput
+
+EPILOG = """\b
+Examples:
+  torchvet skill install
+  torchvet skill install --agent claude --project
+  torchvet skill show
+"""
+INSTALL_EPILOG = """\b
+Examples:
+  torchvet skill install
+  torchvet skill install --agent claude --agent cursor
+  torchvet skill install --agent claude --project
+  torchvet skill install --to ~/my-agent/skills
+
+\b
+Agents: agents (~/.agents/skills, which many share), claude, codex, copilot,
+cursor, gemini, opencode, windsurf. Without --agent: agents, and claude where
+Claude Code is set up.
+
+\b
+A file that torchvet wrote is replaced by that of a newer version; one that was
+changed since is not, unless --force is given. Exit status: 0 the skill is
+there, 2 usage error, or it could not be written.
+"""
+HELP = {"help_option_names": ["-h", "--help"]}
+
+
+@click.group("skill", epilog=EPILOG, short_help="Install a skill for coding agents.", context_settings=HELP)
+def command() -> None:
+    """What torchvet knows as a skill for coding agents: a SKILL.md and its references, written from the rules."""
+
+
+@command.command(
+    "install", epilog=INSTALL_EPILOG, short_help="Write the skill where agents look.", context_settings=HELP
+)
+@click.option("--agent", "agents", metavar="NAME", multiple=True, help="For this agent. Repeatable.")
+@click.option("--project", is_flag=True, help="Into the working directory's skills instead of the user's.")
+@click.option("--to", "to", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path),
+              help="Into FOLDER/torchvet, for any other agent.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace files that were changed, too.")
+def install_command(agents: tuple[str, ...], project: bool, to: Path | None, force: bool) -> int:
+    """Write the skill into the folders where coding agents look for skills."""
+    from torchvet.skill import folders_asked, install
+
+    if to is not None and (agents or project):
+        raise click.UsageError("--to is a folder of its own: leave --agent and --project out")
+    if to is not None:
+        readers = {to.expanduser(): "any agent that is told of it"}
+    else:
+        readers = folders_asked(agents, Path.cwd() if project else None)
+    for done, reader in zip(install(list(readers), force), readers.values(), strict=True):
+        what = [f"wrote {len(done.written)} files"] if done.written else ["up to date"]
+        what += [f"removed {len(done.removed)} of an older version"] if done.removed else []
+        click.echo(f"{done.folder}: {', '.join(what)} (for {reader})")
+    return 0
+
+
+@command.command("show", short_help="Print the skill.", context_settings=HELP)
+@click.argument("file", required=False)
+def show_command(file: str | None) -> int:
+    """Print FILE of the skill, or its SKILL.md."""
+    from torchvet.skill import documents
+
+    texts = documents()
+    named = {
+        path: text for path, text in texts.items() if (file or "SKILL.md") in (path, Path(path).name, Path(path).stem)
+    }
+    if not named:
+        raise BadInput(f"{file}: the skill has no such file; it has {', '.join(texts)}")
+    click.echo(next(iter(named.values())), nl=False)
+    return 0
