@@ -42,15 +42,6 @@ def pages() -> dict[str, str]:
     return {family.file: _page(family) for family in FAMILIES}
 
 
-def files_for(prefixes: Sequence[str]) -> list[str]:
-    """The files that hold the rules whose codes begin so, in the order of the codes given."""
-    found = [
-        family.file for prefix in prefixes for family in FAMILIES
-        if any(r.code.startswith(prefix) for r in family.rules())
-    ]  # fmt: skip
-    return list(dict.fromkeys(found))
-
-
 def _page(family: Family) -> str:
     parts = [
         f"# {family.title}",

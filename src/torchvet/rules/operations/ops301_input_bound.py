@@ -27,8 +27,8 @@ class InputBound(Rule):
         "slow it is waited for."
     )
     why = (
-        "The device idles for as long, at every step. It is the commonest reason why a GPU is busy half of the "
-        "time, and no change to the model helps."
+        "The device idles for as long, at every step, and no change to the model helps. A counter of GPU utilisation "
+        "does not tell this from other causes."
     )
     when_not = (
         "Where the device is still working off what was queued, the wait costs nothing: only idle time counts. "

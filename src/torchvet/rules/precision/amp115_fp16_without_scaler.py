@@ -43,7 +43,7 @@ class Fp16WithoutScaler(Rule):
     words = ("autocast",)
 
     what = (
-        "Under fp16 autocast the gradients of activations are fp16 too: what is below 6e-8 becomes 0. A scaler "
+        "Under fp16 autocast the gradients of activations are fp16 too: what is at most 3e-8 becomes 0. A scaler "
         "multiplies the loss so that they stay above, and divides before the step."
     )
     why = (
@@ -121,7 +121,7 @@ for step in range(40):
             place=seen.region,
             message=f"fp16 without a gradient scaler: {share:.1%} of what fp16 operators gave in {seen.looked} "
             f"backward passes is zero where float32 is not{zero if seen.gradients else ''}",
-            cause="the loss goes backward as it is, and what is below 6e-8 becomes 0 in fp16",
+            cause="the loss goes backward as it is, and what is at most 3e-8 becomes 0 in fp16",
             advice="scale the loss with `torch.amp.GradScaler`, or use `dtype=torch.bfloat16` where the device has it",
             measured=Measured(steps=seen.calls),
             related=also("backward", "the loss goes backward", seen.place),
@@ -197,7 +197,7 @@ for step in range(40):
     def _finding(self, file: SourceFile, event: Event, backward: Effect | None) -> Finding:
         assert backward is not None
         return self.suspect(
-            file, event, "fp16 autocast in training with no gradient scaler: gradients below 6e-8 become zero",
+            file, event, "fp16 autocast in training with no gradient scaler: gradients of at most 3e-8 become zero",
             cause=f"{backward.subject or 'the loss'} goes backward as it is, and no step is left out if it overflows",
             advice="scale the loss with `torch.amp.GradScaler`, or use `dtype=torch.bfloat16` where the device has it",
             related=[self.also(file, "backward", backward.event, file.segment(backward.event.node))],
