@@ -30,7 +30,7 @@ LIBRARY = (
 )
 LIBRARY += "torchvet.readers.isolated torchvet.snapshots.memory torchvet.inspecting torchvet.allocator "
 LIBRARY += "torchvet.traces torchvet.traces.digest torchvet.readers.kineto "
-LIBRARY += "torchvet.configuration torchvet.checking.project torchvet.fixing.files"
+LIBRARY += "torchvet.skill torchvet.configuration torchvet.checking.project torchvet.fixing.files"
 
 
 def loads_torch(code: str, *arguments: str, path: Path | None = None) -> bool:
@@ -64,6 +64,7 @@ def recording(tmp_path: Path) -> Path:
         ["explain", "MEM101"],
         ["check", "--help"],
         ["inspect", "--help"],
+        ["skill", "show"],
     ],
 )
 def test_commands_that_read_do_not_import_torch(arguments: list[str]) -> None:

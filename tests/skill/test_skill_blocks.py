@@ -141,7 +141,7 @@ def test_a_command_is_one_that_the_command_line_takes(line: str) -> None:
         rule(code)
 
 
-@pytest.mark.parametrize("line", ["run --stpes 3 train.py", "rnu train.py", "skill instal", "fix"])
+@pytest.mark.parametrize("line", ["run --stpes 3 train.py", "rnu train.py", "skill instal", "compare before.vet"])
 def test_a_command_that_is_none_is_seen(line: str) -> None:
     with pytest.raises((click.ClickException, AssertionError)):
         parse(line)

@@ -129,9 +129,7 @@ def _report(asked: Asked, found: list[Finding], left: list[Finding], mended: Men
         "advice": [row(f) for f in left if not f.remedy.edits],
         "refused": [{"reason": text} for text in mended.refused],
     }  # fmt: skip
-    return Report(
-        subject=asked.subject(), verdict="findings" if left else "clean", findings=left, facts={"fix": facts}
-    )
+    return Report(subject=asked.subject(), verdict="findings" if left else "clean", findings=left, facts={"fix": facts})
 
 
 def deliver(report: Report, asked: Asked, delivery: Delivery) -> None:

@@ -62,7 +62,7 @@ def _table(rules: Sequence[Rule]) -> Iterator[str]:
 
 
 def _section(rule: Rule) -> str:
-    texts = (("Why", rule.why), ("Silent", rule.when_not), ("Measured", rule.proof), ("Mend", rule.remedy))
+    texts = (("Why", rule.why), ("Silent", rule.when_not), ("Proof", rule.proof), ("Mend", rule.remedy))
     said = "\n".join(f"- {title}: {' '.join(cleandoc(text).split())}" for title, text in texts)
     return (
         f"## {rule.code} {rule.name}\n\n{' '.join(cleandoc(rule.what).split())}\n\n{said}\n\n```diff\n{mend(rule)}```"
