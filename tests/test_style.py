@@ -19,7 +19,7 @@ UPWARD = {
     "amounts": set(),
     "collector": set(),
     "source": {"finding", "errors"},
-    "recording": {"finding", "errors", "amounts", "source"},
+    "recording": {"finding", "errors", "amounts", "allocator", "source"},
     "allocator": set(),
     "readers": {"collector", "finding", "errors", "amounts"},
     "snapshots": {"errors", "allocator", "readers"},

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchvet.recording.growth import Growth, GrowthSummary, evaluation_growth, growth_of, outlives_evaluation
-from torchvet.recording.records import Census, Holding, Record, StepKind
+from torchvet.recording.records import Census, Holding, Record, StepKind, Survivors
 from torchvet.recording.training_records import CollectorUse
 
 bug = pytest.mark.xfail
@@ -337,11 +337,17 @@ def test_the_forecast_is_the_step_at_which_the_limit_is_reached() -> None:
     assert growth.exhausted_at == pytest.approx(48 + left / 1_000_000, abs=1)
 
 
-def test_of_a_device_the_drivers_part_and_a_segment_are_not_to_be_had() -> None:
+@pytest.mark.parametrize(
+    ("blocks", "segment"),
+    [([], 20), ([2 << 20], 20), ([1 << 19], 2), ([31 << 20], 32), ([1 << 19] * 200 + [1 << 21], 2), ([3, 5 << 20], 20)],
+)
+def test_of_a_device_the_drivers_part_and_half_a_segment_are_not_to_be_had(blocks: list[int], segment: int) -> None:
     ran = program(device="cuda", memory_outside=500 << 20)
     looks = [census(t, holding("losses", direct=1_000_000 * t)) for t in TICKS]
-    growth = only(growth_of(rank(ran, steps(50), looks, outcome(50))))
-    assert growth.exhausted_at == pytest.approx(GIB / 1_000_000 - 520 * 1.048576, abs=1)
+    kept = [site(size=size) for size in blocks]
+    alive = Survivors(window=1, tick=12, steps=6, bytes=6_000_000, storages=len(kept), sites=kept)
+    growth = only(growth_of(rank(ran, steps(50), alive, looks, outcome(50))))
+    assert growth.exhausted_at == pytest.approx(GIB / 1_000_000 - (500 + segment / 2) * 1.048576, abs=1)
 
 
 def test_without_a_limit_there_is_no_forecast() -> None:

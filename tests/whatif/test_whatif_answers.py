@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -68,6 +70,14 @@ def test_precision_is_bounded_both_ways() -> None:
     half = table(dataclasses.replace(LEAKS, half=40e6))
     assert half["mixed precision off"].first == 430
     assert half["mixed precision off"].last == 900
+
+
+def test_graphs_that_are_kept_keep_copies_of_the_weights_too() -> None:
+    graphs: Any = [SimpleNamespace(graph_per_step=1e6, holding=SimpleNamespace(name="losses"))]
+    now = dataclasses.replace(LEAKS, float32=40e6, parameters=2e6)
+    assert table(now)["mixed precision"].first == 899  # one set of copies, while a step lasts
+    row = table(dataclasses.replace(now, growths=graphs))["mixed precision"]
+    assert row.first == 450 and "in every graph that is kept" in row.costs
 
 
 def test_on_the_cpu_empty_cache_does_nothing() -> None:

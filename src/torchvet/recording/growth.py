@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import itertools
 import statistics
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
+from torchvet.allocator import sizes
 from torchvet.recording.reader import RankRecording
-from torchvet.recording.records import Census, Holding, Program, StepKind, Survivors, Window
+from torchvet.recording.records import Census, Holding, StepKind, Survivors, Window
 from torchvet.recording.series import Key, Points, grows, key_of, localise, rise, rising_tail, series_of, size_of
 from torchvet.recording.steps import steps_between, steps_of_bursts, steps_until
 from torchvet.recording.teeth import Tooth, teeth_of
@@ -19,9 +21,8 @@ from torchvet.recording.training_records import Outcome
 
 LASTING = ("parameters", "buffers", "gradients", "optimizer state")
 """Categories of memory that is there between steps."""
-SEGMENT = 20 << 20
-"""Bytes that the caching allocator asks of a device at once for blocks of 1 to 10 MiB (kLargeBuffer in its source): of
-what is left at the end up to that much is of no use."""
+_WORTH_ITS_OWN = 0.05
+"""Share of a growth that decides by which of the allocator's segments memory ends."""
 _LONG = 10
 """Steps over which one step more or less changes a rate by a tenth at most."""
 
@@ -204,7 +205,7 @@ def survival_rate(rank: RankRecording) -> float:
 
 def memory_left(rank: RankRecording, census: Census) -> int | None:
     """Bytes between what a step that begins at a census comes to, by the windows looked at, and what it may."""
-    room = room_of(rank.program)
+    room = room_of(rank)
     if room is None:
         return None
     windows = rank.all(Window)
@@ -214,15 +215,29 @@ def memory_left(rank: RankRecording, census: Census) -> int | None:
     return max(0, room - in_use)
 
 
-def room_of(program: Program | None) -> int | None:
+def room_of(rank: RankRecording) -> int | None:
     """Bytes that tensors may take: of a device less than its memory, as others and the allocator's segments need some.
 
     None where no limit is known.
     """
+    program = rank.program
     if program is None or not program.memory_limit:
         return None
-    segment = SEGMENT if program.device == "cuda" else 0
-    return max(0, program.memory_limit - program.memory_outside - segment)
+    unusable = _unusable(rank) if program.device == "cuda" else 0
+    return max(0, program.memory_limit - program.memory_outside - unusable)
+
+
+def _unusable(rank: RankRecording) -> int:
+    """Bytes of the last memory that no segment can be had of any more: half a segment, on the average.
+
+    Which segments those are goes by the blocks that outlive their steps; without any, large ones.
+    """
+    alive = next((r.sites for r in reversed(rank.since_restart(Survivors)) if r.sites), [])
+    segments: Counter[int] = Counter()
+    for one in alive:
+        segments[sizes.segment_for(one.bytes // max(1, one.storages))] += one.bytes
+    filled = [size for size, taken in segments.items() if taken >= _WORTH_ITS_OWN * segments.total()]
+    return max(filled, default=sizes.LARGE_SEGMENT) // 2
 
 
 def _sizes_at_the_end(rank: RankRecording, last: Census) -> dict[Key, int]:

@@ -111,14 +111,21 @@ def _empty_cache(now: Situation, as_is: float | None) -> Answer:
 
 
 def _precision(now: Situation) -> Iterator[Answer]:
-    """Activations in half precision take half the room; what of them autocast leaves in float32 is not known here."""
+    """Activations in half precision take half the room; what of them autocast leaves in float32 is not known here.
+
+    A graph saves autocast's copies of the weights: where graphs are kept, so is one more set of copies for each.
+    """
     first = dies_at(now.base, now.growth, now.room)
     if now.float32 >= 0.02 * now.base:
+        copies = now.parameters / 2
+        kept = copies if any(g.graph_per_step > 0 for g in now.growths) else 0.0
+        worst = dies_at(now.base + copies, now.growth + kept, now.room)
         last = dies_at(now.base - now.float32 / 2, now.growth / 2, now.room)
         yield Answer(
-            "mixed precision", first, last,
-            f"saves {size(now.float32 / 2)} at most, of {size(now.float32)} of float32 activations; copies of weights "
-            "come on top; `torchvet amp` measures it",
+            "mixed precision", worst, last,
+            f"saves {size(now.float32 / 2)} at most, of {size(now.float32)} of float32 activations; copies of weights, "
+            f"{size(copies)} at most, come on top{' in every graph that is kept' if kept else ''}; `torchvet amp` "
+            "measures it",
         )  # fmt: skip
     if now.half >= 0.02 * now.base:
         step = dies_at(now.base + now.half, 2 * now.growth, now.room)

@@ -25,7 +25,7 @@ class Situation:
 
     `base` is what a first step without any growth comes to at its peak, `room` what it may come to; `of_batch` is the
     part of `base` that may change with the batch, at most, `float32` and `half` the parts of it that are activations in
-    those precisions.
+    those precisions, `parameters` what the weights take.
     """
 
     kind: StepKind
@@ -39,6 +39,7 @@ class Situation:
     of_batch: float = 0.0
     float32: float = 0.0
     half: float = 0.0
+    parameters: float = 0.0
     cached: int | None = None
     """Bytes that the caching allocator kept without using them, at the last step."""
     seconds: float | None = None
@@ -62,13 +63,14 @@ def situation_of(rank: RankRecording) -> Situation | None:
     batch = sum(n for name, n in highest.categories.items() if name not in FIXED)
     grown = highest.peak - _without(growth, highest)
     outcome = rank.last(Outcome)
-    room = room_of(program)
+    room = room_of(rank)
     last = steps[-1] if steps else None
     return Situation(
         kind=summary.kind, steps=passed, base=_without(growth, highest), room=room,
         limit=program.memory_limit or None, limit_source=program.memory_limit_source, growth=growth,
         growths=summary.growths, of_batch=max(0.0, batch - grown),
         float32=_activations(highest, ("float32",)), half=_activations(highest, _HALVES),
+        parameters=highest.categories.get("parameters", 0),
         cached=last.reserved - last.allocated if last and last.reserved and last.allocated else None,
         seconds=_seconds(rank), loading=_loading(rank), device=program.device,
         ran_out=outcome is not None and outcome.how == "out-of-memory",
