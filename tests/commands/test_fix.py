@@ -17,8 +17,10 @@ from word_rules import WordRule
 import torchvet.rules
 import torchvet.rules.waiting
 from torchvet.commands import main
+from torchvet.commands.fixes import write
 from torchvet.commands.trials import Bench
 from torchvet.docs import schema
+from torchvet.errors import BadInput
 from torchvet.finding import Finding
 from torchvet.source.model import SourceFile
 from torchvet.verifying.trial import Trial
@@ -155,6 +157,20 @@ def test_what_cannot_be_mended_is_said(fix: Fix, here: Path, arguments: tuple[st
     (here / "note.ipynb").write_text("{}")
     status, _, err = fix(*arguments)
     assert status == 2 and message in err and "Traceback" not in err
+
+
+def test_of_several_files_those_written_before_one_fails_are_said(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(beside: str, path: str) -> None:
+        raise PermissionError(13, "no", path)
+
+    (here / "two.py").write_bytes(TEXT)
+    contents = {str(here / name): (TEXT, b"new") for name in ("train.py", "two.py")}
+    replace = os.replace
+    monkeypatch.setattr(os, "replace", lambda a, b: refuse(a, b) if str(b).endswith("two.py") else replace(a, b))
+    with pytest.raises(BadInput, match=r"two.py: .* could not be written: no; written already: .*train.py$"):
+        write(contents, keep=False)
+    assert ((here / "train.py").read_bytes(), (here / "two.py").read_bytes()) == (b"new", TEXT)
+    assert sorted(p.name for p in here.iterdir()) == ["pyproject.toml", "train.py", "two.py"]
 
 
 # Verified -------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import random
+import subprocess
 import sys
 import traceback
 from importlib.machinery import SourceFileLoader
@@ -89,6 +90,20 @@ def test_a_script_is_compiled_from_bytes_as_python_reads_them(
         names["f"]()  # type: ignore[operator]
     quoted = "".join(traceback.format_tb(raised.value.__traceback__))
     assert "raise ValueError('hé')" in quoted
+
+
+def test_numpys_generators_without_a_seed_are_each_their_own_and_the_same_in_every_run() -> None:
+    program = """
+from torchvet.probes.seeding import seed_before_program
+seed_before_program(3)
+import numpy as np
+from numpy.random import default_rng
+print(np.random.random(), *(default_rng(*a).random() for a in ((), (), (7,))), np.random.default_rng(seed=7).random())
+"""
+    runs = [subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True) for _ in "ab"]
+    assert runs[0].stdout == runs[1].stdout
+    figures = runs[0].stdout.split()
+    assert len(set(figures)) == 4 and figures[3] == figures[4]  # a seed that is given is kept
 
 
 def test_generators_start_from_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:

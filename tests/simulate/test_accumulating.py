@@ -73,3 +73,42 @@ def test_sums_outside_of_a_backward_pass_are_tensors_of_their_own() -> None:
     with torch.no_grad():
         y = x + x
     assert torch.cuda.memory_allocated() - before == WHOLE and y.shape == x.shape
+
+
+def test_what_a_hook_adds_up_and_keeps_is_counted() -> None:
+    x = torch.ones(SIDE, SIDE, device="cuda", requires_grad=True)
+    sums = [torch.zeros(SIDE, SIDE, device="cuda")]
+
+    @torch.no_grad()
+    def add_up(leaf: torch.Tensor) -> None:
+        assert leaf.grad is not None
+        sums.append(sums[-1] + leaf.grad)
+
+    x.register_post_accumulate_grad_hook(add_up)
+    before = torch.cuda.memory_allocated()
+    for _ in range(5):
+        x.grad = None
+        (x * x).sum().backward()
+    assert torch.cuda.memory_allocated() - before == 6 * WHOLE, "five sums and a gradient"
+
+
+def test_what_a_function_of_the_programs_own_adds_is_counted() -> None:
+    noise = torch.ones(SIDE, SIDE, device="cuda")
+    weight = torch.ones(SIDE, SIDE, device="cuda")
+    kept: list[torch.Tensor] = []
+
+    class Noisy(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: object, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            kept.append(weight + noise)
+            return gradient
+
+    x = torch.ones(SIDE, SIDE, device="cuda", requires_grad=True)
+    loss = Noisy.apply(x).sum()
+    before = torch.cuda.memory_allocated()
+    loss.backward()
+    assert torch.cuda.memory_allocated() - before == 2 * WHOLE, "what is kept, and a gradient"

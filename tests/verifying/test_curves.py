@@ -55,6 +55,7 @@ def test_what_comes_after_the_loss_lost_its_numbers_cannot_agree() -> None:
     ("before", "after", "same"),
     [
         ("", "", True),
+        ("took 0 s, drift -0.000", "took 0.0 s, drift 0.000", True),
         ("step 10 loss 0.5012\n", "step 10 loss 0.5012\n", True),
         ("step 10 loss 0.50120\n", "step 10 loss 0.50121\n", True),
         ("step 10 loss 0.5012\n", "step 10 loss 0.6012\n", False),

@@ -78,6 +78,21 @@ def test_a_difference_that_two_runs_as_it_is_have_too_is_no_fault_of_the_mend() 
     assert found.proven[0][1].noise is not None and 9e-4 < found.proven[0][1].noise < 1.1e-3
 
 
+def test_losses_of_a_program_that_differs_from_itself_prove_nothing() -> None:
+    program = Program(lambda made: trial(*leaks_left(made, A), curve=HALVED), A)
+    found = program.search(Mend(A))
+    assert not found.proven and program.ran == ["a", ""]
+    assert "differ by 0.5 of their size; seed what is random" in refused(found)["a"]
+
+
+def test_a_program_that_goes_on_from_what_it_wrote_is_not_blamed_on_the_mend() -> None:
+    program = Program(lambda made: trial(*leaks_left(made, A), steps=9), A)
+    why = refused(program.search(Mend(A)))["a"]
+    assert why.startswith("nothing can be told: the program as it is took 40 steps, run once more 9")
+    ends = Program(lambda made: trial(*leaks_left(made, A), steps=9 if made else 40), A)
+    assert refused(ends.search(Mend(A)))["a"] == "the mended program ended after 9 steps, not 40"
+
+
 def test_where_the_fault_is_in_the_mathematics_other_losses_are_no_fault() -> None:
     program = Program(lambda made: trial(*leaks_left(made, A, B), curve=HALVED if "b" in made else None), A, B)
     found = program.search(Mend(A), Mend(B, changes=True))
@@ -95,11 +110,11 @@ def test_losses_that_are_lost_are_a_fault_even_there() -> None:
 
 
 def test_a_mended_program_that_fails_or_has_a_new_fault_is_refused() -> None:
-    found = Program(lambda made: trial(failure="RuntimeError: x"), A).search(Mend(A))
+    found = Program(lambda made: trial(A, failure="RuntimeError: x" if made else ""), A).search(Mend(A))
     assert refused(found) == {"a": "the mended program failed: RuntimeError: x"}
     found = Program(lambda made: trial(finding("TRN106")), A).search(Mend(A))
     assert "shows what it did not before: TRN106" in refused(found)["a"]
-    found = Program(lambda made: trial(steps=12), A).search(Mend(A))
+    found = Program(lambda made: trial(steps=12 if made else 40), A).search(Mend(A))
     assert "ended after 12 steps, not 40" in refused(found)["a"]
 
 

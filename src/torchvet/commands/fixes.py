@@ -145,7 +145,8 @@ def deliver(report: Report, asked: Asked, delivery: Delivery) -> None:
 def write(contents: dict[str, tuple[bytes, bytes]], keep: bool) -> None:
     """Put new contents in files' places, each at once. `contents` has what a file was read as and what it is to be.
 
-    Raises `BadInput` and writes nothing where a file has changed since, or its original is to be kept and cannot be.
+    Raises `BadInput` and writes nothing where a file has changed since, or its original is to be kept and cannot be;
+    where a file cannot be written, those before it are, and that is said.
     """
     from torchvet.fixing.files import keep_originals, replace_file
 
@@ -154,8 +155,13 @@ def write(contents: dict[str, tuple[bytes, bytes]], keep: bool) -> None:
             raise BadInput(f"{path}: has changed since it was read; nothing was written")
     if keep:
         keep_originals({path: known for path, (known, _) in contents.items()})
+    written: list[str] = []
     for path, (_, content) in contents.items():
-        replace_file(path, content)
+        try:
+            replace_file(path, content)
+        except BadInput as error:
+            raise BadInput(f"{error}; written already: {', '.join(written) or 'nothing'}") from error
+        written.append(path)
 
 
 def _read(path: str) -> bytes:

@@ -2,13 +2,15 @@
 
 Gradients that reach a tensor on several ways are added up in the first one's memory, where nobody else has it
 (`accumulate` in `torch/csrc/autograd/input_buffer.cpp`); gradients of what selects are scattered into fresh zeros
-(`areAnyTensorSubclassLike` in `torch/csrc/autograd/FunctionsManual.cpp`). Here only the block goes over: the numbers of
-the first operand stay as they are, so that what is not the engine's at worst counts a tensor too few for as long as its
-first operand lives on.
+(`areAnyTensorSubclassLike` in `torch/csrc/autograd/FunctionsManual.cpp`). Here only the block goes over; the numbers of
+the first operand stay as they are. Hooks and Functions written in Python run within a backward pass too: what they ask
+for is computed as anywhere, as they may hold what they add up.
 """
 
 from __future__ import annotations
 
+import sys
+from types import CodeType
 from typing import Any
 
 import torch
@@ -20,13 +22,16 @@ from torchvet.simulate.tensors import SimulatedTensor, wrap
 _aten = torch.ops.aten
 _SCATTERING = (_aten.scatter_add.default, _aten.scatter.src, _aten.index_add.default, _aten.index_put.default)
 _in_backward = torch._C._current_graph_task_id
+_ENGINE: CodeType = torch.autograd.graph._engine_run_backward.__code__
+_BETWEEN = ("torchvet.", "torch._ops", "torch.utils._python_dispatch")
+"""Modules whose frames lie between who asks for an operator and these functions."""
 _ALONE = 2
 """Counted uses of a storage that one tensor has: the tensor's own, and the object by which it is asked."""
 
 
 def add(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """`add.Tensor`, in the backward pass perhaps a sum of gradients."""
-    if _in_backward() < 0 or kwargs or len(args) != 2 or not isinstance(args[1], SimulatedTensor):
+    if not _is_the_engines() or kwargs or len(args) != 2 or not isinstance(args[1], SimulatedTensor):
         return compute(func, args, kwargs)
     one, other = args
     alike = isinstance(one, SimulatedTensor) and one.shape == other.shape and one.dtype is other.dtype
@@ -36,9 +41,21 @@ def add(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 def scatter(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """In the backward pass perhaps the gradient of what selected; `index_put` is where it accumulates."""
     summing = func is not _aten.index_put.default or (len(args) > 3 and args[3])
-    if _in_backward() < 0 or not summing or not _free(args[0]):
+    if not summing or not _is_the_engines() or not _free(args[0]):
         return compute(func, args, kwargs)
     return _in_place(func, args, kwargs)
+
+
+def _is_the_engines() -> bool:
+    """Whether autograd's engine asks by itself: no Python of the program's or of torch's lies between them."""
+    if _in_backward() < 0:
+        return False
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(_BETWEEN):
+        if frame.f_back is None:
+            return True  # a thread of the engine's own
+        frame = frame.f_back
+    return frame.f_code is _ENGINE
 
 
 def _in_place(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:

@@ -64,5 +64,5 @@ def same_output(before: str, after: str, tolerance: float = TOLERANCE) -> bool:
     """Whether two outputs have the same words, and the same numbers within a relative difference."""
     if _NUMBER.sub("#", before) != _NUMBER.sub("#", after):
         return False
-    pairs = zip(_NUMBER.findall(before), _NUMBER.findall(after), strict=True)
-    return all(a == b or _relative(float(a), float(b)) <= tolerance for a, b in pairs)
+    numbers = ([float(n) for n in _NUMBER.findall(text)] for text in (before, after))
+    return all(a == b or _relative(a, b) <= tolerance for a, b in zip(*numbers, strict=True))

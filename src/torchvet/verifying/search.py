@@ -13,6 +13,9 @@ from torchvet.verifying.trial import Trial
 ALONE = 6
 """Mends that are tried one by one where several together fail: each takes a run."""
 
+MOST_NOISE = 0.05
+"""Where two runs of the program as it is differ by more of their losses' size, nothing can be told by them."""
+
 Runner = Callable[[Sequence[Finding]], Trial]
 """Runs the program with these findings' edits made; with none as it is."""
 
@@ -55,7 +58,7 @@ class Search:
     def __init__(self, before: Trial, runner: Runner, tolerance: float = TOLERANCE) -> None:
         self.before, self.tolerance = before, tolerance
         self._runner = runner
-        self._own: Agreement | None = None
+        self._own: Trial | None = None
         self.result = Verified(runs=1)
 
     def run(self, mends: Sequence[Mend]) -> Verified:
@@ -120,7 +123,7 @@ class Search:
         for mend in group:
             proof = Proof(
                 judge(mend.finding, self.before, after), agreement, (self.before.steps, after.steps),
-                (self.before.seconds_per_step, after.seconds_per_step), self._own.largest if self._own else None,
+                (self.before.seconds_per_step, after.seconds_per_step), self._noise() if self._own else None,
             )  # fmt: skip
             self.result.proven.append((mend, proof))
         self.result.final = after
@@ -134,9 +137,10 @@ class Search:
     def _whole(self, group: Sequence[Mend], after: Trial) -> str:
         """What is wrong with a mended run as a whole; empty where nothing is."""
         if after.failure:
-            return f"the mended program failed: {after.failure}"
-        if after.steps < self.before.steps * 0.9 and not self.before.failure:
-            return f"the mended program ended after {after.steps} steps, not {self.before.steps}"
+            return self._unlike_itself() or f"the mended program failed: {after.failure}"
+        if self._is_short(after):
+            told = f"the mended program ended after {after.steps} steps, not {self.before.steps}"
+            return self._unlike_itself() or told
         for finding in new_findings(self.before, after):
             return f"the mended program shows what it did not before: {finding.code} {finding.message}"
         if any(mend.changes for mend in group):
@@ -152,16 +156,42 @@ class Search:
             return "there is no loss to compare (no backward was heard in both runs), and the output differs"
         if agreement.within(self.tolerance):
             return ""
-        if agreement.lengths[0] == agreement.lengths[1] and agreement.largest <= 2 * self._noise():
-            return ""
+        unlike = self._unlike_itself()
+        if unlike or (agreement.lengths[0] == agreement.lengths[1] and agreement.largest <= 2 * self._noise()):
+            return unlike
         return _difference(agreement, self.tolerance, self._noise())
 
-    def _noise(self) -> float:
-        """By how much two runs of the program as it is differ, relatively: found out when it is first asked."""
+    def _again_as_it_is(self) -> Trial:
+        """The program as it is, run once more: found out when it is first asked."""
         if self._own is None:
             self.result.runs += 1
-            self._own = compare(self.before.curve, self._runner([]).curve)
-        return self._own.largest if self._own.largest != float("inf") else 0.0
+            self._own = self._runner([])
+        return self._own
+
+    def _is_short(self, run: Trial) -> bool:
+        return run.steps < self.before.steps * 0.9 and not self.before.failure
+
+    def _noise(self) -> float:
+        """By how much two runs of the program as it is differ, relatively."""
+        largest = compare(self.before.curve, self._again_as_it_is().curve).largest
+        return largest if largest != float("inf") else 0.0
+
+    def _unlike_itself(self) -> str:
+        """Why runs tell nothing of a mend: two of the program as it is are not alike. Empty where they are."""
+        again = self._again_as_it_is()
+        if again.failure and not self.before.failure:
+            return f"nothing can be told: the program as it is, run once more, failed: {again.failure}"
+        if self._is_short(again):
+            return (
+                f"nothing can be told: the program as it is took {self.before.steps} steps, run once more "
+                f"{again.steps}: does it go on from a checkpoint that it wrote? Move that away"
+            )
+        if self._noise() > MOST_NOISE:
+            return (
+                f"nothing can be told by the losses: two runs of the program as it is differ by {self._noise():.2g} of "
+                "their size; seed what is random in it, or let it begin from the same state"
+            )
+        return ""
 
 
 def _difference(agreement: Agreement, tolerance: float, noise: float) -> str:
