@@ -77,8 +77,15 @@ def by_zeros(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
     Its results take memory until it returns.
     """
-    host = func(*[_zeros(a) for a in args], **{n: _zeros(a) for n, a in kwargs.items()})
-    return _shapes_of(host)
+    return _shapes_of(func(*[_zeros(a) for a in args], **{n: _zeros(a) for n, a in kwargs.items()}))
+
+
+def _by_lengths(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Packing and padding: the lengths that come with the data decide, and give the second result's numbers."""
+    data, lengths = func(*[_zeros(a) for a in args], **{n: _zeros(a) for n, a in kwargs.items()})
+    meta = _shapes_of(lengths)
+    values.know(meta, lengths)
+    return _shapes_of(data), meta
 
 
 def _zeros(value: Any) -> Any:
@@ -94,10 +101,7 @@ def _zeros(value: Any) -> Any:
 
 def _shapes_of(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        meta = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=_META)
-        if phantoms.bytes_of(value) <= values.MOST:
-            values.know(meta, value)
-        return meta
+        return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=_META)
     if isinstance(value, (list, tuple)):
         return type(value)(_shapes_of(item) for item in value)
     return value
@@ -108,7 +112,7 @@ LARGEST = {
     "masked_select": _masked_select,
     "_unique": _unique,
     "_unique2": _unique,
-    "_pack_padded_sequence": by_zeros,
-    "_pad_packed_sequence": by_zeros,
+    "_pack_padded_sequence": _by_lengths,
+    "_pad_packed_sequence": _by_lengths,
 }
 """Operators whose meta kernels know no shape, or want lengths from the host."""

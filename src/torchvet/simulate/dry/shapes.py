@@ -62,12 +62,10 @@ def _done(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     plan = plan_of(func)
     tensors = list(_tensors((*args, *kwargs.values())))
     all_known = all("torchvet_known" in t.__dict__ and values.known(t) is not None for t in tensors)
-    if not all_known:
-        args = bounds.bounded(plan.name, args)
-    out = _shaped(func, plan, args, kwargs, tensors)
+    out = _shaped(func, plan, bounds.bounded(plan.name, args), kwargs, tensors)
     if _changed(func):
         _write(func, plan, args, kwargs, all_known)
-    elif all_known and plan.name not in _UNSET and plan.name != "set_":
+    elif plan.name != "set_" and (all_known or plan.name in _UNSET):
         _work_out(func, plan, args, kwargs, out, tensors)
     elif tensors and isinstance(out, torch.Tensor):
         values.say(plan.name, args, tensors, out)
@@ -75,8 +73,9 @@ def _done(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 def _shaped(func: Any, plan: Any, args: Any, kwargs: dict[str, Any], tensors: list[torch.Tensor]) -> Any:
-    """The results' shapes: asked for once for arguments of the same shapes, since a model repeats its layers."""
-    if plan.views or plan.reshapes:
+    """The results' shapes: asked for once for arguments of the same shapes, since a model repeats its layers, unless
+    numbers decide too."""
+    if plan.views or plan.reshapes or func in _by_numbers or plan.name in bounds.LARGEST:
         return _asked(func, plan.name, args, kwargs)
     try:
         key = (func, torch.get_default_dtype(), _key(args), _key(kwargs.items()))
@@ -86,6 +85,8 @@ def _shaped(func: Any, plan: Any, args: Any, kwargs: dict[str, Any], tensors: li
     if seen is _NEVER:
         before = arithmetic.operations
         out = _asked(func, plan.name, args, kwargs)
+        if func in _by_numbers:
+            return out
         made = None if _own_results(func, plan) else _layout(out, _storages(tensors))
         _seen[key] = (made, arithmetic.operations - before) if _own_results(func, plan) or made is not None else None
         return out
@@ -110,7 +111,9 @@ def _storages(tensors: list[torch.Tensor]) -> set[int]:
 _NEVER = object()
 _seen: dict[Any, Any] = {}
 """By operator and shapes: how results are laid out (None for an operator that writes in place) and what it would have
-worked out; None where a result is another's memory, which no schema says of `_unsafe_view`."""
+worked out; None where a result is a number, or another's memory, which no schema says of `_unsafe_view`."""
+_by_numbers: set[Any] = set()
+"""Operators that no meta kernel gives the shapes of: numbers may decide them."""
 
 
 def _asked(func: Any, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -121,6 +124,7 @@ def _asked(func: Any, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
         out = func(*args, **kwargs)
     except (NotImplementedError, RuntimeError) as error:
         if isinstance(error, NotImplementedError) or "meta" in str(error):
+            _by_numbers.add(func)
             return bounds.by_zeros(func, args, kwargs)
         raise
     count = _FLOPS.get(func._overloadpacket)
@@ -155,7 +159,8 @@ def _layout(out: Any, given: set[int]) -> Any:
             return None
         return out.size(), out.stride(), out.dtype
     if isinstance(out, (list, tuple)) and type(out) in (list, tuple):
-        rows = [_layout(o, given) if isinstance(o, torch.Tensor) else ("", o) for o in out]
+        # A number among the results may be another one for other tensors of the same shapes.
+        rows = [_layout(o, given) if isinstance(o, torch.Tensor) else ("", o) if o is None else None for o in out]
         return None if any(r is None for r in rows) else (type(out), rows)
     return None
 
@@ -209,6 +214,12 @@ def _write(func: Any, plan: Any, args: Any, kwargs: dict[str, Any], all_known: b
 def _work_out(func: Any, plan: Any, args: Any, kwargs: dict[str, Any], out: Any, tensors: list[Any]) -> None:
     found = list(_tensors((out,)))
     if not found or (not plan.views and sum(map(phantoms.bytes_of, found)) > values.MOST):
+        return
+    if plan.name in _UNSET:
+        # Of integers what is not known reads as zeros, too: with zeros it stays known what is written there later.
+        if not out.is_floating_point() and not out.is_complex() and _dense(out):
+            with torch._C._DisableTorchDispatch():
+                values.know(out, torch.empty_strided(out.size(), out.stride(), dtype=out.dtype).zero_())
         return
     numbers = func(*[_numbers(a) for a in args], **{n: _numbers(a) for n, a in _on_cpu(kwargs).items()})
     same = tensors[0] if plan.views and tensors else None
