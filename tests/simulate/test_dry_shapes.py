@@ -1,4 +1,4 @@
-"""Shapes that numbers decide are those of this call's numbers, not of an earlier call's with arguments of its shapes."""
+"""Shapes that numbers decide are those of this call's numbers, whatever an earlier call with such arguments gave."""
 
 from __future__ import annotations
 

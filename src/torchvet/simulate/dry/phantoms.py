@@ -36,6 +36,11 @@ def is_phantom(tensor: torch.Tensor) -> bool:
         return False
 
 
+def is_storage(storage: torch.UntypedStorage) -> bool:
+    """Whether a host storage has no memory."""
+    return storage._cdata in _storages
+
+
 def phantom(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """A host tensor of this shape that takes no memory."""
     count = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if math.prod(size) else 0
