@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.recording.training_records import Unchecked
-from torchvet.simulate.dry import bounds, files, values
+from torchvet.simulate.dry import bounds, files, paths, values
 
 if TYPE_CHECKING:
     from torchvet.probes.dry.sizing import Sizing
@@ -14,8 +14,19 @@ if TYPE_CHECKING:
 _WHY = "the run was dry (--dry): numbers on the device were not worked out"
 
 
+def _calls(name: str, calls: int) -> str:
+    return f"{name}, called {calls} times" if calls > 1 else name
+
+
 def gaps(sizing: Sizing) -> Iterator[Unchecked]:
     """In the order of what matters."""
+    waiting = sizing.waiting
+    if waiting.ended is not None:
+        yield Unchecked(
+            check=f"what comes after {waiting.ended.path}:{waiting.ended.line}",
+            reason=f"it waits for a number: read {waiting.reads:,} times there with no training in between, which in a "
+            "dry run is made up and always the same, so that the run was ended",
+        )
     yield Unchecked(check="all that goes by numbers: NaN, losses, scalers, device-side asserts", reason=_WHY)
     yield Unchecked(
         check="leaks, evaluation, transfers and times", reason="a dry run sizes a few steps and measures nothing else"
@@ -32,7 +43,11 @@ def gaps(sizing: Sizing) -> Iterator[Unchecked]:
             check=f"sizes that numbers decide ({named})", reason="each was taken as large as it can be: an upper bound"
         )
     for name, calls in files.skipped.items():
-        yield Unchecked(check=f"{name}, called {calls} times" if calls > 1 else name, reason="it wrote nothing")
+        yield Unchecked(check=_calls(name, calls), reason="it wrote nothing: what it was given is gone with the run")
+    for name, calls in paths.kept_back.items():
+        yield Unchecked(
+            check=f"{_calls(name, calls)}, of checkpoints", reason="it was held back: the files are as before"
+        )
     for what in sizing.failed:
         yield Unchecked(check=f"a step with {what}", reason="the program did not come to the end of such a step")
     if sizing.late:

@@ -17,6 +17,7 @@ from torchvet.probes.out_of_memory import OutOfMemoryWatcher
 from torchvet.probes.session import Session, StepsReached
 from torchvet.probes.unchecked import simulated_gaps
 from torchvet.recording.records import Place, StepKind
+from torchvet.simulate.dry import files
 
 
 class DryHistory(OutOfMemoryWatcher):
@@ -63,6 +64,7 @@ class DryObserver(Observer):
 
     def backward_ended(self, seconds: float, is_grad: bool) -> None:
         """See `Listener`."""
+        self.sizing.waiting.stepped()
         self._plain_backward_seen = self._plain_backward_seen or not is_grad
         if (is_grad and self._plain_backward_seen) or self._optimizers_running:
             self.clock.busy()
@@ -71,6 +73,7 @@ class DryObserver(Observer):
 
     def batch_asked(self, iterator: Any, caller: FrameType) -> None:
         """See `Listener`."""
+        self.sizing.waiting.passed()
         no_grad = not torch.is_grad_enabled()
         self._boundary(self.clock.batch_asked(self._taps.watching_modules, False, no_grad))
 
@@ -113,5 +116,6 @@ class DryObserver(Observer):
         self._watchers.remove()
         self._taps.remove()
         self._sources.keep()
+        files.clear()
         for gap in (*simulated_gaps(dry=True), *gaps(self.sizing), *self._watchers.unchecked()):
             self._write(gap)

@@ -13,11 +13,12 @@ import torch
 
 from torchvet.probes.dry import trials
 from torchvet.probes.dry.peak import modules_at_peak
+from torchvet.probes.dry.waiting import Waiting
 from torchvet.probes.out_of_memory import write_snapshot
 from torchvet.recording.dry_records import DryOptimizer, DrySize
 from torchvet.recording.records import Record, StepKind
 from torchvet.simulate import memory, workspaces
-from torchvet.simulate.dry import limits
+from torchvet.simulate.dry import limits, values
 from torchvet.simulate.dry.batches import batches
 from torchvet.simulate.dry.shapes import arithmetic
 from torchvet.simulate.tensors import SimulatedTensor
@@ -54,7 +55,9 @@ class Sizing:
         self._silent = False
         self.late = False
         """Whether not all that was to be tried was."""
-        batches.called = self._in_time
+        self.waiting = Waiting(self._stop)
+        batches.called = self._called
+        values.told[:] = [self.waiting.read]
 
     @property
     def trying(self) -> bool:
@@ -64,6 +67,8 @@ class Sizing:
     def boundary(self, kind: StepKind) -> bool:
         """A step ended: whether all has been seen."""
         self._operations = (self._operations[1], arithmetic.operations)
+        if kind not in ("forward", "evaluation"):
+            self.waiting.stepped()
         if self._done:
             return self._next() if self.trial is None or self._judged(self.trial) else False
         if not self._enough(kind):
@@ -111,22 +116,34 @@ class Sizing:
         self.trial.start()
         return False
 
-    def _in_time(self) -> None:
-        """A program that catches what a trial has broken may never come to the end of a step."""
+    def _called(self) -> None:
+        self.waiting.passed()
+        self._in_time()
+
+    def _stop(self) -> None:
+        """The program waits for a number that never comes."""
         from torchvet.probes.session import StepsReached
 
+        raise StepsReached(self._observer.clock.n)
+
+    def _in_time(self) -> None:
+        """A program that catches what a trial has broken may never come to the end of a step."""
         trial = self.trial
         if trial is None:
             return
         if time.process_time() - trial.began > SECONDS or time.perf_counter() - trial.began_at > _HANGS:
             self.failed.append(trial.failed())
             self.trial = None
-            raise StepsReached(self._observer.clock.n)
+            self._stop()
 
     def end(self) -> None:
         """The program has ended, in its own steps or in a trial."""
+        values.told.clear()
+        clock = self._observer.clock
         if not self._done:
-            self._close(self._observer.clock.level)
+            # What waits before the first step was not sized.
+            if self.waiting.ended is None or "training" in clock.counts:
+                self._close(clock.level)
         elif self.trial is not None:
             self.failed.append(self.trial.failed())
 
