@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,43 @@ def test_a_batch_that_does_not_fit_is_sized_all_the_same(tmp_path: Path) -> None
     fitting = [b["batch"] for b in report.facts["dry"]["batches"] if b["fits"]]
     assert 1 << 20 <= max(fitting) < 1 << 21 and f"the largest found to fit is {max(fitting):,}" in advice.message
     assert not list(tmp_path.glob("*.pickle"))
+
+
+PAIRS = """
+import torch
+from torch import nn
+model = nn.Linear(64, 32).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for number in range(30):
+    z = model(torch.randn(ROWS, 64).cuda())
+    pairs = (z @ z.t()).softmax(1)
+    loss = pairs.square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_what_a_step_that_is_too_large_leaves_bound_is_no_part_of_the_next(tmp_path: Path) -> None:
+    """Every row meets every other: the line through two sizes promises far too much."""
+    report = dry_report(PAIRS.replace("ROWS", "2048"), tmp_path)
+    rows = report.facts["dry"]["batches"]
+    assert any(not b["fits"] for b in rows)
+    assert all(b["allocated"] < other["allocated"] for b, other in pairwise(rows))
+    fitting = max(b["batch"] for b in rows if b["fits"])
+    least = min(b["batch"] for b in rows if not b["fits"])
+    assert fitting * 1.5 > least and all(
+        b["reserved"] <= report.facts["dry"]["card"]["room"] for b in rows if b["fits"]
+    )
+    message = found(report, "MEM208").message
+    assert f"{fitting:,}" in message and ("the largest found" in message) is (least - fitting <= least // 25)
+
+
+def test_a_search_that_was_cut_short_says_so(tmp_path: Path) -> None:
+    from torchvet.probes.dry import trials
+
+    trials._TRIES = 1
+    assert "the search ended early" in found(dry_report(PAIRS.replace("ROWS", "2048"), tmp_path), "MEM208").message
 
 
 def test_what_breaks_in_a_changed_step_is_no_error_of_the_program(tmp_path: Path) -> None:

@@ -76,7 +76,11 @@ class DryBatch(Record):
         """
         if size.ran_out and self.batch >= size.batch:
             return False
-        return not self.ran_out if self.bounded else self.reserved <= size.room
+        return self.reserved <= size.room and not (self.bounded and self.ran_out)
+
+
+class DrySearch(Record):
+    """The search for the largest batch that fits came to its end; without it, it was cut short."""
 
 
 class DryCheckpoint(Record):

@@ -89,14 +89,14 @@ class Sizing:
     def _judged(self, trial: trials.Trial) -> bool:
         """Whether a trial is over: a step that began before it took effect does not count."""
         record = trial.judge(self._operations[1] - self._operations[0])
-        if record is None and trial.steps_left:
+        if record is None and not trial.over and trial.steps_left:
             trial.steps_left -= 1
             trial.begin()
             return False
         trial.undo()
         if record is not None:
             self._observer.write(record)
-        else:
+        elif not trial.over:
             self.failed.append(trial.failed())
         return True
 

@@ -5,14 +5,15 @@ Each is measured in the program's own process, after its own steps. What breaks 
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from torchvet.probes.dry import blocks
-from torchvet.recording.dry_records import DryBatch, DryCheckpoint, DrySize, DryUpdate
+from torchvet.recording.dry_records import DryBatch, DryCheckpoint, DrySearch, DrySize, DryUpdate
 from torchvet.recording.records import Record
 from torchvet.simulate.dry import limits
 from torchvet.simulate.dry.batches import batches
@@ -33,6 +34,9 @@ class Trial:
     """One changed step. A step that began before the change does not count, nor does one whose rows are others."""
 
     what = ""
+    over = False
+    """Whether it is over without a word."""
+    _held = 0
 
     def __init__(self, rows: list[int], own: int) -> None:
         self._rows = rows
@@ -40,6 +44,9 @@ class Trial:
         self.wanted = own
         self.bounded = False
         self.steps_left = 3
+        self.room = 0
+        """Bytes that the card has for the program. A bounded step that begins with more held by the one before shows
+        nothing."""
         self.settled = False
         """Whether a step of this kind has gone before: what one leaves bound (outputs, and with them what checkpoints
         keep) is part of the next one's peak."""
@@ -61,11 +68,14 @@ class Trial:
     def begin(self, emptied: bool = False) -> None:
         """A step begins, the trial's first with what was cached given back."""
         limits.reset(self.bounded, emptied)
+        self._held = limits.high_of().allocated
         batches.begin(self.wanted if self.wanted != self._own else None)
 
     def judge(self, operations: int) -> Record | None:
         """What the step took, of so many floating-point operations; None where it was not what was to be tried."""
         if self._own and sorted(batches.rows_seen()) != sorted(set(map(self._scaled, self._rows))):
+            return None
+        if self.bounded and self._held > self.room:
             return None
         if not self.settled and not (self.bounded and limits.high_of().ran_out):
             self.settled = True
@@ -87,8 +97,11 @@ class Trial:
 class Batch(Trial):
     """Another batch size."""
 
-    def __init__(self, rows: list[int], own: int, wanted: int, anew: list[torch.optim.Optimizer] | None = None) -> None:
+    def __init__(
+        self, rows: list[int], own: int, wanted: int, room: int = 0, anew: list[torch.optim.Optimizer] | None = None
+    ) -> None:
         super().__init__(rows, own)
+        self.room = room
         self.wanted, self.bounded, self._anew = wanted, anew is not None, anew or []
         self.what = f"a batch of {wanted}"
         self.found: DryBatch | None = None
@@ -110,6 +123,16 @@ class Batch(Trial):
             ran_out=high.ran_out,
         )  # fmt: skip
         return self.found
+
+
+class Own(Trial):
+    """The program's own step, after one that took more than the card has: what that one left bound goes."""
+
+    what = "the program's own batch again"
+
+    def judge(self, operations: int) -> None:
+        """Nothing to tell: what it takes is known."""
+        self.over = sorted(batches.rows_seen()) == sorted(set(self._rows))
 
 
 class Checkpointed(Trial):
@@ -184,7 +207,8 @@ def all_of(observer: DryObserver, size: DrySize, rows: list[int]) -> Iterator[Tr
     optimizers = observer.known.live_optimizers()
     if optimizers and all(_may_be_fused(o) for o in optimizers):
         yield Updated(rows, own, optimizers)
-    yield from _batches(rows, own, size, base, optimizers)
+    if (yield from _batches(rows, own, size, base, optimizers)):
+        observer.write(DrySearch())
 
 
 def _may_be_fused(optimizer: torch.optim.Optimizer) -> bool:
@@ -196,18 +220,20 @@ def _may_be_fused(optimizer: torch.optim.Optimizer) -> bool:
 
 def _batches(
     rows: list[int], own: int, size: DrySize, base: Batch, optimizers: list[torch.optim.Optimizer]
-) -> Iterator[Batch]:
-    """Twice the batch, half of it where the batch does not fit, then the largest that does."""
+) -> Generator[Trial, None, bool]:
+    """Twice the batch, half of it where the batch does not fit, then the largest that does: whether it was found."""
     if not own or base.found is None:
-        return
+        return False
     room = size.total - size.context
     fitting, over = [base.found], None
     for wanted in [2 * own, own // 2] if size.ran_out and own > 1 else [2 * own]:
         other = Batch(rows, own, wanted)
         yield other
         if other.found is None:
-            return
+            return False
         fitting.append(other.found)
+        if other.found.reserved > room:
+            yield Own(rows, own)
     fitting.sort(key=lambda b: b.batch)
     if size.ran_out:
         # The program's own batch did not fit as the program ran; what fits is below it.
@@ -217,16 +243,18 @@ def _batches(
     for _ in range(_TRIES):
         wanted = next_batch(fitting, over, room, refused)
         if not wanted:
-            return
-        last = Batch(rows, own, wanted, anew=optimizers)
+            return True
+        last = Batch(rows, own, wanted, room, anew=optimizers)
         yield last
         if last.found is None:
-            return
-        if last.found.ran_out:
+            return False
+        if not last.found.fits(size):
             over, refused = last.found, refused + 1
+            yield Own(rows, own)
         else:
             fitting.append(last.found)
             refused = 0
+    return not next_batch(fitting, over, room, refused)
 
 
 def next_batch(fitting: list[DryBatch], over: DryBatch | None, room: int, refused: int) -> int:
@@ -244,7 +272,10 @@ def next_batch(fitting: list[DryBatch], over: DryBatch | None, room: int, refuse
     wanted = int(low.batch + (room - low.allocated) / slope)
     if over is None:
         return wanted if wanted > low.batch + low.batch // _CLOSE else 0
-    if refused:
+    if over.batch > 2 * low.batch:
+        # What grows faster than the batch (every row with every other): the line to what is far too much says little.
+        wanted = max(wanted if wanted < over.batch * (1 - _LESS) else 0, math.isqrt(low.batch * over.batch))
+    elif refused:
         wanted = min(wanted, int(over.batch * (1 - _LESS * 2 ** (refused - 1))))
     elif wanted > over.batch * (1 - _LESS):
         wanted = (low.batch + over.batch) // 2

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.amounts import percent
 from torchvet.finding import Finding, Measured, Related, Remedy, Severity
-from torchvet.recording.dry_records import DryBatch
+from torchvet.recording.dry_records import DryBatch, DrySearch
 from torchvet.rules import words
 from torchvet.rules.base import Rule
 from torchvet.rules.memory._dry import Sized, sized
@@ -34,13 +34,15 @@ class AccumulationInsteadOfBatch(Rule):
         "each begun without optimizer state, as a run begins."
     )
     why = (
-        "A batch that does not fit can be had in micro-batches whose gradients are accumulated: the same update for "
-        "less memory and a little more time. One that is much smaller than what fits leaves the GPU less busy than it "
-        "could be, as a rule."
+        "A batch that does not fit can be had in micro-batches whose gradients are accumulated: where the loss is a "
+        "mean over rows, the same update for less memory and a little more time. One that is much smaller than what "
+        "fits leaves the GPU less busy than it could be, as a rule."
     )
     when_not = (
-        "The batch size is part of the training recipe: a larger one wants another learning rate. BatchNorm sees "
-        "micro-batches, not the whole. A program is told nothing where twice its batch would not fit."
+        "A loss that compares rows with each other (contrastive ones), or is a mean over some of the rows' tokens, is "
+        "another one for micro-batches. The batch size is part of the training recipe: a larger one wants another "
+        "learning rate. BatchNorm sees micro-batches, not the whole. A program is told nothing where twice its batch "
+        "would not fit."
     )
     proof = (
         "torch 2.13.0, CPU, simulated GPU of 1 GiB. A dry run of the example says 189,432,832 bytes for 6,000 rows: "
@@ -102,8 +104,10 @@ for step in range(50):
         severity: Severity = "warning" if over else "info"
         at = next(b for b in steps if b.batch == own)
         best = next((b for b in steps if b.batch == largest and b.fits(one.size)), None)
+        ended = one.rank.last(DrySearch) is not None
+        found = "the largest found to fit is" if ended else "the search ended early; the largest tried that fits is"
         largest_text = "no batch that was tried fits" if best is None else (
-            f"the largest found to fit is {largest:,}, which reserves {words.size(best.reserved)}"
+            f"{found} {largest:,}, which reserves {words.size(best.reserved)}"
         )  # fmt: skip
         return Finding(
             code=self.code, name=self.name, severity=severity, evidence="observed", location=None,
@@ -134,7 +138,7 @@ def _advice(own: int, largest: int, over: bool) -> str:
     parts = math.ceil(own / largest)
     return (
         f"{parts} micro-batches of {math.ceil(own / parts):,} with accumulation (`loss / {parts}`, `optimizer.step()` "
-        "after all of them) give the same update, but for BatchNorm"
+        "after all of them) give the same update where the loss is a mean over rows, but for BatchNorm"
     )
 
 
