@@ -158,3 +158,14 @@ def test_numbers_that_nobody_worked_out_make_no_finding(tmp_path: Path) -> None:
     assert all(f.code in ("MEM201", "MEM206", "MEM208") for f in report.findings)
     assert any("NaN, losses, scalers" in gap.check for gap in report.not_checked)
     assert any("made up" in gap.reason for gap in report.not_checked)
+
+
+def test_modules_are_told_apart_where_events_were_forgotten(tmp_path: Path) -> None:
+    from torchvet.probes.dry.observer import DryHistory
+
+    DryHistory.events = 4000
+    before = "for _ in range(5000):\n    torch.empty(1, device='cuda')\n"
+    report = dry_report(program().replace("for number", f"{before}for number"), tmp_path)
+    assert any("older ones were forgotten" in gap.reason for gap in report.not_checked)
+    blocks = {m["name"]: m["blocks"] for m in report.facts["dry"]["modules"]}
+    assert blocks["blocks.*.widen"] == 6 and blocks["blocks.*.norm"] >= 6

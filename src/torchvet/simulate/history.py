@@ -43,6 +43,8 @@ class History:
         self.tracing = False
         self.context = NEVER
         self.events: deque[Event] = deque()
+        self.noted = 0
+        """Events so far: more than there are once the oldest have made room."""
         self.stacks: dict[int, Stack] = {}
         """Of blocks in use and of segments, by address: `-address` for a segment."""
         self._skipped: frozenset[str] = frozenset()
@@ -56,12 +58,14 @@ class History:
         """Record from now on; at most so many events, the oldest of which make room."""
         self.tracing, self.context = tracing, context
         self.events = deque(() if clear else self.events, maxlen=min(most, sys.maxsize))
+        self.noted = 0 if clear else self.noted
         self._skipped = frozenset(skipped)
 
     def stop(self) -> None:
         """Record nothing any more and forget what was recorded."""
         self.tracing, self.context = False, NEVER
         self.events.clear()
+        self.noted = 0
         self.stacks.clear()
 
     def note(self, action: str, address: int, size: int, stream: int) -> None:
@@ -81,6 +85,7 @@ class History:
         if self.tracing and action not in self._skipped:
             stack = stack if self.context >= ALLOC else None
             self.events.append(Event(action, address, size, stream, time.time_ns() // 1000, stack))
+            self.noted += 1
 
 
 def stack_here() -> Stack:

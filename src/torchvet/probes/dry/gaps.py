@@ -48,6 +48,11 @@ def gaps(sizing: Sizing) -> Iterator[Unchecked]:
         yield Unchecked(
             check=f"{_calls(name, calls)}, of checkpoints", reason="it was held back: the files are as before"
         )
+    if sizing.lost:
+        yield Unchecked(
+            check="all of the peak by module and by line",
+            reason=f"the history of the allocator holds so many events; {sizing.lost:,} older ones were forgotten",
+        )
     for what in sizing.failed:
         yield Unchecked(check=f"a step with {what}", reason="the program did not come to the end of such a step")
     if sizing.late:

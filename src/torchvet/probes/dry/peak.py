@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -16,9 +17,11 @@ _MOST = 20
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)")
 
 
-def modules_at_peak(events: Iterable[Event], roots: Iterable[nn.Module], left_out: Iterable[int]) -> list[DryModule]:
+def modules_at_peak(
+    events: Iterable[Event], lost: int, roots: Iterable[nn.Module], left_out: Iterable[int]
+) -> list[DryModule]:
     """The modules with most, the largest first; what was made outside of modules is left out, and blocks at
-    the addresses `left_out`."""
+    the addresses `left_out`. `lost` events came before those that there are."""
     names = _names(roots)
     found: Counter[str] = Counter()
     blocks: Counter[str] = Counter()
@@ -26,7 +29,7 @@ def modules_at_peak(events: Iterable[Event], roots: Iterable[nn.Module], left_ou
     for number, (address, size) in _alive_at_peak(list(events)).items():
         if address in passed_by:
             continue
-        name = names.get(made_in.get((0, number), 0))
+        name = names.get(made_in.get((0, lost + number), 0))
         if name is not None:
             found[name] += size
             blocks[name] += 1
@@ -42,7 +45,8 @@ def _names(roots: Iterable[nn.Module]) -> dict[int, str]:
 
 def _alive_at_peak(events: list[Event]) -> dict[int, tuple[int, int]]:
     """Addresses and sizes in bytes, by the number of the event that made them."""
-    held = most = at = 0
+    held = at = 0
+    most = -math.inf  # below zero, where blocks are freed whose making was lost
     for number, event in enumerate(events):
         held += event.size if event.action == "alloc" else -event.size if event.action == "free_completed" else 0
         if held > most:

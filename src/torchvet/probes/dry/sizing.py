@@ -52,6 +52,8 @@ class Sizing:
         self.size: DrySize | None = None
         self.failed: list[str] = []
         """Trials that could not be made, and why."""
+        self.lost = 0
+        """Events of the allocator that were forgotten."""
         self._silent = False
         self.late = False
         """Whether not all that was to be tried was."""
@@ -157,7 +159,9 @@ class Sizing:
         rows = batches.rows_seen()
         batches.own = rows[0] if rows else 0
         ours = workspaces.addresses(0)
-        parts = modules_at_peak(held.history.events, self._observer.known.live_roots(), ours)
+        events = held.history.events
+        self.lost = held.history.noted - len(events)
+        parts = modules_at_peak(events, self.lost, self._observer.known.live_roots(), ours)
         size = DrySize(
             steps=self._observer.clock.counts.get(kind, 0), kind=kind, allocated=high.allocated,
             reserved=high.reserved, total=held.total, context=held.context, ran_out=high.ran_out,

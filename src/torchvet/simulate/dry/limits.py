@@ -54,7 +54,7 @@ def install() -> None:
             self.allocator.capacity, self.allocator.allowed = _BOUNDLESS, None
             address = take(self, size, stream)
         if self.history.tracing and batches.stack:
-            made_in[self.index, len(self.history.events) - 1] = id(batches.stack[-1])
+            made_in[self.index, self.history.noted - 1] = id(batches.stack[-1])
         high.allocated = max(high.allocated, self.allocator.allocated)
         high.reserved = max(high.reserved, self.allocator.reserved)
         return address
