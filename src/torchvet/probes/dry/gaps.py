@@ -18,15 +18,19 @@ def _calls(name: str, calls: int) -> str:
     return f"{name}, called {calls} times" if calls > 1 else name
 
 
+def waited(sizing: Sizing) -> Iterator[Unchecked]:
+    """Why the run was ended, where it was."""
+    place, reads = sizing.waiting.ended, sizing.waiting.reads
+    if place is not None:
+        yield Unchecked(
+            check="what comes after the program waits for a number",
+            reason=f"{place.path}:{place.line} read numbers {reads:,} times with no training in between; what is read "
+            "in a dry run is made up and always the same, so the run was ended",
+        )
+
+
 def gaps(sizing: Sizing) -> Iterator[Unchecked]:
     """In the order of what matters."""
-    waiting = sizing.waiting
-    if waiting.ended is not None:
-        yield Unchecked(
-            check=f"what comes after {waiting.ended.path}:{waiting.ended.line}",
-            reason=f"it waits for a number: read {waiting.reads:,} times there with no training in between, which in a "
-            "dry run is made up and always the same, so that the run was ended",
-        )
     yield Unchecked(check="all that goes by numbers: NaN, losses, scalers, device-side asserts", reason=_WHY)
     yield Unchecked(
         check="leaks, evaluation, transfers and times", reason="a dry run sizes a few steps and measures nothing else"

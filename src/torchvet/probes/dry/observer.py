@@ -10,7 +10,7 @@ from torch.optim.optimizer import Optimizer
 
 from torchvet.probes import frames
 from torchvet.probes.device_errors import DeviceErrors
-from torchvet.probes.dry.gaps import gaps
+from torchvet.probes.dry.gaps import gaps, waited
 from torchvet.probes.dry.sizing import Sizing
 from torchvet.probes.observer import Observer
 from torchvet.probes.out_of_memory import OutOfMemoryWatcher
@@ -117,5 +117,5 @@ class DryObserver(Observer):
         self._taps.remove()
         self._sources.keep()
         files.clear()
-        for gap in (*simulated_gaps(dry=True), *gaps(self.sizing), *self._watchers.unchecked()):
+        for gap in (*waited(self.sizing), *simulated_gaps(dry=True), *gaps(self.sizing), *self._watchers.unchecked()):
             self._write(gap)
