@@ -257,3 +257,25 @@ def test_mended_examples_parse_and_are_clean() -> None:
             text = "".join(lines)
         ast.parse(text)
         assert text != subject.BAD and not list(subject.in_source(SourceFile("t.py", text)))
+
+
+LOADS = [
+    ("model.load_state_dict(torch.load(path))\n", [True]),
+    ("state = torch.load(path)\nmodel.load_state_dict(state)\n", [False]),
+    ("state = torch.load(path)\nmodel.load_state_dict(state['model'])\n", [False]),
+    ("weights = torch.load(path)['model']\n", [False]),
+    # A whole module, or a batch, may be computed with where it lies.
+    ("model = torch.load(path)\nout = model(x)\n", [None]),
+    ("model = torch.load(path)\nevaluate(model)\n", [None]),
+    ("def item(path):\n    return torch.load(path)\n", [None]),
+    # The other arm says where to: this one is meant to go where it came from.
+    ("if cpu:\n    s = torch.load(path, map_location='cpu')\nelse:\n    s = torch.load(path)\n", []),
+    ("if cpu:\n    s = torch.load(path, 'cpu')['m']\nelse:\n    s = torch.load(path)['m']\n", []),
+    ("if cpu:\n    s = torch.load(other, 'cpu')['m']\nelse:\n    s = torch.load(path)['m']\n", [False]),
+]
+
+
+@pytest.mark.parametrize(("text", "kinds"), LOADS)
+def test_a_load_is_edited_where_only_state_is_read(text: str, kinds: list[bool | None]) -> None:
+    findings = list(rule("DEV108").in_source(SourceFile("t.py", HEAD + text)))
+    assert [f.remedy.safe if f.remedy.edits else None for f in findings] == kinds

@@ -103,8 +103,10 @@ class Rule:
         self, file: SourceFile, at: Event, message: str, *, cause: str, advice: str, severity: Severity | None = None,
         node: ast.AST | None = None, edits: Sequence[Edit] = (), safe: bool = False, related: Sequence[Related] = (),
     ) -> Finding:  # fmt: skip
-        """A finding at an event, or at a `node` of its unit: suspected, since nothing was measured."""
+        """A finding at an event, or at a `node` of its unit: suspected, since nothing was measured. Edits of a rule
+        whose mend changes losses are not safe, whatever is asked for."""
         where = file.place(node if node is not None else at.node, at)
+        safe = safe and not (self.mend_changes_results or self.mend_may_change_losses)
         return Finding(
             code=self.code, name=self.name, severity=severity or self.severity, evidence="suspected", message=message,
             location=where, cause=cause, remedy=Remedy(summary=advice, safe=safe, edits=list(edits)),

@@ -12,7 +12,8 @@ from torchvet.recording.device_records import AbsentDevice, LoadedCheckpoint
 from torchvet.rules.base import Rule
 from torchvet.rules.share_rule import observed, peak_of
 from torchvet.source.model import edits
-from torchvet.source.model.units import terminal
+from torchvet.source.model.units import targets_of, terminal
+from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
@@ -140,6 +141,8 @@ for step in range(40):
             given = {k.arg for k in call.keywords}
             if file.dotted(call.func) != "torch.load" or len(call.args) > 1 or given & {"map_location", None}:
                 continue
+            if _is_loaded_elsewhere_otherwise(file, event):
+                continue
             severity, reason = self._grade(file, event)
             yield self._finding(file, event, severity, reason)
 
@@ -162,7 +165,8 @@ for step in range(40):
     def _finding(self, file: SourceFile, event: Event, severity: Severity, reason: str) -> Finding:
         call = event.call
         change, to_model = [], _copied_into_module(event)
-        if call.args and not call.keywords and call.lineno == call.end_lineno:
+        # What is not state alone (a whole module, a batch) may be computed with where it was loaded to.
+        if (to_model or _is_state(event)) and call.args and not call.keywords and call.lineno == call.end_lineno:
             written = file.segment(call)
             change = [edits.replace(file, call, f'{written[:-1]}, map_location="cpu")')] if written[-2] != "," else []
         return self.suspect(
@@ -179,6 +183,46 @@ def _copied_into_module(event: Event) -> bool:
         isinstance(parent, ast.Call)
         and isinstance(parent.func, ast.Attribute)
         and parent.func.attr == "load_state_dict"
+    )
+
+
+_OF_STATE = {"items", "keys", "values", "get", "pop"}
+
+
+def _is_state(event: Event) -> bool:
+    """Whether what is loaded is a dictionary that is taken apart or copied from, as far as its function shows."""
+    if isinstance(event.parent, ast.Subscript):
+        return True
+    targets = [t for t in targets_of(event.statement) if isinstance(t, ast.Name)]
+    if not isinstance(event.statement, ast.Assign) or event.statement.value is not event.node or len(targets) != 1:
+        return False
+    name = targets[0].id
+    nodes = walk(event.unit.node)
+    if any(isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == name for n in nodes):
+        return False
+    return any(isinstance(of, ast.Name) and of.id == name for n in nodes for of in _dictionaries(n))
+
+
+def _dictionaries(node: ast.AST) -> list[ast.expr]:
+    """What a node uses as a dictionary of state."""
+    if isinstance(node, ast.Subscript):
+        return [node.value] if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str) else []
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if node.func.attr == "load_state_dict":
+            return node.args[:1]
+        return [node.func.value] if node.func.attr in _OF_STATE else []
+    return []
+
+
+def _is_loaded_elsewhere_otherwise(file: SourceFile, event: Event) -> bool:
+    """Whether another arm of the same branch loads the same file with a `map_location`: then this one is meant."""
+    given = [ast.dump(a) for a in event.call.args]
+    return any(
+        other.excludes(event)
+        and [ast.dump(a) for a in other.call.args[:1]] == given
+        and file.dotted(other.call.func) == "torch.load"
+        and (len(other.call.args) > 1 or any(k.arg == "map_location" for k in other.call.keywords))
+        for other in event.unit.calls.get("load", ())
     )
 
 

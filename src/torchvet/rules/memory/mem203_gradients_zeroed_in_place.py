@@ -129,7 +129,7 @@ for step in range(40):
             file, event, f"{on}.zero_grad(set_to_none=False) keeps every gradient allocated through the forward pass",
             severity="info" if is_test(file) else None,
             cause="gradients set to zero keep their storages while the forward pass fills memory with activations",
-            advice=f"`{on}.zero_grad()`: its default, `set_to_none=True`, drops them", safe=True,
+            advice=f"`{on}.zero_grad()`: its default, `set_to_none=True`, drops them",
             edits=[edits.replace(file, event.call, f"{on}.zero_grad()")] if positional
             else edits.without_argument(file, event.call, "set_to_none"),
         )  # fmt: skip
