@@ -427,6 +427,8 @@ def test_what_a_hostile_container_holds_is_told_without_running_it(build: Callab
     ({}, 0, None, None, None),
     ({torch.zeros(1): 1}, 1, None, "Tensor", "int"),
     ({torch.nn.Parameter(torch.zeros(1)): 1}, 1, None, "Tensor", "int"),
+    ({(torch.zeros(1), 2): 1}, 1, None, "Tensor", "int"),
+    ({("a", 2): 1}, 1, None, "tuple", "int"),
     (collections.deque([1], maxlen=5), 1, 5, None, "int"),
     (collections.deque(), 0, None, None, None),
     (queue.Queue(7), None, 7, None, None),

@@ -95,6 +95,51 @@ def test_state_is_cut_after_its_backward(summary: str, cut: str) -> None:
     assert [one.strip() for one in found.splitlines()] == ["loss.backward()", cut]
 
 
+ARMS = """
+    def train(batches):
+        hidden = model.init_hidden(8)
+        for x, y in batches:
+            if kind == "transformer":
+                output = model(x)
+            else:
+                output, hidden = model(x, hidden)
+            loss = criterion(output, y)
+            loss.backward(retain_graph=True)
+    """
+
+
+def test_state_that_one_arm_alone_binds_is_cut_there_before_it_is_read() -> None:
+    found = mended("MEM103", ARMS, "output, hidden", holder="hidden", summary=TUPLE)
+    cut = "            hidden = tuple(t.detach() for t in hidden)"
+    assert found.splitlines() == [cut, "        loss.backward()"]
+    none_first = ARMS.replace("model.init_hidden(8)", "None")
+    assert mended("MEM103", none_first, "output, hidden", holder="hidden", summary=TUPLE) == ""
+
+
+EPOCH = """
+    def train(epoch):
+        model.train()
+        optimizer.zero_grad()
+        output = model(features)
+        loss = criterion(output, labels)
+        loss.backward()
+        optimizer.step()
+        if not fast:
+            model.eval()
+            output = model(held_out)
+        print(criterion(output, wanted).item())
+    """
+
+
+def test_an_evaluation_within_a_training_function_is_taken_off_the_graph_by_itself() -> None:
+    found = mended("MEM104", EPOCH, "model(held_out)")
+    assert found.splitlines() == ["        with torch.no_grad():", "            output = model(held_out)"]
+    assert mended("MEM104", EPOCH, "output = model(features)") == ""
+    assert mended("MEM104", EPOCH.replace("model.eval()", "model.train()"), "model(held_out)") == ""
+    backward_later = EPOCH.replace("loss.backward()", "pass") + "    loss.backward()\n"
+    assert mended("MEM104", backward_later, "model(held_out)") == ""
+
+
 def test_state_that_is_computed_from_itself_is_cut_where_it_is_read() -> None:
     text = "class M(nn.Module):\n    def forward(self, x):\n        self.memory = 0.9 * self.memory + self.write(x)\n"
     found = mended("MEM103", text, "0.9", holder="model.memory")

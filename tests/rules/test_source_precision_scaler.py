@@ -373,3 +373,33 @@ def train(model, loader, optimizer, scaler):
     file = SourceFile("train.py", HEAD + text)
     edits = [e for r in RULES for f in r.in_source(file) if f.code == "AMP106" for e in f.remedy.edits]
     assert all("scaler" not in e.text and "optimizer" not in e.text for e in edits)
+
+
+CLIPS = """
+def train(model, loader, optimizer, crit, scaler):
+    for x, y in loader:
+        optimizer.zero_grad()
+        scaler.scale(crit(model(x), y)).backward()
+CLIP
+        scaler.step(optimizer)
+        scaler.update()
+"""
+
+
+@pytest.mark.parametrize(
+    ("clip", "is_edited"),
+    [
+        ("        nn.utils.clip_grad_norm_(model.parameters(), 1.0)", True),
+        ("        if limit:\n            nn.utils.clip_grad_norm_(model.parameters(), limit)", True),
+        # In a loop of its own the line would unscale again and again, which raises.
+        ("        for group in groups:\n            nn.utils.clip_grad_norm_(group, 1.0)", False),
+    ],
+)
+def test_clipping_is_preceded_by_unscale_where_that_runs_once_a_step(clip: str, is_edited: bool) -> None:
+    text = HEAD + CLIPS.replace("CLIP", clip)
+    (finding,) = next(r for r in RULES if r.code == "AMP101").in_source(SourceFile("t.py", text))
+    assert bool(finding.remedy.edits) is is_edited
+    if is_edited:
+        last = clip.splitlines()[-1]
+        margin = last[: len(last) - len(last.lstrip())]
+        assert [edit.text for edit in finding.remedy.edits] == [f"{margin}scaler.unscale_(optimizer)\n"]

@@ -214,11 +214,12 @@ def cached_function(value: Any) -> Any:
 
 
 def key_type(container: Any) -> str | None:
-    """The type of a dict's first key, `Tensor` for any tensor; None for anything else."""
+    """The type of a dict's first key, `Tensor` for any tensor and for a tuple with one; None for anything else."""
     if not issubclass(type(container), dict) or not dict.__len__(container):
         return None
     key = next(iter(dict.keys(container)))
-    return "Tensor" if issubclass(type(key), torch.Tensor) else type(key).__name__
+    parts = tuple.__iter__(key) if issubclass(type(key), tuple) else (key,)
+    return "Tensor" if any(issubclass(type(part), torch.Tensor) for part in parts) else type(key).__name__
 
 
 def item_type(container: Any) -> str | None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Finding, Location, Measured, Related
+from torchvet.finding import Edit, Finding, Location, Measured, Related
 from torchvet.recording.training_records import EvaluationForward
 from torchvet.rules import grading, words
 from torchvet.rules.base import Rule
@@ -23,7 +23,6 @@ from torchvet.source.model.units import receiver, targets_of, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Edit
     from torchvet.recording import RankRecording, Recording
     from torchvet.recording.growth import Growth
     from torchvet.source.model import Event, SourceFile
@@ -125,11 +124,13 @@ for step in range(40):
 """
 
     def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
-        """Decorate the function that the passes run in."""
+        """Decorate the function that the passes run in; where it trains too, switch gradients off for the pass."""
         at = finding.location
         forward = next((r.line for r in finding.related if r.role == "forward" and r.path == file.path), None)
         line = forward or (at.line if at is not None else None)
-        return _decorated(file, file.unit_at(line)) if line is not None else ()
+        if line is None:
+            return ()
+        return _decorated(file, file.unit_at(line)) or _wrapped(file, line)
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A model that runs in an evaluation loop with gradients on, and whose result goes into no backward."""
@@ -214,7 +215,8 @@ def _cause(use: EvaluationForward) -> str:
 
 
 def _advice(use: EvaluationForward) -> str:
-    return f"run it under `torch.no_grad()` (decorate {use.place.function}() with `@torch.no_grad()`)"
+    where_to = f"around the pass, or `@torch.no_grad()` on {use.place.function}() where it trains nothing"
+    return f"run it under `torch.no_grad()`: {where_to}"
 
 
 _HELD_OUT = re.compile(r"(^|_)(val|valid|validation|test|eval|dev|holdout)(_|\d|$|loader|dl$|data|set|iter|batches)")
@@ -334,3 +336,33 @@ def _decorated(file: SourceFile, unit: Unit) -> list[Edit]:
     if file.effects(unit) or any(u.parent is unit for u in file.units) or _hands_on(file, unit):
         return []
     return edits.before(file, unit.node, "@torch.no_grad()")
+
+
+def _wrapped(file: SourceFile, line: int) -> list[Edit]:
+    """`with torch.no_grad():` around the one statement that runs a model after its `.eval()`, where the function goes
+    backward before that and not after."""
+    unit = file.unit_at(line)
+    runs = [e for e in unit.events if e.line == line and isinstance(e.node, ast.Call) and _is_evaluated(e)]
+    if not runs or file.imports.names.get("torch") != "torch":
+        return []
+    statement = runs[0].statement
+    one_line = statement.lineno == statement.end_lineno and edits.stands_alone(file, statement)
+    later = any(e.kind == "backward" and e.at.index > runs[0].index for e in file.effects(unit))
+    if not one_line or later or not isinstance(statement, (ast.Assign, ast.Expr)):
+        return []
+    text = file.lines[line - 1]
+    margin = text[: len(text) - len(text.lstrip())]
+    step = "\t" if margin.endswith("\t") else "    "
+    return [*edits.before(file, statement, "with torch.no_grad():"),
+            Edit(path=file.path, start=(line, 1), end=(line, 1), text=step)]  # fmt: skip
+
+
+def _is_evaluated(run: Event) -> bool:
+    """Whether `.eval()` of what is called has come before it for sure, and no `.train()` since."""
+    before = (e for e in run.unit.calls.get("eval", ()) if e.index < run.index and run.sure_after(e))
+    return any(
+        isinstance(on := receiver(e.call), (ast.Name, ast.Attribute))
+        and ast.dump(on) == ast.dump(run.call.func)
+        and not _trains_again(e, run)
+        for e in before
+    )
