@@ -51,8 +51,8 @@ def _cut(name: str, finding: Finding) -> str:
 
 
 def _after_backward(file: SourceFile, run: Event, cut: str) -> list[Edit]:
-    """The cut right after the one backward of the same loop, which keeps its graph no longer. Where the state is bound in
-    one arm of a branch that the backward is not in, the cut comes before it is read, in the same arm."""
+    """The cut right after the one backward of the same loop, which keeps its graph no longer. Where the state is bound
+    in one arm of a branch that the backward is not in, the cut comes before it is read, in the same arm."""
     backwards = [e for e in run.unit.calls.get("backward", ()) if e.loop is run.loop and e.index > run.index]
     if len(backwards) != 1:
         return []
@@ -66,6 +66,6 @@ def _after_backward(file: SourceFile, run: Event, cut: str) -> list[Edit]:
 
 
 def _is_state_before(run: Event, name: str) -> bool:
-    """Whether what binds a name elsewhere in the function calls something, so that it is no None before the first step."""
+    """Whether what binds a name before in the function is a call, so that it is no None before the first step."""
     others = [b.node for b in run.unit.bindings.get(name, ()) if b is not run and b.index < run.index]
     return bool(others) and all(isinstance(n, ast.Assign) and isinstance(n.value, ast.Call) for n in others)

@@ -145,8 +145,8 @@ for step in range(40):
         # Written with the names of the function that steps: those of its caller need not be known there.
         scaler, given = text_of(receiver(step.event.call)), step.event.call.args
         call = f"{scaler}.unscale_({text_of(given[0]) if given else step.subject})"
-        # In another function or loop, or where the step asks for more, the line would unscale something else, at another
-        # time or twice. A clip that asks for more than the step does is as good a place: the step unscales what is left.
+        # In another function or loop, or where the step asks for more, the line would unscale something else, at
+        # another time or twice. A clip that asks for more is as good a place: the step unscales what is left.
         same = clip.event.unit is step.event.unit and clip.event.loop is step.event.loop
         same = same and all(arm in clip.arms for arm in step.arms)
         return self.suspect(
