@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from casebook import run, table
+from casebook import agent, run, table
 from casebook.case import CASES, Case, load_all
 from casebook.count import count
 from casebook.program import Program
@@ -60,6 +60,8 @@ def count_all(cases: Sequence[Case], pool: Executor) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the scoreboard; 0 if nothing is off."""
+    if any(one.split("=")[0] == "--agent" for one in (sys.argv[1:] if argv is None else argv)):
+        return agent.main(argv)
     options = arguments(argv)
     cases = list(load_all(options.substring, options.cases))[:: max(1, options.every)]
     if not cases:
