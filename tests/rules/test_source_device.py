@@ -264,6 +264,8 @@ LOADS = [
     ("state = torch.load(path)\nmodel.load_state_dict(state)\n", [False]),
     ("state = torch.load(path)\nmodel.load_state_dict(state['model'])\n", [False]),
     ("weights = torch.load(path)['model']\n", [False]),
+    ("net = torch.load(path)['model']\nnet.eval()\nprobe = Probe(net)\n", [None]),
+    ("net = torch.load(path)['model']\nprint(net(x))\n", [None]),
     # A whole module, or a batch, may be computed with where it lies.
     ("model = torch.load(path)\nout = model(x)\n", [None]),
     ("model = torch.load(path)\nevaluate(model)\n", [None]),

@@ -190,17 +190,20 @@ _OF_STATE = {"items", "keys", "values", "get", "pop"}
 
 
 def _is_state(event: Event) -> bool:
-    """Whether what is loaded is a dictionary that is taken apart or copied from, as far as its function shows."""
-    if isinstance(event.parent, ast.Subscript):
-        return True
-    targets = [t for t in targets_of(event.statement) if isinstance(t, ast.Name)]
-    if not isinstance(event.statement, ast.Assign) or event.statement.value is not event.node or len(targets) != 1:
+    """Whether what is loaded is a dictionary that is taken apart or copied from, as far as its function shows, and what
+    is taken out of it at once no module."""
+    entry = isinstance(event.parent, ast.Subscript)
+    statement, value = event.statement, event.parent if entry else event.node
+    targets = [t for t in targets_of(statement) if isinstance(t, ast.Name)]
+    if not isinstance(statement, ast.Assign) or statement.value is not value or len(targets) != 1:
+        return entry
+    name, nodes = targets[0].id, walk(event.unit.node)
+    called = any(isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == name for n in nodes)
+    attributes = (n for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name))
+    asked = {n.attr for n in attributes if terminal(n.value) == name}
+    if called or asked - _OF_STATE:
         return False
-    name = targets[0].id
-    nodes = walk(event.unit.node)
-    if any(isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == name for n in nodes):
-        return False
-    return any(isinstance(of, ast.Name) and of.id == name for n in nodes for of in _dictionaries(n))
+    return entry or any(isinstance(of, ast.Name) and of.id == name for n in nodes for of in _dictionaries(n))
 
 
 def _dictionaries(node: ast.AST) -> list[ast.expr]:
