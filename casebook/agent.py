@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -69,20 +68,27 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def measured(case: Case, program: Program, asked: bool) -> Seen:
-    """Run and measure a program; torchvet is asked about it only where that is wanted."""
+    """Run and measure a program; torchvet is asked about it only where that is wanted. One that does not come to an
+    end, or is not there any more, is not looked at further."""
     expect = case.expect
-    bare = run.bare(program, expect.argv, expect.command)
-    counted = None
-    if expect.command == ["run"]:
-        try:
-            counted = count(program, expect.argv).bytes_per_step
-        except CountError:
-            pass
-    vetted = run.vetted(program, expect.argv, command=expect.command) if asked else None
+    try:
+        bare = run.bare(program, expect.argv, expect.command)
+        if bare.status == -1:
+            return Seen(bare, None)
+        vetted = run.vetted(program, expect.argv, command=expect.command) if asked else None
+        counted = _counted(program, expect.argv) if expect.command == ["run"] else None
+        work = gauge(program, expect.argv, expect.command)
+    except (OSError, ValueError) as error:
+        return Seen(run.Run(-1, "", None, f"it cannot be run: {error}"), None)
     report = vetted.report if vetted is not None else None
-    return Seen(
-        bare, gauge(program, expect.argv, expect.command), counted, report.findings if report is not None else None,
-    )  # fmt: skip
+    return Seen(bare, work, counted, report.findings if report is not None else None)
+
+
+def _counted(program: Program, argv: Sequence[str]) -> float | None:
+    try:
+        return count(program, argv).bytes_per_step
+    except CountError:
+        return None
 
 
 def attempt(
@@ -113,14 +119,14 @@ def both(case: Case) -> tuple[Seen, Seen]:
 def attempts(cases: Sequence[Case], given: argparse.Namespace, pool: Executor) -> list[Result]:
     """All attempts: each case with each message, without the skill and with it."""
     skills = [None, given.skill.resolve()] if given.skill is not None else [None]
-    futures = []
-    for case in cases:
-        known = pool.submit(both, case)
-        futures += [
-            pool.submit(partial(attempt, case, known, mood, skill, given))
-            for mood in given.messages
-            for skill in skills
-        ]
+    # All programs first: an attempt that waited for its own would keep others from running.
+    known = [pool.submit(both, case) for case in cases]
+    futures = [
+        pool.submit(attempt, case, programs, mood, skill, given)
+        for case, programs in zip(cases, known, strict=True)
+        for mood in given.messages
+        for skill in skills
+    ]
     return [future.result() for future in futures]
 
 
@@ -150,6 +156,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     cases = [c for c in load_all(given.substring, given.cases) if c.expect.command[0] == "run"][:: max(1, given.every)]
     if not cases:
         print(f"no case that can be run is called anything like {given.substring!r}", file=sys.stderr)
+        return 2
+    if given.keep is not None and given.keep.exists():
+        print(f"{given.keep}: is there already; results are kept in a new folder", file=sys.stderr)
         return 2
     given.keep = Path(given.keep or tempfile.mkdtemp(prefix="casebook-agents-")).resolve()
     with ThreadPoolExecutor(given.jobs) as pool:

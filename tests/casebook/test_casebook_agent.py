@@ -11,6 +11,7 @@ import pytest
 
 from casebook import reference_agent
 from casebook.__main__ import main
+from casebook.agent import measured
 from casebook.agent_gauge import Work, gauge
 from casebook.agent_grade import Seen, grade
 from casebook.agent_messages import MESSAGES, Symptom, message, symptom
@@ -203,3 +204,22 @@ def test_the_command_line_refuses_what_it_cannot_do(tmp_path: Path, capsys: pyte
             main(["--agent", "builtin", *options])
         assert raised.value.code == 2 and said in capsys.readouterr().err
     assert main(["--agent", "builtin", "-k", "no such case"]) == 2
+
+
+@pytest.mark.parametrize("left", ["nothing", "no folder", "bytes"])
+def test_whatever_is_left_behind_is_graded(left: str, case: Case, honest: Seen, tmp_path: Path) -> None:
+    program = workplace(case, tmp_path / "work", None)
+    script = program.folder / "train.py"
+    script.unlink()
+    if left == "no folder":
+        program.folder.rmdir()
+    elif left == "bytes":
+        script.write_text("import sys\nsys.stdout.buffer.write(bytes(range(128, 256)))\n")
+    after = measured(case, program, asked=False)
+    result = grade(case, honest, honest, replace(after, sources=sources(program.folder)))
+    assert result.symptom and not result.passed
+
+
+def test_results_are_not_mixed_with_earlier_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--agent", "builtin", "-k", "mem101_history", "--keep", str(tmp_path)]) == 2
+    assert "is there already" in capsys.readouterr().err
