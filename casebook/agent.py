@@ -107,7 +107,14 @@ def attempt(
     done = run_agent(template, prompt.resolve(), program, folder / "agent.txt", given.limit)
     after = replace(measured(case, program, asked=True), sources=sources(program.folder))
     result = Result(case.name, mood, skill is not None, grade(case, before, mended, after, done.trouble), str(folder))
-    print(case.name, mood, "passed" if result.grade.passed else "failed", file=sys.stderr, flush=True)
+    print(
+        case.name,
+        mood,
+        *["guided"] * result.guided,
+        "passed" if result.grade.passed else "failed",
+        file=sys.stderr,
+        flush=True,
+    )
     return result
 
 
