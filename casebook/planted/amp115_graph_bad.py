@@ -1,7 +1,7 @@
 """Graph network with half-precision message passing."""
 
 import torch
-from torch import nn, Tensor
+from torch import Tensor, nn
 
 
 class MessageLayer(nn.Module):

@@ -1,9 +1,8 @@
 """One function for both halves of a pair; one of them is on the CPU, as its autocast is, and the other may be."""
 
 import torch
-from torch import nn
-
 from models import load_student
+from torch import nn
 
 teacher = nn.Linear(32, 10).cuda()
 student = load_student()

@@ -4,8 +4,8 @@ import argparse
 from functools import partial
 
 import torch
-from torch.cuda import amp
 from torch import nn
+from torch.cuda import amp
 from torchvision.io import read_image
 from torchvision.utils import save_image
 

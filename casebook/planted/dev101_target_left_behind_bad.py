@@ -3,10 +3,9 @@
 import argparse
 
 import torch
+from newsdata import NewsDataset, collate_bag
 from torch import nn
 from torch.utils.data import DataLoader
-
-from newsdata import NewsDataset, collate_bag
 
 
 class TextModel(nn.Module):

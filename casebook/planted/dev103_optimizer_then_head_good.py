@@ -5,10 +5,9 @@ import copy
 
 import torch
 import torch.nn as nn
+from flowers import make_loaders
 from torch.optim import lr_scheduler
 from torchvision import models
-
-from flowers import make_loaders
 
 
 def setup(num_classes: int, lr: float, device: torch.device):

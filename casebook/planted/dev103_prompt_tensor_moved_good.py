@@ -2,10 +2,9 @@
 
 import torch
 import torch.nn.functional as F
+from clip_like import load_model, load_style_images
 from torch import optim
 from tqdm import trange
-
-from clip_like import load_model, load_style_images
 
 
 class StyleLearner:

@@ -8,10 +8,9 @@ import time
 import torch
 import torch.utils.data
 import torchvision
-from torch import nn
-
 import utils
 from presets import train_preset
+from torch import nn
 
 
 def init_distributed_mode(args):

@@ -4,8 +4,8 @@ import copy
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 # %%
 X, y = torch.randn(20000, 32), torch.randn(20000, 1)

@@ -1,8 +1,8 @@
 """Looks at the activations of a network while it trains."""
 
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 
 class ActivationLogger:

@@ -1,8 +1,8 @@
 """A trainer that goes on after images that cannot be decoded."""
 
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 
 class Trainer:

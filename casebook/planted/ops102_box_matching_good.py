@@ -3,12 +3,11 @@
 import argparse
 
 import torch
+from detection_data import BoxDataset, collate
 from torch import nn
 from torch.utils.data import DataLoader
 from torchvision.models import mobilenet_v3_large
 from torchvision.ops import box_iou
-
-from detection_data import BoxDataset, collate
 
 
 class Detector(nn.Module):

@@ -1,8 +1,8 @@
 # Fine-tune a small classifier with gradient accumulation.
 import torch
+import torch.nn.functional as F
 import torchvision
 from torch import nn as n
-import torch.nn.functional as F
 from torch.utils.data import DataLoader
 
 ACCUMULATE = 4

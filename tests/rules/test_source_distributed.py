@@ -61,3 +61,30 @@ PASSES = [
 @pytest.mark.parametrize(("parts", "wrong"), PASSES)
 def test_a_loader_comes_from_a_function_and_is_logged_on_the_way(parts: dict[str, str], wrong: bool) -> None:
     assert bool(list(rule("DST107").in_source(SourceFile("t.py", HEAD + EPOCHS.format(**parts))))) is wrong
+
+
+JOB = """
+import os
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+class Job:
+    def __init__(self, net, device):
+        self.net = DistributedDataParallel(net.to(device))
+
+def run():
+    dist.init_process_group("nccl")
+    return Job(nn.Linear(2, 1), {device})
+"""
+DEVICES = [
+    ('torch.device("cuda")', True),
+    ('torch.device("cuda", int(os.environ["SLURM_LOCALID"]))', False),
+    ("chosen_elsewhere()", False),
+]
+
+
+@pytest.mark.parametrize(("device", "wrong"), DEVICES)
+def test_a_device_is_followed_into_the_class_that_is_given_it(device: str, wrong: bool) -> None:
+    assert bool(list(rule("DST108").in_source(SourceFile("t.py", JOB.format(device=device))))) is wrong

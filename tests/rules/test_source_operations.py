@@ -103,6 +103,7 @@ LOOPS = [
     ("for i in range(n):\n        if x[i] != 3:\n            y[x[i]] += 1", True),
     ("for i in range(n):\n        if x[i] != 3:\n            y[cell(i)] += 1", False),
     ("for i in range(n):\n        y[t, i] = torch.norm(x[t] - w[i])", True),
+    ("for i in range(n):\n        y[t, i] = (x[t, 1] - w[i, 0]).clamp(min=0)", True),
     ("for i in range(n):\n        y[t, i] = x[t, i] + torch.minimum(y[t, i - 1], y[t - 1, i])", False),
     ("for i in range(n):\n        s = x[i] * s + w[i]", False),
     ("for i in range(n):\n        y[i, : x[i]] = 1", False),

@@ -192,6 +192,45 @@ HEALTHY = {
                 state = model.state_dict()
                 target.load_state_dict(state)
     """,
+    "a validation that computes targets where it trains": """
+        def validate_and_learn(batches):
+            for x, y in batches:
+                with torch.no_grad():
+                    wanted = run(x)
+                optimizer.zero_grad()
+                F.mse_loss(model(x), wanted).backward()
+                optimizer.step()
+
+        def run(x):
+            return model(x)
+
+        for epoch in range(9):
+            validate_and_learn(loader)
+    """,
+    "truncated in time, piece by piece": """
+        sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in loader:
+            sgd.zero_grad()
+            for piece in x.split(16, dim=1):
+                loss = F.mse_loss(model(piece), piece)
+                loss.backward()
+            sgd.step()
+    """,
+    "an epoch for each of several models": """
+        def train_epoch(net, batches):
+            adam = torch.optim.Adam(net.parameters())
+            for x, y in batches:
+                adam.zero_grad()
+                criterion(net(x), y).backward()
+                adam.step()
+
+        nets = [Net() for _ in range(4)]
+        for k in range(4):
+            net = nets[k]
+            train_epoch(net, loader)
+        for k in range(4):
+            train_epoch(nets[k], loader)
+    """,
     "a new model in every fold": """
         for fold in range(5):
             net = Net()
@@ -263,6 +302,64 @@ FAULTY = {
                 for x, y in val_loader:
                     hits = model(x).argmax(1) == y
         model.eval()
+    """,
+    "TRN103 a method validates by way of another": """
+        class Run:
+            def __init__(self, net):
+                self.net = net
+                self.adam = torch.optim.Adam(net.parameters())
+
+            def loss(self, batch):
+                x, y = batch
+                return F.cross_entropy(self.net(x), y)
+
+            def fit(self, batches):
+                for batch in batches:
+                    self.adam.zero_grad()
+                    self.loss(batch).backward()
+                    self.adam.step()
+
+            def validate(self, batches):
+                with torch.no_grad():
+                    losses = [self.loss(batch) for batch in batches]
+                return sum(losses)
+
+        run = Run(Net())
+        for epoch in range(9):
+            run.fit(loader)
+            run.validate(val_loader)
+    """,
+    "TRN107 a batch in pieces": """
+        sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in loader:
+            sgd.zero_grad()
+            for some_x, some_y in zip(x.chunk(4), y.chunk(4)):
+                loss = criterion(model(some_x), some_y)
+                loss.backward()
+            sgd.step()
+    """,
+    "TRN107 a batch in pieces of a size": """
+        def learn(x, y, size):
+            sgd.zero_grad()
+            for number, piece in enumerate(torch.split(x, size)):
+                loss = F.mse_loss(model(piece), piece)
+                loss.backward()
+            sgd.step()
+
+        sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in loader:
+            learn(x, y, 16)
+    """,
+    "TRN111 a function that trains an epoch builds its own": """
+        def train_epoch(net, batches):
+            adam = torch.optim.Adam(net.parameters())
+            for x, y in batches:
+                adam.zero_grad()
+                criterion(net(x), y).backward()
+                adam.step()
+
+        for _ in range(passes):
+            train_epoch(model, loader)
     """,
     "TRN110 a reset between trials resets nothing": """
         initial = model.state_dict()

@@ -111,7 +111,7 @@ dist.destroy_process_group()
             yield self._finding(file, window)
 
     def _finding(self, file: SourceFile, window: Window) -> Finding:
-        period = file.segment(window.period)
+        period = window.passes
         return self.suspect(
             file, window.backward.event, f"each of {period} backwards synchronises all ranks, where the last would do",
             cause="DistributedDataParallel averages the gradients in each backward, also in those that only accumulate",

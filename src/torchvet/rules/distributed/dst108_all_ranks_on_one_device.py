@@ -162,7 +162,8 @@ def _places(file: SourceFile, event: Event, model: Identity) -> bool:
 
 
 def _is_first_gpu(file: SourceFile, node: ast.expr, unit: Unit) -> bool:
-    values = [v for v, _ in made_by(node, unit)]
+    # A parameter stands for itself too: what this file's callers give it is taken for all.
+    values = [v for v, where in made_by(node, unit) if not (isinstance(v, ast.Name) and v.id in where.parameters)]
     found = [v.args[0] for v in values if isinstance(v, ast.Call) and file.dotted(v.func) == "torch.device"
              and len(v.args) == 1 and not v.keywords]  # fmt: skip
     found += [v for v in values if isinstance(v, ast.Constant)]

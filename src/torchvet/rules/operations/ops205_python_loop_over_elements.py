@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 _PLAIN = (ast.BinOp, ast.UnaryOp, ast.Subscript, ast.Name, ast.Constant, ast.operator, ast.unaryop, ast.Load, ast.Store,
           ast.Tuple, ast.Attribute, ast.Compare, ast.BoolOp, ast.cmpop, ast.boolop)  # fmt: skip
 _CALLED = frozenset(("norm", "dot", "abs", "exp", "sqrt", "log", "sum", "dist", "square", "pow", "maximum", "minimum",
-                     "item", "cosine_similarity", "pairwise_distance"))  # fmt: skip
+                     "item", "cosine_similarity", "pairwise_distance", "clamp", "clamp_min", "clamp_max", "clip",
+                     "relu", "sigmoid", "tanh", "sin", "cos", "atan2", "hypot", "sign", "round", "floor", "ceil",
+                     "log1p", "expm1"))  # fmt: skip
 """What may be called on elements or rows: each has a form for whole tensors."""
 _HEAD = re.compile(r"[ \t]*for\s+(\w+)\s+in\b")
 _NEAR = 4

@@ -227,6 +227,13 @@ class Window:
     backward: Effect
     stepped: Effect
     period: ast.expr
+    """The number of passes, or `batch.split(size)`, which has so many pieces."""
+
+    @property
+    def passes(self) -> str:
+        """The number of passes, as code."""
+        text = self.step.unit.file.segment(self.period)
+        return f"len({text})" if isinstance(self.period, ast.Call) and terminal(self.period) == "split" else text
 
 
 def windows(file: SourceFile) -> Iterator[Window]:
@@ -303,10 +310,25 @@ def _inner_loop(step: Step, backward: Effect, stepped: Effect, clears: list[Effe
     if stepped.event.unit is not owner or any(_lies_in(e, loop) for e in (stepped, *clears)):
         return None
     over = behind_progress(loop.node.iter)
+    pieces = _pieces(over)
+    if pieces is not None:
+        return pieces
     if not (isinstance(over, ast.Call) and terminal(over) == "range" and over.args):
         return None
     words = ast.unparse(loop.node.target) + ast.unparse(over)
     return over.args[-1] if re.search(r"accum|micro", words.lower()) else None
+
+
+def _pieces(over: ast.expr) -> ast.expr | None:
+    """`n` of `batch.chunk(n)`, and `batch.split(size)` itself, also within `zip`: one batch, rows by rows."""
+    while isinstance(over, ast.Call) and terminal(over) in ("zip", "enumerate") and over.args:
+        over = over.args[0]
+    if not isinstance(over, ast.Call) or terminal(over) not in ("split", "chunk", "tensor_split") or over.keywords:
+        return None
+    given = over.args[1:] if terminal(receiver(over)) == "torch" else over.args
+    if len(given) != 1 or (isinstance(given[0], ast.Constant) and not isinstance(given[0].value, int)):
+        return None
+    return over if terminal(over) == "split" else given[0]
 
 
 def _lies_in(effect: Effect, loop: Loop) -> bool:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from torchvet.source.model import ClassModel, Event, Loop, SourceFile, Unit
 
 _MODES = re.compile(r"Drop(out|path)|Batch_?Norm|BatchNorm|dropout|drop_path|\bDropPath\b|nn\.Transformer|rrelu|RReLU")
+_JUDGES = re.compile(r"eval|valid|(^|_)test", re.IGNORECASE)
+"""Names of functions that evaluate what they are given; one that samples or predicts may mean to be in train mode."""
 _DEEPEST = 3
 
 
@@ -28,6 +30,13 @@ class Moment:
     who: Identity
     event: Event
     at: Event
+    passing: Event | None = None
+    """For `evaluates`: what stands in the loop over batches, where a function that it calls runs the model."""
+
+    @property
+    def over(self) -> Event:
+        """The event that stands in the loop over batches."""
+        return self.passing or self.event
 
 
 def moments(file: SourceFile, unit: Unit, depth: int = 0) -> Iterator[Moment]:
@@ -40,7 +49,10 @@ def moments(file: SourceFile, unit: Unit, depth: int = 0) -> Iterator[Moment]:
         if callee is not None and callee.name != "forward":
             if depth < _DEEPEST:
                 for one in moments(file, callee, depth + 1):
-                    yield Moment(one.kind, one.who, one.event, event)
+                    yield Moment(one.kind, one.who, one.event, event, one.passing)
+            if _is_pass(file, event):
+                for run in _runs_given(file, callee):
+                    yield Moment("evaluates", identity(run.call.func, callee), run, event, event)
         elif name in ("train", "eval") and on is not None:
             if file.roles.of(on, unit) & {"trainer", "engine"} == frozenset():
                 yield Moment(_kind(event), identity(on, unit), event, event)
@@ -61,13 +73,37 @@ def _kind(event: Event) -> Literal["train", "eval", "either"]:
 
 
 def _evaluates(file: SourceFile, event: Event) -> bool:
+    return file.roles.is_a("module", event.call.func, event.unit) and _is_pass(file, event)
+
+
+def _is_pass(file: SourceFile, event: Event) -> bool:
+    """Whether a call without gradients is given the batches of a loader, or of what a function that evaluates goes
+    over."""
     loop = event.loop
     over = _gone_over(loop.node) if loop is not None else None
     if loop is None or over is None or isinstance(event.parent, ast.Expr):
         return False
-    if file.gradients.enabled(event) != "no" or not file.roles.is_a("module", event.call.func, event.unit):
+    if file.gradients.enabled(event) != "no" or not _given_a_batch(event, loop):
         return False
-    return loops.is_loader(file, over, event.unit) and _given_a_batch(event, loop)
+    return loops.is_loader(file, over, event.unit) or _is_evaluation_of(event.unit, over)
+
+
+def _is_evaluation_of(unit: Unit, over: ast.expr) -> bool:
+    """Whether a function evaluates, by its name, what it is given to go over."""
+    return bool(_JUDGES.search(unit.name)) and isinstance(over, ast.Name) and over.id in unit.parameters
+
+
+def _runs_given(file: SourceFile, unit: Unit) -> Iterator[Event]:
+    """The calls of models in a function that are given what the function is given."""
+    given = set(unit.parameters) - {unit.self_name()}
+    for event in unit.events:
+        value = getattr(event.node, "value", None)
+        if isinstance(event.node, ast.Assign) and names_in(value) & given:
+            given |= {t.id for t in targets_of(event.node) if isinstance(t, ast.Name)}
+            continue
+        called = event.node.__class__ is ast.Call and file.roles.is_a("module", event.call.func, unit)
+        if called and names_in(event.node) & given:
+            yield event
 
 
 def _given_a_batch(event: Event, loop: Loop) -> bool:

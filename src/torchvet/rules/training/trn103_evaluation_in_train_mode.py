@@ -158,9 +158,9 @@ for epoch in range(4):
     ) -> Iterator[tuple[Moment, Finding]]:
         """A pass over a loader without gradients, while the model is in train mode."""
         for number, one in enumerate(happenings):
-            if one.kind != "evaluates" or not one.who & trained or _trains_here(file, one.event):
+            if one.kind != "evaluates" or not one.who & trained or _trains_here(file, one.over):
                 continue
-            mine = [h for h in happenings[:number] if h.kind != "evaluates" and not h.event.excludes(one.event)]
+            mine = [h for h in happenings[:number] if h.kind != "evaluates" and not h.event.excludes(one.over)]
             last = mine[-1] if mine else None
             anywhere = file.mentions(".eval(", "train(False", "train(mode", ".training")
             if (last is None and (anywhere or file.mentions("from_pretrained"))) or (
@@ -175,7 +175,7 @@ for epoch in range(4):
             name = file.segment(one.event.call.func)
             mild = varies == "unknown" or loops.is_test(file)
             yield one, self.suspect(
-                file, one.event, f"{name} is evaluated in train mode: dropout and batch norm are active",
+                file, one.over, f"{name} is evaluated in train mode: dropout and batch norm are active",
                 cause=f"{name}.train() (or the mode that it was built in) still holds in this pass over a loader",
                 advice=f"call `{name}.eval()` before evaluating, and `{name}.train()` after it",
                 severity="info" if mild else None,

@@ -114,7 +114,7 @@ for i in range(160):
             yield self._finding(file, window)
 
     def _finding(self, file: SourceFile, window: Window) -> Finding:
-        period, loss = file.segment(window.period), window.backward.subject or "the loss"
+        period, loss = window.passes, window.backward.subject or "the loss"
         node, unit = loops.subject_of(window.stepped), window.stepped.event.unit
         made = loops.constructors(node, unit)
         adaptive = made is not None and all(file.dotted(c.func).rpartition(".")[2] in ADAPTIVE for c, _ in made)

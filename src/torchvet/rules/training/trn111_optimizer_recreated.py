@@ -231,6 +231,8 @@ def _same_model(file: SourceFile, caller: Event) -> bool:
         return False
     if re.search("epoch|step|iter", _turns(loop.node)):
         return not _depends_on(caller.unit, loop, caller.call, words)
+    if "epoch" in terminal(caller.node).lower() and terminal(behind_progress(loop.node.iter)) == "range":
+        return not _depends_on(caller.unit, loop, caller.call)
     # A loop over batches, each of which a method of one object takes one step with.
     on = receiver(caller.call)
     steps = [e for e in file.effects(caller.unit) if e.kind in ("step", "scaler_step") and e.at is caller]
