@@ -256,3 +256,99 @@ def test_a_function_that_overflows_is_computed_in_float32() -> None:
         '@torch.amp.custom_bwd(device_type="cpu")',
     ]
     assert mended("AMP206", FUNCTION.replace("sigmoid(x)", "sigmoid(x.float())"), "gate = torch", device="cpu") == ""
+
+
+KEPT = """
+    class Trainer:
+        def __init__(self):
+            self.outputs = {begun}
+
+        def step(self, x):
+            self.outputs.append(x.detach())
+
+        def show(self):
+            {read}
+    """
+WINDOWS = [
+    ("[]", "return self.outputs[-1]", "import collections|        self.outputs = collections.deque(maxlen=1)"),
+    ("list()", "return self.outputs[-1] - self.outputs[-3]",
+     "import collections|        self.outputs = collections.deque(maxlen=3)"),
+    ("[]", "return self.outputs[-1] if self.outputs else None",
+     "import collections|        self.outputs = collections.deque(maxlen=1)"),
+    ("[]", "return self.outputs[0]", ""),
+    ("[]", "return self.outputs[-2:]", ""),
+    ("[]", "return torch.stack(self.outputs)", ""),
+    ("[]", "return len(self.outputs)", ""),
+    ("[]", "return [o for o in self.outputs]", ""),
+    ("other", "return self.outputs[-1]", ""),
+    ("[]", "self.outputs.clear()", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("begun", "read", "expected"), WINDOWS)
+def test_a_list_is_as_long_as_what_is_read_of_it(begun: str, read: str, expected: str) -> None:
+    text = KEPT.format(begun=begun, read=read)
+    found = mended("MEM102", text, "self.outputs.append", holder="trainer.outputs")
+    assert found.replace("\n", "|") == expected
+
+
+def test_a_line_that_stores_what_nothing_reads_is_taken_out() -> None:
+    text = """
+        class Listener:
+            def __init__(self):
+                self.received, self.means = [], []
+                self.kept = []
+
+            def hear(self, step, features):
+                self.means.append(features.mean().item())
+                self.kept.append((step, features))
+        """
+    assert mended("MEM102", text, "self.kept.append", holder="listener.kept") == "- only"
+    drawn = text.replace("(step, features))", "self.next())")
+    assert mended("MEM102", drawn, "self.kept.append", holder="listener.kept") == ""
+
+
+def test_a_dict_of_lists_keeps_what_is_shown() -> None:
+    text = """
+        from collections import defaultdict, deque
+        records = defaultdict(list)
+
+        def hook(module, inputs, output):
+            records["first"].append(output)
+
+        def report():
+            return [f"{name} {values[-1].mean()}" for name, values in records.items()]
+        """
+    found = mended("MEM106", text, "records[", holder="records")
+    assert found == "records = defaultdict(lambda: deque(maxlen=1))"
+    assert mended("MEM106", text.replace("values[-1]", "values[0]"), "records[", holder="records") == ""
+
+
+def test_a_hook_of_every_step_goes_before_the_next() -> None:
+    text = """
+        class Masked:
+            def mask(self, keep):
+                self.layer.weight.register_hook(lambda gradient: gradient * keep)
+        """
+    found = mended("MEM106", text, "register_hook", holder="keep")
+    assert found.splitlines() == [
+        '        if hasattr(self, "hook_handle"):',
+        "            self.hook_handle.remove()",
+        "        self.hook_handle = self.layer.weight.register_hook(lambda gradient: gradient * keep)",
+    ]
+    once = text.replace("def mask", "def __init__")
+    assert mended("MEM106", once, "register_hook", holder="keep") == ""
+
+
+def test_a_hook_registered_in_a_loop_goes_at_its_end() -> None:
+    text = """
+        for x in batches:
+            layer.register_forward_hook(lambda module, inputs, output: seen(output))
+            layer(x).sum().backward()
+        """
+    found = mended("MEM106", text, "register_forward_hook", holder="seen")
+    assert [line.strip() for line in found.splitlines()] == [
+        "handle = layer.register_forward_hook(lambda module, inputs, output: seen(output))", "handle.remove()",
+    ]  # fmt: skip
+    kept = text.replace("    layer.register", "    hook = layer.register")
+    assert mended("MEM106", kept, "register_forward_hook", holder="seen") == ""

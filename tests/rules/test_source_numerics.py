@@ -131,10 +131,21 @@ def test_positions_are_judged_by_what_parameters_are_given(given: str, own: str,
     ["m = x.max(-1, keepdim=True).values\ne = torch.exp(x - m)\np = e / e.sum(-1, keepdim=True)\n",
      "l = torch.log(torch.exp(x - c).sum()) + c\n", "s = torch.log1p(torch.exp(-x.abs()))\n",
      "k = torch.exp(-d)\nw = k / k.sum()\n", "import numpy as np\np = np.log(softmax(x))\n",
-     "p = F.softmax(x, -1)\nl = torch.log(p.clamp(min=1e-6))\n", "r = torch.sqrt((x ** 2).sum() + 1e-8)\n"],
+     "p = F.softmax(x, -1)\nl = torch.log(p.clamp(min=1e-6))\n", "l = torch.log(counts.gather(1, y).squeeze(1))\n",
+     "p = F.softmax(x, -1).gather(1, y).clamp(min=1e-6)\nl = torch.log(p[:, 0])\n",
+     "r = torch.sqrt((x ** 2).sum() + 1e-8)\n"],
 )  # fmt: skip
 def test_stable_formulas_stay_silent(text: str) -> None:
     assert found("NUM110", text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["p = torch.softmax(x, 1).gather(1, y[:, None]).squeeze(1)\nl = -((1 - p) ** 2 * torch.log(p)).mean()\n",
+     "p = x.softmax(-1)\nl = -p[rows, y].log().mean()\n", "l = torch.gather(F.softmax(x, 1), 1, y).log()\n"],
+)  # fmt: skip
+def test_what_is_picked_out_of_a_softmax_underflows_too(text: str) -> None:
+    assert [f.severity for f in found("NUM110", text)] == ["warning"]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ class Focal(nn.Module):
 def events(count):
     kind = (torch.rand(count) < 0.1).long()
     x = torch.randn(count, 12) + 3 * kind[:, None]
-    x[torch.rand(count) < 0.02] *= 40
+    x[torch.rand(count) < 0.02] *= -60
     return x, kind
 
 

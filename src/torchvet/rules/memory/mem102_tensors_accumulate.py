@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.rules import words
 from torchvet.rules.growth_rule import GrowthRule
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._storages import of_a_batch
+from torchvet.rules.memory._windows import bounded
 from torchvet.rules.snapshot_growth import leaking
 from torchvet.rules.training._loops import is_test
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Edit, Finding
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
     from torchvet.snapshots.memory import SnapshotMemory
@@ -148,6 +149,10 @@ for step in range(40):
             "`collections.deque(maxlen=…)`, "
             "or write it to disk and clear it every epoch"
         )
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """A window as long as what is read of it; nothing stored where nothing is read."""
+        return bounded(file, finding)
 
     def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
         """Lines whose blocks stay, step after step, without the rest of a forward pass."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.recording.training_records import HookFunction
 from torchvet.rules.growth_rule import GrowthRule
 from torchvet.rules.memory import _hooks, _stores
+from torchvet.rules.memory._hook_mends import handle_removed
 from torchvet.rules.memory._storages import of_parameters
+from torchvet.rules.memory._windows import bounded
 from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Edit, Finding
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
     from torchvet.source.model import Event, SourceFile, Unit
@@ -112,6 +114,7 @@ for step in range(40):
 
     specificity = 3
     bounded_matters = True
+    mend_may_change_losses = True  # hooks that have piled up all run
 
     def recognises(self, growth: Growth, recording: Recording) -> bool:
         """The path runs through a hook table, or the store stands in a function that is a hook."""
@@ -139,6 +142,10 @@ for step in range(40):
             f"{growth.holding.name} every step, or "
             "remove the hook's handle after use"
         )
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The handle removed; or no more kept of what the hook stores than is read of it."""
+        return handle_removed(file, finding) or bounded(file, finding)
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Hooks that collect what they are given, and hooks that each step registers anew; none where handles are

@@ -6,15 +6,19 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.rules.base import Rule
+from torchvet.rules.growth_rule import GrowthRule
 from torchvet.rules.memory._stored import Kept, store
 from torchvet.rules.training._loops import is_test
+from torchvet.source.model import SourceFile
 from torchvet.source.model.origins import made_by
 from torchvet.source.model.units import receiver, targets_of, terminal, value_for
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding, Severity
-    from torchvet.source.model import ClassModel, Event, SourceFile, Unit
+    from torchvet.recording import Recording
+    from torchvet.recording.growth import Growth
+    from torchvet.source.model import ClassModel, Event, Unit
+    from torchvet.source.stores import Store
 
 _PER_BATCH = {"training_step", "validation_step", "test_step", "predict_step", "on_train_batch_end",
               "on_validation_batch_end", "on_test_batch_end", "on_predict_batch_end"}  # fmt: skip
@@ -25,7 +29,7 @@ _WIDE = ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForSeq2SeqLM", "ForCondit
 """Models whose logits have the width of a vocabulary."""
 
 
-class FrameworkKeepsOutputs(Rule):
+class FrameworkKeepsOutputs(GrowthRule):
     """A framework's hooks gather the outputs of every batch."""
 
     code = "MEM117"
@@ -99,6 +103,31 @@ for step in range(40):
 """
 
     GOOD = BAD.replace('numel()}")\n', 'numel()}")\n        self.outputs.clear()\n')
+
+    specificity = 1
+
+    def recognises(self, growth: Growth, recording: Recording) -> bool:
+        """Storages pile up, and the line that stores them stands in a framework's hook for each batch."""
+        store = self.store(growth, recording) if growth.direct_per_step >= 0.5 * growth.bytes_per_step > 0 else None
+        name = store.function.rpartition(".")[2] if store is not None else ""
+        if store is None or name not in _PER_BATCH or store.path not in recording.sources:
+            return False
+        try:
+            file = SourceFile(store.path, recording.sources[store.path])
+        except SyntaxError:
+            return False
+        owner = file.unit_at(store.line).owner
+        return owner is not None and bool(file.roles.of_class(owner) & {"lightning", "hooked"})
+
+    def cause(self, growth: Growth, store: Store | None) -> str:
+        """Which hook gathers them."""
+        hook = store.function.rpartition(".")[2] if store is not None else "a hook"
+        return f"{hook} adds an output of every batch to {growth.holding.name}, which lives as long as the training"
+
+    def advice(self, growth: Growth, store: Store | None) -> str:
+        """Empty it where the framework says that an epoch ends, or keep less."""
+        name = growth.holding.name.rpartition(".")[2]
+        return f"`self.{name}.clear()` at the end of the epoch, or a running metric instead of the outputs"
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Lists that a hook fills for each batch and nothing empties; a Trainer that gathers a vocabulary's logits."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Finding, Holder, Location, Measured
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from torchvet.finding import Edit
     from torchvet.recording import RankRecording, Recording
     from torchvet.snapshots.memory import SnapshotMemory
-    from torchvet.source.model import Event, SourceFile
+    from torchvet.source.model import Event, SourceFile, Unit
     from torchvet.source.model.steps import Step
 
 
@@ -102,6 +103,21 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f} confidence {confidence / (step + 1):.6f}")
 """
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """`del` of the names that the run has told, as the last statement of the loop that binds them."""
+        told = re.match(r"`del ([\w, ]+)`", finding.remedy.summary)
+        at = finding.location
+        if told is None or at is None or at.path != file.path:
+            return ()
+        names = [n for n in told[1].split(", ") if n]
+        unit = file.unit_at(at.line)
+        loops = {id(b.loop): b.loop for n in names for b in unit.bindings.get(n, ()) if b.loop is not None}
+        loop = next(iter(loops.values())) if len(loops) == 1 else None
+        node = loop.node if loop is not None else None
+        if not isinstance(node, (ast.For, ast.While)) or not all(_dies_with_the_pass(unit, node, n) for n in names):
+            return ()
+        return edits.after(file, node.body[-1], f"del {', '.join(names)}")
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Variables of the step before that were bound at the peak and never read again, in two windows or more."""
@@ -235,3 +251,13 @@ def _deleted(file: SourceFile, step: Step, event: Event, name: str) -> list[Edit
         return []
     last = next((s for s in body if s.lineno <= lines[-1] <= (s.end_lineno or s.lineno)), None)
     return edits.after(file, last, f"del {name}") if last is not None else []
+
+
+def _dies_with_the_pass(unit: Unit, loop: ast.For | ast.While, name: str) -> bool:
+    """Whether each pass of a loop binds a name at the top of its body before it reads it, and nothing outside does."""
+    read = [n for n in walk(unit.node) if isinstance(n, ast.Name) and n.id == name]
+    inside = sorted((n for n in walk(loop) if isinstance(n, ast.Name) and n.id == name), key=lambda n: n.lineno)
+    bound = [s.lineno for s in loop.body if isinstance(s, ast.Assign) and name in map(terminal, targets_of(s))]
+    deleted = any(isinstance(n.ctx, ast.Del) for n in read)
+    first = min((n.lineno for n in inside if isinstance(n.ctx, ast.Load)), default=0)
+    return bool(bound) and len(read) == len(inside) and not deleted and not 0 < first <= bound[0]

@@ -13,6 +13,9 @@ from torchvet.source.model.units import receiver, terminal
 if TYPE_CHECKING:
     from torchvet.source.model import Event, SourceFile
 
+_PICKING = {"gather", "take_along_dim", "index_select", "squeeze", "unsqueeze", "flatten", "view", "reshape"}
+"""What gives some elements of a tensor, or all of them, as they are."""
+
 
 @dataclass(frozen=True)
 class Formula:
@@ -53,6 +56,7 @@ def _logarithms(file: SourceFile) -> Iterator[Formula]:
 def _of_log(event: Event, value: ast.expr, at: Event) -> Formula | None:
     file, node, one_more = event.unit.file, event.call, terminal(event.node) == "log1p"
     text = file.segment
+    value, at = _picked_of(value, at)
     if not one_more and _is_softmax(value, at, "softmax"):
         return Formula(event, node, "a probability that underflows to 0 gives -inf", "softmax rounds small "
                        "probabilities to 0 first", "use log_softmax", twin=_log_softmax(node, value, at))  # fmt: skip
@@ -101,6 +105,17 @@ def _log_softmax(node: ast.Call, value: ast.expr, at: Event) -> str:
     written = _source(file, value)
     head = _source(file, value.func)
     return f"{head[: -len('softmax')]}log_softmax{written[len(head) :]}"
+
+
+def _picked_of(value: ast.expr, at: Event) -> tuple[ast.expr, Event]:
+    """What elements are picked of: `softmax(x).gather(1, y).squeeze(1)` holds probabilities of a softmax too."""
+    while True:
+        inner: ast.expr | None = value.value if isinstance(value, ast.Subscript) else None
+        if isinstance(value, ast.Call) and terminal(value) in _PICKING:
+            inner = _terms.is_call(value, at.unit.file, at.unit, terminal(value))
+        if inner is None:
+            return value, at
+        value, at = _terms.meaning(inner, at)
 
 
 def _source(file: SourceFile, node: ast.expr) -> str:

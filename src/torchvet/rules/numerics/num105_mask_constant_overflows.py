@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TypeGuard
 
 from torchvet.finding import Measured
 from torchvet.recording.training_records import Outcome
 from torchvet.rules.base import Rule
+from torchvet.rules.mending import events_at
 from torchvet.rules.numerics import _half, _runs, _terms
 from torchvet.rules.numerics import _nonfinite_words as say
 from torchvet.rules.precision import _autocast
 from torchvet.rules.share_rule import observed
 from torchvet.source.model import edits
 from torchvet.source.model.units import keyword, receiver, terminal
+from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding, Severity
@@ -110,6 +112,18 @@ for step in range(40):
         """On a CPU autocast is off, or of another dtype, where a GPU would be in float16."""
         devices = {rank.program.device for rank in recording.ranks if rank.program is not None}
         return super().could_be_measured(recording) and devices == {"cuda"}
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """Half of the dtype's least number in the place of the constant: it leaves room for a score, and its
+        exponential is 0."""
+        for event in events_at(file, finding):
+            written = [n for n in walk(event.statement) if _is_mask_constant(n)]
+            names = {
+                n.id for n in walk(event.statement) if isinstance(n, ast.Name) and _is_added_to(n, event.statement)
+            }
+            if len(written) == len(names) == 1 and written[0].lineno == written[0].end_lineno:
+                return [edits.replace(file, written[0], f"(torch.finfo({names.pop()}.dtype).min / 2)")]
+        return ()
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """A program that ended in such a fill, and a mask constant that a score pushed out of float16's range."""
@@ -275,3 +289,23 @@ def _is_product(node: ast.expr, event: Event, depth: int = 0) -> bool:
         "masked_fill",
     )
     return shaping and on is not None and _is_product(on, event, depth + 1)
+
+
+def _is_mask_constant(node: ast.AST) -> TypeGuard[ast.UnaryOp]:
+    """`-1e9`, or what else has no place in float16."""
+    if not isinstance(node, ast.UnaryOp) or not isinstance(node.op, ast.USub):
+        return False
+    value = getattr(node.operand, "value", None)
+    return isinstance(value, (int, float)) and _LARGEST / 2 <= value < float("inf")
+
+
+def _is_added_to(name: ast.Name, statement: ast.AST) -> bool:
+    """Whether a sum's one side is this name, bare: the scores."""
+    sums = (n for n in walk(statement) if isinstance(n, ast.BinOp) and isinstance(n.op, (ast.Add, ast.Sub)))
+    augmented = isinstance(statement, ast.AugAssign) and statement.target is name
+    return augmented or any(name in (n.left, n.right) and not _is_one(n) for n in sums)
+
+
+def _is_one(node: ast.BinOp) -> bool:
+    """`1 - mask`."""
+    return isinstance(node.left, ast.Constant) or isinstance(node.right, ast.Constant)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
+from torchvet.source.model import edits
+from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Edit, Finding
     from torchvet.recording import Recording
-    from torchvet.source.model import SourceFile
+    from torchvet.source.model import Event, SourceFile
     from torchvet.source.model.steps import Effect
 
 
@@ -154,7 +157,8 @@ for step in range(80):
             file, call.event, f"{text} is the second for {call.subject} before {call.through}.update(): it raises",
             cause=f"{before.subject} has been unscaled at line {before.line}, and {call.through} refuses a second time",
             advice="unscale once, after the last backward of the step; take the second call out",
-            edits=scaling.without(file, call.event) if call.event is not before.event else (), safe=True,
+            edits=scaling.without(file, call.event) if call.event is not before.event else _ahead(file, call.event),
+            safe=True,
             related=[self.also(file, "unscaled", before.event, file.segment(before.event.node))],
         )  # fmt: skip
 
@@ -168,3 +172,19 @@ for step in range(80):
             advice=f"move `{text}`, and what needs true gradients, under the condition of `{call.through}.step`",
             related=[self.also(file, "updated", update.event, file.segment(update.event.node))],
         )  # fmt: skip
+
+
+def _ahead(file: SourceFile, event: Event) -> list[Edit]:
+    """A call that a method makes each time it is called, made once before the first of its calls."""
+    helper = event.unit
+    callers = sorted(file.callers(helper), key=lambda c: c.index)
+    units = {id(c.unit) for c in callers}
+    if len(callers) < 2 or len(units) != 1 or any(c.loop is not None or c.context.arms for c in callers):
+        return []
+    there = callers[0].unit
+    alike = helper.owner is not None and there.owner is helper.owner and helper.self_name() == there.self_name()
+    names = {n.id for n in walk(event.node) if isinstance(n, ast.Name)}
+    lone = isinstance(event.parent, ast.Expr) and event.loop is None and not event.context.arms
+    taken = scaling.without(file, event) if alike and lone and names == {helper.self_name()} else []
+    put = edits.before(file, callers[0].statement, file.segment(event.node)) if taken else []
+    return [*put, *taken] if put else []

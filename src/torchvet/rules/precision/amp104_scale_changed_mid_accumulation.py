@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.finding import Edit
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
+from torchvet.rules.training._loops import without_statement
 from torchvet.source.model import edits
 
 if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
+    from torchvet.finding import Finding
     from torchvet.recording import Recording
     from torchvet.source.model import SourceFile
     from torchvet.source.model.steps import Effect
@@ -151,10 +154,31 @@ for step in range(80):
             file, update.event, f"{scaler}.update() runs at every micro-step, {scaler}.step only at the last: {text}",
             cause=f"{scaler}.update() belongs to {scaler}.step({step.subject}) at line {step.line}, which waits for "
             "the end of the accumulation",
-            advice=f"move `{scaler}.update()` right after `{file.segment(step.event.node)}`", safe=True,
-            edits=() if early else self._moved(file, one, update, step),
+            advice=f"move `{scaler}.update()` right after `{file.segment(step.event.node)}`", safe=not early,
+            edits=(self._moved_together if early else self._moved)(file, one, update, step),
             related=[self.also(file, "stepped", step.event, file.segment(step.event.node))],
         )  # fmt: skip
+
+    def _moved_together(
+        self, file: SourceFile, one: scaling.Pass, update: Effect, step: Effect
+    ) -> list[Edit]:  # fmt: skip
+        """The update after the step, and before it what unscales and clips, where that stands right before the branch
+        that the step waits in."""
+        early = [u for u in one.step.of("unscale") if not one.waits(u, update)]
+        branch, unscaled = step.event.context.arms[-1][0] if step.event.context.arms else None, early[0].event.statement
+        body = next((b for b in _blocks(step.event.unit.node) if unscaled in b and branch in b), None)
+        moved = self._moved(file, one, update, step)
+        if not isinstance(branch, ast.If) or body is None or not moved or len(early) > 1:
+            return []
+        between = body[body.index(unscaled) : body.index(branch)]
+        clips = {id(e.event.statement) for e in one.step.of("clip", "unscale")}
+        lone = all(id(s) in clips and edits.stands_alone(file, s) and s.lineno == s.end_lineno for s in between)
+        if not between or not lone or step.event.statement not in branch.body:
+            return []
+        put = [edits.before(file, step.event.statement, file.segment(s)) for s in between]
+        joined = Edit(path=file.path, start=put[0][0].start, end=put[0][0].end, text="".join(p[0].text for p in put))
+        taken = [edit for s in between for edit in without_statement(file, s)]
+        return [joined, *taken, *moved]
 
     @staticmethod
     def _moved(file: SourceFile, one: scaling.Pass, update: Effect, step: Effect) -> list[Edit]:
@@ -162,3 +186,12 @@ for step in range(80):
         taken = scaling.without(file, update.event) if alone and not update.event.call.args else []
         put = edits.after(file, step.event.statement, file.segment(update.event.node)) if taken else []
         return [*put, *taken] if put else []
+
+
+def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    """The lists of statements within a node."""
+    for one in ast.walk(node):
+        for field in ("body", "orelse", "finalbody"):
+            block = getattr(one, field, None)
+            if isinstance(block, list):
+                yield block

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.recording.autocast_records import HalfLoss, HalfOperator
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _autocast, _losses
+from torchvet.rules.precision._float_mends import loss_in_float32
 from torchvet.rules.precision._observed import also, callers, totals, was_active
 from torchvet.rules.share_rule import observed
 from torchvet.source.model import edits
 from torchvet.source.model.units import terminal
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Edit, Finding
     from torchvet.recording import RankRecording, Recording
     from torchvet.source.model import Event, SourceFile
 
@@ -99,6 +100,10 @@ for step in range(40):
     def could_be_measured(self, recording: Recording) -> bool:
         """Needed: a region that was on."""
         return super().could_be_measured(recording) and was_active(recording)
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """What the loss is given, in float32."""
+        return loss_in_float32(file, finding)
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Operators of losses that ran in half precision outside of regions, where a half loss went backward."""

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.recording.autocast_records import AutocastError, HalfOperator
 from torchvet.rules.base import Rule
 from torchvet.rules.numerics import _half
 from torchvet.rules.precision import _autocast, _losses
+from torchvet.rules.precision._float_mends import made_before_in_float32
 from torchvet.rules.precision._observed import also, callers, totals, was_active
 from torchvet.rules.share_rule import observed
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding, Severity
+    from torchvet.finding import Edit, Finding, Severity
     from torchvet.recording import RankRecording, Recording
     from torchvet.source.model import Event, SourceFile, Unit
 
@@ -104,6 +105,10 @@ for step in range(40):
     def could_be_measured(self, recording: Recording) -> bool:
         """Needed: a region that was on."""
         return super().could_be_measured(recording) and was_active(recording)
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """What comes in from the region around it, in float32."""
+        return made_before_in_float32(file, finding)
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Operators that autocast would have run in float32, on half operands in a region that is off."""

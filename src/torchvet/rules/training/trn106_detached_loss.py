@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured
@@ -12,12 +12,13 @@ from torchvet.recording.training_records import OptimizerUse, Outcome
 from torchvet.rules.base import Rule
 from torchvet.rules.share_rule import observed
 from torchvet.rules.training import _loops as loops
+from torchvet.rules.training._graph_mends import kept_in_graph
 from torchvet.source.model import edits
 from torchvet.source.model.units import keyword, receiver, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Edit, Finding
     from torchvet.recording import RankRecording, Recording
     from torchvet.source.model import Event, SourceFile
 
@@ -94,6 +95,10 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The tensor in the place of the number, or of the copy, that was taken out of the graph."""
+        return kept_in_graph(file, finding)
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Backward passes whose graph reaches no parameter, the one that raised, and terms that were numbers."""
