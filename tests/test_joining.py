@@ -193,6 +193,21 @@ def test_a_file_of_which_nothing_ran_is_not_read() -> None:
     assert diagnose(silent).findings == []
 
 
+def test_a_program_that_ended_before_a_sampled_step_ran_where_it_ended() -> None:
+    text = "import torch\n\n\ndef f(x):\n    return x.permute(0, 2, 1).view(-1, 3)\n"
+    records = [program(), Source(path=FILE, text=text)]
+    assert diagnose(recording(*records)).findings == []
+    ended = outcome(0, "exception", error="RuntimeError: view size is not compatible", place=Place(FILE, 5, "f"))
+    assert of(diagnose(recording(*records, ended)), "OPS209").severity in ("warning", "error")
+
+
+def test_what_a_run_found_where_no_line_was_sampled_has_the_mend_of_source() -> None:
+    seen = recording(program(), Source(path=FILE, text=SOURCE), steps(40), window(1, 2, 3), cleared(20), outcome(40))
+    report = diagnose(seen)
+    assert of(report, "TRN101").evidence == "observed" and of(report, "TRN101").remedy.edits
+    assert [f.code for f in report.findings] == ["TRN101"]
+
+
 def test_a_suppression_holds_in_a_run() -> None:
     text = SOURCE.replace("        loss.backward()\n", "        loss.backward()  # torchvet: ignore[TRN101]\n")
     assert "TRN101" not in [f.code for f in diagnose(run(text=text)).findings]

@@ -15,7 +15,7 @@ import msgspec
 from torchvet.checking.engine import Scope, check_text, source_rules
 from torchvet.finding import Finding, Location, Measured, Related, Remedy
 from torchvet.recording import Recording
-from torchvet.recording.training_records import Ran
+from torchvet.recording.training_records import Outcome, Ran
 from torchvet.rules import Rule
 from torchvet.rules.growth_rule import GrowthRule
 from torchvet.source.reach import reached
@@ -30,7 +30,8 @@ def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Ru
     claimed: set[int] = set()
     alone: list[Finding] = []
     lines = lines_seen(recording)
-    for path in sorted(lines.keys() & recording.sources.keys()):
+    named = {f.location.path for f in observed if f.location is not None}
+    for path in sorted((lines.keys() | named) & recording.sources.keys()):
         for suspicion in _suspicions(path, recording.sources[path], rules):
             twins = [i for i, f in enumerate(observed) if same_fault(f, suspicion)]
             # Two names may be stored into on one line: each has the mend that its own suspicion knows.
@@ -38,7 +39,7 @@ def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Ru
             for index in twins:
                 found[index] = _with_source(found[index], suspicion)
             claimed.update(twins)
-            if not twins and suspicion.severity != "info" and suspicion.location is not None:
+            if not twins and path in lines and suspicion.severity != "info" and suspicion.location is not None:
                 alone.append(suspicion)
     # A leak that no suspicion accounts for may be any of them, stored in a way that source does not see.
     leaking = any(_grows(f) for i, f in enumerate(observed) if i not in claimed)
@@ -92,11 +93,16 @@ def _in_evaluation(observed: Sequence[Finding], at: Location) -> bool:
 
 
 def lines_seen(recording: Recording) -> dict[str, set[int]]:
-    """The lines of each file that any rank saw running."""
+    """The lines of each file that any rank saw running, those that its program ended in an error on among them: there
+    may be no others."""
     found: dict[str, set[int]] = {}
     for rank in recording.ranks:
         for record in rank.all(Ran):
             found.setdefault(record.path, set()).update(record.lines)
+        ended = rank.last(Outcome)
+        for place in (ended.place, *ended.stack) if ended is not None else ():
+            if place is not None:
+                found.setdefault(place.path, set()).add(place.line)
     return found
 
 

@@ -62,6 +62,8 @@ class MaskConstantOverflows(Rule):
 
     bad_raises = "without overflow"
 
+    mend_may_change_losses = True
+
     BAD = """\
 import torch
 from torch import nn

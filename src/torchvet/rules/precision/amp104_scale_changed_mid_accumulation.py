@@ -53,6 +53,8 @@ class ScaleChangedMidAccumulation(Rule):
 
     bad_raises = "No inf checks were recorded prior to update"
 
+    mend_may_change_losses = True
+
     BAD = """\
 import torch
 from torch import nn
