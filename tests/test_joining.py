@@ -198,7 +198,20 @@ def test_a_program_that_ended_before_a_sampled_step_ran_where_it_ended() -> None
     records = [program(), Source(path=FILE, text=text)]
     assert diagnose(recording(*records)).findings == []
     ended = outcome(0, "exception", error="RuntimeError: view size is not compatible", place=Place(FILE, 5, "f"))
-    assert of(diagnose(recording(*records, ended)), "OPS209").severity in ("warning", "error")
+    found = of(diagnose(recording(*records, ended)), "OPS209")
+    assert (found.evidence, found.measured.steps) == ("observed", 1) and found.remedy.edits
+    elsewhere = outcome(0, "exception", error="RuntimeError: out of patience", place=Place(FILE, 5, "f"))
+    assert of(diagnose(recording(*records, elsewhere)), "OPS209").evidence == "suspected"
+
+
+def test_of_two_lines_that_may_raise_the_one_that_did_is_observed() -> None:
+    line = "    return x.permute(0, 2, 1).view(-1, 3)\n"
+    text = f"import torch\n\n\ndef f(x):\n{line}\n\ndef g(x):\n{line}"
+    error = "RuntimeError: view size is not compatible with input tensor's size"
+    ended = outcome(2, "exception", error=error, place=Place(FILE, 9, "g"))
+    report = diagnose(recording(program(), Source(path=FILE, text=text), ended))
+    seen = {f.location.line: f.evidence for f in report.findings if f.location is not None}
+    assert seen == {5: "suspected", 9: "observed"}
 
 
 def test_what_a_run_found_where_no_line_was_sampled_has_the_mend_of_source() -> None:

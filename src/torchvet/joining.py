@@ -55,8 +55,26 @@ def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Ru
                 trees[at.path] = ast.parse(recording.sources[at.path])
             judged = reached(trees[at.path], lines[at.path], at.line)
         judged = judged or rule.cannot_apply(recording)
-        found.append(_harmless(suspicion, recording) if judged else suspicion)
+        found.append(_harmless(suspicion, recording) if judged else _came_true(suspicion, rule, alone, recording))
     return [_with_mend(f, by_code.get(f.code), recording.sources) for f in found]
+
+
+def _came_true(
+    suspicion: Finding, rule: Rule, others: Sequence[Finding], recording: Recording
+) -> Finding:  # fmt: skip
+    """A suspicion as an observed finding where the program ended in the error that it foretells: on its line, or with
+    no other of its kind to be the cause."""
+    if not rule.bad_raises or type(rule).in_recording is not Rule.in_recording:
+        return suspicion
+    rivals = [o for o in others if o.code == suspicion.code]
+    for ended in (rank.last(Outcome) for rank in recording.ranks):
+        if ended is None or ended.how != "exception" or rule.bad_raises not in (ended.error or ""):
+            continue
+        there = {(p.path, p.line) for p in (ended.place, *ended.stack) if p is not None}
+        hit = [o for o in rivals if o.location is not None and (o.location.path, o.location.line) in there]
+        if suspicion in hit or (not hit and len(rivals) == 1):
+            return msgspec.structs.replace(suspicion, evidence="observed", measured=Measured(steps=ended.ticks + 1))
+    return suspicion
 
 
 def _with_mend(finding: Finding, rule: Rule | None, sources: Mapping[str, str]) -> Finding:

@@ -352,3 +352,160 @@ def test_a_hook_registered_in_a_loop_goes_at_its_end() -> None:
     ]  # fmt: skip
     kept = text.replace("    layer.register", "    hook = layer.register")
     assert mended("MEM106", kept, "register_forward_hook", holder="seen") == ""
+
+
+PASSES = """
+    def train(model, batches):
+        for x in batches:
+            output = model(x)
+            loss = output.sum()
+            loss.backward()
+            if verbose:
+                print(loss)
+        return model
+    """
+
+
+def test_what_the_last_pass_bound_is_deleted_at_the_end_of_the_loop() -> None:
+    told: dict[str, Any] = {"summary": "`del output, loss` at the end of the step, or put the step into a function"}
+    assert mended("MEM202", PASSES, "output = ", holder="output", **told).strip() == "del output, loss"
+    for change in (("return model", "return loss"), ("output = model(x)", "if x: output = model(x)"),
+                   ("for x in batches:", "for x in batches:\n            print(loss)")):  # fmt: skip
+        assert mended("MEM202", PASSES.replace(*change), "output = ", holder="output", **told) == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("scores = scores + (1 - seen) * -1e9", "scores = scores + (1 - seen) * (torch.finfo(scores.dtype).min / 2)"),
+        ("scores += mask * -1e9", "scores += mask * (torch.finfo(scores.dtype).min / 2)"),
+        ("scores = scores + bias + mask * -1e9", ""),
+        ("scores = scores + (1 - seen) * -100.0", ""),
+        ("scores = scores + (1 - seen) * NEVER", ""),
+    ],
+)
+def test_a_mask_constant_leaves_room_for_a_score(line: str, expected: str) -> None:
+    assert mended("NUM105", f"{line}\n", line).strip() == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("loss = F.mse_loss(out, y.half())", "loss = F.mse_loss(out.float(), y.float())"),
+        ("loss = F.cross_entropy(out, y)", "loss = F.cross_entropy(out.float(), y)"),
+        ("loss = F.mse_loss(out.half(), y)", "loss = F.mse_loss(out.float(), y)"),
+        ("loss = F.mse_loss(out, y) + F.l1_loss(out, y)", ""),
+        ("loss = F.relu(out)", ""),
+    ],
+)
+def test_a_loss_is_given_float32(line: str, expected: str) -> None:
+    text = f"import torch.nn.functional as F\nout = model(x)\n{line}\n"
+    assert mended("AMP201", text, line).strip() == expected
+
+
+OFF = """
+    with torch.autocast("cpu", dtype=torch.float16):
+        features = model(x)
+        with torch.autocast("cpu", enabled=False):
+            shift = features.mean()
+            spread = torch.exp(-features.square().sum(1) - shift)
+    """
+
+
+def test_what_comes_into_a_region_that_is_off_is_made_float32() -> None:
+    region = Related(role="region", message="", path=FILE, line=6)
+    found = mended("AMP205", OFF, "spread = ", related=[region])
+    assert found.strip() == "spread = torch.exp(-features.float().square().sum(1) - shift)"
+    assert mended("AMP205", OFF, "spread = ") == ""
+
+
+TOTAL = """
+    def total(parts):
+        return sum(part.item() for part in parts)
+
+    for x in batches:
+        {line}
+    """
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("loss = torch.tensor(total(x), requires_grad=True)",
+         "return sum(part for part in parts)|loss = total(x)"),
+        ("loss = torch.tensor(a.item() + b.item(), requires_grad=True)", "loss = a + b"),
+        ("loss = torch.tensor(3.0, requires_grad=True)", ""),
+        ("loss = torch.tensor(other(x), requires_grad=True)", ""),
+        ("y = torch.from_numpy(x.detach().numpy() * 3.0 + 1.0)", "y = (x * 3.0 + 1.0)"),
+        ("y = torch.from_numpy(x.detach().cpu().numpy())", "y = x"),
+        ("y = torch.from_numpy(np.sort(x.detach().numpy()))", ""),
+        ("loss = loss + penalty.item()", "loss = loss + penalty"),
+    ],
+)  # fmt: skip
+def test_what_left_the_graph_stays_in_it(line: str, expected: str) -> None:
+    found = mended("TRN106", TOTAL.format(line=line), line)
+    assert "|".join(one.strip() for one in found.splitlines()) == expected
+
+
+def corrected(code: str, text: str) -> str:
+    """The text with the edits of a rule's only suspicion."""
+    text = "import torch\nfrom torch import nn\n" + textwrap.dedent(text)
+    (found,) = rule(code).in_source(SourceFile(FILE, text))
+    after, _ = apply({FILE: text}, [found])
+    return after[FILE]
+
+
+EVERY_MICRO_STEP = """
+def train(model, loader, optimizer, scaler):
+    for step, (x, y) in enumerate(loader):
+        scaler.scale(nn.functional.mse_loss(model(x), y) / 4).backward()
+        scaler.unscale_(optimizer)
+        {between}
+        if step % 4 == 3:
+            scaler.step(optimizer)
+            optimizer.zero_grad()
+        scaler.update()
+"""
+
+
+def test_what_unscales_and_clips_waits_for_the_step_with_the_update() -> None:
+    clip = "nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+    after = corrected("AMP104", EVERY_MICRO_STEP.format(between=clip))
+    assert [line.strip() for line in after.splitlines()[6:]] == [
+        "if step % 4 == 3:", "scaler.unscale_(optimizer)", clip, "scaler.step(optimizer)", "scaler.update()",
+        "optimizer.zero_grad()",
+    ]  # fmt: skip
+    other = EVERY_MICRO_STEP.format(between="log(model)")
+    assert corrected("AMP104", other).splitlines()[2:] == other.splitlines()
+
+
+CLIPPED_BY_PARTS = """
+class Trainer:
+    def __init__(self, model):
+        self.model = model
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        self.scaler = torch.amp.GradScaler("cpu")
+
+    def clip(self, part, most):
+        self.scaler.unscale_({given})
+        nn.utils.clip_grad_norm_(part.parameters(), most)
+
+    def fit(self, loader):
+        for x, y in loader:
+            self.optimizer.zero_grad()
+            self.step(x, y)
+
+    def step(self, x, y):
+        self.scaler.scale(nn.functional.mse_loss(self.model(x), y)).backward()
+        self.clip(self.model.body, 1.0)
+        self.clip(self.model.head, 0.1)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+"""
+
+
+def test_what_a_helper_unscales_each_time_is_unscaled_once_before_it() -> None:
+    after = [line.strip() for line in corrected("AMP102", CLIPPED_BY_PARTS.format(given="self.optimizer")).splitlines()]
+    first = after.index("self.clip(self.model.body, 1.0)")
+    assert after[first - 1] == "self.scaler.unscale_(self.optimizer)"
+    assert after.count("self.scaler.unscale_(self.optimizer)") == 1
