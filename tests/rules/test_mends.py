@@ -509,3 +509,42 @@ def test_what_a_helper_unscales_each_time_is_unscaled_once_before_it() -> None:
     first = after.index("self.clip(self.model.body, 1.0)")
     assert after[first - 1] == "self.scaler.unscale_(self.optimizer)"
     assert after.count("self.scaler.unscale_(self.optimizer)") == 1
+
+
+@pytest.mark.parametrize(
+    ("shapes", "line", "expected"),
+    [
+        ("(64, 1) and (64,)", "loss = self.loss(out, y)", "loss = self.loss(out.squeeze(-1), y)"),
+        ("(64,) and (64, 1)", "loss = self.loss(y, out)", "loss = self.loss(y, out.squeeze(-1))"),
+        ("(64, 1) and (64,)", "loss = self.loss(out, y) + other(out, y)", ""),
+        ("(64, 1) and (64,)", "loss = self.loss(out, y, weight)", ""),
+    ],
+)
+def test_a_column_is_squeezed_where_it_meets_a_row(shapes: str, line: str, expected: str) -> None:
+    message = f"smooth_l1_loss of {shapes} compares each with every other: a table of 16 kB"
+    assert mended("MEM204", f"{line}\n", line, message=message).strip() == expected
+
+
+def test_an_empty_cache_goes_and_leaves_a_body() -> None:
+    alone = "class Tidy:\n    def release(self):\n        torch.cuda.empty_cache()\n"
+    assert mended("MEM302", alone, "empty_cache").strip() == "pass"
+    beside = "for x in y:\n    step(x)\n    torch.cuda.empty_cache()\n"
+    assert mended("MEM302", beside, "empty_cache") == "- only"
+
+
+SPARSE = """
+    table = nn.Embedding(1000, 8, sparse=True)
+    rows = torch.optim.SparseAdam(table.parameters())
+    dense = torch.optim.Adam(head.parameters())
+    for x, y in batches:
+        dense.zero_grad()
+        nn.functional.mse_loss(head(table(x)), y).backward()
+        rows.step()
+        dense.step()
+    """
+
+
+def test_a_table_that_grows_is_cleared_where_source_misses_it() -> None:
+    assert mended("MEM116", SPARSE, "table = ", holder="table").strip() == "rows.zero_grad()"
+    cleared = SPARSE.replace("dense.zero_grad()", "dense.zero_grad(); rows.zero_grad()")
+    assert mended("MEM116", cleared, "table = ", holder="table") == ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Finding, Holder, Location, Measured
@@ -16,6 +16,7 @@ from torchvet.source.model.units import receiver, targets_of, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
+    from torchvet.finding import Edit
     from torchvet.recording import RankRecording, Recording
     from torchvet.source.model import Event, SourceFile
     from torchvet.source.model.steps import Effect, Step
@@ -56,6 +57,8 @@ class SparseGradientGrows(Rule):
         "together."
     )
 
+    mend_may_change_losses = True
+
     BAD = """\
 import torch
 from torch import nn
@@ -90,6 +93,11 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The clearing that source misses, where it misses only one."""
+        missed = list(self.in_source(file))
+        return missed[0].remedy.edits if len(missed) == 1 else ()
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Sparse gradients whose stored entries only ever get more."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured
@@ -13,6 +13,7 @@ from torchvet.rules import words
 from torchvet.rules.base import Rule
 from torchvet.rules.memory._shapes import Shapes
 from torchvet.rules.memory._sizes import Shape, blows_up
+from torchvet.rules.mending import events_at, with_method
 from torchvet.rules.share_rule import observed, peak_of
 from torchvet.source.model import edits
 from torchvet.source.model.origins import made_by
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 _TO_ONE = re.compile(r"Linear\(\s*[^\n]*,\s*1\s*[,)]|out_features\s*=\s*1\b")
 _FUNCTIONS = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
 _CLASSES = {"MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss"}
+_SHAPES = re.compile(r"\((\d+,(?: \d+)?)\)")
+"""Of a column or of a row, as a finding says them."""
 _MEANS = ("mean", "sum")
 
 
@@ -101,6 +104,15 @@ for step in range(200):
     if step % 40 == 39:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The last dimension of the column dropped, where the line has one call that is given both."""
+        shapes = [s.split(", ") for s in _SHAPES.findall(finding.message)]
+        calls = [e.call for e in events_at(file, finding) if isinstance(e.node, ast.Call) and len(e.call.args) == 2]
+        column = next((n for n, shape in enumerate(shapes[:2]) if len(shape) > 1 and shape[-1] == "1"), None)
+        if len(shapes) < 2 or column is None or len(calls) != 1:
+            return ()
+        return with_method(file, calls[0].args[column], "squeeze(-1)")
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Tables of a model's column against a row of as many values that were averaged or summed to one number."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Edit, Measured
@@ -11,6 +11,7 @@ from torchvet.recording.memory_records import CacheEmptied
 from torchvet.rules import words
 from torchvet.rules.base import Rule
 from torchvet.rules.memory.mem114_loader_remembers_batches import loader_in
+from torchvet.rules.mending import calls_at
 from torchvet.rules.share_rule import observed
 from torchvet.rules.snapshot_rule import in_memory
 from torchvet.source.model import edits
@@ -111,6 +112,13 @@ for step in range(40):
         """Without a device the call does nothing."""
         on_a_device = any(r.program is not None and r.program.device != "cpu" for r in recording.ranks)
         return on_a_device and super().could_be_measured(recording)
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The call taken out, `pass` in its place where it stands alone."""
+        for event, _ in calls_at(file, finding, "empty_cache"):
+            if isinstance(event.parent, ast.Expr):
+                return _without(file, event) or [edits.replace(file, event.statement, "pass")]
+        return ()
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Lines that give memory back in most steps; a warning where it is asked for again."""
