@@ -548,3 +548,39 @@ def test_a_table_that_grows_is_cleared_where_source_misses_it() -> None:
     assert mended("MEM116", SPARSE, "table = ", holder="table").strip() == "rows.zero_grad()"
     cleared = SPARSE.replace("dense.zero_grad()", "dense.zero_grad(); rows.zero_grad()")
     assert mended("MEM116", cleared, "table = ", holder="table") == ""
+
+
+SCHEDULED = """
+class Fit:
+    def __init__(self, net):
+        self.net = net
+        self.optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, T_max=9)
+
+    def step(self, x, y):
+        self.schedule.step()
+        self.optimizer.zero_grad()
+        nn.functional.mse_loss(self.net(x), y).backward()
+        self.optimizer.step()
+
+fit = Fit(nn.Linear(2, 1))
+for x, y in batches:
+    fit.step(x, y)
+"""
+
+
+def test_a_scheduler_in_a_function_that_is_one_step_follows_the_optimizer() -> None:
+    after = [line.strip() for line in corrected("TRN109", SCHEDULED).splitlines()]
+    assert after[after.index("self.optimizer.step()") + 1] == "self.schedule.step()"
+    assert after.count("self.schedule.step()") == 1
+
+
+def test_a_dict_of_layers_becomes_a_module_dict() -> None:
+    text = """
+    class Net(nn.Module):
+        def __init__(self, names):
+            super().__init__()
+            self.heads = {{{key}: nn.Linear(4, 4) for name in names}}
+    """
+    assert "self.heads = nn.ModuleDict({name: nn.Linear" in corrected("DEV109", text.format(key="name"))
+    assert "ModuleDict" not in corrected("DEV109", text.format(key="(name, 1)"))

@@ -226,18 +226,24 @@ for step in range(40):
         kind = "ModuleDict" if keyed else "ModuleList"
         made = file.dotted(layer.func).removeprefix("torch.")
         prefix = next((n for n, d in file.imports.names.items() if d == "torch.nn"), "torch.nn")
-        whole = value is getattr(event.node, "value", None) and isinstance(value, (ast.List, ast.Dict, ast.ListComp))
+        shown = (ast.List, ast.Dict, ast.ListComp, ast.DictComp)
+        whole = value is getattr(event.node, "value", None) and isinstance(value, shown)
         text = file.segment(value) if whole and value.lineno == value.end_lineno else ""
-        strings = not isinstance(value, ast.Dict) or all(
-            isinstance(k, ast.Constant) and isinstance(k.value, str) for k in value.keys
-        )
-        change = [edits.replace(file, value, f"{prefix}.{kind}({text})")] if text and strings else []
+        change = [edits.replace(file, value, f"{prefix}.{kind}({text})")] if text and _may_be_names(value) else []
         return self.suspect(
             file, event, f"{subject} keeps {made} in a plain {'dict' if keyed else 'list'}: it is not trained, "
             "moved or saved with the module",
             cause=f"nn.Module registers what is assigned to it, not what a Python container in {subject} holds",
             advice=f"make {subject} an nn.{kind}", edits=change,
         )  # fmt: skip
+
+
+def _may_be_names(value: ast.expr) -> bool:
+    """Whether the keys of a container, where it has any, may be what a ModuleDict takes: strings."""
+    if isinstance(value, ast.DictComp):
+        return isinstance(value.key, (ast.Name, ast.JoinedStr)) or terminal(value.key) == "str"
+    keys = value.keys if isinstance(value, ast.Dict) else []
+    return all(isinstance(k, ast.Constant) and isinstance(k.value, str) for k in keys)
 
 
 def _kept_otherwise(init: Unit, name: str) -> bool:

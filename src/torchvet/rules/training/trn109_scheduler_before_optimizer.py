@@ -132,15 +132,20 @@ for epoch in range(4):
             file, early.event, f"{scheduler}.step() comes before {optimizer}.step(): the first rate is skipped",
             cause="the scheduler moves on before the optimizer has used the first value of the schedule",
             advice=f"call `{scheduler}.step()` after the optimizer has stepped: at the end of the loop",
-            severity="info" if loops.is_test(file) else None, edits=self._edits(file, early),
+            severity="info" if loops.is_test(file) else None, edits=self._edits(file, early, stepped),
             related=[self.also(file, "stepped", stepped.event, file.segment(stepped.event.node))],
         )  # fmt: skip
 
     @staticmethod
-    def _edits(file: SourceFile, early: Effect) -> list[Edit]:
-        """Move the line to the end of the loop's body, unless something there leaves a pass early."""
+    def _edits(file: SourceFile, early: Effect, stepped: Effect) -> list[Edit]:
+        """Move the line to the end of the loop's body, unless something there leaves a pass early; in a function that
+        is one step to right after the optimizer's."""
         event = early.event
         loop = event.loop
+        if loop is None and stepped.event.unit is event.unit and event.context.arms == stepped.event.context.arms == ():
+            removed = loops.without_statement(file, event.statement)
+            put = edits.after(file, stepped.event.statement, file.segment(event.node))
+            return [*removed, *put] if removed and put and stepped.event.loop is None else []
         if loop is None or early.at is not event or not isinstance(loop.node, (ast.For, ast.While)):
             return []
         if event.statement not in loop.node.body or re.search(r"\bcontinue\b", loops.loop_text(file, loop)):
