@@ -584,3 +584,65 @@ def test_a_dict_of_layers_becomes_a_module_dict() -> None:
     """
     assert "self.heads = nn.ModuleDict({name: nn.Linear" in corrected("DEV109", text.format(key="name"))
     assert "ModuleDict" not in corrected("DEV109", text.format(key="(name, 1)"))
+
+
+def test_a_table_becomes_a_buffer() -> None:
+    text = """
+        class Positions(nn.Module):
+            def __init__(self, width):
+                super().__init__()
+                self.table = torch.sin(torch.arange(width))
+        """
+    found = mended("DEV102", text, "self.table = ", holder="model.table")
+    assert found.strip() == 'self.register_buffer("table", torch.sin(torch.arange(width)), persistent=False)'
+    later = text.replace("__init__(self, width)", "build(self, width)")
+    assert mended("DEV102", later, "self.table = ", holder="model.table") == ""
+
+
+@pytest.mark.parametrize(
+    ("opened", "expected"),
+    [
+        ('torch.autocast("cuda", dtype=torch.bfloat16)', 'torch.autocast("cpu", dtype=torch.bfloat16)'),
+        ('torch.autocast(device_type="cuda")', 'torch.autocast(device_type="cpu")'),
+        ("torch.autocast(device.type)", ""),
+    ],
+)
+def test_a_region_is_opened_for_the_device_that_was_seen(opened: str, expected: str) -> None:
+    told = 'open it with `torch.autocast("cpu")`, or with `device.type`'
+    found = mended("AMP207", f"with {opened}:\n    y = model(x)\n", "with ", summary=told)
+    assert found == (f"with {expected}:" if expected else "")
+
+
+HALF = """
+def train(model, loader, optimizer, scaler):
+    for x, y in loader:
+        loss = nn.functional.cross_entropy(model(x.half()).float(), y)
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+model = nn.Sequential(nn.Linear(20, 4)).half()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+train(model, batches, optimizer, torch.amp.GradScaler("cpu"))
+"""
+
+
+def test_a_model_that_stays_in_fp32_is_given_fp32() -> None:
+    after = corrected("AMP113", HALF)
+    assert "model(x).float()" in after and "nn.Linear(20, 4))\n" in after and ".half()" not in after
+
+
+TWICE = """
+    class Net(nn.Module):
+        def forward(self, x):
+            return self.last(x).softmax(dim=1)
+
+    loss = criterion(net(x), y)
+    """
+
+
+def test_a_softmax_that_a_run_has_seen_before_a_loss_goes() -> None:
+    seen = Related(role="normalised", message="softmax", path=FILE, line=6)
+    assert mended("TRN108", TWICE, "loss = ", related=[seen]).strip() == "return self.last(x)"
+    assert mended("TRN108", TWICE, "loss = ") == ""

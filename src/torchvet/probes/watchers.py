@@ -17,6 +17,7 @@ from torchvet.probes.half_sums import HalfSums
 from torchvet.probes.loss_curve import LossCurve
 from torchvet.probes.lost_losses import LostLosses
 from torchvet.probes.nonfinite import NonFiniteWatcher
+from torchvet.probes.normalised_twice import NormalisedLosses
 from torchvet.probes.out_of_memory import OutOfMemoryWatcher
 from torchvet.probes.ownership import Ownership
 from torchvet.probes.pair_tables import PairTables
@@ -42,6 +43,7 @@ WATCHERS: tuple[type[Watcher], ...] = (
     Crossings,
     CacheWatcher,
     PairTables,
+    NormalisedLosses,
     OutOfMemoryWatcher,
     DeviceErrors,
     Ownership,

@@ -79,6 +79,16 @@ class UnownedParameters(Record):
     place: Place | None = None
 
 
+class NormalisedTwice(Record):
+    """A loss on one line that normalises what `how` (softmax or sigmoid) has made on another, with a gradient: sampled
+    calls."""
+
+    place: Place
+    made: Place | None
+    how: str
+    calls: int = 0
+
+
 class ZeroedInPlace(Record):
     """Gradients set to zero and kept, where dropping them would have lowered the peak by `saving` bytes."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
 from torchvet.rules.device import _crashes, _uses
+from torchvet.rules.mending import events_at
 from torchvet.rules.share_rule import observed
 from torchvet.source.model import edits
 from torchvet.source.model import torch_names as names
@@ -16,7 +17,7 @@ from torchvet.source.model.units import receiver, targets_of, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Edit, Finding
     from torchvet.recording import RankRecording, Recording
     from torchvet.recording.device_records import DeviceMismatch, Placed
     from torchvet.source.model import ClassModel, Event, SourceFile, Unit
@@ -100,6 +101,18 @@ for step in range(40):
     def could_be_measured(self, recording: Recording) -> bool:
         """A program that never moves the module shows nothing."""
         return False
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The attribute as a buffer that is not saved, where a constructor binds it on the line."""
+        for event in events_at(file, finding):
+            node, own = event.node, event.unit.self_name()
+            target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+            mine = isinstance(target, ast.Attribute) and terminal(target.value) == own and event.unit.name == "__init__"
+            if not mine or not isinstance(node, ast.Assign) or node.lineno != node.end_lineno:
+                continue
+            text = f'{own}.register_buffer("{terminal(target)}", {file.segment(node.value)}, persistent=False)'
+            return [edits.replace(file, node, text)]
+        return ()
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """The error that ended the program where such a tensor was left behind."""

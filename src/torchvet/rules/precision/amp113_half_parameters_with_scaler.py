@@ -215,7 +215,22 @@ for step in range(40):
             return []
         if isinstance(event.parent, ast.Expr):
             return scaling.without(file, event)
-        return [Edit(path=file.path, start=edits.end_of(file, on), end=edits.end_of(file, call), text="")]
+        return [_bare(file, event, on), *(_bare(file, e, given) for e, given in _made_half_for_models(file))]
+
+
+def _bare(file: SourceFile, event: Event, on: ast.expr) -> Edit:
+    """`x` for `x.half()`."""
+    return Edit(path=file.path, start=edits.end_of(file, on), end=edits.end_of(file, event.call), text="")
+
+
+def _made_half_for_models(file: SourceFile) -> Iterator[tuple[Event, ast.expr]]:
+    """The calls of `half` on what a model is given: one in fp32 would refuse it."""
+    for event in file.calls("half"):
+        on, call = receiver(event.call), event.parent
+        if on is None or event.call.args or not isinstance(call, ast.Call) or event.node not in call.args:
+            continue
+        if file.roles.is_a("module", call.func, event.unit):
+            yield event, on
 
 
 def model_goes_on(node: ast.AST, model: str) -> bool:

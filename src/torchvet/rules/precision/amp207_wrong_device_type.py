@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.recording.autocast_records import AutocastError, AutocastRegion
 from torchvet.rules.base import Rule
+from torchvet.rules.mending import events_at
 from torchvet.rules.precision import _autocast
 from torchvet.rules.precision._observed import totals
 from torchvet.rules.share_rule import observed
@@ -15,7 +17,7 @@ from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Edit, Finding
     from torchvet.recording import RankRecording, Recording
     from torchvet.source.model import Event, SourceFile, Unit
 
@@ -99,6 +101,16 @@ for step in range(40):
         """Needed: products within a region of which one knows whose device they ran on."""
         seen = [r for rank in recording.ranks for r in rank.all(AutocastRegion)]
         return super().could_be_measured(recording) and any(r.inside or r.elsewhere for r in seen)
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The device type that the run has seen, in the place of the one that is written."""
+        seen = re.match(r'open it with `torch\.autocast\("(\w+)"\)`', finding.remedy.summary)
+        for event in events_at(file, finding) if seen is not None else ():
+            call = event.node if isinstance(event.node, ast.Call) else None
+            given = _autocast.arguments(file, call).get("device_type") if call is not None else None
+            if isinstance(given, ast.Constant) and isinstance(given.value, str) and seen is not None:
+                return [edits.replace(file, given, f'"{seen[1]}"')]
+        return ()
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Regions in which every matrix product ran on another device type."""

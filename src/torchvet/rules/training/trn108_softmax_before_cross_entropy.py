@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Finding, Related
+from torchvet.finding import Finding, Measured, Related
+from torchvet.recording.training_records import NormalisedTwice
 from torchvet.rules.base import Rule
+from torchvet.rules.share_rule import observed
 from torchvet.rules.training import _loops as loops
 from torchvet.source.model import edits
 from torchvet.source.model.origins import made_by
 from torchvet.source.model.units import keyword, receiver, targets_of, terminal, value_for
 
 if TYPE_CHECKING:
+    from torchvet.finding import Edit
+    from torchvet.recording import Recording
     from torchvet.source.model import Event, SourceFile, Unit
 
 _BINARY = {"binary_cross_entropy_with_logits", "BCEWithLogitsLoss"}
 _FUNCTIONS = {"softmax", "log_softmax", "sigmoid"}
 _MODULES = {"torch.nn.Softmax": "softmax", "torch.nn.LogSoftmax": "log_softmax", "torch.nn.Sigmoid": "sigmoid"}
+_FIRST = ("softmax", "sigmoid")
 _SHAPES = {"view", "reshape", "squeeze", "unsqueeze", "flatten", "float", "to", "contiguous", "double"}
 
 
@@ -92,6 +97,37 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """The loss may have been computed in other steps than those that were sampled."""
+        return False
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Losses that were given what a softmax, or a sigmoid, had made."""
+        for rank in recording.ranks:
+            for record in {r.place: r for r in rank.all(NormalisedTwice)}.values():
+                made = record.made
+                at = f" (line {made.line})" if made is not None and made.path == record.place.path else ""
+                yield observed(
+                    self, rank, severity="warning", place=record.place,
+                    message=f"the loss is given the result of {record.how}{at} and applies {record.how} again "
+                    f"({record.calls} sampled calls)",
+                    cause="it expects raw scores; probabilities between 0 and 1 are squeezed once more, so that the "
+                    "loss cannot come near zero and the gradients stay small",
+                    advice=f"give it the scores before {record.how}; apply {record.how} only where probabilities are "
+                    "read", measured=Measured(steps=record.calls),
+                    related=[] if made is None else [
+                        Related(role="normalised", message=record.how, path=made.path, line=made.line)
+                    ],
+                )  # fmt: skip
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """What is normalised, as it is before: where one call on one line does it."""
+        at = next((r.line for r in finding.related if r.role == "normalised" and r.path == file.path), None)
+        events = file.unit_at(at).events if at is not None else ()
+        calls = [e.call for e in events if e.line == at and isinstance(e.node, ast.Call) and terminal(e.node) in _FIRST]
+        given = _raw(file, calls[0]) if len(calls) == 1 else None
+        return [edits.replace(file, calls[0], file.segment(given))] if given is not None else ()
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Losses that normalise their input, given what is normalised already."""
@@ -231,6 +267,15 @@ def _event_of(returned: Event) -> Event:
 
 def _argument(file: SourceFile, call: ast.Call) -> ast.expr | None:
     """What a function or method of torch normalises."""
+    if file.dotted(call.func).startswith("torch."):
+        return call.args[0] if call.args else None
+    return receiver(call)
+
+
+def _raw(file: SourceFile, call: ast.Call) -> ast.expr | None:
+    """What a softmax or sigmoid, written as a function or a method on one line, is applied to."""
+    if call.lineno != call.end_lineno:
+        return None
     if file.dotted(call.func).startswith("torch."):
         return call.args[0] if call.args else None
     return receiver(call)

@@ -1,0 +1,45 @@
+"""Faults that a run shows by what was computed, in programs whose text alone is silent, and what resembles them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from example_runs import forked
+
+LOOP = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+body, last = nn.Linear(16, 32), nn.Linear(32, 4)
+optimizer = torch.optim.SGD([*body.parameters(), *last.parameters()], lr=0.1)
+ways = {{"softmax": torch.softmax, "raw": lambda x, dim: x}}
+for step in range(30):
+    x = torch.randn(64, 16)
+    scores = last(torch.tanh(body(x)))
+    {loss}
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+LOSSES = [
+    ('loss = nn.functional.cross_entropy(ways["softmax"](scores, 1), x[:, :4].argmax(1))', True),
+    ('loss = nn.functional.cross_entropy(ways["raw"](scores, 1), ways["softmax"](x[:, :4], 1))', False),
+    ('loss = nn.functional.nll_loss(ways["softmax"](scores, 1).log(), x[:, :4].argmax(1))', False),
+    ("loss = nn.functional.binary_cross_entropy_with_logits(getattr(scores, 'sigmoid')(), (x[:, :4] > 0).float())",
+     True),
+    ("loss = nn.functional.binary_cross_entropy_with_logits(getattr(scores, 'tanh')(), (x[:, :4] > 0).float())",
+     False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("loss", "twice"), LOSSES)
+def test_what_is_normalised_twice(loss: str, twice: bool, tmp_path: Path) -> None:
+    found = forked(LOOP.format(loss=loss), tmp_path)
+    assert found is not None
+    mine = [f for f in found if f["code"] == "TRN108"]
+    assert [f["severity"] for f in mine] == (["warning"] if twice else [])
+    if twice:
+        assert mine[0]["evidence"] == "observed" and mine[0]["location"]["line"] == 12
