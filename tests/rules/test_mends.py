@@ -646,3 +646,39 @@ def test_a_softmax_that_a_run_has_seen_before_a_loss_goes() -> None:
     seen = Related(role="normalised", message="softmax", path=FILE, line=6)
     assert mended("TRN108", TWICE, "loss = ", related=[seen]).strip() == "return self.last(x)"
     assert mended("TRN108", TWICE, "loss = ") == ""
+
+
+GATED = """
+class Unit(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear(4, 4)
+
+    def forward(self, x):
+        gate = torch.sigmoid(self.gate(x))
+        {line}
+        return gate * x
+
+model, optimizer = Unit(), None
+for x in batches:
+    model(x).sum().backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("gate.mul_(self.open)", "gate = gate.mul(self.open)"),
+        ("gate += 0.1 if x.requires_grad else 0.2", "gate = gate + (0.1 if x.requires_grad else 0.2)"),
+        ("gate *= self.open", "gate = gate * self.open"),
+        ("gate[0] = 1", "gate[0] = 1"),
+        ("gate.zero_()", "gate.zero_()"),
+    ],
+)
+def test_what_is_changed_in_place_is_made_anew(line: str, expected: str) -> None:
+    assert expected in [one.strip() for one in corrected("OPS208", GATED.format(line=line)).splitlines()]
+
+
+def test_a_moved_tensor_is_bound() -> None:
+    assert mended("DEV110", "stars.to(device)\n", "stars.to").strip() == "stars = stars.to(device)"
+    assert mended("DEV110", "x = stars.to(device)\n", "stars.to") == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from trials_by_hand import finding, trial
 
@@ -50,6 +51,18 @@ def test_mends_that_all_help_take_one_run_more() -> None:
     found = program.search(Mend(A), Mend(B), Mend(C))
     assert (proven(found), found.refused, program.ran, found.runs) == ("abc", [], ["abc"], 2)
     assert found.proven[0][1].agreement.equal and found.final is not None and not found.final.findings
+
+
+def test_what_ended_before_it_had_a_loss_only_has_to_go_on() -> None:
+    fault = finding("OPS209", 3)
+    ended = {"steps": 0, "curve": [], "failure": "RuntimeError: view size", "printed": "reading\n"}
+
+    def search(**after: Any) -> Verified:
+        return Search(trial(fault, **ended), lambda made: trial(**after)).run([Mend(fault)])
+
+    assert len(search(printed="reading\nepoch 1\n").proven) == 1
+    assert len(search(curve=[], printed="reading\ndone\n").proven) == 1
+    assert search(curve=[], printed="something else\n").refused
 
 
 def test_one_that_does_not_help_is_refused_and_the_others_are_run_without_it() -> None:

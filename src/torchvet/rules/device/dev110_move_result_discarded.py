@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured, Severity
@@ -12,12 +12,13 @@ from torchvet.recording.device_records import DiscardedMove
 from torchvet.rules.base import Rule
 from torchvet.rules.device import _crashes
 from torchvet.rules.device._tensors import surely_tensor
+from torchvet.rules.mending import calls_at
 from torchvet.rules.share_rule import observed
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Edit, Finding
     from torchvet.recording import RankRecording, Recording
     from torchvet.recording.device_records import DeviceMismatch
     from torchvet.recording.device_records import DiscardedMove as Discarded
@@ -86,6 +87,13 @@ for step in range(40):
     def could_be_measured(self, recording: Recording) -> bool:
         """Where the tensor is on the device already nothing is moved, and steps that were not sampled show nothing."""
         return False
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The name bound to what its move gives."""
+        for event, on in calls_at(file, finding, "to", "cuda", "cpu"):
+            if isinstance(event.parent, ast.Expr) and isinstance(on, (ast.Name, ast.Attribute)):
+                return [edits.replace(file, event.call, f"{file.segment(on)} = {file.segment(event.node)}")]
+        return ()
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """A crash whose tensor a statement had moved in vain, and such statements in steps that went on."""

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
+from torchvet.source.model import edits
 from torchvet.source.model.destinations import Destinations
 from torchvet.source.model.units import receiver, targets_of, terminal, value_for
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Edit, Finding
     from torchvet.source.model import Event, SourceFile, Unit
 
 _SAVE_OUTPUT = frozenset(("exp", "sigmoid", "tanh", "relu", "sqrt", "rsqrt", "reciprocal", "softmax", "log_softmax",
@@ -21,8 +22,11 @@ _SAVE_OUTPUT = frozenset(("exp", "sigmoid", "tanh", "relu", "sqrt", "rsqrt", "re
 """Operations whose backward reads their own result: each was tried with `y += 1` before the backward."""
 _IN_PLACE = frozenset(("add_", "sub_", "mul_", "div_", "clamp_", "fill_", "zero_", "copy_", "masked_fill_", "normal_",
                        "uniform_", "clamp_min_", "neg_", "exp_"))  # fmt: skip
+_FOR_ITSELF = ("add_", "sub_", "mul_", "div_", "clamp_", "masked_fill_", "clamp_min_", "neg_", "exp_")
+"""Those that have a twin which gives a new tensor."""
 _MODULES = ("modules", "named_modules", "children", "named_children")
 _SAVES = re.compile(r"\.(?:" + "|".join(sorted(_SAVE_OUTPUT)) + r")\(")
+_SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 _CHANGING = frozenset((ast.AugAssign, ast.Call, ast.Assign))
 _LAYERS = ("Sigmoid", "Tanh", "ReLU", "Softmax", "LogSoftmax")
 """Layers of `torch.nn` whose backward reads their own result."""
@@ -191,9 +195,27 @@ for step in range(40):
         return self.suspect(
             file, event, f"{name} is changed in place, and the backward of {made} needs it as it was",
             cause=f"{made} in line {saving.line} saves its result for the gradient; backward() will raise",
-            advice=f"make a new tensor: `{name} = {name} …`",
+            advice=f"make a new tensor: `{name} = {name} …`", edits=_made_anew(file, event, name),
             related=[self.also(file, "saved", saving, file.segment(saving.node))],
         )  # fmt: skip
+
+
+def _made_anew(file: SourceFile, event: Event, name: str) -> list[Edit]:
+    """`x = x.mul(y)` for `x.mul_(y)`, `x = x + (y)` for `x += y`; nothing for what goes over several lines."""
+    node, statement = event.node, event.statement
+    if statement.lineno != statement.end_lineno:
+        return []
+    if isinstance(node, ast.AugAssign):
+        sign = _SIGNS.get(node.op.__class__, "")
+        value = file.segment(node.value)
+        simple = isinstance(node.value, (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant))
+        text = f"{name} = {name} {sign} {value if simple else f'({value})'}"
+        return [edits.replace(file, statement, text)] if sign and isinstance(node.target, ast.Name) else []
+    method = terminal(node)
+    if not isinstance(event.parent, ast.Expr) or method not in _FOR_ITSELF:
+        return []
+    given = file.segment(node).removeprefix(f"{name}.{method}")
+    return [edits.replace(file, statement, f"{name} = {name}.{method[:-1]}{given}")]
 
 
 def _units_that_change(file: SourceFile) -> list[Unit]:
