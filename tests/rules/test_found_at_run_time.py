@@ -43,3 +43,42 @@ def test_what_is_normalised_twice(loss: str, twice: bool, tmp_path: Path) -> Non
     assert [f["severity"] for f in mine] == (["warning"] if twice else [])
     if twice:
         assert mine[0]["evidence"] == "observed" and mine[0]["location"]["line"] == 12
+
+
+TRIALS = """
+import copy
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=5)
+start = {kept}
+for epoch in range(4):
+    {early}
+    for step in range(8):
+        x = torch.randn(16, 8)
+        loss = nn.functional.mse_loss(model(x), x[:, :1])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    {late}
+    model.load_state_dict(start)
+"""
+SEEN = [
+    ("model.state_dict()", "pass", "scheduler.step()", {"TRN110": 10}),
+    ("copy.deepcopy(model.state_dict())", "scheduler.step()", "pass", {"TRN109": 12}),
+    ("copy.deepcopy(model.state_dict())", "pass", "scheduler.step()", {}),
+]
+
+
+@pytest.mark.parametrize(("kept", "early", "late", "expected"), SEEN)
+def test_what_is_brought_back_and_what_steps_first(
+    kept: str, early: str, late: str, expected: dict[str, int], tmp_path: Path
+) -> None:
+    found = forked(TRIALS.format(kept=kept, early=early, late=late), tmp_path)
+    assert found is not None
+    seen = {f["code"]: f["location"]["line"] for f in found if f["evidence"] == "observed"}
+    assert {code: line for code, line in seen.items() if code in ("TRN109", "TRN110")} == expected
+    assert not expected or all(f["remedy"]["edits"] for f in found if f["code"] in expected)

@@ -10,6 +10,7 @@ from torchvet.probes.crossings import Crossings
 from torchvet.probes.cut_outputs import CutOutputs
 from torchvet.probes.device_errors import DeviceErrors
 from torchvet.probes.discarded_moves import DiscardedMoves
+from torchvet.probes.early_schedules import EarlySchedules
 from torchvet.probes.forecast import ForecastWatcher
 from torchvet.probes.half_constants import RoundedPositions, VanishedConstants
 from torchvet.probes.half_optimizers import HalfOptimizers
@@ -19,6 +20,7 @@ from torchvet.probes.lost_losses import LostLosses
 from torchvet.probes.nonfinite import NonFiniteWatcher
 from torchvet.probes.normalised_twice import NormalisedLosses
 from torchvet.probes.out_of_memory import OutOfMemoryWatcher
+from torchvet.probes.own_weights import OwnWeightsLoaded
 from torchvet.probes.ownership import Ownership
 from torchvet.probes.pair_tables import PairTables
 from torchvet.probes.poison import Poison
@@ -50,5 +52,7 @@ WATCHERS: tuple[type[Watcher], ...] = (
     SmallerBatches,
     DiscardedMoves,
     Checkpoints,
+    OwnWeightsLoaded,
+    EarlySchedules,
 )
 """In the order in which they are told. A watcher's first docstring line names what is unchecked where it fails."""

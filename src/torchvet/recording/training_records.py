@@ -89,6 +89,21 @@ class NormalisedTwice(Record):
     calls: int = 0
 
 
+class OwnWeights(Record):
+    """`load_state_dict` on one line was given the model's own parameters, `calls` times: nothing is brought back."""
+
+    place: Place
+    parameters: int
+    calls: int = 0
+
+
+class EarlySchedule(Record):
+    """The first step of a scheduler, by its class, came before its optimizer's."""
+
+    place: Place
+    name: str
+
+
 class ZeroedInPlace(Record):
     """Gradients set to zero and kept, where dropping them would have lowered the peak by `saving` bytes."""
 

@@ -6,18 +6,18 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from torchvet.finding import Measured
 from torchvet.recording.training_records import OptimizerUse
 from torchvet.rules.base import Rule
 from torchvet.rules.training import _loops as loops
-from torchvet.source.model import SourceFile, edits
+from torchvet.rules.training._seen import as_observed, suspected_at
+from torchvet.source.model import edits
 from torchvet.source.model.origins import identity
 
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
     from torchvet.recording import Recording
+    from torchvet.source.model import SourceFile
     from torchvet.source.model.steps import Effect, Step
 
 _ENOUGH = 4
@@ -100,23 +100,13 @@ for step in range(40):
         """Optimizers that never had a gradient, where source shows what clears them before the step."""
         for rank in recording.ranks:
             for use in {u.id: u for u in rank.all(OptimizerUse)}.values():
-                at = use.step_place
-                if at is None or not 0 < use.parameters == use.without_gradient_count or use.steps < _ENOUGH:
+                if not 0 < use.parameters == use.without_gradient_count or use.steps < _ENOUGH:
                     continue
-                for found in self._cleared(at.path, recording.sources.get(at.path, "")):
-                    if any(r.role == "stepped" and r.line == at.line for r in found.related):
-                        yield msgspec.structs.replace(
-                            found, severity="error", evidence="observed",
-                            rank=rank.program.rank if rank.program else None,
-                            message=f"{found.message}: none of {use.parameters} parameters had a gradient in any of "
-                            f"{use.steps:,} steps", measured=Measured(steps=use.steps),
-                        )  # fmt: skip
-
-    def _cleared(self, path: str, text: str) -> list[Finding]:
-        try:
-            return list(self.in_source(SourceFile(path, text)))
-        except (SyntaxError, ValueError, RecursionError):
-            return []
+                for found in suspected_at(self, recording, use.step_place, role="stepped"):
+                    told = (
+                        f"{found.message}: none of {use.parameters} parameters had a gradient in any of {use.steps:,}"
+                    )
+                    yield as_observed(found, rank, f"{told} steps", Measured(steps=use.steps))
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A clear after the last backward and before the step that was to use its gradients."""

@@ -7,14 +7,18 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.finding import Measured
+from torchvet.recording.training_records import EarlySchedule
 from torchvet.rules.base import Rule
 from torchvet.rules.training import _loops as loops
+from torchvet.rules.training._seen import as_observed, suspected_at
 from torchvet.source.model import edits
 from torchvet.source.model.origins import identity
 from torchvet.source.model.units import keyword, receiver
 
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
+    from torchvet.recording import Recording
     from torchvet.source.model import SourceFile, Unit
     from torchvet.source.model.steps import Effect
 
@@ -93,6 +97,18 @@ for epoch in range(4):
     scheduler.step()
     print(f"epoch {epoch} loss {loss.item():.4f}")
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """What comes after the steps that were run may show it yet."""
+        return False
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Schedulers that were seen to step first, where source shows whose optimizer follows."""
+        for rank in recording.ranks:
+            for record in {r.place: r for r in rank.all(EarlySchedule)}.values():
+                for found in suspected_at(self, recording, record.place):
+                    seen = f"{found.message} ({record.name} in its first step)"
+                    yield as_observed(found, rank, seen, Measured(steps=1))
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A scheduler that is stepped in a loop before the first optimizer step in it."""

@@ -7,14 +7,18 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.finding import Measured
+from torchvet.recording.training_records import OwnWeights
 from torchvet.rules.base import Rule
 from torchvet.rules.training import _loops as loops
+from torchvet.rules.training._seen import as_observed, suspected_at
 from torchvet.source.model import edits
 from torchvet.source.model.origins import identity
 from torchvet.source.model.units import receiver, targets_of, terminal, value_for
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import Recording
     from torchvet.source.model import Event, Loop, SourceFile, Unit
 
 _BOUND = re.compile(r"= *[({\[\w][^=\n]*\.state_dict\(\)")
@@ -104,6 +108,18 @@ for step in range(160):
 model.load_state_dict(best_state)
 print(f"restored loss {nn.functional.mse_loss(model(held_out), held_out @ truth).item():.4f}")
 """
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """What comes after the steps that were run may show it yet."""
+        return False
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Weights that were to be brought back and are the live ones."""
+        for rank in recording.ranks:
+            for record in {r.place: r for r in rank.all(OwnWeights)}.values():
+                for found in suspected_at(self, recording, record.place, role="read"):
+                    seen = f"{found.message}: load_state_dict was given the model's own {record.parameters} parameters"
+                    yield as_observed(found, rank, seen, Measured(steps=record.calls))
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A live state dict that is kept while the model trains on and read as if it were a snapshot."""
