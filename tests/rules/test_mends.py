@@ -682,3 +682,27 @@ def test_what_is_changed_in_place_is_made_anew(line: str, expected: str) -> None
 def test_a_moved_tensor_is_bound() -> None:
     assert mended("DEV110", "stars.to(device)\n", "stars.to").strip() == "stars = stars.to(device)"
     assert mended("DEV110", "x = stars.to(device)\n", "stars.to") == ""
+
+
+def test_noise_is_drawn_where_it_is_needed() -> None:
+    line = "x = x + torch.randn(x.shape).to(device)"
+    assert mended("OPS103", f"{line}\n", line).strip() == "x = x + torch.randn(x.shape, device=device)"
+    drawn = "x = x + torch.randn(x.shape, generator=g).to(device)"
+    assert mended("OPS103", f"{drawn}\n", drawn) == ""
+
+
+LOADED = """
+from torch.utils.data import DataLoader
+loader = DataLoader(data, batch_size=64, pin_memory={pinned})
+model = nn.Linear(4, 1).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in loader:
+    x = x.to("cuda", non_blocking=True)
+    optimizer.zero_grad()
+    model(x).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_a_loader_that_was_told_not_to_pin_pins() -> None:
+    assert "pin_memory=True)" in corrected("OPS104", LOADED.format(pinned="False"))

@@ -59,6 +59,7 @@ class FixCommand(click.Command):
               help="With --verify: the relative difference of two losses that still counts as equal.")  # fmt: skip
 @click.option("--show-output", is_flag=True, help="With --verify: let the program's own output through, on stderr.")
 @click.option("--simulate-gpu", metavar="CARD", help="With --verify: run on a GPU that is not there, as `run` does.")
+@click.option("--gpus", type=click.IntRange(1, 64), default=1, show_default=True, help="How many GPUs to simulate.")
 @shared
 @click.pass_context
 def command(context: click.Context, /, words: tuple[str, ...], module: str | None, **asked: Any) -> int:

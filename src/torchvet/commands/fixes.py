@@ -37,6 +37,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     tolerance: float
     show_output: bool
     simulate_gpu: str | None
+    gpus: int
     outputs: tuple[str, ...]
     format: str | None
     quiet: bool

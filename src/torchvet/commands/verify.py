@@ -74,7 +74,7 @@ def _probes(asked: Asked) -> dict[str, Any]:
     from torchvet.commands.run import check_card
 
     check_card(asked.simulate_gpu)
-    return {"simulated_gpu": asked.simulate_gpu}
+    return {"simulated_gpu": asked.simulate_gpu, "simulated_gpus": asked.gpus}
 
 
 class Plan:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
+from torchvet.rules.mending import calls_at
 from torchvet.rules.operations import _crossings
 from torchvet.rules.operations._steps import per_step
 from torchvet.rules.share_rule import observed
@@ -102,6 +103,13 @@ for step in range(40):
     def could_be_measured(self, recording: Recording) -> bool:
         """Where there was no device nothing was copied."""
         return _crossings.on_a_device(recording) and super().could_be_measured(recording)
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """Random numbers too are made on the device: others there, which the losses may tell."""
+        for event, on in calls_at(file, finding, "to", "cuda"):
+            if isinstance(on, ast.Call) and terminal(on) in _RANDOM and file.dotted(on.func).startswith("torch."):
+                return self._edits(file, event, on) if on.args and not on.keywords else ()
+        return ()
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Lines that bring to the device, in every step, what an operator on the host has just filled."""

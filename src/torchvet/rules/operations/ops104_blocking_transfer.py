@@ -165,7 +165,9 @@ for x, y in loader:
         moved = file.segment(event.node)
         if not_pinned and asks:
             change = []
-            if pinned is None and loader.lineno == loader.end_lineno and loader.args:
+            if pinned is not None and pinned.lineno == pinned.end_lineno:
+                change = [edits.replace(file, pinned, "True")]
+            elif pinned is None and loader.lineno == loader.end_lineno and loader.args:
                 given: list[ast.expr | ast.keyword] = [*loader.args, *loader.keywords]
                 last = given[-1]
                 change = [edits.replace(file, last, f"{file.segment(last)}, pin_memory=True")]
