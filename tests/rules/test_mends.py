@@ -46,6 +46,7 @@ def mended(code: str, text: str, at: str, **more: Any) -> str:
         ("MEM101", "losses.append((loss, step))", "losses", ""),
         ("MEM101", "losses.extend(parts)", "losses", ""),
         ("MEM101", "others.append(loss)", "losses", ""),
+        ("MEM101", "losses.append(Transition(state, loss))", "losses", ""),
         ("MEM112", "total = total + loss", "total", "total = total + loss.detach()"),
         ("MEM113", "curve.append(out[0].detach())", "curve", "curve.append(out[0].detach().clone())"),
         ("MEM108", "failures.append(error)", "failures", "failures.append(error.with_traceback(None))"),

@@ -42,8 +42,11 @@ def held(finding: Finding) -> str:
 
 
 def may_be_tensor(node: ast.expr) -> bool:
-    """Whether an expression may be one tensor: no number taken out of one, and no container written down."""
-    return not isinstance(node, _NO_TENSOR) and not (isinstance(node, ast.Call) and terminal(node) in _NUMBERS)
+    """Whether an expression may be one tensor: no number taken out of one, no container written down, and no object
+    made of a class (`Transition(…)`)."""
+    called = terminal(node) if isinstance(node, ast.Call) else ""
+    made = isinstance(node, ast.Call) and called[:1].isupper() and not isinstance(node.func, ast.Call)
+    return not isinstance(node, _NO_TENSOR) and called not in _NUMBERS and not made
 
 
 def with_method(file: SourceFile, node: ast.expr, method: str) -> Sequence[Edit]:
