@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -27,6 +28,7 @@ class EarlySchedules(Watcher):
                 self.replace(kind, "step", self._stepping)
 
     def _stepping(self, original: Any) -> Any:
+        @functools.wraps(original)
         def step(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
             # torch counts a first step of its own in the constructor, and notes on the optimizer that it has stepped.
             first = getattr(scheduler, "_step_count", 0) == 1
@@ -37,7 +39,6 @@ class EarlySchedules(Watcher):
                         self._sites.setdefault(place, EarlySchedule(place=place, name=type(scheduler).__name__))
             return original(scheduler, *args, **kwargs)
 
-        step.__name__, step.__doc__ = "step", original.__doc__
         return step
 
     def totals(self, tick: int) -> Iterable[Record]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -25,13 +26,13 @@ class OwnWeightsLoaded(Watcher):
         self.replace(torch.nn.Module, "load_state_dict", self._loading)
 
     def _loading(self, original: Any) -> Any:
+        @functools.wraps(original)
         def load_state_dict(module: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
             if self.host.active:
                 with self.host.looking("loaded state dicts"):
                     self._note(module, state_dict)
             return original(module, state_dict, *args, **kwargs)
 
-        load_state_dict.__name__, load_state_dict.__doc__ = "load_state_dict", original.__doc__
         return load_state_dict
 
     def _note(self, module: torch.nn.Module, state_dict: Any) -> None:
