@@ -85,10 +85,16 @@ def of_difference(model: nn.Module) -> torch.Tensor:
     return (x.sum(1) - model(x)).abs().mean()
 
 
+def of_distances(model: nn.Module) -> torch.Tensor:
+    """`l1_loss` stretches both and subtracts then."""
+    x = torch.randn(300, 8, device="cuda")
+    return nn.functional.l1_loss(model(x), x.sum(1))
+
+
 @pytest.mark.filterwarnings("ignore:Using a target size")
 def test_a_column_against_a_row() -> None:
     model = head()
-    losses = (of_column_and_row, of_difference)
+    losses = (of_column_and_row, of_difference, of_distances)
     findings = [f for f in said(*(trainer(model, partial(loss, model)) for loss in losses)) if f.code == "MEM204"]
     assert {f.severity for f in findings} == {"error"} and {f.measured.bytes for f in findings} == {300 * 300 * 4}
     assert {f.location.function for f in findings if f.location} == {loss.__name__ for loss in losses}
@@ -107,6 +113,23 @@ def of_all_pairs(model: nn.Module) -> torch.Tensor:
 def of_ranks(model: nn.Module) -> torch.Tensor:
     scores = model(torch.randn(300, 8, device="cuda"))
     return (scores - scores.squeeze(1)).abs().mean()
+
+
+def of_energy(model: nn.Module) -> torch.Tensor:
+    """Samples held against samples: the row was made a row."""
+    drawn, real = model(torch.randn(300, 8, device="cuda")), torch.randn(300, device="cuda")
+    return (drawn - real.unsqueeze(0)).abs().mean() + (real[None] - drawn).abs().mean()
+
+
+def of_a_made_column(model: nn.Module) -> torch.Tensor:
+    """The column was made one, out of a row that a model gave as a column."""
+    drawn, real = model(torch.randn(300, 8, device="cuda")).squeeze(1), torch.randn(300, device="cuda")
+    return (drawn[:, None] - real).abs().mean()
+
+
+def of_stretched(model: nn.Module) -> torch.Tensor:
+    drawn, real = model(torch.randn(300, 8, device="cuda")), torch.randn(300, device="cuda")
+    return (drawn.expand(300, 300) - real.expand(300, 300)).abs().mean()
 
 
 def of_one_row(model: nn.Module) -> torch.Tensor:
@@ -136,6 +159,7 @@ def test_copies_of_wide_layers_for_few_rows() -> None:
 
 def test_what_is_meant_is_silent() -> None:
     model = head()
-    healthy = [trainer(model, partial(loss, model)) for loss in (of_columns, of_all_pairs, of_ranks, of_one_row)]
+    meant = (of_columns, of_all_pairs, of_ranks, of_energy, of_a_made_column, of_stretched, of_one_row)
+    healthy = [trainer(model, partial(loss, model)) for loss in meant]
     findings = said(*healthy, now_and_then(), under_autocast(rows=2048, width=128, depth=4))
     assert not {"MEM204", "MEM205", "MEM302"} & {f.code for f in findings}

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import weakref
 from collections.abc import Iterable
+from types import FrameType
 from typing import Any
 
 import torch
 
+from torchvet.probes import frames
 from torchvet.probes.watcher import Host, Watcher
 from torchvet.recording.memory_records import PairTable
 from torchvet.recording.records import Place, Record
@@ -17,6 +21,7 @@ _MEETING = (_aten.sub.Tensor, _aten.add.Tensor)
 _LOSSES = (_aten.mse_loss.default, _aten.smooth_l1_loss.default, _aten.huber_loss.default)
 _KEEPING = (_aten.pow.Tensor_Scalar, _aten.abs.default, _aten.mul.Tensor)
 _REDUCING = (_aten.mean.default, _aten.sum.default)
+_FUNCTIONAL = os.path.join("torch", "nn", "functional.py")
 _FEWEST = 17
 """Rows from which on a table is more than 16 times its column."""
 
@@ -58,6 +63,8 @@ class PairTables(Watcher):
         if not isinstance(right, torch.Tensor) or not isinstance(left, torch.Tensor):
             return None
         rows = _rows(left, right) or _rows(right, left)
+        if rows and func in _MEETING and _is_meant(left, right):
+            return None
         place = self.host.line() if rows else None
         if place is None or torch._C._current_graph_task_id() != -1:
             return None
@@ -109,6 +116,30 @@ def _rows(column: torch.Tensor, row: torch.Tensor) -> int:
     one_dimension = len(other) == 1 or (len(other) == 2 and other[0] == 1 and _base(row).ndim == 1)
     targets = one_dimension and not _from_a_model(row)
     return own[0] if targets and _base(column).ndim >= 2 and _from_a_model(column) else 0
+
+
+def _is_meant(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether somebody wrote a subtraction of every pair: gave the row its first dimension, the column its second, or
+    stretched one of them. `l1_loss` subtracts as well, and has stretched both itself before: what it was given is seen
+    no more, and neither is who stretched it."""
+    if left.shape == right.shape:
+        return not _within_a_loss()
+    column, row = (left, right) if left.shape[-1:] == (1,) else (right, left)
+    unsqueezed = column.grad_fn is not None and column.grad_fn.name().startswith("Unsqueeze")
+    return row.ndim > 1 or unsqueezed
+
+
+def _within_a_loss() -> bool:
+    """Whether a function of torch's own called the operator that is heard, and not the program."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if frames.owner(file) == frames.TORCH and file.endswith(_FUNCTIONAL):
+            return True
+        if frames.owner(file) in (frames.USER, frames.INSTALLED):
+            return False
+        frame = frame.f_back
+    return False
 
 
 def _unstretched(tensor: torch.Tensor) -> tuple[int, ...]:
