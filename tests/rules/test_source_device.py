@@ -70,6 +70,83 @@ def test_a_batch_is_on_the_host_only_if_nothing_may_have_moved_it(parts: dict[st
     assert bool(found("DEV101", LOOP.format(**{"collate": "", **parts}))) is wrong
 
 
+LENGTHS = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.LSTM(8, 16, batch_first=True)
+        self.part = Part()
+    def forward(self, x, lengths, *more):
+        {forward}
+    def packed(self, x, n):
+        return nn.utils.rnn.pack_padded_sequence(x, n.tolist(), batch_first=True)
+class Part(nn.Module):
+    def forward(self, x, n):
+        return {part}
+model = {made}
+model.cuda()
+for step in range(9):
+    x = torch.randn(4, 9, 8).cuda()
+    lengths = torch.tensor([9, 5, 3, 2])
+    loss = {call}.mean()
+    loss.backward()
+"""
+READ = [
+    "p = nn.utils.rnn.pack_padded_sequence(x, lengths.cpu(), True)\n        return self.inner(p)[0].data",
+    "p = nn.utils.rnn.pack_padded_sequence(x, lengths=lengths, batch_first=True)\n        return p.data",
+    "n, order = lengths.sort(descending=True)\n        n = n.tolist()\n        return x[order][:, : n[0]]",
+    "return torch.cat([row[:n] for row, n in zip(x, lengths)])",
+    "steps = (lengths + 1) // 2\n        return x[:, : int(steps.max())] / lengths.max() * len(lengths)",
+    "return self.packed(x, lengths).data",
+    "return self.part(x, n=lengths)",
+    "if lengths is None or (lengths > 9).any():\n            return x\n        return x[:, -1]",
+]
+COMPUTED = [
+    "return x.sum(1) / lengths[:, None]",
+    "mask = x[..., 0].argsort(1) < lengths[:, None]\n        return x * mask[..., None]",
+    "n = lengths.cpu().float()\n        return x * n.view(-1, 1, 1)",
+    "return nn.utils.rnn.pack_padded_sequence(lengths, x).data",
+    "lengths *= x\n        return lengths",
+    "return self.part(x, lengths * x)",
+    "return elsewhere(x, lengths)",
+]
+
+
+@pytest.mark.parametrize(("forward", "wrong"), [*((f, False) for f in READ), *((f, True) for f in COMPUTED)])
+def test_lengths_stay_on_the_host_where_forward_only_reads_them(forward: str, wrong: bool) -> None:
+    text = LENGTHS.format(forward=forward, part="x[:, : max(n)]", made="Net()", call="model(x, lengths)")
+    assert bool(found("DEV101", text)) is wrong
+
+
+def test_lengths_are_followed_into_layers_of_the_file() -> None:
+    forward, call = "return self.part(x, lengths)", "model(x, lengths)"
+    assert found("DEV101", LENGTHS.format(forward=forward, part="x[:, : max(n)]", made="Net()", call=call)) == []
+    assert len(found("DEV101", LENGTHS.format(forward=forward, part="x + n", made="Net()", call=call))) == 1
+
+
+def test_lengths_given_to_a_class_of_another_file_are_not_known_to_be_a_fault() -> None:
+    text = LENGTHS.format(forward="return x", part="x", made="nets.Tagger()", call="model({})")
+    assert found("DEV101", text.replace("{}", "x, lengths")) == []
+    assert len(found("DEV101", text.replace("{}", "lengths"))) == 1, "the first is what it computes with"
+    made = text.replace("torch.tensor([9, 5, 3, 2])", "torch.tensor([len(r) for r in x])").replace("lengths", "n")
+    assert found("DEV101", made.replace("{}", "x, n")) == []
+    assert len(found("DEV101", text.replace("lengths", "weights").replace("{}", "x, weights"))) == 1
+
+
+def test_targets_of_ctc_may_stay_on_the_host() -> None:
+    text = """
+model = nn.Linear(8, 20).cuda()
+criterion = nn.{loss}()
+for step in range(9):
+    x = torch.randn(50, 4, 8).cuda()
+    y = torch.randint(1, 20, (4, 9))
+    loss = criterion(model(x).log_softmax(2), y{more})
+    loss.backward()
+"""
+    assert found("DEV101", text.format(loss="CTCLoss", more=", torch.full((4,), 50), torch.full((4,), 9)")) == []
+    assert len(found("DEV101", text.format(loss="CrossEntropyLoss", more=""))) == 1
+
+
 NET = """
 class Net(nn.Module):
     def __init__(self, mean=(0.4, 0.5), other=None):

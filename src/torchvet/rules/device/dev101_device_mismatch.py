@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
 from torchvet.rules.device import _crashes
+from torchvet.rules.device._host_arguments import taken_on_host, targets_may_stay
 from torchvet.rules.share_rule import observed
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.devices import operands
@@ -49,7 +50,8 @@ class DeviceMismatch(Rule):
         "device turns out to be the CPU the program works, so that the fault is found where the GPU time is paid for."
     )
     when_not = (
-        "Tensors without dimensions (`torch.tensor(0.5)`) and index tensors may stay on the CPU. DataParallel, DDP, "
+        "Tensors without dimensions (`torch.tensor(0.5)`), index tensors, and lengths of which `forward` only reads "
+        "the numbers (`pack_padded_sequence` wants them there) may stay on the CPU. DataParallel, DDP, "
         "Accelerate, Lightning and the Trainer move inputs themselves; so does a `forward` that begins with "
         "`x.to(…)`."
     )
@@ -181,11 +183,13 @@ for x, y in loader:
             return self._odd_one(file, operands(call), event)
         called = roles.of(call.func, event.unit)
         if "loss" in roles.of(call, event.unit) and len(call.args) >= 2:
-            return self._odd_one(file, call.args[:2], event)
+            wrong = self._odd_one(file, call.args[:2], event)
+            return None if wrong is call.args[1] and targets_may_stay(file, event) else wrong
         if not called and roles.hinted("module", call.func):
             called = frozenset({"module"})
         if "module" in called and "criterion" not in called and not self._moves_inputs(file, event):
-            wrong = next((a for a in call.args if devices.of(a, event) == "cpu"), None)
+            hosted = (a for a in call.args if devices.of(a, event) == "cpu")
+            wrong = next((a for a in hosted if not taken_on_host(file, event, a)), None)
             return wrong if wrong is not None and devices.module_moved(call.func, event) else None
         return None
 
@@ -215,7 +219,8 @@ for x, y in loader:
             node = event.node
             if isinstance(node, ast.Call) and "module" in file.roles.of(node.func, unit) and len(node.args) > 1:
                 layer = "criterion" not in file.roles.of(node.func, unit) and _gives(node, hosted)
-                wrong = next((a for a in operands(node) if _on_host_here(file, a, event)), None) if layer else None
+                hosts = (a for a in operands(node) if _on_host_here(file, a, event)) if layer else ()
+                wrong = next((a for a in hosts if not taken_on_host(file, event, a)), None)
                 if wrong is not None:
                     yield self._finding(file, event, wrong, f"{terminal(node)}(…) has its parameters")
             values = [node.value] if isinstance(node, (ast.Assign, ast.Return)) else []
