@@ -24,6 +24,13 @@ DISCARDED = [
     ("def f(x: torch.Tensor, d):\n    x.to(d.device)\n    return x\n", [(5, "error")]),
     ("def f(w):\n    w.cuda()\n    return w.view(-1)\n", [(5, "error")]),
     ("x = torch.zeros(3)\nx = nn.Linear(3, 3)\nx.cuda()\n", []),
+    ("x = torch.zeros(3)\nx.cuda(); torch.cuda.synchronize()\n", [(5, "info")]),
+    ("x = torch.zeros(3)\nx.cuda(); x.sum(); torch.cuda.synchronize()\n", [(5, "error")]),
+    ("x = torch.zeros(3)\nfor _ in range(9):\n    x.cuda()\ntook = time.perf_counter() - t\n", [(6, "info")]),
+    ("x = torch.zeros(3)\nfor _ in range(9):\n    x.cuda()\nx.sum()\n", [(6, "error")]),
+    ("x = torch.zeros(3)\nwith timer('copy'):\n    x.cuda()\nx.sum()\n", [(6, "info")]),
+    ("def f(x: torch.Tensor):\n    x.cuda()\nf(x)\ntime.time()\n", [(5, "error")]),
+    ("try:\n    x = torch.zeros(3)\nexcept OSError:\n    x.cuda()\n    end.record()\n", [(7, "info")]),
 ]
 
 

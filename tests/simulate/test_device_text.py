@@ -77,7 +77,7 @@ def test_a_move_that_did_not_run_or_was_bound_is_not_blamed(tmp_path: Path) -> N
 
 
 def test_moves_thrown_away_in_steps_that_go_on(tmp_path: Path) -> None:
-    text = "def lost(x, y):\n    x.to(device)\n    return moved(x, y)\ntrain(12, lost)"
+    text = "def lost(x, y):\n    x.to(device)\n    return moved(torch.randn(8, 16) + x.mean(), y)\ntrain(12, lost)"
     (found,) = watched(text, tmp_path / "to")
     assert (found.code, found.severity) == ("DEV110", "warning")
     assert "x is still cpu, and cuda:0 is made and dropped 1 times a step" in found.message
@@ -85,6 +85,24 @@ def test_moves_thrown_away_in_steps_that_go_on(tmp_path: Path) -> None:
     assert "x is still torch.float32" in watched(text, tmp_path / "dtype")[0].message
     text = "def waiting(x, y):\n    x, y = moved(x, y)\n    x.cpu()\n    return x, y\ntrain(12, waiting)"
     assert [f.severity for f in watched(text, tmp_path / "wait")] == ["info"]
+
+
+def test_moves_done_again_or_timed_are_worth_no_more_than_their_bytes(tmp_path: Path) -> None:
+    text = "def lost(x, y):\n    x.to(device)\n    return moved(x, y)\ntrain(12, lost)"
+    (found,) = watched(text, tmp_path / "again")
+    assert (found.code, found.severity) == ("DEV110", "info")
+    assert "x is moved again in the same step, and cuda:0 is made and dropped 1 times a step" in found.message
+    text = "def lost(x, y):\n    gone = moved(x, y)\n    x.to(device)\n    return gone\ntrain(12, lost)"
+    assert [f.severity for f in watched(text, tmp_path / "before")] == ["info"]
+    large = text.replace("x.to(device)", "big.to(device)\n    big.to(device).sum()")
+    large = "big = torch.empty(8 << 20)\n" + large
+    assert [f.severity for f in watched(large, tmp_path / "large")] == ["warning"], "32 MiB a step"
+    text = "def timed(x, y):\n    {}\n    return moved(torch.randn(8, 16) + x.mean(), y)\ntrain(12, timed)"
+    for number, wait in enumerate(
+        ("x.to(device); torch.cuda.synchronize()", "x.to(device)\n    began = perf_counter()")
+    ):
+        program = "from time import perf_counter\n" + text.format(wait)
+        assert [f.severity for f in watched(program, tmp_path / str(number))] == ["info"], wait
 
 
 def test_modules_results_that_are_used_and_nameless_tensors_are_silent(tmp_path: Path) -> None:
@@ -136,8 +154,36 @@ def test_checkpoints_that_come_to_another_device_or_stay(tmp_path: Path) -> None
     assert "were loaded to cuda:0, and Sequential is on cuda:1" in found.message
     text = SAVED + "torch.save({'model': model.state_dict()}, path)\nstate = torch.load(path)\n"
     (found,) = watched(text + "model.load_state_dict(state['model'])\ntrain(12, moved)", tmp_path / "kept")
-    assert (found.code, found.severity) == ("DEV108", "warning")
+    assert (found.code, found.severity) == ("DEV108", "info"), "20 kB"
     assert "stayed on cuda:0 over 13 step boundaries beside Sequential" in found.message
+
+
+LARGE = (
+    SAVED
+    + """
+model = nn.Linear(2048, 4096).to(device)
+torch.save(model.state_dict(), path)
+def step(model):
+    model(torch.randn(2, 2048).to(device)).sum().backward()
+    with torch.no_grad():
+        model.weight.sub_(model.weight.grad, alpha=1e-4)
+    model.zero_grad()
+"""
+)
+
+
+def test_checkpoints_are_graded_by_what_they_take_and_what_becomes_of_them(tmp_path: Path) -> None:
+    loop = "for _ in range(12):\n    torch.optim.SGD(model.parameters(), lr=0.1)\n    step(model)\n"
+    kept = "state = torch.load(path)\nmodel.load_state_dict(state)\n"
+    assert [f.severity for f in watched(LARGE + kept + loop, tmp_path / "kept")] == ["warning"]
+    (again,) = watched(LARGE + kept + loop + "model.load_state_dict(state)\n" + loop, tmp_path / "again")
+    assert again.severity == "info" and "the program goes back to it, 2 times so far" in again.cause
+    host = "model = nn.Linear(2048, 4096)\nmodel.load_state_dict(torch.load(path))\n"
+    (moved,) = watched(LARGE + host + "model = model.cuda()\n" + loop, tmp_path / "moved")
+    assert moved.severity == "info" and "Linear was on cpu then and moved there later" in moved.message
+    stays = loop.replace("step(model)", "model(torch.randn(2, 2048)).sum().backward()")
+    (stayed,) = watched(LARGE + host + stays, tmp_path / "stays")
+    assert stayed.severity == "warning" and "Linear is on cpu" in stayed.message
 
 
 def test_checkpoints_loaded_well_are_silent(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def network(width: int) -> nn.Module:
 
 def pretrained(folder: Path, device: torch.device) -> Path:
     """What another run has left."""
-    model = network(256).to(device)
+    model = network(3072).to(device)
     path = folder / "start.pt"
     torch.save({"model": model.state_dict(), "step": 1000}, path)
     return path
@@ -43,7 +43,7 @@ def main() -> None:
     device = torch.device("cuda")
     with tempfile.TemporaryDirectory() as folder:
         path = pretrained(Path(folder), device)
-        model = network(256).to(device)
+        model = network(3072).to(device)
         checkpoint = torch.load(path, map_location="cpu")
         model.load_state_dict(checkpoint["model"])
         train(model, checkpoint["step"], options.steps, device)

@@ -26,6 +26,7 @@ class Checkpoints(Watcher):
         self._loaded: dict[Place, LoadedCheckpoint] = {}
         self._held: dict[Place, list[weakref.ref[torch.UntypedStorage]]] = {}
         """Storages of the last file that a line has loaded."""
+        self._owners: dict[Place, weakref.ref[torch.nn.Module]] = {}
         self.asleep = True
         self._of: dict[int, tuple[weakref.ref[torch.UntypedStorage], Place]] = {}
 
@@ -73,14 +74,19 @@ class Checkpoints(Watcher):
     def _note_owner(self, module: torch.nn.Module, state: Any) -> None:
         first = next(_tensors(state), None)
         known = self._of.get(first.untyped_storage()._cdata) if first is not None else None
-        own = [*module.parameters(), *module.buffers()]
-        if first is None or known is None or known[0]() is not first.untyped_storage() or not own:
+        if first is None or known is None or known[0]() is not first.untyped_storage() or not _devices(module):
             return
         record = self._loaded[known[1]]
-        record.owner, record.into = type(module).__name__, sorted({str(t.device) for t in own})
+        record.owner, record.into = type(module).__name__, _devices(module)
+        record.copied += 1
+        self._owners[known[1]] = weakref.ref(module)
 
     def boundary(self, tick: int, kind: StepKind) -> None:
-        """A step ended: is what was loaded still there, and not the model's own by now?"""
+        """A step ended: is what was loaded still there, and not the model's own by now? And where has that come to?"""
+        for place, owner in self._owners.items():
+            module = owner()
+            if module is not None and (not self._loaded[place].settled or self.host.sampling):
+                self._loaded[place].settled = _devices(module)
         for place, held in list(self._held.items()):
             alive = [s for s in (ref() for ref in held) if s is not None]
             record = self._loaded[place]
@@ -97,6 +103,10 @@ class Checkpoints(Watcher):
     def totals(self, tick: int) -> Iterable[Record]:
         """Each line that loads."""
         return list(self._loaded.values())
+
+
+def _devices(module: torch.nn.Module) -> list[str]:
+    return sorted({str(t.device) for t in (*module.parameters(), *module.buffers())})
 
 
 def _tensors(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:

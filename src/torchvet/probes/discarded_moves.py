@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import dis
+import itertools
 import os
 import sys
+import weakref
 from collections.abc import Iterable
 from types import CodeType, FrameType
 from typing import Any
@@ -17,11 +19,15 @@ from torchvet.probes.crash import positions, statements
 from torchvet.probes.watcher import Host, Watcher
 from torchvet.recording.device_records import DiscardedMove
 from torchvet.recording.records import Place, Record, StepKind
+from torchvet.source import timing
 
 _PLUMBING = (os.path.join("torch", "overrides.py"), os.path.join("torch", "utils", "_device.py"))
 """Files of torch's that pass on what the program calls."""
 
 
+_MOST = 256
+"""Tensors of one step that are told apart."""
+_Taken = tuple[int, str, str]
 _EARLY = 4096
 """Copies that are looked at before the first step is over."""
 
@@ -32,7 +38,13 @@ class DiscardedMoves(Watcher):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._sites: dict[Place, DiscardedMove | None] = {}
-        self._in_step: set[Place] = set()
+        self._in_step: list[tuple[_Taken, DiscardedMove]] = []
+        """Of this step: the tensor that was moved, and the statement that dropped what came of it."""
+        self._taken: set[_Taken] = set()
+        """Of this step: tensors whose moves were kept."""
+        self._sources: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
+        """By identity, with a number of their own: what is gone may have lent its identity on."""
+        self._numbers = itertools.count()
         self._sampled = self._early = 0
 
     def install(self) -> None:
@@ -67,11 +79,13 @@ class DiscardedMoves(Watcher):
     def boundary(self, tick: int, kind: StepKind) -> None:
         """A step ended."""
         self._sampled += self.host.sampling
-        for place in self._in_step:
-            record = self._sites[place]
-            if record is not None:
-                record.steps += 1
+        for taken, record in self._in_step:
+            record.again += taken in self._taken
+        for record in {id(r): r for _, r in self._in_step}.values():
+            record.steps += 1
         self._in_step.clear()
+        self._taken.clear()
+        self._sources.clear()
 
     def totals(self, tick: int) -> Iterable[Record]:
         """Each statement, by its line."""
@@ -84,6 +98,9 @@ class DiscardedMoves(Watcher):
     def _copied(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         frame = _calling()
         if frame is None or not _drops_result(frame.f_code, frame.f_lasti):
+            taken = self._moved(args[0], out)
+            if taken is not None:
+                self._taken.add(taken)
             return
         place = frames.place_of(frame)
         if place not in self._sites:
@@ -93,7 +110,18 @@ class DiscardedMoves(Watcher):
             statements.remember(args[0], record.text, place)
             record.calls += 1
             record.bytes += out.numel() * out.element_size()
-            self._in_step.add(place)
+            taken = self._moved(args[0], out)
+            if taken is not None:
+                self._in_step.append((taken, record))
+
+    def _moved(self, source: torch.Tensor, out: torch.Tensor) -> _Taken | None:
+        """A tensor's number and what it was moved to; None where too many were."""
+        known = self._sources.get(id(source))
+        if known is None or known[0]() is not source:
+            if len(self._sources) >= _MOST:
+                return None
+            known = self._sources[id(source)] = weakref.ref(source), next(self._numbers)
+        return known[1], str(out.device), str(out.dtype)
 
 
 def _calling() -> FrameType | None:
@@ -133,8 +161,10 @@ def _described(frame: FrameType, place: Place, source: torch.Tensor, out: torch.
     if not named or call.func.attr not in statements.MOVES:
         return None
     moved = source.device != out.device
+    parsed = positions.tree(frame.f_code.co_filename)
     return DiscardedMove(
         place=place, text=ast.unparse(call), subject=ast.unparse(call.func.value),
         kind="dtype" if not moved else "to host" if out.device.type == "cpu" else "to device",
         before=str(source.device if moved else source.dtype), after=str(out.device if moved else out.dtype),
+        timed=parsed is not None and timing.is_timed(parsed, call),
     )  # fmt: skip

@@ -85,7 +85,9 @@ class AbsentDevice(Record):
 class DiscardedMove(Record):
     """A statement that moves or converts a tensor and throws the result away, as it was seen in sampled steps.
 
-    `kind`: to another device, to the host, or to another dtype. `steps` of `sampled` ones had it.
+    `kind`: to another device, to the host, or to another dtype. `steps` of `sampled` ones had it. After (or before)
+    `again` of the `calls` the same tensor was moved likewise in the same step, and that result was kept. `timed`: a
+    clock, or waiting for the device, follows.
     """
 
     place: Place
@@ -98,13 +100,16 @@ class DiscardedMove(Record):
     steps: int = 0
     bytes: int = 0
     sampled: int = 0
+    again: int = 0
+    timed: bool = False
 
 
 class LoadedCheckpoint(Record):
     """A file that was loaded without `map_location`: `bytes` by the device that its tensors came to.
 
     `into` are the devices of the module that they were then copied into, `owner` its class, both empty where that was
-    not seen. `kept` counts the step boundaries at which all of it was still in memory, beside the module's own.
+    not seen, and `settled` those that it was on when a step last ended. `kept` counts the step boundaries at which all
+    of it was still in memory, beside the module's own, `copied` how often a module took it over.
     """
 
     place: Place
@@ -112,7 +117,9 @@ class LoadedCheckpoint(Record):
     calls: int = 1
     owner: str = ""
     into: list[str] = []
+    settled: list[str] = []
     kept: int = 0
+    copied: int = 0
     rank: int | None = None
 
 

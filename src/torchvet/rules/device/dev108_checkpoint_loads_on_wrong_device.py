@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from torchvet import amounts
 from torchvet.finding import Measured, Severity
 from torchvet.recording.device_records import AbsentDevice, LoadedCheckpoint
+from torchvet.rules import grading
 from torchvet.rules.base import Rule
 from torchvet.rules.share_rule import observed, peak_of
 from torchvet.source.model import edits
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 _ADVICE = "add `map_location='cpu'`, and let load_state_dict copy to the right device"
 _KEPT = 3
 """Step boundaries at which it was still there."""
-_MUCH = 0.1
-"""Share of the peak."""
 
 
 class CheckpointLoadsOnWrongDevice(Rule):
@@ -47,8 +46,10 @@ class CheckpointLoadsOnWrongDevice(Rule):
     )
     when_not = (
         "A checkpoint that was saved from the CPU loads to the CPU anyway. Where the program neither chooses between "
-        "CPU and GPU nor runs in several ranks it is `info`. Since 2.6 `weights_only=True` is the default: files of "
-        "others load without running their code, unless `weights_only=False` is given."
+        "CPU and GPU nor runs in several ranks it is `info`; so is, in a run, what stays below 32 MiB or a tenth of "
+        "the peak, a file whose model follows it to that device, and one that the program goes back to. Since 2.6 "
+        "`weights_only=True` is the default: files of others load without running their code, unless "
+        "`weights_only=False` is given."
     )
     proof = (
         "Not measured on a GPU: the claim rests on torch 2.13.0's documentation of `torch.load` and on its source, "
@@ -113,23 +114,38 @@ for step in range(40):
 
     def _elsewhere(self, rank: RankRecording, record: LoadedCheckpoint) -> Finding:
         wrong = {d: n for d, n in record.bytes.items() if d != "cpu" and d not in record.into}
+        size = sum(wrong.values())
+        follows = set(wrong) <= set(record.settled)
         return observed(
-            self, rank, severity="warning", place=record.place,
-            message=f"{amounts.size(sum(wrong.values()))} of a checkpoint were loaded to {', '.join(sorted(wrong))}, "
-            f"and {record.owner} is on {', '.join(record.into)}",
+            self, rank, severity=self._of_elsewhere(rank, record, size, follows), place=record.place,
+            message=f"{amounts.size(size)} of a checkpoint were loaded to {', '.join(sorted(wrong))}, "
+            f"and {record.owner} {'was' if follows else 'is'} on {', '.join(record.into)}"
+            + (" then and moved there later" if follows else ""),
             cause="torch.load restores every tensor to the device that it was saved from", advice=_ADVICE,
-            measured=Measured(bytes=sum(wrong.values())),
+            measured=Measured(bytes=size),
         )  # fmt: skip
+
+    @staticmethod
+    def _of_elsewhere(rank: RankRecording, record: LoadedCheckpoint, size: int, follows: bool) -> Severity:
+        """A GPU that the model has nothing to do with is another rank's, or gets a context for this alone, whatever the
+        file's size. One that the model comes to is in use anyway: the memory is there again when the file's tensors are
+        gone."""
+        if follows:
+            return "info"
+        if any(d != "cpu" for d in record.into):
+            return "warning"
+        return grading.of_waste(size, size / max(peak_of(rank), size, 1))
 
     def _kept(self, rank: RankRecording, record: LoadedCheckpoint) -> Finding:
         size = sum(n for d, n in record.bytes.items() if d != "cpu")
         share = size / (peak_of(rank) or size)
         where = ", ".join(d for d in record.bytes if d != "cpu")
         return observed(
-            self, rank, severity="warning" if share > _MUCH else "info", place=record.place,
+            self, rank, severity="info" if record.copied > 1 else grading.of_waste(size, share), place=record.place,
             message=f"a checkpoint's {amounts.size(size)} stayed on {where} over {record.kept:,} step boundaries "
             f"beside {record.owner or 'the model'}, which has its own copy",
-            cause="what torch.load gave is still referred to after load_state_dict has copied it",
+            cause="what torch.load gave is still referred to after load_state_dict has copied it"
+            + (f": the program goes back to it, {record.copied} times so far" if record.copied > 1 else ""),
             advice=f"{_ADVICE}; or let go of it: `del` its name",
             measured=Measured(bytes=size, steps=record.kept, peak_bytes=peak_of(rank) or None, share=share),
         )  # fmt: skip

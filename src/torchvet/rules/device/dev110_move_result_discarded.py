@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured, Severity
 from torchvet.recording.device_records import DiscardedMove
+from torchvet.rules import grading
 from torchvet.rules.base import Rule
 from torchvet.rules.device import _crashes
 from torchvet.rules.device._tensors import surely_tensor
 from torchvet.rules.mending import calls_at
 from torchvet.rules.share_rule import observed
+from torchvet.source import timing
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver
 
@@ -51,7 +53,8 @@ class MoveResultDiscarded(Rule):
     )
     when_not = (
         "`Module.to`, a `BatchEncoding` of transformers and a `Data` of PyTorch Geometric change in place: only what "
-        "is surely a tensor is reported."
+        "is surely a tensor is reported. Before a clock or `synchronize()` a copy is timed: that is `info`. So is, in "
+        "a run, one below 32 MiB a step of a tensor that is moved again and used there."
     )
     proof = (
         "torch 2.13.0, CPU. `x.to('meta')` as a statement leaves `x.device` cpu, and `x.double()` leaves float32: "
@@ -119,11 +122,15 @@ for step in range(40):
         )  # fmt: skip
 
     def _going_on(self, rank: RankRecording, record: Discarded) -> Finding:
-        # A copy to the host makes the host wait: some programs want just that of it.
-        severity: Severity = "info" if record.kind == "to host" else "warning"
+        wasted = record.again >= record.calls
+        told = (
+            f"{record.subject} is moved again in the same step"
+            if wasted
+            else f"{record.subject} is still {record.before}"
+        )
         return observed(
-            self, rank, severity=severity, place=record.place,
-            message=f"the result of {record.text} is thrown away: {record.subject} is still {record.before}, and "
+            self, rank, severity=_of_going_on(record), place=record.place,
+            message=f"the result of {record.text} is thrown away: {told}, and "
             f"{record.after} is made and dropped {record.calls / record.steps:,.0f} times a step",
             cause="a tensor's methods that move or convert it return a new one and leave the tensor as it is",
             advice=f"write `{record.subject} = {record.text}`, or drop the line",
@@ -155,12 +162,22 @@ for step in range(40):
         moved = file.devices.move(event.call, event.unit)
         sure = moved is not None and moved[0] == "device"
         change = [edits.replace(file, event.call, f"{subject} = {call}")] if whole else []
+        timed = timing.is_timed(event.unit.node, event.call)
         return self.suspect(
             file, event, f"the result of {call} is thrown away: {subject} stays as it is",
             cause=f"{subject} is a tensor, and a tensor's methods that move or convert it return a new one",
             advice=f"write `{subject} = {call}`", edits=() if leaf else change, safe=sure and not leaf,
-            severity="error" if sure else "warning",
+            severity="info" if timed else "error" if sure else "warning",
         )  # fmt: skip
+
+
+def _of_going_on(record: Discarded) -> Severity:
+    """Of a program that goes on. A copy to the host makes the host wait, a copy before a clock is timed: some programs
+    want just that. Where the tensor is moved again and that result is used, copies are all that is lost. Else the
+    program computes with what it has not moved or converted."""
+    if record.kind == "to host" or record.timed:
+        return "info"
+    return grading.of_waste(record.bytes // record.steps) if record.again >= record.calls else "warning"
 
 
 def _made_so(event: Event, on: ast.expr) -> bool:
