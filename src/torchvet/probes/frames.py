@@ -105,6 +105,19 @@ def outside_torch(depth: int = 1, handlers: bool = True) -> tuple[Place | None, 
     return None, inner
 
 
+def called_by_torch(file: str) -> bool:
+    """Within a listener: whether a function in this file of torch's called the operator, and not the program itself."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        whose = owner(frame.f_code.co_filename)
+        if whose == TORCH and frame.f_code.co_filename.endswith(file):
+            return True
+        if whose in (USER, INSTALLED):
+            return False
+        frame = frame.f_back
+    return False
+
+
 def traceback_frames(error: BaseException | None) -> list[FrameType]:
     """The frames that an exception's traceback keeps, outermost first."""
     found = []

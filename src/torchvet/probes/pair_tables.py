@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 import weakref
 from collections.abc import Iterable
-from types import FrameType
 from typing import Any
 
 import torch
@@ -123,23 +121,10 @@ def _is_meant(left: torch.Tensor, right: torch.Tensor) -> bool:
     stretched one of them. `l1_loss` subtracts as well, and has stretched both itself before: what it was given is seen
     no more, and neither is who stretched it."""
     if left.shape == right.shape:
-        return not _within_a_loss()
+        return not frames.called_by_torch(_FUNCTIONAL)
     column, row = (left, right) if left.shape[-1:] == (1,) else (right, left)
     unsqueezed = column.grad_fn is not None and column.grad_fn.name().startswith("Unsqueeze")
     return row.ndim > 1 or unsqueezed
-
-
-def _within_a_loss() -> bool:
-    """Whether a function of torch's own called the operator that is heard, and not the program."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if frames.owner(file) == frames.TORCH and file.endswith(_FUNCTIONAL):
-            return True
-        if frames.owner(file) in (frames.USER, frames.INSTALLED):
-            return False
-        frame = frame.f_back
-    return False
 
 
 def _unstretched(tensor: torch.Tensor) -> tuple[int, ...]:

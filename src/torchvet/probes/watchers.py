@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torchvet.probes.amp import AmpWatcher
+from torchvet.probes.attention import Attention
 from torchvet.probes.autocast import AutocastWatcher
 from torchvet.probes.cache_emptied import CacheWatcher
 from torchvet.probes.checkpoints import Checkpoints
@@ -46,6 +47,7 @@ WATCHERS: tuple[type[Watcher], ...] = (
     CacheWatcher,
     PairTables,
     NormalisedLosses,
+    Attention,
     OutOfMemoryWatcher,
     DeviceErrors,
     Ownership,

@@ -1,5 +1,5 @@
 """Records about device memory: the allocator's history, cached segments given back, what autocast costs at the peak,
-and losses over all pairs."""
+attention that is written out, and losses over all pairs."""
 
 from __future__ import annotations
 
@@ -43,6 +43,21 @@ class AutocastPeak(Record):
     halves: int
     dtype: str
     place: Place | None = None
+
+
+class AttentionMatrix(Record):
+    """Attention that is written out: a softmax over the last dimension of a matrix product, of one line and shape.
+
+    Sampled calls; `applied` counts matrix products that read the weights, `elsewhere` other operators that do, `kept`
+    the weights that were still there when their step had ended.
+    """
+
+    place: Place
+    shape: tuple[int, ...]
+    calls: int = 0
+    applied: int = 0
+    elsewhere: int = 0
+    kept: int = 0
 
 
 class PairTable(Record):

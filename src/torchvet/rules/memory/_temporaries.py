@@ -6,21 +6,23 @@ out by hand, and for which torch has another way, count here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from torchvet.finding import Severity
+from torchvet.recording.memory_records import AttentionMatrix
 from torchvet.recording.records import Place, SiteBytes, Window
 
 if TYPE_CHECKING:
-    from torchvet.recording import Recording
+    from torchvet.recording import RankRecording, Recording
 
-_LONG, _WIDE = 128, 1024
-"""Lengths from which on an attention matrix, and classes from which on logits, are worth another form."""
+_WIDE = 1024
+"""Classes from which on logits are worth another form."""
 _BY_HAND = frozenset(["exp", "div", "log", "sub", "_softmax", "neg", "mul", "pow", "_softmax_backward_data"])
 _LOGARITHMS = frozenset(["_log_softmax", "logsumexp"])
 """Where one of these is used, what else there is of that shape is no cross-entropy by hand."""
-_OF_SOFTMAX = frozenset(["exp", "_softmax", "softmax"])
 _FUSED = ("scaled_dot_product_attention(", "flash_attn")
 _FILLED = ("zeros", "new_zeros", "scatter", "one_hot", "_to_copy", "eq")
 
@@ -32,6 +34,7 @@ class Pattern:
     what: str
     instead: str
     sites: list[SiteBytes] = field(default_factory=list)
+    severity: Severity = "warning"
 
     @property
     def bytes(self) -> int:
@@ -59,27 +62,43 @@ class Pattern:
         return max(sums, key=lambda p: sums[p])
 
 
-def patterns(recording: Recording, window: Window) -> Iterator[Pattern]:
+def patterns(rank: RankRecording, recording: Recording, window: Window) -> Iterator[Pattern]:
     """Computations written out by hand, of which tensors were alive at the window's peak, the largest first."""
     sites = [s for s in window.sites if s.site.place is not None and s.site.phase in ("forward", "backward")]
-    found = [p for p in (_attention(recording, sites), *_probabilities(sites), *_encodings(recording, sites)) if p]
+    found = [
+        p for p in (_attention(rank, recording, sites), *_probabilities(sites), *_encodings(recording, sites)) if p
+    ]
     yield from sorted(found, key=lambda p: -p.bytes)
 
 
-def _attention(recording: Recording, sites: list[SiteBytes]) -> Pattern | None:
-    """Matrices of length × length, with a softmax among them, that no fused operator made."""
-    squares = [
+def _attention(rank: RankRecording, recording: Recording, sites: list[SiteBytes]) -> Pattern | None:
+    """Matrices of one shape with weights that a softmax made of a matrix product, and that another product read.
+
+    No fused operator gives the weights: where more reads them, or they outlive the step, they are wanted.
+    """
+    seen = {(r.place, r.shape): r for r in rank.all(AttentionMatrix) if r.applied}.values()
+    replaced = [r for r in seen if not r.elsewhere and not r.kept]
+    shapes = {_matrices(r.shape) for r in replaced or seen}
+    matrices = [
         s for s in sites
-        if len(s.site.shape) >= 3 and s.site.shape[-1] == s.site.shape[-2] >= _LONG
+        if _matrices(s.site.shape) in shapes
         and not any(name in (recording.source_line(s.site.place) or "") for name in _FUSED)
     ]  # fmt: skip
-    if not any(_operator(s) in _OF_SOFTMAX for s in squares):
+    if not matrices:
         return None
     instead = (
         "use `torch.nn.functional.scaled_dot_product_attention` (in `nn.MultiheadAttention`: `need_weights=False`), "
         "which does not keep the whole matrix, or compute it in chunks"
     )
-    return Pattern("attention matrices", instead, squares)
+    if replaced:
+        return Pattern("attention matrices", instead, matrices)
+    instead = "more than the product with the values uses them: compute them in chunks, or under torch.utils.checkpoint"
+    return Pattern("attention matrices", instead, matrices, severity="info")
+
+
+def _matrices(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """How many matrices of how many rows and columns: products flatten what stands before."""
+    return (math.prod(shape[:-2]), *shape[-2:])
 
 
 def _probabilities(sites: list[SiteBytes]) -> Iterator[Pattern]:

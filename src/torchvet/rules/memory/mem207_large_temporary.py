@@ -47,7 +47,9 @@ class LargeTemporary(Rule):
     )
     when_not = (
         "Large parameters, gradients and optimizer states are not temporary. A peak that consists of many tensors of "
-        "like size, as an ordinary deep network's does, has no single line that makes it."
+        "like size, as an ordinary deep network's does, has no single line that makes it. A softmax over classes, or "
+        "of similarities that no product reads, is no attention. Attention whose weights are used beside the product "
+        "with the values (in a loss, returned) needs its matrix: `info`."
     )
     proof = (
         "torch 2.13.0, CPU. A float32 tensor of 256 × 32,000 takes 32,768,000 bytes. The written-out cross-entropy of "
@@ -114,7 +116,7 @@ for step in range(8):
             window = max(rank.all(Window), key=lambda w: w.peak, default=None)
             if window is None or window.peak < _SMALL_PEAK // 2:
                 continue
-            for pattern in patterns(recording, window):
+            for pattern in patterns(rank, recording, window):
                 if pattern.bytes > _LINE * window.peak and _of_one(pattern.largest) >= _BLOCK / 4 * window.peak:
                     yield self._observed(rank, window, pattern)
 
@@ -122,7 +124,7 @@ for step in range(8):
         share, largest = pattern.bytes / window.peak, pattern.largest
         shape = " × ".join(f"{size:,}" for size in largest.site.shape)
         return observed(
-            self, rank, severity="warning", place=pattern.place,
+            self, rank, severity=pattern.severity, place=pattern.place,
             message=f"{words.size(pattern.bytes)} in {pattern.storages} {pattern.what} are {share:.0%} of the peak; "
             f"the largest is {shape} {largest.site.dtype}, {words.size(_of_one(largest))}",
             cause="written out in single operators, each result is kept for the backward pass",
@@ -165,11 +167,16 @@ def _of_one(site: SiteBytes) -> int:
 
 def _alternative(row: Row) -> str:
     function = row.place.function.lower() if row.place is not None else ""
-    if "attention" in function or row.operator in ("bmm", "baddbmm", "softmax", "_softmax") or "softmax" in function:
+    if "attention" in function or "attn" in function:
         return (
             "use `torch.nn.functional.scaled_dot_product_attention`, which does not keep the whole matrix, or "
             "compute it "
             "in chunks"
+        )
+    if row.operator in ("bmm", "baddbmm", "softmax", "_softmax"):
+        return (
+            "where it is attention, `torch.nn.functional.scaled_dot_product_attention` does not keep the matrix; else "
+            "compute it in chunks, or run it under `torch.utils.checkpoint`"
         )
     if "cross_entropy" in function or "log_softmax" in function:
         return "use `torch.nn.functional.cross_entropy` on the logits, in chunks over the sequence where they are large"
