@@ -6,13 +6,14 @@ import itertools
 import json
 import statistics
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from casebook.meter import MARKERS
-from casebook.program import Program, environment, python
+from casebook.program import Program, environment
 
 ENOUGH = 8
 """Marks of one kind needed before they are taken for steps."""
@@ -68,11 +69,11 @@ def choose(marks: dict[str, list[int]]) -> tuple[str, list[int]]:
     raise CountError(f"no kind of step occurs {ENOUGH} times: {seen}")
 
 
-def count(program: Program, argv: Sequence[str]) -> Count:
-    """Run the program in its own process under the allocator's events."""
+def count(program: Program, argv: Sequence[str], interpreter: str = sys.executable) -> Count:
+    """Run the program in its own process under the allocator's events. Raises `CountError` where it takes no steps."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "curve.json")
-        command = [*python("-m", "casebook.meter"), str(out), *program.target, *argv]
+        command = [interpreter, "-m", "casebook.meter", str(out), *program.target, *argv]
         done = subprocess.run(command, cwd=program.folder, env=environment(), capture_output=True, text=True)
         if not out.exists():
             raise CountError(f"{program.name}: {done.stderr[-400:]}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -34,6 +35,13 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Remedy:
+    """What would mend it."""
+
+    edits: list[Any] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class Finding:
     """One finding."""
 
@@ -44,6 +52,7 @@ class Finding:
     holder: Holder | None = None
     measured: Measured | None = None
     cause: str = ""
+    remedy: Remedy | None = None
 
     @property
     def loud(self) -> bool:
@@ -62,6 +71,8 @@ class Report:
     """A report."""
 
     findings: list[Finding] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    not_checked: list[dict[str, str]] = field(default_factory=list)
 
 
 def at_least(severity: Severity, least: Severity) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import shlex
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,16 @@ PATIENCE = 300
 
 
 @dataclass(frozen=True)
+class Means:
+    """What programs are run with."""
+
+    interpreter: str = sys.executable
+    """Runs a program bare."""
+    tool: str = ""
+    """The command in the place of ``python -m torchvet``, as a shell would have it."""
+
+
+@dataclass(frozen=True)
 class Run:
     """One run of a program."""
 
@@ -34,12 +45,14 @@ class Run:
     """Why there is no report."""
 
 
-def bare(program: Program, argv: Sequence[str], command: Sequence[str] = ("run",)) -> Run:
+def bare(
+    program: Program, argv: Sequence[str], command: Sequence[str] = ("run",), interpreter: str = sys.executable
+) -> Run:
     """Run the program by itself; where the tool is told to simulate GPUs, on those."""
     told = dict(itertools.pairwise(command))
     card = told.get("--simulate-gpu")
     here = [] if card is None else ["-m", "casebook.simulated", card, told.get("--gpus", "1")]
-    return _run(python(*here, *program.target, *argv), program.folder)
+    return started([interpreter, *here, *program.target, *argv], program.folder)
 
 
 def vetted(program: Program, argv: Sequence[str], tool: str = "", command: Sequence[str] = ("run",)) -> Run:
@@ -47,7 +60,7 @@ def vetted(program: Program, argv: Sequence[str], tool: str = "", command: Seque
     limit = ("--memory-limit", MEMORY_LIMIT) if command[0] == "run" else ()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "report.json")
-        run = _run(
+        run = started(
             [
                 *(shlex.split(tool) or python("-m", "torchvet")),
                 *(*command, "-o", str(out), "--quiet", *limit),
@@ -64,7 +77,8 @@ def vetted(program: Program, argv: Sequence[str], tool: str = "", command: Seque
             return Run(run.status, run.stdout, None, f"unreadable report: {error}")
 
 
-def _run(command: Sequence[str], folder: Path) -> Run:
+def started(command: Sequence[str], folder: Path) -> Run:
+    """Run a command to its end, in a folder, in the casebook's environment."""
     try:
         done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=PATIENCE)
     except subprocess.TimeoutExpired:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
+from typing import Literal
 
 from casebook.case import Case
 from casebook.report import Finding, at_least
@@ -39,6 +41,29 @@ class Judgement:
         return sum(bool(part) for part in (self.severity, self.line, self.holder, self.bytes))
 
 
+MendStatus = Literal["proven", "refused", "not verifiable", "disproved", "no edit"]
+
+
+@dataclass(frozen=True)
+class Mend:
+    """What became of the edit that torchvet has for a fault."""
+
+    status: MendStatus
+    """*proven*: by torchvet and by the casebook's own look; *disproved*: by torchvet alone; *refused*: by torchvet."""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class VariantScore:
+    """How the tool did on one variant of the faulty program."""
+
+    name: str
+    found: Judgement | None
+    """The best finding of the expected code; None if it was missed."""
+    notes: list[str] = field(default_factory=list)
+    """What was said of it besides, and true of nothing that is known."""
+
+
 @dataclass(frozen=True)
 class Score:
     """How the tool did on one case."""
@@ -55,11 +80,19 @@ class Score:
     notes: list[str] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     """All that was said of the faulty program."""
+    symptom: str = ""
+    """What shows of the fault without torchvet (`casebook.symptom`)."""
+    mend: Mend | None = None
+    """What became of torchvet's mend (`casebook.mending`); None if that was not asked."""
+    variants: list[VariantScore] = field(default_factory=list)
+    """How the tool did on other shapes of the fault (`casebook.shapes`)."""
 
     @property
     def perfect(self) -> bool:
         """Whether nothing is off."""
         parts = [self.mended_silent, *self.lookalikes_silent, self.undisturbed, not self.false_alarms, not self.notes]
+        if self.mend is not None and self.mend.status == "disproved":
+            return False
         found = self.found
         return found is not None and False not in (found.severity, found.line, found.holder, found.bytes, *parts)
 
@@ -87,11 +120,16 @@ def points_at(finding: Finding, file: str, lines: set[int]) -> bool:
     return PurePath(finding.location.path).parts[-len(parts) :] == parts
 
 
+def best(case: Case, findings: Sequence[Finding], counted: float | None = None) -> Judgement | None:
+    """The best of the findings that have the expected code; None where there is none."""
+    judged = [judge(case, f, counted) for f in findings if f.code == case.expect.code]
+    return max(judged, key=lambda j: j.rank, default=None)
+
+
 def score(case: Case, faulty: Observation, mended: Observation, lookalikes: list[Observation]) -> Score:
     """Judge all programs of a case."""
     everything = [faulty, mended, *lookalikes]
     passed_on = everything if case.expect.command[0] == "run" else []
-    judged = [judge(case, f, faulty.bytes_per_step) for f in _findings(faulty) if f.code == case.expect.code]
     true = {case.expect.code, *case.expect.also_allowed}
     alarms = {
         seen.name: [f for f in _findings(seen) if f.loud and not (seen is faulty and f.code in true)]
@@ -100,7 +138,7 @@ def score(case: Case, faulty: Observation, mended: Observation, lookalikes: list
     still = [f for f in _findings(mended) if f.code == case.expect.code]
     return Score(
         case=case.name,
-        found=max(judged, key=lambda j: j.rank, default=None),
+        found=best(case, _findings(faulty), faulty.bytes_per_step),
         mended_silent=mended.vetted.report is not None and not still and not alarms[mended.name],
         lookalikes_silent=[seen.vetted.report is not None and not alarms[seen.name] for seen in lookalikes],
         undisturbed=all((s.bare.stdout, s.bare.status) == (s.vetted.stdout, _own_status(s)) for s in passed_on),

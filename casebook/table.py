@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from casebook.count import Count
 from casebook.score import Judgement, Score
@@ -26,10 +26,11 @@ def lay_out(rows: Iterable[Sequence[str]]) -> str:
 
 def scoreboard(scores: Sequence[Score]) -> str:
     """One line per case, what went wrong below it, and the totals."""
-    heading = ("case", "found", *ASPECTS, "mended silent", "look-alikes silent", "stdout same")
+    heading = ("case", "found", *ASPECTS, "mended silent", "look-alikes silent", "stdout same", "mend", "variants")
     table = lay_out([heading, *map(_row, scores)])
     off = [score for score in scores if not score.perfect]
     notes = [f"{score.case}: {note}" for score in off for note in [*score.notes, *(f"said {s}" for s in score.said)]]
+    notes += [note for score in scores for note in _in_part(score)]
     return "\n\n".join(filter(None, [table, "\n".join(notes), totals(scores)]))
 
 
@@ -42,7 +43,21 @@ def _row(score: Score) -> list[str]:
         MARKS[score.mended_silent],
         f"{sum(quiet)} of {len(quiet)}",
         MARKS[score.undisturbed],
+        score.mend.status if score.mend else "-",
+        f"{sum(v.found is not None for v in score.variants)} of {len(score.variants)}" if score.variants else "-",
     ]
+
+
+def _in_part(score: Score) -> Iterator[str]:
+    """What a reader wants to know of a case that may be right."""
+    if score.mend is not None and score.mend.status not in ("proven", "no edit"):
+        yield f"{score.case}: its mend is {score.mend.status}: {score.mend.reason}"
+    for variant in score.variants:
+        if variant.found is None:
+            yield f"{score.case}: missed as {variant.name}"
+        elif not variant.found.line:
+            yield f"{score.case}: another line as {variant.name}"
+        yield from (f"{score.case}: as {variant.name} besides: {note}" for note in variant.notes)
 
 
 def totals(scores: Sequence[Score]) -> str:

@@ -137,7 +137,15 @@ def test_the_whole_board_with_a_tool_put_in_its_place(
     (folder / "case.toml").write_text(toml)
     (tmp_path / "fake.py").write_text(FAKE.replace("FLAGGED", repr(flagged)))
     scores = tmp_path / "scores.json"
-    argv = ["--cases", str(tmp_path), "--tool", f"{sys.executable} {tmp_path / 'fake.py'}", "--json", str(scores)]
+    argv = [
+        "--cold",
+        "--cases",
+        str(tmp_path),
+        "--tool",
+        f"{sys.executable} {tmp_path / 'fake.py'}",
+        "--json",
+        str(scores),
+    ]
     assert main(argv) == status
     assert "mem102_case" in capsys.readouterr().out
     assert json.loads(scores.read_text())[0]["mended_silent"] == ("mended.py" not in flagged)
