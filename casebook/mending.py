@@ -80,8 +80,9 @@ def why_refused(code: str, said: report.Report) -> str:
     reasons: list[str] = [row["reason"] for row in facts["refused"] if row["code"] == code]
     if not reasons and any(row["code"] == code for row in facts["not_shown"]):
         reasons = ["suspected in the source, not seen at work in the run"]
-    if not reasons and not any(f.code == code for f in said.findings):
-        reasons = ["not found in the runs of the verification"]
+    found = [f for f in said.findings if f.code == code]
+    if not reasons and not any(f.remedy and f.remedy.edits for f in found):
+        reasons = [f"{'found without an edit' if found else 'not found'} in the run of the verification"]
     return (reasons or [gap["reason"] for gap in said.not_checked] or ["no reason given"])[0]
 
 

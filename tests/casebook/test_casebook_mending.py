@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from casebook.case import Case, load
-from casebook.mending import agree, difference, mend, what_differs, what_is_wrong
+from casebook.mending import agree, difference, mend, what_differs, what_is_wrong, why_refused
 from casebook.report import Finding, Location, Remedy, Report
 from casebook.run import Means, Run
 from casebook.score import Observation, score
@@ -85,6 +85,15 @@ def test_a_claim_is_looked_into(
 def test_a_refusal_has_its_reason(case: Case, tmp_path: Path) -> None:
     result = mend(case, seen(FOUND), tool(tmp_path, "", proven=False))
     assert (result.status, result.reason) == ("refused", "the losses differ")
+
+
+def test_why_a_mend_was_refused_is_always_said() -> None:
+    facts = {"fix": {"proven": [], "refused": [], "not_shown": []}}
+    plain = Finding("MEM102", "error")
+    assert why_refused("MEM102", Report([], facts)) == "not found in the run of the verification"
+    assert why_refused("MEM102", Report([plain], facts)) == "found without an edit in the run of the verification"
+    few = [{"check": "the mends", "reason": "4 steps are too few"}]
+    assert why_refused("MEM102", Report([FOUND], facts, few)) == "4 steps are too few"
 
 
 def test_what_cannot_be_verified_is_said(case: Case) -> None:
