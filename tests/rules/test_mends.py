@@ -44,6 +44,8 @@ def mended(code: str, text: str, at: str, **more: Any) -> str:
         ("MEM101", "self.avg = 0.9 * self.avg + loss", "t.avg", "self.avg = (0.9 * self.avg + loss).detach()"),
         ("MEM101", "losses.append(loss.item())", "losses", ""),
         ("MEM101", "losses.append((loss, step))", "losses", ""),
+        ("MEM101", "losses.append(Record(step, loss))", "losses", ""),
+        ("MEM101", "losses.append(torch.Tensor(loss))", "losses", "losses.append(torch.Tensor(loss).detach())"),
         ("MEM101", "losses.extend(parts)", "losses", ""),
         ("MEM101", "others.append(loss)", "losses", ""),
         ("MEM101", "losses.append(Transition(state, loss))", "losses", ""),

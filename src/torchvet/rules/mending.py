@@ -44,9 +44,15 @@ def held(finding: Finding) -> str:
 def may_be_tensor(node: ast.expr) -> bool:
     """Whether an expression may be one tensor: no number taken out of one, no container written down, and no object
     made of a class (`Transition(…)`)."""
-    called = terminal(node) if isinstance(node, ast.Call) else ""
-    made = isinstance(node, ast.Call) and called[:1].isupper() and not isinstance(node.func, ast.Call)
-    return not isinstance(node, _NO_TENSOR) and called not in _NUMBERS and not made
+    if isinstance(node, ast.Call):
+        made = not isinstance(node.func, ast.Call) and _makes_an_object(terminal(node))
+        return terminal(node) not in _NUMBERS and not made
+    return not isinstance(node, _NO_TENSOR)
+
+
+def _makes_an_object(called: str) -> bool:
+    """Whether what is called by this name is a class, by the custom of names, and none of tensors."""
+    return called.lstrip("_")[:1].isupper() and not called.endswith(("Tensor", "Parameter"))
 
 
 def with_method(file: SourceFile, node: ast.expr, method: str) -> Sequence[Edit]:
