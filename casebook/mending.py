@@ -49,14 +49,18 @@ def mend(case: Case, faulty: Observation, means: Means) -> Mend:
         if run.report is None:
             return Mend("not verifiable", run.complaint)
         facts = run.report.facts["fix"]
-        proven = [row for row in facts["proven"] if row["code"] == case.expect.code]
-        if not proven:
+        others = {row["code"] for row in facts["proven"]} - {case.expect.code}
+        own = any(row["code"] == case.expect.code for row in facts["proven"])
+        if not own and not any(row["code"] == case.expect.code for row in facts["also_gone"]):
             return Mend("refused", why_refused(case.expect.code, run.report))
         alone = bare(copy, case.expect.argv, case.expect.command, means.interpreter)
         after = vetted(copy, case.expect.argv, means.tool, case.expect.command)
     changes = any(row["changes_results"] for row in facts["proven"])
     wrong = what_is_wrong(case, after) or what_differs(faulty.bare, alone, changes)
-    return Mend("disproved", wrong) if wrong else Mend("proven", "the numbers change" if changes else "")
+    if wrong:
+        return Mend("disproved", wrong)
+    by = [] if own else [f"by the mend of {', '.join(sorted(others))}"]
+    return Mend("proven", ", ".join([*by, *(["the numbers change"] if changes else [])]))
 
 
 def fixed(program: Program, argv: Sequence[str], options: Sequence[str], tool: str) -> Run:

@@ -26,7 +26,8 @@ if sys.argv[1] == "fix":
     proven = PROVEN
     if proven:
         program.write_text(WRITTEN)
-    facts = {"proven": [row] if proven else [], "refused": [] if proven else [row], "not_shown": []}
+    facts = {"proven": [{**row, "code": CODE}] if proven else [], "also_gone": [row] if proven else [],
+             "refused": [] if proven else [row], "not_shown": []}
     out.write_text(json.dumps({"findings": [{"code": "MEM102", "severity": "error"}], "facts": {"fix": facts}}))
 else:
     text = program.read_text()
@@ -50,11 +51,11 @@ def seen(*findings: Finding, stdout: str = "loss 1.0\n") -> Observation:
     return Observation("faulty", Run(0, stdout), Run(1, stdout, Report(list(findings))))
 
 
-def tool(folder: Path, written: str, proven: bool = True, changes: bool = False) -> Means:
+def tool(folder: Path, written: str, proven: bool = True, changes: bool = False, code: str = "MEM102") -> Means:
     """A tool that claims what it is told to claim."""
     path = folder / "tool.py"
     text = TOOL.replace("PROVEN", repr(proven)).replace("CHANGES", repr(changes)).replace("WRITTEN", repr(written))
-    path.write_text(text)
+    path.write_text(text.replace("CODE", repr(code)))
     return Means(tool=f"{sys.executable} {path}")
 
 
@@ -80,6 +81,11 @@ def test_a_claim_is_looked_into(
     result = mend(case, seen(FOUND), tool(tmp_path, written, changes=changes))
     assert result.status == status and result.reason.startswith(reason)
     assert (case.folder / "faulty.py").read_text() == FAULTY
+
+
+def test_another_mend_may_do_away_with_it(case: Case, tmp_path: Path) -> None:
+    result = mend(case, seen(FOUND), tool(tmp_path, "print('loss 1.5')\n", changes=True, code="TRN101"))
+    assert (result.status, result.reason) == ("proven", "by the mend of TRN101, the numbers change")
 
 
 def test_a_refusal_has_its_reason(case: Case, tmp_path: Path) -> None:
