@@ -46,20 +46,27 @@ def _assembled(after: Layout, before: Layout) -> Module:
     methods = [new for old, new in pairs if old in at_once and isinstance(new, Function)]
     statements = [new for old, new in pairs if old in at_once and not isinstance(new, Function)]
     rest = [after.module.span(new) for old, new in pairs if old not in at_once]
-    taken = {n.name for n in ast.walk(before.module.tree) if isinstance(n, ast.ClassDef)}
-    name = "Session" if "Session" not in taken else "WholeSession"
+    name, run = _free_names(before.module.tree)
     body = [(*after.moved(m, 4), Line("")) for m in methods]
-    run = [line for s in statements for line in after.moved(s, 8)] + [line.indented(8) for line in after.guarded]
+    at_last = [line for s in statements for line in after.moved(s, 8)] + [line.indented(8) for line in after.guarded]
     return Module(
         spaced(
             [
                 (*after.docstring, Line(""), *(li for s in after.imports for li in after.module.span(s))),
                 *rest,
-                (Line(f"class {name}:"), *(li for part in body for li in part), Line("    def run(self):"), *run),
-                written(f'if __name__ == "__main__":\n    {name}().run()'),
+                (Line(f"class {name}:"), *(li for part in body for li in part), Line(f"    def {run}(self):"), *at_last),
+                written(f'if __name__ == "__main__":\n    {name}().{run}()'),
             ]
         )
     )
+
+
+def _free_names(tree: ast.Module) -> tuple[str, str]:
+    """A class and a method that the program does not have."""
+    taken = {n.name for n in ast.walk(tree) if isinstance(n, (ast.ClassDef, Function))}
+    taken |= {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+    classes, methods = ("Session", "Experiment", "Undertaking"), ("run", "begin", "carry_out")
+    return next(c for c in classes if c not in taken), next(m for m in methods if m not in taken)
 
 
 def _moved(layout: Layout) -> list[ast.stmt]:

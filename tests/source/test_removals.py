@@ -98,6 +98,35 @@ def test_fresh_in_another_method() -> None:
     assert program(text).bounded("module.outputs") == ["fresh"]
 
 
+def test_what_a_program_calls_once_starts_and_does_not_make_anew() -> None:
+    text = """
+    class Session:
+        def train(self, xs):
+            self.rows = []
+            for x in xs:
+                self.rows.append(x)
+    def main():
+        session = Session()
+        {}
+    main()
+    """
+    assert program(text.format("session.train(data)")).removals("session.rows", "main") == []
+    again = ["for epoch in range(9): session.train(data)", "session.train(data); session.train(more)", "go(session.train)"]
+    for calls in again:
+        assert [r.kind for r in program(text.format(calls)).removals("session.rows", "main")] == ["fresh"]
+    text = """
+    rows = None
+    def train(xs):
+        global rows
+        rows = []
+        for x in xs:
+            rows.append(x)
+    {}
+    """
+    assert program(text.format("train(data)")).removals("rows") == []
+    assert program(text.format("while more(): train(data)")).removals("rows") != []
+
+
 def test_fresh_in_an_outer_loop_and_by_a_global() -> None:
     text = """
     for epoch in range(9):

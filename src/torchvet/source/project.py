@@ -187,6 +187,17 @@ class Project:
                     return True
         return False
 
+    def runs_once(self, function: Scope, depth: int = 0) -> bool:
+        """Whether the program calls a function from one place only, and comes to that place once."""
+        name = function.name
+        if any(name in one.passed for one in self.containing(name)):
+            return False
+        sites = [site for one in self.containing(name) for site in one.calls.get(name, ())]
+        if len(sites) != 1 or sites[0].loop is not None or sites[0].scope.kind == "lambda":
+            return False
+        caller = sites[0].scope.function()
+        return caller is None or (depth < _DEEPEST_CALL and self.runs_once(caller, depth + 1))
+
     def is_called(self, function: Scope | None) -> bool:
         """Whether anything in the program calls a function of that name."""
         return function is not None and any(m.calls.get(function.name) for m in self.containing(function.name))

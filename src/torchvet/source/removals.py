@@ -47,10 +47,10 @@ def _is_made_anew(project: Project, seen: Seen) -> bool:
         return True
     if function is None or function.name in _INIT:
         return False
-    if isinstance(touch.base, ast.Name):
-        return touch.scope.resolve(touch.base.id) is not touch.scope
-    if _is_self(touch.base):
-        return not _only_from_init(project, function)
+    if isinstance(touch.base, ast.Name) and touch.scope.resolve(touch.base.id) is touch.scope:
+        return False
+    if isinstance(touch.base, ast.Name) or _is_self(touch.base):
+        return not (_only_from_init(project, function) or project.runs_once(function))
     return hot
 
 
