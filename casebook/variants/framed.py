@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from casebook.variants.closure import enclosed
-from casebook.variants.layout import Layout
+from casebook.variants.layout import Layout, bound_by
 from casebook.variants.scopes import Function
 from casebook.variants.text import Line, Module, first_line
 
@@ -54,25 +55,34 @@ class Engine:
 def framed(module: Module) -> dict[str, Module]:
     """The module as a package with a framework beside it."""
     layout = Layout(module)
-    if layout.guard is None or not any(isinstance(s, Function) for s in layout.body):
+    if layout.guard is None or not any(isinstance(s, Function) for s in layout.body) or _reads_guarded(layout):
         layout = Layout(enclosed(module))
     assert layout.guard is not None
+    taken = set(re.findall(r"\w+", layout.module.text))
+    task, name = (next(n for n in names if n not in taken) for names in (("task", "timed"), ("experiment", "whole")))
     decorated = {first_line(f): f.col_offset for f in _plain_functions(layout.module.tree)}
     lines: list[Line] = []
     start, stop = layout.guard.lineno, layout.guard.end_lineno or layout.guard.lineno
     last_import = max((s.end_lineno or 0 for s in layout.imports), default=0)
     for number, line in enumerate(layout.module.lines, start=1):
         if number in decorated:
-            lines.append(Line(" " * decorated[number] + "@task"))
+            lines.append(Line(" " * decorated[number] + f"@{task}"))
         if number == start:
-            lines += [Line("@task"), Line("def experiment():"), *(li.indented(4) for li in layout.guarded)]
-            lines += [Line(""), Line(""), line, Line("    Engine(experiment).launch()")]
+            lines += [Line(f"@{task}"), Line(f"def {name}():"), *(li.indented(4) for li in layout.guarded)]
+            lines += [Line(""), Line(""), line, Line(f"    Engine({name}).launch()")]
         elif not start < number <= stop:
             lines.append(line)
         if number == last_import:
-            lines += [Line(""), Line("from .engine import Engine, task")]
+            lines += [Line(""), Line("from .engine import Engine, task" + ("" if task == "task" else f" as {task}"))]
     engine = Module(tuple(Line(text) for text in ENGINE.splitlines()))
     return {"__init__": Module(()), "engine": engine, "__main__": Module(tuple(lines))}
+
+
+def _reads_guarded(layout: Layout) -> bool:
+    """Whether functions read what is only set up below the guard."""
+    assert layout.guard is not None
+    bound = {n for s in layout.guard.body for n in bound_by(s)}
+    return any(layout.uses(s) & bound for s in layout.body)
 
 
 def _plain_functions(tree: ast.Module) -> list[ast.FunctionDef]:

@@ -116,7 +116,20 @@ def _chosen(tree: ast.Module, found: Scopes) -> Chosen:
     unclear = {k.arg for c in _calls(tree) if callees.takes(c) == "unclear" for k in c.keywords if k.arg}
     # The name of a module's attribute is a part of its parameters' names, which programs look for in strings.
     spelled = _spelled(tree)
+    spelled |= _told(tree)
     return Chosen(variables - (unclear & _parameters(tree)) - spelled, attributes - unclear - spelled)
+
+
+_TELLING = {"named_parameters", "named_modules", "named_children", "named_buffers", "state_dict"}
+
+
+def _told(tree: ast.Module) -> set[str]:
+    """Names of what modules hold, where the program asks modules for such names."""
+    if not any(isinstance(n, ast.Attribute) and n.attr in _TELLING for n in ast.walk(tree)):
+        return set()
+    heirs = [n for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and n.bases]
+    stores = (n for c in heirs for n in ast.walk(c) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store))
+    return {n.attr for n in stores}
 
 
 class _Callees:

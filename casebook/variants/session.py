@@ -54,7 +54,12 @@ def _assembled(after: Layout, before: Layout) -> Module:
             [
                 (*after.docstring, Line(""), *(li for s in after.imports for li in after.module.span(s))),
                 *rest,
-                (Line(f"class {name}:"), *(li for part in body for li in part), Line(f"    def {run}(self):"), *at_last),
+                (
+                    Line(f"class {name}:"),
+                    *(li for part in body for li in part),
+                    Line(f"    def {run}(self):"),
+                    *at_last,
+                ),
                 written(f'if __name__ == "__main__":\n    {name}().{run}()'),
             ]
         )
