@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Set
-from dataclasses import replace
 
 from casebook.variants.beliefs import belief
 from casebook.variants.text import Edit, Line, Module
@@ -14,6 +13,9 @@ KEPT = "losses_so_far"
 
 KEPT_CODES = ("MEM101", "MEM112", "MEM113")
 """What such a list may rightly be called."""
+
+DETACHED_CODES = ("MEM102", "MEM113")
+"""And what, where the losses in it have no graphs."""
 
 
 def believed(module: Module, code: str, faulty: int, wanted: Set[int]) -> tuple[Module, tuple[str, ...]]:
@@ -34,8 +36,9 @@ def _second_fault(
     module: Module, code: str, wanted: Set[int]
 ) -> tuple[list[Edit], dict[int, list[Line]], tuple[str, ...]]:
     """Edits, lines put in after others, and codes. A leak gets a fault of another kind, all else a leak."""
+    leak = code.startswith("MEM1")
     clearing = [n for n in _calls(module, "zero_grad") if not n.args and not n.keywords and n.lineno not in wanted]
-    if code.startswith("MEM") and code != "MEM203" and clearing:
+    if leak and clearing:
         call = clearing[0]
         return [module.edit(call, ast.unparse(call)[:-1] + "set_to_none=False)")], {}, ("MEM203",)
     for statement in ast.walk(module.tree):
@@ -46,8 +49,11 @@ def _second_fault(
             continue
         end = statement.end_lineno or statement.lineno
         text = module.lines[statement.lineno - 1].text
-        kept = replace(Line(f"{KEPT}.append({name})").indented(len(text) - len(text.lstrip())), origin=None)
-        return [], {end: [kept], _last_import(module): [Line(""), Line(f"{KEPT} = []")]}, KEPT_CODES
+        # Graphs are left to a leak of graphs: who of two holds one has no answer.
+        what = f"{name}.detach()" if leak else name
+        kept = Line(f"{KEPT}.append({what})").indented(len(text) - len(text.lstrip()))
+        codes = DETACHED_CODES if leak else KEPT_CODES
+        return [], {end: [kept], _last_import(module): [Line(""), Line(f"{KEPT} = []")]}, codes
     return [], {}, ()
 
 
