@@ -111,7 +111,11 @@ def test_what_a_program_calls_once_starts_and_does_not_make_anew() -> None:
     main()
     """
     assert program(text.format("session.train(data)")).removals("session.rows", "main") == []
-    again = ["for epoch in range(9): session.train(data)", "session.train(data); session.train(more)", "go(session.train)"]
+    again = [
+        "for epoch in range(9): session.train(data)",
+        "session.train(data); session.train(more)",
+        "go(session.train)",
+    ]
     for calls in again:
         assert [r.kind for r in program(text.format(calls)).removals("session.rows", "main")] == ["fresh"]
     text = """

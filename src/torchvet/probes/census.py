@@ -17,6 +17,7 @@ import torch
 
 from torchvet.collector import collector_off
 from torchvet.probes import frames, graphs, heap, strangers
+from torchvet.probes.deadline import Deadline
 from torchvet.probes.holdings import HoldingTree
 from torchvet.probes.known import KnownMemory
 from torchvet.probes.ledger import Birth, Ledger, sum_by_site
@@ -57,7 +58,7 @@ class CensusTaker:
         # Tensor subclasses answer for themselves through `__torch_function__`: not to us.
         # The walk allocates enough to set off the collector, which would free the very garbage that is to be found.
         with ledger.quiet(), collector_off(), torch._C.DisableTorchFunctionSubclass():
-            one = _Count(self._known, ledger, tick, start + self.budget, self.extra_frames, self._bound)
+            one = _Count(self._known, ledger, tick, Deadline(self.budget), self.extra_frames, self._bound)
             try:
                 return self._count(one, tick, kind, start, final)
             finally:
@@ -137,14 +138,14 @@ class _Count:
     """The state of one census: the walk, who claimed which storage, and sums by name."""
 
     def __init__(
-        self, known: KnownMemory, ledger: Ledger, tick: int, deadline: float, extra: list[FrameType],
+        self, known: KnownMemory, ledger: Ledger, tick: int, deadline: Deadline, extra: list[FrameType],
         bound: dict[tuple[str, str], int],
     ) -> None:  # fmt: skip
         self._deadline = deadline
         self._bound_before = bound
         self.bound: dict[tuple[str, str], int] = {}
         self._extra = extra
-        self.walk = heap.HeapWalk(deadline - time.perf_counter())
+        self.walk = heap.HeapWalk(deadline.left())
         self.walk.skip |= {id(known), id(known.__dict__), id(ledger), id(ledger.__dict__), id(ledger.live)}
         self.unreadable: list[str] = []
         self.tree = HoldingTree(self.walk)
@@ -253,7 +254,7 @@ class _Count:
 
     def late(self) -> bool:
         """Whether the budget is spent."""
-        return time.perf_counter() > self._deadline
+        return self._deadline.passed()
 
     def sequences(self) -> dict[str, int]:
         """Sequence numbers of the graph roots under names of their own, for the next census."""

@@ -6,7 +6,6 @@ would run the forward pass again. A slot that backward has freed raises, or is N
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 
 from torchvet.probes import freeing
+from torchvet.probes.deadline import Deadline
 
 Node = Any
 """An autograd node: torch has no public type for all of them."""
@@ -27,9 +27,8 @@ def never() -> bool:
 
 
 def within(seconds: float) -> Late:
-    """Late once these seconds have passed."""
-    end = time.perf_counter() + seconds
-    return lambda: time.perf_counter() > end
+    """Late once this thread has worked for these seconds."""
+    return Deadline(seconds).passed
 
 
 _slots: dict[type, tuple[str, ...]] = {}

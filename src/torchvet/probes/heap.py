@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import sys
 import threading
-import time
 import types
 import weakref
 from collections import deque
@@ -21,6 +20,7 @@ from typing import Any
 import torch
 
 from torchvet.probes import frames
+from torchvet.probes.deadline import Deadline
 from torchvet.recording.records import Place
 
 _ATOMS: tuple[type, ...] = (
@@ -98,7 +98,7 @@ class HeapWalk:
         self.objects: dict[int, Any] = {}
         self.roots: dict[int, Root] = {}
         self.complete = True
-        self._deadline = time.perf_counter() + budget
+        self._deadline = Deadline(budget)
         self._queue: deque[Any] = deque()
         self._classes: set[int] = set()
         self.skip: set[int] = {id(self), id(self.__dict__), id(self.parent), id(self.objects), id(self.roots)}
@@ -117,7 +117,7 @@ class HeapWalk:
 
     def allow(self, seconds: float) -> None:
         """From here on the budget is this."""
-        self._deadline = time.perf_counter() + seconds
+        self._deadline = Deadline(seconds)
 
     def run(self) -> None:
         """Walk until nothing is left or the budget ends (`complete` is then false)."""
@@ -125,7 +125,7 @@ class HeapWalk:
         count = 0
         while queue:
             count += 1
-            if not count & 1023 and time.perf_counter() > self._deadline:
+            if not count & 1023 and self._deadline.passed():
                 self.complete = False
                 return
             o = queue.popleft()
