@@ -6,6 +6,7 @@ import gc
 import threading
 import warnings
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -121,6 +122,17 @@ def test_a_thread_that_an_active_region_waits_for_runs_without_it() -> None:
             training.apply(loss)
     (found,) = {(t.place.line, t.module, t.dtype) for t in run.rank.all(ThreadForward)}
     assert found == (line_of("# in the thread"), "Linear", "bfloat16")
+
+
+def test_a_pool_that_is_given_the_model_itself_runs_without_it() -> None:
+    training = Training()
+    with observed() as run, ThreadPoolExecutor(1) as pool:
+        for x, y in training.batches():
+            with torch.autocast("cpu", dtype=BF16):
+                parts = pool.map(training.model, x.chunk(2))
+                loss = torch.nn.functional.cross_entropy(torch.cat(list(parts)), y)
+            training.apply(loss)
+    assert {(t.module, t.dtype) for t in run.rank.all(ThreadForward)} == {("Linear", "bfloat16")}
 
 
 def test_looking_at_other_threads_keeps_nothing_of_theirs_or_ours() -> None:

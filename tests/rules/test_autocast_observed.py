@@ -123,6 +123,18 @@ def test_a_program_written_for_the_cpu_alone_is_wrong_about_its_region() -> None
     assert one(away, text=text, ran=(line,)).severity == "warning"
 
 
+def test_a_program_of_several_files_that_moves_nothing_is_wrong_about_its_region() -> None:
+    text = 'def train(model, x):\n    with torch.autocast("cuda"):\n        return model(x)\n'
+    away = AutocastRegion(place=at(2), enabled=False, elsewhere=12, **ELSEWHERE)
+
+    def severity(main: str, region: str = text) -> str:
+        return one(away, Source(path="/work/main.py", text=main), text=region, ran=(2,)).severity
+
+    assert severity("train(nn.Linear(2, 2), x)") == "warning"
+    assert severity("train(nn.Linear(2, 2).to(device), x)") == "info"
+    assert severity("train(nn.Linear(2, 2), x)", text.replace('"cuda"', "device")) == "info"
+
+
 def test_a_thread_is_found_at_the_region_that_waits_for_it() -> None:
     seen = one(ThreadForward(place=at(20, "work"), region=at(3), dtype="bfloat16", calls=3, module="Linear"))
     assert (seen.code, seen.location and seen.location.line, seen.related[0].line) == ("AMP208", 3, 20)

@@ -34,7 +34,7 @@ class ThreadProbe:
 
     def __init__(self, regions: Regions) -> None:
         self._regions = regions
-        self._uses: dict[tuple[Line, Place], _Use] = {}
+        self._uses: dict[tuple[Line | None, Place], _Use] = {}
 
     def called(self, module: nn.Module, output: object) -> None:
         """A layer ran on a thread that is in no region."""
@@ -46,7 +46,7 @@ class ThreadProbe:
         region = self._waiting(device)
         user, inner = locate(sys._getframe(2))
         line = user or inner
-        if region is None or line is None:
+        if region is None:
             return
         use = self._uses.setdefault((line, region.site.place), _Use(region, type(module).__name__))
         use.calls += 1
@@ -55,7 +55,8 @@ class ThreadProbe:
         """The running totals."""
         for (line, site), use in list(self._uses.items()):
             dtype = HALVES.get(use.region.dtype, "?")
-            place = place_of_line(line) or site
+            # A pool that is given a module itself runs it without a line of the program's on its stack.
+            place = (place_of_line(line) if line is not None else None) or site
             yield ThreadForward(place=place, region=site, dtype=dtype, calls=use.calls, module=use.module)
 
     def _waiting(self, device: str) -> Region | None:

@@ -127,8 +127,9 @@ for step in range(40):
                     )  # fmt: skip
 
     def _is_known(self, recording: Recording, seen: AutocastRegion) -> bool:
-        """Whether the region can never be right: its device is there, or the text says that the model is elsewhere.
-        A program that was written for another machine is run on this one as it is."""
+        """Whether the region can never be right: its device is there, or the text says that the model is elsewhere, or
+        no file of the program moves anything. A program that was written for another machine is run on this one as it
+        is."""
         from torchvet.source.model import SourceFile
 
         if seen.enabled:
@@ -138,7 +139,13 @@ for step in range(40):
             file = SourceFile(seen.place.path, text) if text is not None else None
         except (SyntaxError, ValueError):
             return False
-        return file is not None and any(f.location and f.location.line == seen.place.line for f in self.in_source(file))
+        if file is None:
+            return False
+        if any(f.location and f.location.line == seen.place.line for f in self.in_source(file)):
+            return True
+        line = "".join(file.lines[seen.place.line - 1 : seen.place.line])
+        named = f'"{seen.device}"' in line or f"'{seen.device}'" in line or f"{seen.device}.amp" in line
+        return named and not any(word in text for text in recording.sources.values() for word in _ELSEWHERE)
 
     def _nothing_cast(self, rank: RankRecording, seen: AutocastRegion, known: bool) -> Finding:
         why = "" if seen.enabled else f", and torch has switched it off: no {seen.device} device is here"
