@@ -141,8 +141,9 @@ def test_chosen_names_are_gone_and_all_others_stay(case: Case) -> None:
     nodes = list(ast.walk(ast.parse(text)))
     fields = ("id", "attr", "arg", "name")
     words = {getattr(node, name) for node in nodes for name in fields if isinstance(getattr(node, name, None), str)}
-    assert not words & {"Row", "Store", "rows", "size", "push", "times", "weigh", "tell", "total", "LIMIT", "main"}
-    assert words >= {"argparse", "add_argument", "steps", "append", "self", "dataclass", "range"}
+    assert not words & {"Row", "Store", "rows", "push", "times", "weigh", "tell", "total", "LIMIT", "main"}
+    assert "size" in words, "tensors have one too: whose `store.size` is cannot be told"
+    assert words >= {"add_argument", "steps", "append", "self", "dataclass", "range"}
     assert '"a # b"' in text
     (holder,) = renamed.expect.holder
     store, rows = holder.split(".")
@@ -163,13 +164,12 @@ def test_a_false_belief_stands_at_the_line_and_a_second_fault_elsewhere(tmp_path
     text = "import torch\n\n\ndef step(scaler, loss):\n    scaler.scale(loss).backward()\n    scaler.update()\n"
     case = case_of(tmp_path, text, "scaler.update()", "")
     other = made(Case(case.folder, Expectation("AMP104", "error", "update()")))["believed"]
-    leak = made(case)["believed"]
-    assert "losses_so_far.append(loss.detach())" in _files(leak)["faulty"]
     lines = (other.program.folder / "faulty.py").read_text(encoding="utf-8").splitlines()
     at = lines.index("    scaler.update()")
     assert lines[at - 1].startswith("    # ") and lines[at - 2] == "    losses_so_far.append(loss)"
     assert "losses_so_far = []" in lines and other.second == ("MEM101", "MEM112", "MEM113")
     assert set(other.second) <= set(other.expect.also_allowed)
+    assert "losses_so_far.append(loss.detach())" in _files(made(case)["believed"])["faulty"]
 
 
 def test_a_leak_is_mixed_with_gradients_zeroed_in_place(tmp_path: Path) -> None:
@@ -202,12 +202,7 @@ def test_the_same_case_gives_the_same_text(tmp_path: Path) -> None:
     assert [v.expect for v in first] == [v.expect for v in second]
 
 
-REAL = [
-    "mem101_history/class",
-    "mem101_replay_buffer/renamed",
-    "mem101_replay_buffer/split",
-    "num107_examples_seen/closure",
-]
+REAL = ["mem101_history/class", "mem101_replay_buffer/split"]
 
 _forks = multiprocessing.get_context("forkserver")
 _forks.set_forkserver_preload(["torch"])
