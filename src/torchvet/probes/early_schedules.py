@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
 from typing import Any
 
+import torch
 from torch.optim import lr_scheduler
 
 from torchvet.probes import frames
+from torchvet.probes._importlib_bootstrap_taps import around
 from torchvet.probes.watcher import Host, Watcher
 from torchvet.recording.records import Place, Record
 from torchvet.recording.training_records import EarlySchedule
@@ -28,18 +29,17 @@ class EarlySchedules(Watcher):
                 self.replace(kind, "step", self._stepping)
 
     def _stepping(self, original: Any) -> Any:
-        @functools.wraps(original)
-        def step(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
-            # torch counts a first step of its own in the constructor, and notes on the optimizer that it has stepped.
-            first = getattr(scheduler, "_step_count", 0) == 1
-            if first and self.host.active and not getattr(scheduler.optimizer, "_opt_called", False):
-                with self.host.looking("the order of schedulers"):
-                    place = frames.user_place(2)
-                    if place is not None:
-                        self._sites.setdefault(place, EarlySchedule(place=place, name=type(scheduler).__name__))
-            return original(scheduler, *args, **kwargs)
+        return around(original, self._look, torch.compiler.is_compiling)
 
-        return step
+    def _look(self, args: Any, kwargs: Any) -> None:
+        # torch counts a first step of its own in the constructor, and notes on the optimizer that it has stepped.
+        scheduler = args[0]
+        first = getattr(scheduler, "_step_count", 0) == 1
+        if first and self.host.active and not getattr(scheduler.optimizer, "_opt_called", False):
+            with self.host.looking("the order of schedulers"):
+                place = frames.user_place(2)
+                if place is not None:
+                    self._sites.setdefault(place, EarlySchedule(place=place, name=type(scheduler).__name__))
 
     def totals(self, tick: int) -> Iterable[Record]:
         """Each line's."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 
 from torchvet.probes import frames
+from torchvet.probes._importlib_bootstrap_taps import around
 from torchvet.probes.watcher import Host, Watcher
 from torchvet.recording.records import Place, Record
 from torchvet.recording.training_records import OwnWeights
@@ -26,19 +26,17 @@ class OwnWeightsLoaded(Watcher):
         self.replace(torch.nn.Module, "load_state_dict", self._loading)
 
     def _loading(self, original: Any) -> Any:
-        @functools.wraps(original)
-        def load_state_dict(module: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
-            if self.host.active:
-                with self.host.looking("loaded state dicts"):
-                    self._note(module, state_dict)
-            return original(module, state_dict, *args, **kwargs)
+        return around(original, self._look, torch.compiler.is_compiling)
 
-        return load_state_dict
+    def _look(self, args: Any, kwargs: Any) -> None:
+        if self.host.active:
+            with self.host.looking("loaded state dicts"):
+                self._note(args[0], args[1] if len(args) > 1 else kwargs.get("state_dict"))
 
     def _note(self, module: torch.nn.Module, state_dict: Any) -> None:
         own = dict(module.named_parameters()) if isinstance(state_dict, Mapping) else {}
         pairs = [(p, state_dict.get(name)) for name, p in own.items()]
-        place = frames.user_place(2) if pairs and all(_same(p, given) for p, given in pairs) else None
+        place = frames.user_place(3) if pairs and all(_same(p, given) for p, given in pairs) else None
         if place is not None:
             self._sites.setdefault(place, OwnWeights(place=place, parameters=len(pairs))).calls += 1
 
