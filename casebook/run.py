@@ -58,13 +58,14 @@ def bare(
 def vetted(program: Program, argv: Sequence[str], tool: str = "", command: Sequence[str] = ("run",)) -> Run:
     """Run the program under the tool (torchvet, or what is put in its place), by a verb and its options."""
     limit = ("--memory-limit", MEMORY_LIMIT) if command[0] == "run" else ()
+    target = program.target[-1:] if command[0] == "check" else program.target  # source: a file or a folder
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "report.json")
         run = started(
             [
                 *(shlex.split(tool) or python("-m", "torchvet")),
                 *(*command, "-o", str(out), "--quiet", *limit),
-                *program.target,
+                *target,
                 *argv,
             ],
             program.folder,

@@ -53,6 +53,18 @@ SILENT = {
         ) + "    kept.append(part)\n",
         "indices": TRAIN + "    kept.append(output.max(1)[1])\n    _, best = output.max(1)\n    kept.append(best)\n",
         "a window": "last = collections.deque(maxlen=9)\n" + TRAIN + "    last.append((output - y).pow(2).mean())\n",
+        "windows by name": (
+            "last = collections.defaultdict(lambda: collections.deque(maxlen=9))\n" + TRAIN
+            + "    last['loss'].append((output - y).pow(2).mean())\n"
+        ),
+        "windows by name, made of a part": (
+            "from functools import partial\nlast = collections.defaultdict(partial(collections.deque, maxlen=9))\n"
+            + TRAIN + "    last['loss'].append((output - y).pow(2).mean())\n"
+        ),
+        "a window for each": (
+            "last = {n: collections.deque(maxlen=9) for n in names}\n" + TRAIN
+            + "    last[n].append((output - y).pow(2).mean())\n"
+        ),
         "emptied in the loop": TRAIN + "    kept.append((output - y).pow(2).mean())\n    kept.clear()\n",
         "a decorated function": (
             "@torch.no_grad()\ndef check():\n    total = 0\n    for x, y in batches:\n"

@@ -12,6 +12,7 @@ from torchvet.rules.memory import _keyed
 from torchvet.source.model.destinations import reaching
 from torchvet.source.model.units import Unit, keyword, receiver, targets_of, terminal, value_for
 from torchvet.source.model.walking import walk
+from torchvet.source.syntax import limit
 
 if TYPE_CHECKING:
     from torchvet.source.model import ClassModel, Event, Loop, SourceFile
@@ -258,14 +259,32 @@ def growable(value: ast.expr | None, adds: bool) -> bool:
     if isinstance(value, ast.Constant):
         return adds and (value.value is None or isinstance(value.value, (int, float)))
     if isinstance(value, (ast.List, ast.ListComp, ast.Dict, ast.DictComp)):
-        return True
+        return not _of_limited(value)
     if isinstance(value, ast.Call):
         name = terminal(value)
         if name == "deque":
-            limit = value.args[1:2] + [k.value for k in value.keywords if k.arg == "maxlen"]
-            return not limit or (isinstance(limit[0], ast.Constant) and limit[0].value is None)
+            return not limit(value)
+        if name == "defaultdict" and value.args and _makes_limited(value.args[0]):
+            return False
         return name in ("list", "dict", "defaultdict", "OrderedDict") or (adds and name in ("zeros", "tensor", "float"))
     return False
+
+
+def _of_limited(value: ast.List | ast.ListComp | ast.Dict | ast.DictComp) -> bool:
+    """Whether a container is made of such as limit their own length: `{name: deque(maxlen=8) for name in names}`."""
+    if isinstance(value, (ast.List, ast.Dict)):
+        parts = value.elts if isinstance(value, ast.List) else value.values
+        return bool(parts) and all(limit(part) for part in parts)
+    return limit(value.elt if isinstance(value, ast.ListComp) else value.value)
+
+
+def _makes_limited(factory: ast.expr) -> bool:
+    """Whether what makes a `defaultdict`'s values makes such: `lambda: deque(maxlen=8)`, `partial(deque, maxlen=8)`."""
+    if isinstance(factory, ast.Lambda):
+        return limit(factory.body)
+    if not (isinstance(factory, ast.Call) and terminal(factory) == "partial" and factory.args):
+        return False
+    return limit(ast.Call(factory.args[0], factory.args[1:], factory.keywords))
 
 
 def is_repeated(file: SourceFile, unit: Unit, event: Event | None = None, depth: int = 0) -> bool:
