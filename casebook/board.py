@@ -77,17 +77,18 @@ def families(table: Sequence[Row]) -> list[list[str]]:
 
 def rivals(table: Sequence[Row], said: Recorded) -> list[list[str]]:
     """What each other tool did, counted over the cases that it was asked about."""
-    lines = [["tool", "version", *VERDICTS]]
+    lines = [["tool", "version", "cases asked", *VERDICTS]]
     for tool, version in sorted(said.tools.items(), key=lambda each: each[0].lower()):
         verdicts = [said.cases[r.case].verdicts.get(tool) for r in table if r.case in said.cases]
         counted = Counter(v.verdict for v in verdicts if v is not None)
-        lines.append([tool, version, *(str(counted[verdict]) for verdict in VERDICTS)])
+        asked = f"{counted.total()} of {len(table)}"
+        lines.append([tool, version, asked, *(str(counted[verdict]) for verdict in VERDICTS)])
     return lines
 
 
 def in_terminal(table: Sequence[Row], said: Recorded) -> str:
     """The scoreboard as text."""
-    named = [[t[0], t[1], t[2]] for t in rivals(table, said)]
+    named = [t[:4] for t in rivals(table, said)]
     return "\n\n".join([lay_out(families(table)), *([lay_out(named)] if len(named) > 1 else [])])
 
 

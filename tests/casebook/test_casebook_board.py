@@ -55,9 +55,9 @@ def test_a_mend_that_cannot_be_verified_is_not_proven() -> None:
 
 def test_other_tools_are_counted_over_the_cases_at_hand() -> None:
     assert board.rivals(ROWS, SAID) == [
-        ["tool", "version", "named", "line", "elsewhere", "silent", "not run"],
-        ["memray", "1.20.0", "0", "1", "0", "0", "1"],
-        ["TorchFix", "0.7.0", "1", "0", "0", "1", "0"],
+        ["tool", "version", "cases asked", "named", "line", "elsewhere", "silent", "not run"],
+        ["memray", "1.20.0", "2 of 3", "0", "1", "0", "0", "1"],
+        ["TorchFix", "0.7.0", "2 of 3", "1", "0", "0", "1", "0"],
     ]
 
 
@@ -72,7 +72,7 @@ def test_the_page_says_what_was_found_and_what_was_not() -> None:
 
 def test_the_terminal_has_the_same_totals() -> None:
     text = in_terminal(ROWS, SAID)
-    assert "MEM     2      1 of 2" in text and "TorchFix  0.7.0    1" in text
+    assert "MEM     2      1 of 2" in text and "TorchFix  0.7.0    2 of 3       1" in text
 
 
 def test_a_row_is_what_a_reader_is_told(tmp_path: Path) -> None:
