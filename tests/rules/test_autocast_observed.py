@@ -128,7 +128,7 @@ def test_a_program_of_several_files_that_moves_nothing_is_wrong_about_its_region
     away = AutocastRegion(place=at(2), enabled=False, elsewhere=12, **ELSEWHERE)
 
     def severity(main: str, region: str = text) -> str:
-        return one(away, Source(path="/work/main.py", text=main), text=region, ran=(2,)).severity
+        return one(away, Source(path="/project/main.py", text=main), text=region, ran=(2,)).severity
 
     assert severity("train(nn.Linear(2, 2), x)") == "warning"
     assert severity("train(nn.Linear(2, 2).to(device), x)") == "info"
