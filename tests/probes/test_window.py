@@ -137,6 +137,7 @@ def test_what_is_still_bound_from_the_step_before_is_named(sampled: Sampled) -> 
     (record,) = run_steps(sampled, drop=False)
     assert record.names == ["out"] and record.bytes == record.name_bytes[0] == 4 * MB
     assert record.peak >= record.bytes
+    assert record.bound is not None and record.bound.function == "run_steps"
 
 
 def test_what_was_dropped_is_not_stale(sampled: Sampled) -> None:

@@ -16,7 +16,7 @@ from torchvet.probes import autocast_peaks, frames, graphs, heap
 from torchvet.probes.containers import tensors_in
 from torchvet.probes.known import KnownMemory
 from torchvet.probes.ledger import Birth, Ledger, place_of_line, sum_by_site
-from torchvet.recording.records import SiteBytes, StepKind, Window
+from torchvet.recording.records import Place, SiteBytes, StepKind, Window
 from torchvet.recording.training_records import StaleAtPeak, ZeroedInPlace
 
 _aten = torch.ops.aten
@@ -49,6 +49,8 @@ class OpenWindow:
     """By boundary passed: the variable that each storage still hung from when the next step began its work."""
     graph_names: dict[int, dict[int, str]] = field(default_factory=dict)
     """The same for what those variables' autograd graphs saved."""
+    bound: dict[str, Place] = field(default_factory=dict)
+    """By such a variable's name: the innermost function that has it, at the line that it was at."""
     zeroed: list[_Zeroing] = field(default_factory=list)
     gradients: dict[int, int] = field(default_factory=dict)
 
@@ -134,26 +136,28 @@ def next_forward_begins(window: OpenWindow, ledger: Ledger, late: graphs.Late = 
     graph_names = window.graph_names.setdefault(len(window.ticks), {})
     seen: graphs.Seen = set()
     with ledger.quiet():
-        for name, tensor in _bound_tensors():
+        for name, tensor, frame in _bound_tensors():
             # A loss that nobody has deleted is every loop's; some pin a buffer of the size of their input (mse_loss).
             for storage in graphs.storages_of(tensor) if tensor.ndim else ():
                 if storage._cdata in carry:
                     names.setdefault(storage._cdata, name)
+                    window.bound.setdefault(name, frames.place_of(frame))
             if tensor.grad_fn is not None and not late():
                 reach = graphs.walk([tensor.grad_fn], seen, set(), late)
                 for key in reach.saved:
                     if key in carry:
                         graph_names.setdefault(key, name)
+                        window.bound.setdefault(name, frames.place_of(frame))
 
 
-def _bound_tensors() -> list[tuple[str, torch.Tensor]]:
-    """Tensors that plain variables of the running user code are bound to (tuples included)."""
-    found: list[tuple[str, torch.Tensor]] = []
+def _bound_tensors() -> list[tuple[str, torch.Tensor, types.FrameType]]:
+    """Tensors that plain variables of the running user code are bound to (tuples included), innermost frames first."""
+    found: list[tuple[str, torch.Tensor, types.FrameType]] = []
     frame: types.FrameType | None = sys._getframe(2)
     while frame is not None:
         if frames.owner(frame.f_code.co_filename) in (frames.USER, frames.INSTALLED):
             for name, value in (heap.frame_locals(frame) or {}).items():
-                found.extend((name, t) for t in tensors_in(value, 3))
+                found.extend((name, t, frame) for t in tensors_in(value, 3))
         frame = frame.f_back
     return found
 
@@ -265,7 +269,7 @@ def _stale_record(window: OpenWindow, ledger: Ledger, top: tuple[int, int], tota
         tick=tick, kind=window.kind, bytes=sum(sums.values()), peak=total, names=names,
         name_bytes=[sums[n] for n in names], saving=peak - _peak(ledger, changes)[0],
         with_graph=sum(b.nbytes for _, b in at_peak if b.key in window.graph_names[step]),
-        place=sites[0].site.place, sites=sites,
+        place=sites[0].site.place, bound=window.bound.get(names[0]), sites=sites,
     )  # fmt: skip
 
 

@@ -118,7 +118,8 @@ class StaleAtPeak(Record):
     """Storages of the step before, still bound at this step's peak and never read again: `bytes` of `peak`.
 
     `names` are the variables that held them, `name_bytes` their bytes in the same order. `saving` is by how much the
-    window's peak would be lower had they died when the step began.
+    window's peak would be lower had they died when the step began. `place` is where the largest storages came from,
+    `bound` the function that has the first name, at the line that it was at when the step began.
     """
 
     tick: int
@@ -130,6 +131,7 @@ class StaleAtPeak(Record):
     saving: int = 0
     with_graph: int = 0
     place: Place | None = None
+    bound: Place | None = None
     sites: list[SiteBytes] = []
 
 

@@ -149,11 +149,11 @@ for step in range(40):
 
     def _line(self, recording: Recording, record: StaleAtPeak) -> Place | Location | None:
         """Where the name is assigned, else where its storage came from."""
-        place = record.place
-        if place is None:
-            return None
-        stores = recording.index.stores(record.names[0], f"__main__.{place.function}", place.path)
-        return Location(path=stores[0].path, line=stores[0].line, function=stores[0].function) if stores else place
+        for place in filter(None, (record.bound, record.place)):
+            stores = recording.index.stores(record.names[0], f"__main__.{place.function}", place.path)
+            if stores:
+                return Location(path=stores[0].path, line=stores[0].line, function=stores[0].function)
+        return record.place
 
     def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
         """Results of the step before that are in use at the peak and freed before the step ends."""
