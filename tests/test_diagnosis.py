@@ -92,9 +92,31 @@ def test_a_report_survives_json() -> None:
     ("MEM111", leak(container="dict", key_type="Tensor")),
     ("MEM113", [census(t, holding("firsts", direct=1000 * t, visible=10 * t)) for t in TICKS]),
     ("MEM112", [census(t, holding("losses", direct=4 * t, nodes=9 * t, tensors=t)) for t in TICKS]),
-], ids=["graph", "running sum", "state", "tensors", "lru_cache", "tensor keys", "views", "nodes"])  # fmt: skip
+    ("MEM112", [census(t, holding("total", direct=4, nodes=9 * t, tensors=1, carried=True,
+                                  carrier_ops=["AddBackward0"])) for t in TICKS]),
+    ("MEM101", [census(t, holding("shadow", direct=4000, graph=64 * t, nodes=12 * t, tensors=4, carried=True,
+                                  carrier_ops=["MulBackward0", "AddBackward0"])) for t in TICKS]),
+], ids=["graph", "running sum", "state", "tensors", "lru_cache", "tensor keys", "views", "nodes", "sum of losses",
+        "average of weights"])  # fmt: skip
 def test_the_rule_that_knows_the_mechanism_speaks(code: str, records: list[Record]) -> None:
     assert codes(diagnose(run(records))) == [code]
+
+
+def test_a_graph_of_nodes_alone_is_graded_by_what_they_take_of_the_host() -> None:
+    """An average of weights that is never detached: 12 nodes a step of some 400 bytes, and 64 bytes of tensors."""
+    looks = [census(t, holding("shadow", direct=4000, graph=64 * t, nodes=12 * t, tensors=4, carried=True,
+                               carrier_ops=["MulBackward0"])) for t in TICKS]  # fmt: skip
+    (finding,) = diagnose(run(looks, memory_limit=16_000_000_000)).findings
+    assert (
+        finding.severity == "warning" and "12 nodes longer every step: about 4.8 kB of host memory" in finding.message
+    )
+
+
+@pytest.mark.parametrize(("nodes", "severity"), [(10, "info"), (1000, "warning")])
+def test_kept_losses_are_information_unless_their_nodes_are_many(nodes: int, severity: str) -> None:
+    looks = [census(t, holding("losses", direct=4 * t, nodes=nodes * t, tensors=t)) for t in TICKS]
+    (finding,) = diagnose(run(looks, memory_limit=16_000_000_000)).findings
+    assert (finding.code, finding.severity) == ("MEM112", severity)
 
 
 def test_one_growth_has_one_finding_and_two_have_two() -> None:

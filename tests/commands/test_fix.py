@@ -107,10 +107,18 @@ def test_codes_pick_what_is_mended(fix: Fix, here: Path) -> None:
 
 def test_nothing_to_mend(fix: Fix, here: Path) -> None:
     (here / "train.py").write_text("import torch\n")
-    assert fix("train.py") == (0, "Nothing to mend\n", "")
+    status, out, _ = fix("train.py")
+    assert status == 0 and out.startswith("Nothing to mend by what the source alone shows\n")
+    assert "torchvet fix train.py --verify" in out, "a run may show more"
+    status, out, err = fix("train.py", "--diff")
+    assert (status, out) == (0, "") and "nothing to mend by what the source alone shows; --verify" in err
     (here / "train.py").write_text("import torch\nbeech = 1\n")
     status, out, _ = fix("train.py")
-    assert status == 1 and out.startswith("Nothing to mend; 1 finding below") and "No mend, only advice" in out
+    assert (
+        status == 1
+        and out.startswith("Nothing to mend by what the source alone shows; 1 finding below")
+        and "No mend, only advice" in out
+    )
 
 
 def test_the_report_as_json(fix: Fix, here: Path) -> None:

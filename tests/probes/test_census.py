@@ -149,6 +149,25 @@ def test_state_that_is_carried_is_recognised_from_the_second_census_on() -> None
     assert first.graph < second.graph < third.graph
 
 
+def test_an_average_of_many_weights_is_recognised_as_carried() -> None:
+    """A container of many is looked at by its first few: a list of losses has old values, not carried ones."""
+
+    def main() -> list[Census]:
+        taker, ledger = CensusTaker(KnownMemory(), budget=20.0), Ledger()
+        weights = {str(n): torch.ones(4, requires_grad=True) for n in range(12)}
+        shadow = {name: weight.clone() for name, weight in weights.items()}
+        losses, found = [], []
+        for tick in range(1, 4):
+            for name, weight in weights.items():
+                shadow[name] = 0.9 * shadow[name] + 0.1 * weight
+                losses.append(torch.exp(weight).sum())
+            found.append(look(taker, ledger, tick))
+        return found
+
+    carried = {h.name.partition("[")[0]: h.carrier_ops for h in main()[-1].holdings if h.carried}
+    assert set(carried) == {"shadow"} and "MulBackward0" in carried["shadow"]
+
+
 def test_a_carried_graph_too_long_for_the_budget_is_counted_by_what_is_new() -> None:
     """A hundred thousand nodes cannot be walked in time: a thousand more a step can."""
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchvet.probes.schedule import FREE_WINDOWS, SUSPECT_CENSUSES, Pace, Schedule
+from torchvet.probes.schedule import EARLY_ALLOWANCE, FREE_WINDOWS, SUSPECT_CENSUSES, Pace, Schedule
 from torchvet.recording.records import StepKind
 
 
@@ -70,8 +70,23 @@ def test_the_second_census_is_one_step_after_the_first() -> None:
     assert gaps and all(gap >= 3 for gap in gaps) and gaps == sorted(gaps)
 
 
-def test_an_unsuspicious_short_run_has_no_census() -> None:
-    assert run(Schedule(), 100, 0.01, 0.05)[1] == []
+def test_an_unsuspicious_short_run_is_looked_at_while_that_costs_next_to_nothing() -> None:
+    assert run(Schedule(), 20, 0.01, 0.001)[1] == []
+    assert run(Schedule(), 100, 0.001, 0.01)[1] == [24, 25, 50, 100]
+    assert run(Schedule(), 100, 0.001, 0.06)[1] == [24], "what the first one takes nobody knows"
+
+
+def test_the_next_early_look_is_made_where_all_of_them_stay_within_their_allowance() -> None:
+    schedule = Schedule()
+    assert schedule.takes_census(24, 0.1, 0.0)
+    schedule.census_taken(24, 0.1)
+    assert schedule.takes_census(25, 0.1, EARLY_ALLOWANCE / 2)
+    assert not schedule.takes_census(25, 0.1, EARLY_ALLOWANCE / 2 + 0.001)
+
+
+def test_an_early_look_is_cut_off_where_there_is_no_time_to_spare() -> None:
+    assert Schedule().census_budget(1.0) == EARLY_ALLOWANCE
+    assert Schedule(suspected=True).census_budget(1.0) == 0.5
 
 
 def test_an_unsuspicious_long_run_is_looked_at_ever_more_rarely() -> None:
@@ -112,7 +127,7 @@ def test_what_is_not_free_stays_within_its_share(steps: int, step: float, look: 
     if suspected:
         schedule.suspect(4)
     run(schedule, steps, step, look)
-    free = look / 10 * (FREE_WINDOWS * 2 + 1) + look * (SUSPECT_CENSUSES + 1)
+    free = look / 10 * (FREE_WINDOWS * 2 + 1) + look * (SUSPECT_CENSUSES + 1) + EARLY_ALLOWANCE
     one_window = look / 10 * 8
     elapsed = steps * step + schedule.spent
     assert schedule.spent <= free + one_window + 0.03 * elapsed + max(look, 0.2)
@@ -121,7 +136,7 @@ def test_what_is_not_free_stays_within_its_share(steps: int, step: float, look: 
 
 @pytest.mark.parametrize(("elapsed", "seconds"), [(0.0, 0.5), (10.0, 0.5), (60.0, 1.2), (1000.0, 2.0)])
 def test_one_census_may_take_longer_in_a_longer_run(elapsed: float, seconds: float) -> None:
-    assert Schedule().census_budget(elapsed) == pytest.approx(seconds)
+    assert Schedule(suspected=True).census_budget(elapsed) == pytest.approx(seconds)
 
 
 def test_cheap_censuses_go_on_in_a_short_run_and_dear_ones_do_not() -> None:

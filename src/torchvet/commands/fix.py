@@ -51,7 +51,7 @@ class FixCommand(click.Command):
 @click.option("--apply", is_flag=True, help="Write the mended files; with --verify only what was proven.")
 @click.option("--keep-original", is_flag=True, help="With --apply: leave the file as it was beside it, as FILE.orig.")
 @click.option("--diff", is_flag=True, help="Print the mends as a diff and nothing else.")
-@click.option("--unsafe-fixes", is_flag=True, help="Mends that change the program's results too.")
+@click.option("--unsafe-fixes", is_flag=True, help="Mends too after which results may differ, be it on purpose.")
 @click.option("--verify", is_flag=True, help="Run the program before and after, and keep what is proven to help.")
 @click.option("--steps", type=click.IntRange(min=1), default=100, show_default=True,
               help="With --verify: the steps of each run.")  # fmt: skip

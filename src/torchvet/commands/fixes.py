@@ -139,8 +139,14 @@ def deliver(report: Report, asked: Asked, delivery: Delivery) -> None:
         delivery.deliver(report)
         return
     delivery.write(report)
-    if report.facts["fix"]["diff"] and not asked.quiet:
+    if asked.quiet:
+        return
+    if report.facts["fix"]["diff"]:
         print_text(report.facts["fix"]["diff"])
+    elif not asked.verify:
+        click.echo(
+            "torchvet: nothing to mend by what the source alone shows; --verify runs the program first", err=True
+        )
 
 
 def write(contents: dict[str, tuple[bytes, bytes]], keep: bool) -> None:

@@ -51,10 +51,11 @@ class CensusTaker:
         self.extra_frames: list[FrameType] = []
         """Frames that do not run any more but live: those of the exception that ended the program."""
         self.seconds = 0.0
+        """What the last census took of this thread's own work: on a busy machine the clock tells more of others."""
 
     def take(self, tick: int, kind: StepKind, ledger: Ledger, final: bool = False) -> Census:
         """Walk, claim, name. What the census itself allocates is not the program's."""
-        start = time.perf_counter()
+        start, work = time.perf_counter(), time.thread_time()
         # Tensor subclasses answer for themselves through `__torch_function__`: not to us.
         # The walk allocates enough to set off the collector, which would free the very garbage that is to be found.
         with ledger.quiet(), collector_off(), torch._C.DisableTorchFunctionSubclass():
@@ -63,6 +64,7 @@ class CensusTaker:
                 return self._count(one, tick, kind, start, final)
             finally:
                 one.close()
+                self.seconds = time.thread_time() - work
 
     def _count(self, one: _Count, tick: int, kind: StepKind, start: float, final: bool) -> Census:
         one.walk_all()
@@ -78,9 +80,8 @@ class CensusTaker:
         sites = one.site_bytes(one.unreached())
         self._sequences = one.sequences()
         self._bound = one.bound
-        self.seconds = time.perf_counter() - start
         return Census(
-            tick=tick, kind=kind, seconds=self.seconds, complete=one.complete, total=one.total,
+            tick=tick, kind=kind, seconds=time.perf_counter() - start, complete=one.complete, total=one.total,
             categories=one.categories, holdings=holdings, final=final,
             unreached=sum(b.nbytes for b in one.unreached().values() if b.rated), unreached_sites=sites,
             strangers=found,
@@ -99,7 +100,7 @@ class CensusTaker:
         """Names whose previous value's graph is part of the graph of their value now."""
         if self._carriers:
             return
-        for key, tensor in one.singles()[:_CARRIER_CANDIDATES]:
+        for key, tensor in one.candidates():
             name = one.tree.name(key)
             before = self._sequences.get(name)
             node = tensor.grad_fn
@@ -129,7 +130,9 @@ class CensusTaker:
     def _mark(self, holding: Holding) -> Holding:
         ops = self._carriers.get(holding.name)
         if ops is None:
-            return holding
+            below = (o for n, o in self._carriers.items() if n.startswith(f"{holding.name}["))
+            ops = next(below, None)
+            return holding if ops is None else msgspec.structs.replace(holding, carried=True, carrier_ops=ops)
         nodes, graph = self._carried.get(holding.name, (holding.nodes, holding.graph))
         return msgspec.structs.replace(holding, carried=True, carrier_ops=ops, nodes=nodes, graph=graph)
 
@@ -222,6 +225,19 @@ class _Count:
         roots = 0
         return [s for s in self._slots if (p := self.walk.parent[s[0]]) == roots or siblings[p] < _CONTAINER]
 
+    def candidates(self) -> list[tuple[int, torch.Tensor]]:
+        """Tensors that may carry their graph from step to step: those under names of their own, and of each container
+        of many the first few, as an average of weights has one for each parameter."""
+        found = self.singles()
+        known = {key for key, _ in found}
+        taken: dict[int, int] = defaultdict(int)
+        for key, tensor in self._slots:
+            parent = self.walk.parent[key]
+            taken[parent] += 1
+            if key not in known and taken[parent] < _CONTAINER:
+                found.append((key, tensor))
+        return found[:_CARRIER_CANDIDATES]
+
     def claim_graphs(self, carriers: set[str]) -> None:
         """Claim what graphs saved, for carriers, then containers, then the rest in order of distance."""
         singles = {key for key, _ in self.singles()}
@@ -259,7 +275,7 @@ class _Count:
     def sequences(self) -> dict[str, int]:
         """Sequence numbers of the graph roots under names of their own, for the next census."""
         found = {}
-        for key, tensor in self.singles()[:_CARRIER_CANDIDATES]:
+        for key, tensor in self.candidates():
             if tensor.grad_fn is not None:
                 found[self.tree.name(key)] = tensor.grad_fn._sequence_nr()
         return found

@@ -26,7 +26,7 @@ from torchvet.probes.ledger import Ledger, place_of_line
 from torchvet.probes.loaders import LoaderProbe
 from torchvet.probes.optimizers import OptimizerProbe
 from torchvet.probes.sampling import Closed, Sampling
-from torchvet.probes.schedule import SUSPECT_CENSUSES, Pace, Schedule
+from torchvet.probes.schedule import EARLY_ALLOWANCE, SUSPECT_CENSUSES, Pace, Schedule
 from torchvet.probes.session import Options, Session, StepLog, StepsReached
 from torchvet.probes.sources import SourceKeeper
 from torchvet.probes.taps import Taps
@@ -429,7 +429,10 @@ class Observer:
         self._log.flush()
         self._census.budget = self._schedule.census_budget(elapsed)
         with self._costs.of("censuses"):
-            self._write(self._census.take(tick, kind, self._ledger, final))
+            census = self._census.take(tick, kind, self._ledger, final)
+            # An early look that was cut short says nothing: nobody had a suspicion, and there will be others.
+            if census.complete or self._census.budget > EARLY_ALLOWANCE:
+                self._write(census)
         self._schedule.census_taken(tick, elapsed)
         self._hooks.census(tick, self.known, self._write)
         self._sources.keep()
@@ -480,15 +483,16 @@ class Observer:
         for record in self._cohorts.check(tick, lambda: dict(self.known.storages()), everything=True):
             self._write(record)
         self._census.extra_frames = frames.traceback_frames(error)
-        suspected = self._schedule.suspected or self._schedule.censuses or self._cohorts.suspicious()
-        if suspected or how in ("out-of-memory", "exception"):
+        suspected = self._schedule.suspected or self._cohorts.suspicious() or how in ("out-of-memory", "exception")
+        if suspected or self._schedule.censuses:
             self._take_census(tick, self.clock.level, elapsed, final=True)
         self._census.extra_frames = []
         self._totals(tick)
         sampled = bool(self._sampling.windows) or not tick
         for gap in (
             *(simulated_gaps() if self.options.simulated_gpu is not None else ()),
-            *unchecked(self._ledger, self._taps, self._census.unreadable, sampled),
+            # What a look without a suspicion could not read is nobody's question.
+            *unchecked(self._ledger, self._taps, self._census.unreadable if suspected else set(), sampled),
             *self._watchers.unchecked(),
         ):
             self._write(gap)

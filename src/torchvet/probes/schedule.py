@@ -16,6 +16,11 @@ SUSPECT_CENSUSES = 3
 CENSUS_ALLOWANCE = 0.15
 """Seconds that censuses may take once survivors are suspected, whatever their share: a short run on a fast machine has
 no share to speak of, and deserves an answer too."""
+EARLY = 24
+"""Steps after which names are looked at without any suspicion: a graph that only gets longer keeps next to no storages
+alive, so that nothing else would tell."""
+EARLY_ALLOWANCE = 0.1
+"""Seconds that these looks may take whatever their share, the first of them included."""
 GRAPH_ALLOWANCE = 0.2
 """Seconds that may go into following autograd graphs between boundaries whatever their share."""
 _GRAPH_SHARE = 0.01
@@ -38,6 +43,7 @@ class Schedule:
     censuses: int = 0
     suspected: bool = False
     idle_census_at: float = 2.0
+    early_census_at: int = EARLY
 
     def spend(self, seconds: float) -> None:
         """Account for seconds of the program's time."""
@@ -85,21 +91,23 @@ class Schedule:
         if self.suspected and self.census_at is not None and tick >= self.census_at:
             allowed = self.censuses * expected <= CENSUS_ALLOWANCE
             return self.censuses < SUSPECT_CENSUSES or allowed or self.affordable(elapsed, expected)
-        return (
-            not self.suspected
-            and tick >= 2 * _SHORT
-            and elapsed >= self.idle_census_at
-            and self.affordable(elapsed, expected or 0.03)
-        )
+        if self.suspected or tick < 2 * _SHORT:
+            return False
+        if tick >= self.early_census_at and (self.censuses + 1) * expected <= EARLY_ALLOWANCE:
+            return True
+        return elapsed >= self.idle_census_at and self.affordable(elapsed, expected or 0.03)
 
     def census_budget(self, elapsed: float) -> float:
-        """Seconds that one census may take: some for a short run, more as the run has gone on for longer."""
-        return min(2.0, max(0.5, 0.02 * elapsed))
+        """Seconds that one census may take: some for a short run, more as the run has gone on for longer. Without a
+        suspicion and without time to spare it is cut off early."""
+        spare = self.suspected or self.affordable(elapsed, EARLY_ALLOWANCE)
+        return min(2.0, max(0.5, 0.02 * elapsed)) if spare else EARLY_ALLOWANCE
 
     def census_taken(self, tick: int, elapsed: float) -> None:
         """Plan the next: one step later to see what is carried, then ever further apart."""
         self.censuses += 1
         self.idle_census_at = elapsed * 2
+        self.early_census_at = tick + (1 if self.censuses == 1 else max(EARLY, tick))
         self.census_at = tick + (1 if self.censuses == 1 else max(3, tick // 2))
 
 

@@ -61,7 +61,8 @@ def _read_only(facts: dict[str, Any]) -> str:
     counts = facts["counts"]
     if not counts:
         rest = len(facts["unsafe"]) + len(facts["advice"])
-        return "Nothing to mend" + (f"; {count(rest, 'finding')} below" if rest else "")
+        below = f"; {count(rest, 'finding')} below" if rest else ""
+        return f"Nothing to mend by what the source alone shows{below}"
     codes = ", ".join(sorted(counts))
     return f"{count(sum(counts.values()), 'finding')} {'mended' if facts['written'] else 'can be mended'}: {codes}"
 
@@ -126,14 +127,18 @@ def _add_diff(page: Page, diff: str) -> None:
 
 def _add_next(page: Page, report: Report) -> None:
     facts = report.facts["fix"]
-    if not facts["diff"] or facts["written"]:
+    by_source = not facts["diff"] and not facts["verified"]
+    if facts["written"] or not (facts["diff"] or by_source):
         return
     module, given = report.subject["module"], report.subject["argv"]
     words = ["torchvet", "fix", *(given[:2] if module else [shown_path(str(report.subject["path"]))])]
     page.heading("Next")
     if not facts["verified"]:
         page.verbatim(shlex.join([*words, "--verify"]), indent=2)
-        page.verbatim(shlex.join([*words, "--apply"]), indent=2)
+        if by_source:
+            page.paragraph("runs the program, and mends what is seen at work", indent=4)
+        else:
+            page.verbatim(shlex.join([*words, "--apply"]), indent=2)
         return
     codes = dict.fromkeys(row["code"] for row in facts["proven"])
     unsafe = ["--unsafe-fixes"] if facts.get("needs_unsafe_fixes") else []

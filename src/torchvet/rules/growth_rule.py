@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from torchvet.source.stores import Store
 
 _KINDS = frozenset(get_args(HolderKind))
+_NUMBER = 8
+"""Bytes of the largest number that is one tensor."""
+NODE_BYTES = 400
+"""Host bytes of a graph's node, roughly and at the least: about 1,550 B per Linear layer, which makes three (torch
+2.13.0, measured)."""
 
 
 class GrowthRule(Rule):
@@ -118,6 +123,25 @@ class GrowthRule(Rule):
         if store is not None and recording.index.passed_by(store):
             found.insert(0, Related(role="stored", message=store.text, path=store.path, line=store.line))
         return found
+
+
+def nodes_outweigh(growth: Growth) -> bool:
+    """Whether the nodes of graphs take more memory, of the host, than the tensors that they and the name hold."""
+    return growth.direct_per_step + growth.graph_per_step < NODE_BYTES * growth.nodes_per_step
+
+
+def of_numbers(growth: Growth) -> bool:
+    """Whether the tensors are single numbers, as losses are: what went through backward started from one."""
+    return growth.holding.direct <= _NUMBER * max(1, growth.holding.tensors)
+
+
+def exhausted_by_nodes(growth: Growth, recording: Recording) -> int | None:
+    """The step at which nodes and tensors have taken the memory that is left, where that is the host's; else None."""
+    on_host = all(r.program is None or r.program.device == "cpu" for r in recording.ranks)
+    rate = growth.bytes_per_step + NODE_BYTES * growth.nodes_per_step
+    if not on_host or growth.memory_left is None or rate <= 0:
+        return None
+    return int(growth.last_step + growth.memory_left / rate)
 
 
 def holder_of(growth: Growth) -> Holder:

@@ -59,7 +59,7 @@ def report_of(told: Told, verified: Verified) -> Report:
         "also_gone": [{**row(f), "before": j.before, "after": j.after} for f, j in gone],
         "refused": [{**row(m.finding), "reason": why} for m, why in verified.refused],
         "not_shown": [row(f) for f in told.wanted if f.remedy.edits and f.evidence == "suspected"],
-        "advice": [row(f) for f in told.wanted if not f.remedy.edits and f.severity != "info" and id(f) not in proven],
+        "advice": [row(f) for f in told.wanted if not f.remedy.edits and _worth_a_word(f) and id(f) not in proven],
     }  # fmt: skip
     return Report(
         subject=told.subject,
@@ -67,6 +67,10 @@ def report_of(told: Told, verified: Verified) -> Report:
         verdict="undetermined" if why else "findings" if findings else "clean",
         not_checked=[NotChecked(check="the mends", reason=why)] if why else gaps(told.before, verified),
     )  # fmt: skip
+
+
+def _worth_a_word(finding: Finding) -> bool:
+    return finding.severity != "info" or finding.evidence == "observed"
 
 
 def gaps(before: Trial, verified: Verified) -> list[NotChecked]:

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.rules import words
-from torchvet.rules.growth_rule import GrowthRule
+from torchvet.rules import grading, words
+from torchvet.rules.bounds import bound_of
+from torchvet.rules.growth_rule import NODE_BYTES, GrowthRule, exhausted_by_nodes, nodes_outweigh, of_numbers
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._graphs import own_graph, passed_graphs
 from torchvet.rules.memory._mends import stored_with
@@ -19,7 +20,7 @@ from torchvet.source.model.destinations import Destinations
 from torchvet.source.model.units import targets_of, terminal, value_for
 
 if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
+    from torchvet.finding import Edit, Finding, Severity
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
     from torchvet.snapshots.memory import SnapshotMemory
@@ -120,8 +121,28 @@ print(f"mean squared error {sum(pixel_errors) / len(pixel_errors):.3f}")
     bounded_matters = True
 
     def recognises(self, growth: Growth, recording: Recording) -> bool:
-        """A good part of what grows was saved by autograd graphs: detaching frees that part."""
-        return growth.bytes_per_step > 0 and growth.graph_per_step >= _WORTH_CUTTING * growth.bytes_per_step
+        """A good part of what grows was saved by autograd graphs: detaching frees that part. Or a graph gets longer
+        that saves next to nothing, as that of an average."""
+        saved = growth.bytes_per_step > 0 and growth.graph_per_step >= _WORTH_CUTTING * growth.bytes_per_step
+        return saved or (bool(growth.carrier_ops) and growth.nodes_per_step >= 0.5 and not of_numbers(growth))
+
+    def grade(self, growth: Growth, recording: Recording) -> Severity:
+        """By its nodes too, where they are what grows: all of them are the fault's."""
+        end = exhausted_by_nodes(growth, recording) if nodes_outweigh(growth) else None
+        if end is not None and bound_of(growth, recording) is None:
+            return grading.of_growth(growth.last_step, end)
+        return super().grade(growth, recording)
+
+    def message(self, growth: Growth, recording: Recording) -> str:
+        """Nodes, where there is next to nothing else."""
+        if not nodes_outweigh(growth):
+            return super().message(growth, recording)
+        nodes = growth.nodes_per_step
+        return (
+            f"{growth.holding.name} keeps an autograd graph that gets {words.number(nodes)} nodes longer every "
+            f"{words.per_step(growth.kind)}: about {words.size(NODE_BYTES * nodes)} of host memory, and "
+            f"{words.size(growth.bytes_per_step)} of tensors"
+        )
 
     def cause(self, growth: Growth, store: Store | None) -> str:
         """Whether one value's graph gets longer or one more graph is kept each step."""

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.rules import words
-from torchvet.rules.growth_rule import GrowthRule
+from torchvet.rules.bounds import bound_of
+from torchvet.rules.growth_rule import GrowthRule, exhausted_by_nodes, nodes_outweigh, of_numbers
 from torchvet.rules.memory._lineage import lineage
 from torchvet.rules.memory._mends import stored_with
 from torchvet.rules.memory._stored import Kept, kept_in_steps
@@ -16,7 +17,7 @@ from torchvet.source.model import edits
 from torchvet.source.model.units import targets_of, terminal, value_for
 
 if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
+    from torchvet.finding import Edit, Finding, Severity
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
     from torchvet.source.model import Event, SourceFile
@@ -98,10 +99,17 @@ for step in range(40):
     specificity = 1
 
     def recognises(self, growth: Growth, recording: Recording) -> bool:
-        """Graph nodes pile up, and next to no tensor memory with them."""
-        bytes_of_tensors = growth.direct_per_step + growth.graph_per_step
-        piles_up = growth.tensors_per_step > 0 or bool(growth.carrier_ops)
-        return piles_up and growth.nodes_per_step >= 0.5 and bytes_of_tensors < _BYTES_PER_NODE * growth.nodes_per_step
+        """Graph nodes pile up, and next to no tensor memory with them. A value that carries its graph on is a sum of
+        losses only if it is a number: averages of weights go through no backward."""
+        piles_up = growth.tensors_per_step > 0 or (bool(growth.carrier_ops) and of_numbers(growth))
+        return piles_up and growth.nodes_per_step >= 0.5 and nodes_outweigh(growth)
+
+    def grade(self, growth: Growth, recording: Recording) -> Severity:
+        """By its tensors, as a rule; by its nodes where they are measured to be many."""
+        end = exhausted_by_nodes(growth, recording)
+        if bound_of(growth, recording) is None and end is not None and end - growth.last_step <= _SOON:
+            return "warning"
+        return super().grade(growth, recording)
 
     def message(self, growth: Growth, recording: Recording) -> str:
         """Nodes, not bytes."""
@@ -112,6 +120,11 @@ for step in range(40):
 
     def cause(self, growth: Growth, store: Store | None) -> str:
         """Backward freed the saved tensors, not the nodes."""
+        if growth.carrier_ops:
+            return (
+                f"{growth.holding.name} is computed from its own last value: backward freed what the graphs of all "
+                "steps saved, not their nodes, which stay in host memory and keep the parameters alive too"
+            )
         return (
             f"what is stored in {growth.holding.name} has been through backward, which freed its "
             "saved tensors; the graph's "
@@ -153,8 +166,8 @@ for step in range(40):
         )  # fmt: skip
 
 
-_BYTES_PER_NODE = 400
-"""Host bytes of a node, roughly: about 1,550 B per Linear layer, which makes three (torch 2.13.0, measured)."""
+_SOON = 100_000
+"""Steps: a long training."""
 
 
 def _is_bounded(file: SourceFile, kept: Kept) -> bool:
