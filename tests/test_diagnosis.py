@@ -12,7 +12,7 @@ from handmade import FILE, census, holding, outcome, program, rank, recording, s
 from torchvet.diagnosis import diagnose
 from torchvet.finding import SEVERITIES, Report
 from torchvet.recording import Recording
-from torchvet.recording.records import Holding, Place, Record, Source
+from torchvet.recording.records import Holding, Place, Record, Source, Stranger
 from torchvet.recording.training_records import OptimizerUse, Unchecked
 from torchvet.rules import all_rules
 
@@ -242,6 +242,17 @@ def test_growth_without_a_name_is_said_with_its_amount() -> None:
     looks = [census(t, holding("losses", direct=1000 * t), other=9000 * t) for t in TICKS]
     report = diagnose(run([survivors(n, 10 * n, 20_000) for n in (1, 2, 3)], looks))
     assert "9.0 kB of 10.0 kB per step" in checks(report)["the holder of a part of the growth"]
+
+
+def test_what_a_finding_says_of_a_cycle_is_explained_though_no_name_leads_there() -> None:
+    from handmade import survivors
+
+    cycle = [Stranger(kind="cycle", owner="Node", attribute="parent")]
+    looks = [census(t, unreached=400_000, unreached_sites=[site()], strangers=cycle) for t in (5, 9, 14, 20)]
+    report = diagnose(run([survivors(n, 4 * n, 400_000) for n in (1, 2, 3)], looks))
+    assert codes(report) == ["MEM105"]
+    assert report.facts["growth"]["explained_share"] == 1 and not report.facts["growth"]["unexplained_bytes_per_step"]
+    assert "the holder of a part of the growth" not in checks(report)
 
 
 # Facts and excerpts --------------------------------------------------------------------------------------------------

@@ -134,13 +134,17 @@ def _gaps(rank: RankRecording, findings: list[Finding]) -> list[NotChecked]:
 
 def _growth_gap(rank: RankRecording, findings: list[Finding]) -> NotChecked | None:
     """Growth that no name was found for, and no cycle or native holder, is said with its amount."""
-    summary = rank.growth
-    told = any(f.holder is not None and f.holder.kind in ("cycle", "ctx", "native") for f in findings)
-    unexplained = summary.unexplained - (summary.unreached if told else 0.0)
+    summary, unexplained = rank.growth, _without_a_word(rank, findings)
     if unexplained <= 0.05 * summary.measured:
         return None
     amount = f"{words.size(unexplained)} of {words.size(summary.measured)} per step"
     return NotChecked(check="the holder of a part of the growth", reason=f"no name was found for {amount}")
+
+
+def _without_a_word(rank: RankRecording, findings: list[Finding]) -> float:
+    """Bytes per step that grow and that no finding speaks of, be it of a cycle that no name leads to."""
+    told = any(f.holder is not None and f.holder.kind in ("cycle", "ctx", "native") for f in findings)
+    return max(0.0, rank.growth.unexplained - (rank.growth.unreached if told else 0.0))
 
 
 def _facts(recording: Recording, findings: list[Finding]) -> dict[str, Any]:
@@ -148,6 +152,10 @@ def _facts(recording: Recording, findings: list[Finding]) -> dict[str, Any]:
         return {}
     rank = recording.ranks[0]
     facts = facts_of(rank, rank.growth)
+    rest = _without_a_word(rank, findings)
+    if rest < rank.growth.unexplained:
+        share = 1 - rest / rank.growth.measured
+        facts["growth"].update(explained_share=share, unexplained_bytes_per_step=rest)
     facts.update(sizes_of(rank))
     facts["recording"] = str(recording.path) if recording.path is not None else None
     facts["sources"] = _excerpts(recording, findings)

@@ -191,6 +191,13 @@ def test_brackets_and_emoji_codes_in_names_are_no_markup(report: Report, leak: F
     assert "[bold]x 10 bytes 100 %" in text
 
 
+@pytest.mark.parametrize(("rate", "said"), [(0, False), (4096, True)])
+def test_a_peak_says_where_it_leaves_a_leak_out(report: Report, rate: int, said: bool) -> None:
+    facts = {**report.facts, "peak": {"bytes": 10}, "growth": {"bytes_per_step": rate}}
+    text = " ".join(TEXT.render(with_(report, facts=facts), width=200).split())
+    assert ("peak 10 bytes in a step, without what the steps before it left behind" in text) is said
+
+
 anything = st.text(max_size=60)
 
 

@@ -37,7 +37,7 @@ def _add_lines(page: Page, report: Report, facts: dict[str, Any]) -> None:
     _line(page, "program", shlex.join(map(str, report.subject.get("argv") or [])))
     _line(page, "steps", "" if facts.get("snapshots") else _steps(facts))
     _line(page, "time", _phases(facts.get("phases") or {}))
-    _add_peak(page, facts.get("peak") or {})
+    _add_peak(page, facts.get("peak") or {}, facts.get("growth") or {})
     if facts.get("dry"):
         add_dry(page, facts["dry"], facts["peak"]["bytes"])
     _line(page, "growth", _growth(facts.get("growth") or {}))
@@ -70,11 +70,13 @@ def _phases(phases: dict[str, float]) -> str:
     return ", ".join(f"{name} {percent(share)}" for share, name in shares)
 
 
-def _add_peak(page: Page, peak: dict[str, Any]) -> None:
+def _add_peak(page: Page, peak: dict[str, Any], growth: dict[str, Any]) -> None:
     total = peak.get("bytes")
     if not total:
         return
-    _line(page, "peak", size(total))
+    # A sampled step knows its own storages and those that last by their kind: no leak of the steps before it.
+    grows = (growth.get("bytes_per_step") or 0) > 0
+    _line(page, "peak", size(total) + (" in a step, without what the steps before it left behind" if grows else ""))
     categories = sorted((peak.get("categories") or {}).items(), key=lambda c: -c[1])
     shown = [(name, held) for name, held in categories if held][:CATEGORIES]
     widest = min(max((cell_len(printable(name)) for name, _ in shown), default=0), page.width - LABEL - AMOUNTS)
