@@ -15,6 +15,7 @@ from torchvet.commands.compare import command, parse_share
 from torchvet.comparing import compare
 from torchvet.comparing.recordings import side_of_recording
 from torchvet.comparing.report import report_on
+from torchvet.diagnosis import diagnose
 from torchvet.recording import Recording, RecordingWriter
 from torchvet.recording.records import Record, Source, Step
 from torchvet.renderers import renderer_for
@@ -36,7 +37,8 @@ def run(rate: int = 0, peak: int = 5000, line: int = 7, cwd: str = "/work", seco
 
 
 def compared(before: Recording, after: Recording, gate: float | None = None) -> dict[str, Any]:
-    report = report_on(compare(side_of_recording(before), side_of_recording(after)), gate)
+    sides = (side_of_recording(one, diagnose(one).findings) for one in (before, after))
+    report = report_on(compare(*sides), gate)
     return {**report.facts["comparison"], "text": renderer_for("text").render(report), "verdict": report.verdict}
 
 
@@ -52,6 +54,13 @@ def test_growth_is_told_by_name_and_fails_the_gate() -> None:
     assert growth["growth"] is None  # of nothing there is no share, and JSON has no infinity
     assert found["verdict"] == "findings" and found["over"] == ["growth by name"]
     assert "Grew by more than the 1 % that is allowed: growth by name" in found["text"] and "+1.0 kB" in found["text"]
+
+
+def test_a_finding_that_is_gone_is_told_by_its_code_and_holder() -> None:
+    found = compared(run(100_000), run())
+    rows = next(d for d in found["differences"] if d["title"] == "findings")["rows"]
+    assert [(r["name"], r["before"], r["after"]) for r in rows] == [("MEM102 losses", 1, 0)]
+    assert found["text"].startswith("findings: 1 -> 0 (-100 %)") and "\nFindings\n" in found["text"]
 
 
 def test_a_peak_within_the_gate_passes() -> None:

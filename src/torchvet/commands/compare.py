@@ -70,6 +70,8 @@ def _side(path: str) -> Any:
 
         return importlib.import_module(kind_of(Path(path)).compared).side_of(path)
     from torchvet.comparing.recordings import side_of_recording
+    from torchvet.diagnosis import diagnose
     from torchvet.recording import read
 
-    return side_of_recording(read(Path(path)))
+    recording = read(Path(path))
+    return side_of_recording(recording, diagnose(recording).findings)

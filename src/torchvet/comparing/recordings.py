@@ -1,21 +1,35 @@
-"""What of a recording is compared: the peak, what grows, and where the time goes."""
+"""What of a recording is compared: what was found, the peak, what grows, and where the time goes."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 
 from torchvet.comparing.tables import Side, Table
+from torchvet.finding import Finding
 from torchvet.recording import RankRecording, Recording
 from torchvet.recording.records import Place, Window
 from torchvet.recording.steps import current_steps
 
 
-def side_of_recording(recording: Recording) -> Side:
-    """The tables of a recording; of several ranks, of the one with the highest peak."""
+def side_of_recording(recording: Recording, findings: Sequence[Finding] = ()) -> Side:
+    """The tables of a recording with these findings; of several ranks, of the one with the highest peak."""
     rank = max(recording.ranks, key=_peak, default=RankRecording(0, []))
-    tables = [*_peak_tables(recording, rank), _growth(rank), _seconds(rank)]
+    tables = [_findings(recording, rank, findings), *_peak_tables(recording, rank), _growth(rank), _seconds(rank)]
     return Side(kind="recording", path=str(recording.path or ""), tables=[t for t in tables if t is not None])
+
+
+def _findings(recording: Recording, rank: RankRecording, findings: Sequence[Finding]) -> Table:
+    """What was found at warning or above, each by its code and what holds the memory, or else by its line."""
+    rows: Counter[str] = Counter()
+    for finding in findings:
+        if finding.severity != "info":
+            at = finding.location
+            place = Place(at.path, at.line, at.function or "") if at is not None else None
+            where = finding.holder.name if finding.holder is not None else line_name(recording, rank, place)
+            rows[f"{finding.code} {where}"] += 1
+    return Table(title="findings", unit="findings", rows={n: float(c) for n, c in rows.items()}, total=rows.total())
 
 
 def _peak(rank: RankRecording) -> int:

@@ -298,10 +298,6 @@ class Observer:
             with self._session.guarded("step boundaries"), self._costs.of("graphs"):
                 self._sampling.work_begins(graphs.within(self._graph_budget()))
 
-    def _worth_a_census(self, elapsed: float) -> bool:
-        """A heap that rises once may do so for many reasons; one that goes on is looked into at any cost."""
-        return self._trend.times > 1 or self._schedule.affordable(elapsed, self._census.seconds or 0.03)
-
     def _look_at_output(self, module: torch.nn.Module, output: Any) -> None:
         """Does the pass that just ended build a graph?"""
         budget = self._graph_budget()
@@ -345,7 +341,9 @@ class Observer:
         if not self._sampling.on:
             self._watchers.sampled(False)
             self._stop_watching_modules()
-        if self._trend.boundary(tick) and self._worth_a_census(elapsed):
+        # A heap that rises once may do so for many reasons; one that goes on is looked into at any cost.
+        rises = self._trend.boundary(tick)
+        if rises and (self._trend.times > 1 or self._schedule.affordable(elapsed, self._census.seconds or 0.03)):
             self._schedule.suspect(tick)
         due = self._sampling.boundary(kind, seconds)
         if self._sampling.on:
@@ -430,8 +428,7 @@ class Observer:
         self._census.budget = self._schedule.census_budget(elapsed)
         with self._costs.of("censuses"):
             census = self._census.take(tick, kind, self._ledger, final)
-            # An early look that was cut short says nothing: nobody had a suspicion, and there will be others.
-            if census.complete or self._census.budget > EARLY_ALLOWANCE:
+            if census.complete or self._census.budget > EARLY_ALLOWANCE:  # else an early look that says nothing
                 self._write(census)
         self._schedule.census_taken(tick, elapsed)
         self._hooks.census(tick, self.known, self._write)

@@ -64,7 +64,7 @@ def _add(page: Page, difference: dict[str, Any]) -> None:
     if not rows:
         return
     unit = difference["unit"]
-    suffix = f", {unit}" if unit != "bytes" else ""
+    suffix = f", {unit}" if unit not in ("bytes", difference["title"]) else ""
     page.heading(f"{difference['title'].capitalize()}{suffix}")
     page.verbatim(f"{'before':>{AMOUNT}}  {'after':>{AMOUNT}}  {'change':>{AMOUNT}}", "dim", indent=2)
     room = max(20, page.width - 3 * (AMOUNT + 2) - 2)
