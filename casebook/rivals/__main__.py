@@ -34,6 +34,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--python", required=True, metavar="BIN", help="the interpreter that has the tools")
     parser.add_argument("-k", dest="substring", default="", help="only cases whose name contains this")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="every N-th case only: scalene takes minutes")
     parser.add_argument("-j", dest="jobs", type=int, default=2, help="programs run at once (default 2)")
     parser.add_argument("--tool", action="append", choices=[r.name for r in RIVALS], help="only this tool; repeatable")
     parser.add_argument("--json", type=Path, default=RECORDED, metavar="FILE", help="keep the verdicts here instead")
@@ -70,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     stale = {name for name, version in before.tools.items() if known.tools.get(name) != version}
     with interpreters(python=options.python) as warm, ThreadPoolExecutor(options.jobs) as pool:
         tools = Bin(Path(options.python).absolute().parent, warm.interpreter if warm else options.python)
-        for case in load_all(options.substring):
+        for case in list(load_all(options.substring))[:: max(1, options.every)]:
             entry = known.entry(case.name, fingerprint(case))
             wanted = [r for r in asked if options.again or r.name in stale or r.name not in entry.verdicts]
             entry.verdicts.update(zip([r.name for r in wanted],
