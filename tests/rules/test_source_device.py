@@ -225,6 +225,12 @@ CONTAINERS = [
     ("[]", "one = nn.Linear(2, 2); self.one = one; self.k.append(one)", False),
     ("[]", "many = [nn.Linear(2, 2)]; self.many = many", True),
     ("[]", "many = [nn.Linear(2, 2)]; self.many = nn.ModuleList(many)", False),
+    # What is put in may itself be a container of torch's: that registers nothing here.
+    ("[nn.Sequential(nn.Linear(2, 2), nn.ReLU()) for _ in range(3)]", "pass", True),
+    ("[]", "self.k.append(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))", True),
+    ("[nn.Sequential(nn.Linear(2, 2)), nn.Sequential(nn.Linear(2, 2))]", "self.net = nn.Sequential(*self.k)", False),
+    ("[]", "many = []; many.append(nn.Sequential(nn.Linear(2, 2))); self.many = nn.Sequential(*many)", False),
+    ("[]", "self.k.append(nn.Sequential(nn.Linear(2, 2))); self.all = nn.ModuleList(b for b in self.k)", False),
 ]
 
 

@@ -213,11 +213,16 @@ for step in range(40):
         ]
         if any(word in line for line in lines for word in ("add_module", "register_module", "setattr")):
             return True
+        init = model.methods["__init__"]
         if local:
-            init = model.methods["__init__"]
             lines += [line for line in file.lines[init.first - 1 : init.last] if local in line]
         known = [e for e, _ in model.attributes.get(name, []) if not isinstance(e.node, ast.AugAssign)]
-        return len(known) > 1 or any(word in line for line in lines for word in (*_REGISTERING, "parameters()"))
+        if len(known) > 1 or any("parameters()" in line for line in lines):
+            return True
+        classes: list[ast.AST] = [one.node for one in model.lineage]
+        return any(_hands_on(call, name, "") for one in classes for call in walk(one)) or (
+            bool(local) and any(_hands_on(call, name, local) for call in walk(init.node))
+        )
 
     def _finding(
         self, file: SourceFile, event: Event, target: ast.Attribute, value: ast.expr, layer: ast.Call
@@ -244,6 +249,18 @@ def _may_be_names(value: ast.expr) -> bool:
         return isinstance(value.key, (ast.Name, ast.JoinedStr)) or terminal(value.key) == "str"
     keys = value.keys if isinstance(value, ast.Dict) else []
     return all(isinstance(k, ast.Constant) and isinstance(k.value, str) for k in keys)
+
+
+def _hands_on(node: ast.AST, name: str, local: str) -> bool:
+    """Whether a call gives a container, by its attribute's name or its local one, to what registers modules. What is
+    put into the container may itself be a Sequential."""
+    if not isinstance(node, ast.Call) or terminal(node) not in _REGISTERING:
+        return False
+    given = [n for a in (*node.args, *(k.value for k in node.keywords)) for n in walk(a)]
+    return any(
+        (isinstance(n, ast.Attribute) and n.attr == name) or (local and isinstance(n, ast.Name) and n.id == local)
+        for n in given
+    )
 
 
 def _kept_otherwise(init: Unit, name: str) -> bool:
