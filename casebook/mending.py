@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from casebook import report
-from casebook.case import Case
+from casebook.case import SEVERITIES, Case
 from casebook.program import Program, python
 from casebook.run import MEMORY_LIMIT, Means, Run, bare, started, vetted
 from casebook.score import Mend, Observation
@@ -39,7 +39,7 @@ def mend(case: Case, faulty: Observation, means: Means) -> Mend:
     if not any(f.remedy and f.remedy.edits for f in said if f.code == case.expect.code):
         return Mend("no edit")
     verb, *options = case.expect.command
-    if verb != "run":
+    if verb not in ("run", "check"):
         return Mend("not verifiable", f"`fix --verify` runs programs as `run` does, not as `{verb}`")
     with tempfile.TemporaryDirectory() as kept:
         folder = Path(kept, case.name)
@@ -52,7 +52,8 @@ def mend(case: Case, faulty: Observation, means: Means) -> Mend:
         others = {row["code"] for row in facts["proven"]} - {case.expect.code}
         own = any(row["code"] == case.expect.code for row in facts["proven"])
         if not own and not any(row["code"] == case.expect.code for row in facts["also_gone"]):
-            return Mend("refused", why_refused(case.expect.code, run.report))
+            unseen = verb == "check" and not facts["refused"]
+            return Mend("not verifiable" if unseen else "refused", why_refused(case.expect.code, run.report))
         alone = bare(copy, case.expect.argv, case.expect.command, means.interpreter)
         after = vetted(copy, case.expect.argv, means.tool, case.expect.command)
     changes = any(row["changes_results"] for row in facts["proven"])
@@ -91,10 +92,11 @@ def why_refused(code: str, said: report.Report) -> str:
 
 
 def what_is_wrong(case: Case, after: Run) -> str:
-    """What the tool still says of what it has mended; empty where nothing."""
+    """What the tool still says of what it has mended, as gravely as of the fault; empty where nothing."""
     if after.report is None:
         return f"the mended program has no report: {after.complaint}"
-    still = [f for f in after.report.findings if f.code == case.expect.code]
+    grave = SEVERITIES[SEVERITIES.index(case.expect.severity) :]
+    still = [f for f in after.report.findings if f.code == case.expect.code and f.severity in grave]
     return f"still there: {still[0]}" if still else ""
 
 

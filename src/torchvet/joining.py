@@ -15,6 +15,7 @@ import msgspec
 from torchvet.checking.engine import Scope, check_text, source_rules
 from torchvet.finding import Finding, Location, Measured, Related, Remedy
 from torchvet.recording import Recording
+from torchvet.recording.costs import cost_of, costs, worded
 from torchvet.recording.training_records import Outcome, Ran
 from torchvet.rules import Rule
 from torchvet.rules.growth_rule import GrowthRule
@@ -27,6 +28,7 @@ def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Ru
     `rules` are the ones that are wanted; each is asked about the text as it was when the program ran.
     """
     found = list(observed)
+    by_code = {rule.code: rule for rule in rules}
     claimed: set[int] = set()
     alone: list[Finding] = []
     lines = lines_seen(recording)
@@ -39,11 +41,15 @@ def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Ru
             for index in twins:
                 found[index] = _with_source(found[index], suspicion)
             claimed.update(twins)
-            if not twins and path in lines and suspicion.severity != "info" and suspicion.location is not None:
+            if twins or path not in lines or suspicion.location is None:
+                continue
+            seen = _costly(suspicion, by_code[suspicion.code], recording)
+            if seen is not None:
+                found.append(seen)
+            elif suspicion.severity != "info":
                 alone.append(suspicion)
     # A leak that no suspicion accounts for may be any of them, stored in a way that source does not see.
     leaking = any(_grows(f) for i, f in enumerate(observed) if i not in claimed)
-    by_code = {rule.code: rule for rule in rules}
     trees: dict[str, ast.Module] = {}
     for suspicion in alone:
         rule, at = by_code[suspicion.code], suspicion.location
@@ -75,6 +81,18 @@ def _came_true(
         if suspicion in hit or (not hit and len(rivals) == 1):
             return msgspec.structs.replace(suspicion, evidence="observed", measured=Measured(steps=ended.ticks + 1))
     return suspicion
+
+
+def _costly(suspicion: Finding, rule: Rule, recording: Recording) -> Finding | None:
+    """A suspicion with what its line costs in a step, where that was counted and it has an edit that can be tried."""
+    asked = rule.cost and suspicion.remedy.edits and type(rule).in_recording is Rule.in_recording
+    for rank in recording.ranks if asked else ():
+        amount = cost_of(suspicion, rule.cost, costs(rank))
+        if amount > 0:
+            message = f"{suspicion.message} ({worded(rule.cost, amount)})"
+            seen = Measured(steps=rank.ticks)
+            return msgspec.structs.replace(suspicion, evidence="observed", message=message, measured=seen)
+    return None
 
 
 def _with_mend(finding: Finding, rule: Rule | None, sources: Mapping[str, str]) -> Finding:

@@ -104,7 +104,7 @@ class Plan:
         possible = chosen(self.documents, self.candidates)
         for number, why in possible.refused.items():
             search.result.refused.append((Mend(self.candidates[number]), why))
-        return search.run([Mend(f, _changes(rule(f.code))) for f in possible.made])
+        return search.run([Mend(f, _changes(rule(f.code)), rule(f.code).cost) for f in possible.made])
 
     def contents(self, mends: Sequence[Finding]) -> dict[str, bytes]:
         """The files that mends change, by path, with their new contents."""

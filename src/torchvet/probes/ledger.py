@@ -330,6 +330,11 @@ def _alias_kind(func: Any) -> int:
     return _ALIAS if all(r.alias_info is not None for r in returns) else _FRESH
 
 
+def makes_storages(func: Any) -> bool:
+    """Whether an operator's results are storages of their own."""
+    return _alias_kind(func) == _FRESH
+
+
 def sum_by_site(births: Iterable[Birth], most: int = 12) -> list[SiteBytes]:
     """Births summed by site, the largest first."""
     sums: dict[Any, tuple[Birth, list[int]]] = {}

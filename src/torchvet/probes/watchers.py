@@ -16,6 +16,7 @@ from torchvet.probes.forecast import ForecastWatcher
 from torchvet.probes.half_constants import RoundedPositions, VanishedConstants
 from torchvet.probes.half_optimizers import HalfOptimizers
 from torchvet.probes.half_sums import HalfSums
+from torchvet.probes.line_memory import LineMemory
 from torchvet.probes.loss_curve import LossCurve
 from torchvet.probes.lost_losses import LostLosses
 from torchvet.probes.nonfinite import NonFiniteWatcher
@@ -25,6 +26,7 @@ from torchvet.probes.own_weights import OwnWeightsLoaded
 from torchvet.probes.ownership import Ownership
 from torchvet.probes.pair_tables import PairTables
 from torchvet.probes.poison import Poison
+from torchvet.probes.reductions import Reductions
 from torchvet.probes.scaling import ScalerWatcher
 from torchvet.probes.smaller_batches import SmallerBatches
 from torchvet.probes.watcher import Watcher
@@ -32,6 +34,8 @@ from torchvet.probes.watcher import Watcher
 WATCHERS: tuple[type[Watcher], ...] = (
     NonFiniteWatcher,
     LossCurve,
+    LineMemory,
+    Reductions,
     LostLosses,
     CutOutputs,
     HalfOptimizers,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchvet.recording.records import Record
+from torchvet.recording.records import Place, Record
 
 
 class Losses(Record):
@@ -13,3 +13,25 @@ class Losses(Record):
 
     tick: int
     values: list[float | None]
+
+
+class MadeAt(Record):
+    """Storages that operators made on one of the user's lines in sampled steps: running totals.
+
+    `copied` are those of `bytes` that were plain copies (`clone`, which `contiguous` is where it copies).
+    """
+
+    place: Place
+    sampled: int
+    bytes: int = 0
+    copied: int = 0
+
+
+class Reduced(Record):
+    """Forward passes with gradients of a DistributedDataParallel model, called on one of the user's lines, and those
+    after which the backward averages over all ranks; with the optimizers' steps since the first: running totals."""
+
+    place: Place
+    passes: int = 0
+    reduced: int = 0
+    steps: int = 0

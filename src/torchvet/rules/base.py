@@ -61,6 +61,10 @@ class Rule:
     """Whether its mend changes on purpose what is learnt, as a cut gradient or a cleared one does, be it that the
     example's losses stay the same."""
 
+    cost: ClassVar[str] = ""
+    """Of a fault of speed: what its line costs, by the kinds of `recording.costs`. A run that has counted it there has
+    seen the fault at work, and a mend is proven by less of it."""
+
     def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Edits for what a run found on a line of a file, where source alone suspected nothing. They are never safe:
         `torchvet fix --verify` proves them."""

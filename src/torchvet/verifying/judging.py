@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torchvet.amounts import count, size
 from torchvet.finding import SEVERITIES, Finding
+from torchvet.recording.costs import cost_lines, cost_of, worded
 from torchvet.recording.reader import ENOUGH
 from torchvet.verifying.lines import lines_after
 from torchvet.verifying.trial import Trial
@@ -18,6 +19,8 @@ BYTES_PER_NODE = 400
 COMPARED = 2
 """Stretches of steps in which storages were noted that it takes to see that none lives on: where none does, names are
 not looked at."""
+LEFT = 0.5
+"""Share of what a line cost in a step that may be left after a mend: one wait in the place of one for each layer."""
 MOST_NOISE = 0.05
 """However much grows in a run without a name, more than this share of a growth is not noise."""
 
@@ -32,9 +35,11 @@ class Judgement:
     why: str = ""
 
 
-def judge(finding: Finding, before: Trial, after: Trial) -> Judgement:
-    """Hold one observed finding of the run before against the run after."""
+def judge(finding: Finding, before: Trial, after: Trial, cost: str = "") -> Judgement:
+    """Hold one observed finding of the run before against the run after, by a kind of `cost` where it is given."""
     same = [f for f in after.findings if is_same(finding, f, before, after)] or _as_many(finding, before, after)
+    if cost_of(finding, cost, before.costs) > 0:
+        return _costing(finding, cost, before, after, same)
     rate = finding.measured.bytes_per_step
     if rate is not None and rate > 0 and _held(finding) in before.rates:
         return _growth(finding, rate, before, after)
@@ -44,6 +49,27 @@ def judge(finding: Finding, before: Trial, after: Trial) -> Judgement:
         now = measure(left[0])
         return Judgement(False, told, now, f"it is still there: {now}")
     return Judgement(True, told, "gone")
+
+
+def _costing(finding: Finding, kind: str, before: Trial, after: Trial, same: list[Finding]) -> Judgement:
+    """A fault of speed, by what its line and those that it became cost: milder findings of its kind may remain."""
+    was, now = cost_of(finding, kind, before.costs), _cost_after(finding, kind, before, after)
+    told, left = worded(kind, was), worded(kind, now)
+    if now > LEFT * was:
+        return Judgement(False, told, left, f"its line still costs {left} (before: {told})")
+    if any(f.evidence != "suspected" and _rank(f) >= _rank(finding) for f in same):
+        return Judgement(False, told, left, f"it is still there: {left} (before: {told})")
+    return Judgement(True, told, left)
+
+
+def _cost_after(finding: Finding, kind: str, before: Trial, after: Trial) -> float:
+    """What the lines cost in the run after that a finding's lines became."""
+    found: set[tuple[str, int]] = set()
+    for path, line in cost_lines(finding):
+        was, now = before.sources.get(path), after.sources.get(path)
+        became = range(line, line + 1) if was is None or now is None else lines_after(was, now, line)
+        found.update((path, number) for number in became)
+    return sum(after.costs.get(kind, {}).get(key, 0.0) for key in found)
 
 
 def _as_many(finding: Finding, before: Trial, after: Trial) -> list[Finding]:

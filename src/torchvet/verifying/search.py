@@ -22,10 +22,12 @@ Runner = Callable[[Sequence[Finding]], Trial]
 
 @dataclass(frozen=True)
 class Mend:
-    """A finding with edits. `changes` says that its fault is in the mathematics: losses will not be the same."""
+    """A finding with edits. `changes` says that its fault is in the mathematics: losses will not be the same; `cost` is
+    the kind of cost that it is measured by, where it is one of speed."""
 
     finding: Finding
     changes: bool = False
+    cost: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,13 +76,13 @@ class Search:
         if whole:
             self._one_by_one(group, whole)
             return
-        good = [m for m in group if judge(m.finding, self.before, after).gone]
+        good = [m for m in group if self._judge(m, after).gone]
         if len(good) == len(group):
             self._accept(group, after)
             return
         for mend in group:
             if mend not in good:
-                self._refuse(mend, judge(mend.finding, self.before, after).why)
+                self._refuse(mend, self._judge(mend, after).why)
         if good:
             self._again(good)
 
@@ -91,7 +93,7 @@ class Search:
         good = []
         for mend in group[:ALONE]:
             after = self._try([mend])
-            why = self._whole([mend], after) or judge(mend.finding, self.before, after).why
+            why = self._whole([mend], after) or self._judge(mend, after).why
             if why:
                 self._refuse(mend, why)
             else:
@@ -107,12 +109,15 @@ class Search:
         """The ones that helped, made without the others: that is what would be written."""
         after = self._try(good)
         why = self._whole(good, after)
-        left = [m for m in good if not judge(m.finding, self.before, after).gone]
+        left = [m for m in good if not self._judge(m, after).gone]
         if not why and not left:
             self._accept(good, after)
             return
         for mend in good:
             self._refuse(mend, why or "it helps only together with a mend that was refused")
+
+    def _judge(self, mend: Mend, after: Trial) -> Judgement:
+        return judge(mend.finding, self.before, after, mend.cost)
 
     def _try(self, mends: Sequence[Mend]) -> Trial:
         self.result.runs += 1
@@ -122,7 +127,7 @@ class Search:
         agreement = self._agreement(after)
         for mend in group:
             proof = Proof(
-                judge(mend.finding, self.before, after), agreement, (self.before.steps, after.steps),
+                self._judge(mend, after), agreement, (self.before.steps, after.steps),
                 (self.before.seconds_per_step, after.seconds_per_step), self._noise() if self._own else None,
             )  # fmt: skip
             self.result.proven.append((mend, proof))

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Finding, Report
+from torchvet.recording.costs import Costs, costs
 from torchvet.recording.records import Step, Window
 from torchvet.recording.training_records import Outcome
 from torchvet.recording.verify_records import Losses
@@ -26,8 +27,8 @@ class Trial:
 
     `curve` has the loss of each backward pass in order, None for what is not finite. `rates` are the bytes, `nodes` the
     autograd nodes per step of every name that grew, `unexplained` the bytes per step that grew without a name, and
-    `windows` says in how many stretches storages were noted. `failure` is empty where the program came to its end or to
-    the last step asked for, where it was `stopped`; `printed` is its stdout.
+    `windows` says in how many stretches storages were noted, `costs` what lines cost in a step. `failure` is empty
+    where the program came to its end or to the last step asked for, where it was `stopped`; `printed` is its stdout.
     """
 
     findings: list[Finding]
@@ -37,6 +38,7 @@ class Trial:
     nodes: dict[str, float] = field(default_factory=dict)
     unexplained: float = 0.0
     windows: int = 0
+    costs: Costs = field(default_factory=dict)
     seconds_per_step: float | None = None
     failure: str = ""
     stopped: bool = False
@@ -56,6 +58,7 @@ def trial_of(recording: Recording, report: Report, outcome: Outcome, printed: st
         findings=report.findings, steps=outcome.ticks,
         curve=[v for rank in recording.ranks[:1] for r in rank.all(Losses) for v in r.values],
         rates=rates, nodes=nodes, windows=len(recording.ranks[0].all(Window)) if recording.ranks else 0,
+        costs=costs(recording.ranks[0]) if recording.ranks else {},
         unexplained=growth.unexplained if growth is not None else 0.0,
         seconds_per_step=_seconds_per_step(recording),
         failure=_failure(outcome), stopped=outcome.how == "steps-reached", printed=printed, sources=recording.sources,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
+from torchvet.rules.distributed._no_sync import held_back
 from torchvet.rules.training import _loops as loops
 from torchvet.source.model.origins import identity
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from torchvet.finding import Finding
     from torchvet.rules.training._loops import Window
     from torchvet.source.model import SourceFile
+    from torchvet.source.model.origins import Identity
 
 
 class GradientSyncEachMicroStep(Rule):
@@ -43,6 +45,8 @@ class GradientSyncEachMicroStep(Rule):
         "depends on the network and was not measured."
     )
     remedy = "Run all but the last backward of a window under `with model.no_sync():`."
+
+    cost = "reductions"
 
     BAD = """\
 import torch
@@ -108,16 +112,19 @@ dist.destroy_process_group()
             if id(backward.event) in seen or (backward.through and not backward.scaled) or not _runs(window, wrapped):
                 continue
             seen.add(id(backward.event))
-            yield self._finding(file, window)
+            yield self._finding(file, window, frozenset(wrapped))
 
-    def _finding(self, file: SourceFile, window: Window) -> Finding:
+    def _finding(self, file: SourceFile, window: Window, wrapped: Identity) -> Finding:
         period = window.passes
+        held = held_back(file, window, wrapped)
+        stepped = self.also(file, "stepped", window.stepped.event, file.segment(window.stepped.event.node))
+        runs = [self.also(file, "runs", held.run, file.segment(held.run.node))] if held is not None else []
         return self.suspect(
             file, window.backward.event, f"each of {period} backwards synchronises all ranks, where the last would do",
             cause="DistributedDataParallel averages the gradients in each backward, also in those that only accumulate",
             advice="run the passes before the last one of a window under `with model.no_sync():`",
             severity="info" if loops.is_test(file) else None,
-            related=[self.also(file, "stepped", window.stepped.event, file.segment(window.stepped.event.node))],
+            related=[stepped, *runs], edits=held.edits if held is not None else (),
         )  # fmt: skip
 
 

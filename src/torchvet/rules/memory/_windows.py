@@ -4,13 +4,13 @@ it is used."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchvet.finding import Edit
 from torchvet.rules.memory._mends import stored_at
 from torchvet.rules.training._loops import without_statement
-from torchvet.source.model import edits
+from torchvet.source.model import blocks, edits
 from torchvet.source.model.units import receiver, terminal
 from torchvet.source.model.walking import walk
 
@@ -149,18 +149,7 @@ def _windows(file: SourceFile, uses: Uses, lists: bool) -> list[Edit]:
         else edits.replace(file, value, made)
         for value in uses.begun
     ]  # fmt: skip
-    return changed if known or "collections" in names else [*_imported(file), *changed]
-
-
-def _imported(file: SourceFile) -> Iterator[Edit]:
-    """`import collections`, before the file's first import that is not one of the future."""
-    for statement in file.tree.body:
-        future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
-        if isinstance(statement, (ast.Import, ast.ImportFrom)) and not future:
-            if isinstance(statement, ast.Import) and statement.names[0].name < "collections":
-                continue
-            yield from edits.before(file, statement, "import collections")
-            return
+    return changed if known or "collections" in names else [*blocks.importing(file, "collections"), *changed]
 
 
 def _may_go(file: SourceFile, kept: Kept) -> bool:
@@ -172,5 +161,4 @@ def _may_go(file: SourceFile, kept: Kept) -> bool:
     calls = [n for n in walk(kept.value) if isinstance(n, (ast.Call, ast.Await, ast.Yield, ast.NamedExpr))]
     if any(not isinstance(c, ast.Call) or terminal(c) not in _HARMLESS for c in calls):
         return False
-    blocks = (getattr(n, field, None) for n in ast.walk(file.tree) for field in ("body", "orelse", "finalbody"))
-    return any(isinstance(block, list) and statement in block and len(block) > 1 for block in blocks)
+    return len(blocks.block_of(file, statement)) > 1

@@ -12,6 +12,7 @@ from torchvet.rules import trace_costs
 from torchvet.rules.base import Rule
 from torchvet.rules.operations import _crossings
 from torchvet.rules.operations._steps import bound_in, few_turns, guarded, names_in, per_step, uses_a_device
+from torchvet.rules.operations._waits import read_once
 from torchvet.rules.share_rule import observed
 from torchvet.source.model.units import receiver, targets_of, terminal
 
@@ -84,6 +85,7 @@ for step in range(40):
     GOOD = BAD.replace("norm += p.grad.norm().item() ** 2", "norm += p.grad.norm() ** 2")
 
     found_with = ("run", "--simulate-gpu", "24GiB")
+    cost = "waits"
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Reading a value per parameter in a step is a warning; reading one per step is worth knowing."""
@@ -232,7 +234,7 @@ for step in range(40):
             file, event, f"{written} makes the host wait for the device once per parameter, at every step",
             cause="the value has to be on the host before Python goes on, for each parameter anew",
             advice=f"add up the tensors on the device, without .{terminal(event.node)}(), and read the sum once",
-            severity="warning",
+            severity="warning", edits=read_once(file, event, loop),
         )  # fmt: skip
 
     def _per_step(self, file: SourceFile, found: list[Event]) -> Finding:

@@ -6,12 +6,15 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.finding import Edit
 from torchvet.rules import trace_costs
 from torchvet.rules.base import Rule
 from torchvet.rules.operations import _crossings
 from torchvet.rules.operations._steps import guarded, per_step
 from torchvet.rules.share_rule import observed
+from torchvet.source.model import edits
 from torchvet.source.model.units import keyword, receiver, targets_of, terminal, value_for
+from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding, Severity
@@ -37,6 +40,8 @@ _NUMPY_DOES_TOO = frozenset(
      "concatenate", "sign", "transpose", "expand_dims", "squeeze", "argmax", "round", "power", "square", "sort",
      "argsort", "cumsum", "max", "min", "tanh")
 )  # fmt: skip
+_ON_DEVICE = (_METHODS | _TORCH_DOES) - {"astype", "copy", "numpy"}
+_NO_NUMBERS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Starred)
 _DEEPEST = 8
 
 
@@ -89,6 +94,7 @@ for step in range(40):
     GOOD = BAD.replace(".detach().cpu().clamp(-4, 4).to(device)", ".detach().clamp(-4, 4)")
 
     found_with = ("run", "--simulate-gpu", "24GiB")
+    cost = "transfers"
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A move to the device of what numpy or torch made of a tensor that was moved to the host."""
@@ -183,4 +189,30 @@ for step in range(40):
             file, event, f"{down} goes to the host and comes back to the device in every step",
             cause=f"line {origin.lineno} copies it to the host and waits; line {event.line} copies it back: {up[:60]}",
             advice="do the work between the two on the device, with torch's own operations",
+            edits=self._edits(file, event, origin),
         )  # fmt: skip
+
+    @staticmethod
+    def _edits(file: SourceFile, event: Event, origin: ast.Call) -> list[Edit]:
+        """The copy to the host left out of one chain of torch's own methods, which are given numbers alone. The way
+        back stays: it moves nothing then."""
+        node, on = receiver(event.call), receiver(origin)
+        while node is not origin:
+            if isinstance(node, ast.Attribute):
+                node = node.value
+                continue
+            if (
+                not isinstance(node, ast.Call)
+                or terminal(node) not in _ON_DEVICE
+                or file.dotted(node.func) in _WRAPPING
+            ):
+                return []
+            given = [*node.args, *(k.value for k in node.keywords)]
+            if receiver(node) is None or any(isinstance(n, _NO_NUMBERS) for one in given for n in walk(one)):
+                return []
+            node = receiver(node)
+        if on is None or on.end_lineno != origin.end_lineno or origin.lineno != event.call.end_lineno:
+            return []
+        (line, column), end = edits.end_of(file, on), edits.end_of(file, origin)
+        dot = file.lines[line - 1].index(".", column - 1, end[1] - 1)  # what is called on may stand in brackets
+        return [Edit(path=file.path, start=(line, dot + 1), end=end, text="")]

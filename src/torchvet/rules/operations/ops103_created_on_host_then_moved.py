@@ -78,6 +78,7 @@ for step in range(40):
     GOOD = BAD.replace("torch.ones(64, 1).to(device)", "torch.ones(64, 1, device=device)")
 
     found_with = ("run", "--simulate-gpu", "24GiB")
+    cost = "transfers"
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """`torch.factory(…).to(device)` in a step or in `forward`."""

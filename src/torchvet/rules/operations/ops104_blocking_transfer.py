@@ -72,6 +72,7 @@ for x, y in loader:
     GOOD = BAD.replace("batch_size=64)", "batch_size=64, pin_memory=True)")
 
     found_with = ("run", "--simulate-gpu", "24GiB")
+    cost = "blocking copies"
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A loop over a loader of this file whose batches are moved: pinned and not blocking, or not."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
+from torchvet.rules.mending import calls_at
 from torchvet.rules.operations import _crossings
+from torchvet.rules.operations._moves import moved_once
 from torchvet.rules.share_rule import observed
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Edit, Finding
     from torchvet.recording import Recording
+    from torchvet.source.model import SourceFile
 
 
 class ConstantMovedEachStep(Rule):
@@ -64,6 +67,13 @@ for step in range(40):
     GOOD = BAD.replace("2.0, 1.0])", "2.0, 1.0], device=device)").replace("weights.to(device)", "weights")
 
     found_with = ("run", "--simulate-gpu", "24GiB")
+    cost = "transfers"
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The move done once, where one on the line is of a name that nothing else reads."""
+        found = [moved_once(file, event) for event, _ in calls_at(file, finding, "to", "cuda")]
+        made = [one for one in found if one]
+        return made[0] if len(made) == 1 else ()
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Lines that bring, in every step, the very tensor that they brought before."""

@@ -48,6 +48,8 @@ class ContiguousHurts(Rule):
         "Leave `.contiguous()` out before a product; for images say `.contiguous(memory_format=torch.channels_last)`."
     )
 
+    cost = "copies"
+
     BAD = """\
 import torch
 from torch import nn

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
+from torchvet.rules.operations._once import before_loop
 from torchvet.rules.operations._steps import bound_in, few_turns, guarded, names_in
 from torchvet.source.model.units import receiver, targets_of, terminal
 from torchvet.source.model.walking import walk
@@ -51,6 +52,8 @@ class AllocationInLoop(Rule):
         "51.4 and 16.9 ms, since fresh pages fault one by one."
     )
     remedy = "Make it once before the loop; in a module register it as a buffer with `persistent=False`."
+
+    cost = "memory"
 
     BAD = """\
 import torch
@@ -156,7 +159,7 @@ for step in range(40):
         return self.suspect(
             file, event, f"{name} = {file.segment(event.node)[:60]} is made anew in every step{much}, always the same",
             cause="nothing that it is made from changes within the loop", advice=f"make {name} once, before the loop",
-            severity="warning" if large else "info",
+            severity="warning" if large else "info", edits=before_loop(file, event, name), safe=True,
         )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
+from torchvet.rules.operations._gathering import gathered
 from torchvet.rules.training._loops import is_test
 from torchvet.source.model.devices import operands
 from torchvet.source.model.steps import text_of
@@ -54,6 +55,8 @@ class CatInLoop(Rule):
     )
     remedy = "Append the parts to a list and join them once after the loop: `torch.cat(parts)`."
 
+    cost = "memory"
+
     BAD = """\
 import torch
 from torch import nn
@@ -90,7 +93,7 @@ for step in range(40):
                 continue
             if not _few_turns(loop) and self._only_gathered(file, event, name, loop):
                 costly = _many_turns(file, loop, event) and not _at_an_interval(event, loop) and not is_test(file)
-                yield self._finding(file, event, name, None if costly else "info")
+                yield self._finding(file, event, name, loop, None if costly else "info")
 
     def _growing(self, file: SourceFile) -> Iterator[Event]:
         for name in _JOINS:
@@ -144,11 +147,12 @@ for step in range(40):
                 return False
         return True
 
-    def _finding(self, file: SourceFile, event: Event, name: str, severity: Severity | None) -> Finding:
+    def _finding(self, file: SourceFile, event: Event, name: str, loop: Loop, severity: Severity | None) -> Finding:
         return self.suspect(
             file, event, f"{name} is copied whole in every turn: {file.segment(event.node)[:70]}", severity=severity,
             cause=f"torch.cat makes a new tensor of all that {name} holds, and the loop reads it nowhere else",
             advice=f"append to a list and make {name} = torch.cat(list) once after the loop",
+            edits=gathered(file, event, name, loop), safe=True,
         )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
+from torchvet.rules.operations._in_place import written_into
 from torchvet.source.model.steps import text_of
 from torchvet.source.model.units import receiver, targets_of, terminal, value_for
 from torchvet.source.model.walking import walk
@@ -55,6 +56,8 @@ class InPlaceOpportunity(Rule):
     )
     remedy = "Under `torch.no_grad()`: `p.lerp_(q, 1 - decay)`, or `torch._foreach_lerp_` over all parameters at once."
 
+    cost = "memory"
+
     BAD = """\
 import copy
 import torch
@@ -89,7 +92,7 @@ for step in range(40):
                 continue
             data = isinstance(on, ast.Attribute) and on.attr == "data"
             if self._reads(given, on) and (data or file.gradients.enabled(event) == "no"):
-                yield self._finding(file, event, text_of(on), "is computed anew and copied over")
+                yield self._finding(file, event, on, given, "is computed anew and copied over")
         if not file.mentions("no_grad", "inference_mode"):
             return
         if file.mentions("]") and file.mentions("parameters()", "state_dict()", "buffers()"):
@@ -114,7 +117,7 @@ for step in range(40):
                         and target.attr == "data"
                         and self._of_itself(event.node.value, target)
                     ):
-                        yield self._finding(file, event, text_of(target))
+                        yield self._finding(file, event, target, event.node.value)
 
     def _averages(self, file: SourceFile, unit: Unit) -> Iterator[Finding]:
         """`shadow[name] = shadow[name] * decay + …` over parameters or a state dict, names between followed."""
@@ -130,7 +133,7 @@ for step in range(40):
             if value is None or not isinstance(value, ast.BinOp):
                 continue
             if self._of_itself(value, target, file, event) and file.gradients.enabled(event) == "no":
-                yield self._finding(file, event, text_of(target))
+                yield self._finding(file, event, target, node.value)
 
     def _chains(self, file: SourceFile, unit: Unit) -> Iterator[Finding]:
         """Three statements and more in a row that rebind one name to an elementwise function of itself."""
@@ -189,11 +192,14 @@ for step in range(40):
                 return True
         return False
 
-    def _finding(self, file: SourceFile, event: Event, name: str, how: str = "gets new storage") -> Finding:
+    def _finding(
+        self, file: SourceFile, event: Event, target: ast.expr, value: ast.expr, how: str = "gets new storage"
+    ) -> Finding:
+        name = text_of(target)
         return self.suspect(
             file, event, f"{name} {how} at every step where it could be updated in place",
             cause="each operator of the expression allocates a tensor as large as the result",
-            advice=f"use {name}.mul_(…).add_(…) or {name}.lerp_(…)",
+            advice=f"use {name}.mul_(…).add_(…) or {name}.lerp_(…)", edits=written_into(file, event, target, value),
         )  # fmt: skip
 
 

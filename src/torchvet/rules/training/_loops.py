@@ -260,6 +260,11 @@ def _period(step: Step, backward: Effect, stepped: Effect) -> ast.expr | None:
     return _inner_loop(step, backward, stepped, clears)
 
 
+def tells_last(branch: ast.If, unit: Unit) -> bool:
+    """Whether the body of an `if` runs in the last pass of each window alone."""
+    return _modulus((branch, 0), unit) is not None
+
+
 def _modulus(arm: Arm, unit: Unit) -> ast.expr | None:
     """`n` of `if (i + 1) % n == 0:`, also through a name (`is_last = …`)."""
     branch, number = arm

@@ -1,0 +1,100 @@
+"""Edits that read numbers of many parameters from the device at once, in the place of one wait for each."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Edit
+from torchvet.source.model import edits
+from torchvet.source.model.units import receiver, targets_of, terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.source.model import Event, Loop, SourceFile
+
+_TO_ONE = frozenset(("norm", "mean", "sum", "max", "min", "std", "var"))
+"""Methods that give one number for a tensor where they are given no dimension."""
+
+
+def read_once(file: SourceFile, event: Event, loop: Loop) -> Sequence[Edit]:
+    """`total += p.grad.norm().item()` without the wait, the total read after the loop; a list of such numbers read as
+    one tensor."""
+    if terminal(event.node) != "item" or event.call.args or event.call.lineno != event.call.end_lineno:
+        return ()
+    if isinstance(loop.node, ast.ListComp):
+        return _listed(file, event, loop.node)
+    return _added(file, event, loop)
+
+
+def _is_one_number(node: ast.expr | None) -> bool:
+    """Whether a call surely gives a tensor without dimensions: `p.grad.norm()`, `p.norm(2)`, `p.abs().max()`."""
+    if not isinstance(node, ast.Call) or node.keywords or terminal(node) not in _TO_ONE or receiver(node) is None:
+        return False
+    if not node.args:
+        return True
+    only = node.args[0]
+    return terminal(node) == "norm" and len(node.args) == 1 and isinstance(only, ast.Constant)
+
+
+def _tensor(file: SourceFile, event: Event, on: ast.expr) -> str:
+    """What was read as a number, as a tensor without a graph."""
+    text = file.segment(on)
+    apart = any(isinstance(n, ast.Attribute) and n.attr in ("grad", "data", "detach") for n in walk(on))
+    return text if apart or file.gradients.enabled(event) == "no" else f"{text}.detach()"
+
+
+def _listed(file: SourceFile, event: Event, whole: ast.ListComp) -> Sequence[Edit]:
+    """`[p.norm().item() for p in model.parameters()]`: a model has at least one, and a stack of none is an error."""
+    on, names = receiver(event.call), {what: name for name, what in file.imports.names.items()}
+    head = whole.generators[0]
+    if whole.elt is not event.node or not _is_one_number(on) or len(whole.generators) != 1 or head.ifs:
+        return ()
+    if "torch" not in names or whole.lineno != whole.end_lineno or on is None:
+        return ()
+    start, end = edits.start_of(file, whole), edits.end_of(file, whole)
+    return [
+        Edit(path=file.path, start=start, end=start, text=f"{names['torch']}.stack("),
+        edits.replace(file, event.call, _tensor(file, event, on)),
+        Edit(path=file.path, start=end, end=end, text=").tolist()"),
+    ]
+
+
+def _added(file: SourceFile, event: Event, loop: Loop) -> Sequence[Edit]:
+    """`total += …item() ** 2` in the loop's own body, where nothing else in it reads the total."""
+    statement, on = event.statement, receiver(event.call)
+    plain = isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add)
+    if not plain or not isinstance(statement, ast.AugAssign) or not isinstance(statement.target, ast.Name):
+        return ()
+    name, unit, head = statement.target.id, event.unit, loop.node
+    if on is None or not isinstance(head, ast.For) or head.orelse or not _is_one_number(on):
+        return ()
+    if not _is_arithmetic(statement.value, event.node) or unit.home(name) is not unit:
+        return ()
+    inside = [n for n in walk(head) if isinstance(n, ast.Name) and n.id == name]
+    bound = [e for e in unit.bindings.get(name, ()) if e.inside(loop)]
+    if len(inside) != 1 or len(bound) != 1 or not _begins_at_zero(event, name, loop):
+        return ()
+    put = edits.after(file, head, f"{name} = float({name})")
+    return [edits.replace(file, event.call, _tensor(file, event, on)), *put] if put else ()
+
+
+def _is_arithmetic(node: ast.expr, read: ast.AST) -> bool:
+    """Whether an expression is the number read and constants alone."""
+    within = {id(n) for n in walk(read)}
+    rest = (n for n in walk(node) if id(n) not in within)
+    return all(isinstance(n, (ast.BinOp, ast.Constant, ast.operator)) for n in rest)
+
+
+def _begins_at_zero(event: Event, name: str, loop: Loop) -> bool:
+    """Whether the total is a number before the loop: `total = 0.0` right before it, in the same block."""
+    before = [e for e in event.unit.bindings.get(name, ()) if e.index < event.index and not e.inside(loop)]
+    if not before or before[-1].loop is not loop.parent:
+        return False
+    node, whole = before[-1].node, loop.node
+    number = isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+    lone = number and [t for t in targets_of(node) if isinstance(t, ast.Name)] == targets_of(node)
+    return lone and before[-1].context.arms == event.context.arms[: len(before[-1].context.arms)] and (
+        before[-1].line < whole.lineno  # type: ignore[attr-defined]
+    )  # fmt: skip
