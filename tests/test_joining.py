@@ -14,6 +14,7 @@ from torchvet.recording import Recording
 from torchvet.recording.records import Place, Source
 from torchvet.recording.scaling_records import ScalingUse
 from torchvet.recording.training_records import EvaluationForward, OptimizerUse, Ran
+from torchvet.recording.verify_records import MadeAt
 
 SOURCE = """\
 import torch
@@ -283,3 +284,34 @@ def test_a_checkpoint_lacks_nothing_where_every_scaler_was_switched_off() -> Non
     assert severity(enabled=True) == "warning"
     # Off for want of CUDA only: where it is on, its state is missed.
     assert severity(enabled=False, asked=True) == "warning"
+
+
+SLOW = """\
+import torch
+from torch import nn
+
+model = nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(40):
+    {made}
+    loss = nn.functional.mse_loss(model(torch.randn(4, 8)) * mask, torch.zeros(4, 8))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def slow(made: str, *records: Any) -> list[Finding]:
+    text = SLOW.format(made=made)
+    ran = Ran(path=FILE, lines=[8])
+    report = diagnose(recording(program(), Source(path=FILE, text=text), *steps(40), ran, *records, outcome(40)))
+    return [f for f in report.findings if f.code == "OPS203"]
+
+
+def test_a_fault_of_speed_is_observed_where_its_cost_was_counted_and_it_has_an_edit() -> None:
+    here, elsewhere = (MadeAt(place=Place(FILE, n, "<module>"), sampled=4, bytes=1024) for n in (7, 8))
+    (found,) = slow("mask = torch.ones(8, 8)", here)
+    assert found.evidence == "observed" and found.remedy.edits and found.severity == "info"
+    assert found.message.endswith("always the same (256 bytes of new tensors per step)")
+    assert slow("mask = torch.ones(8, 8)") == slow("mask = torch.ones(8, 8)", elsewhere) == []
+    assert slow("print(mask := None); mask = torch.ones(8, 8)", here) == []  # no edit that could be tried

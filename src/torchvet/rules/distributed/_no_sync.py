@@ -32,6 +32,13 @@ class Held(NamedTuple):
     run: Event
 
 
+class _Model(NamedTuple):
+    """What the loop calls the model, and whether it is in DistributedDataParallel whatever branches are taken."""
+
+    text: str
+    surely: bool
+
+
 def held_back(file: SourceFile, window: Window, wrapped: Identity) -> Held | None:
     """The passes of a window under `no_sync` but for the last; None where anything about that is not sure: which
     statements a pass is, what the model is called there, or how the last pass is told before it begins."""
@@ -53,11 +60,13 @@ def held_back(file: SourceFile, window: Window, wrapped: Identity) -> Held | Non
         return None
     model = _model(file, running, wrapped)
     test = _last_pass(file, window, body, (first, last))
-    if not model or not test:
+    kind = "" if model is None or model.surely else _wrapper(file)
+    if model is None or not test or not (model.surely or kind):
         return None
+    alone = test if model.surely else f"{test} or not isinstance({model.text}, {kind})"
     names = {what: name for name, what in file.imports.names.items()}
     nothing = names.get("contextlib.nullcontext") or names.get("contextlib", "contextlib") + ".nullcontext"
-    moved = blocks.under_with(file, body[first : last + 1], f"{nothing}() if {test} else {model}.no_sync()")
+    moved = blocks.under_with(file, body[first : last + 1], f"{nothing}() if {alone} else {model.text}.no_sync()")
     imported = [] if nothing in names.values() or "contextlib" in names else blocks.importing(file, "contextlib")
     known = nothing in names.values() or "contextlib" in names
     return Held([*imported, *moved], running[0]) if moved and (known or imported) else None
@@ -83,14 +92,26 @@ def _runs(file: SourceFile, event: Event, wrapped: Identity, depth: int = 0) -> 
     return any(_runs(file, e, wrapped, depth + 1) for e in inner)
 
 
-def _model(file: SourceFile, running: list[Event], wrapped: Identity) -> str:
-    """What the loop calls the model that is surely in DistributedDataParallel; empty where it has no one name."""
+def _model(file: SourceFile, running: list[Event], wrapped: Identity) -> _Model | None:
+    """What the loop calls the model; None where it has no one name."""
     found: dict[str, bool] = {}
     for event in running:
         for one in (event.call.func, *event.call.args, *(k.value for k in event.call.keywords)):
             if isinstance(one, (ast.Name, ast.Attribute)) and identity(one, event.unit) & wrapped:
-                found[text_of(one)] = _is_wrapped(file, one, event, 0)
-    return next(iter(found)) if len(found) == 1 and all(found.values()) else ""
+                found[text_of(one)] = found.get(text_of(one), True) and _is_wrapped(file, one, event, 0)
+    return _Model(*next(iter(found.items()))) if len(found) == 1 else None
+
+
+def _wrapper(file: SourceFile) -> str:
+    """What the file calls DistributedDataParallel, by an import that all of it sees; empty where it has none."""
+    top = [s for s in file.tree.body if isinstance(s, (ast.Import, ast.ImportFrom))]
+    known = {(alias.asname or alias.name).partition(".")[0] for statement in top for alias in statement.names}
+    for made in file.calls("DistributedDataParallel", "DDP"):
+        written = text_of(made.call.func)
+        torchs = file.dotted(made.call.func).endswith("nn.parallel.DistributedDataParallel")
+        if torchs and written.partition(".")[0] in known:
+            return written
+    return ""
 
 
 def _is_wrapped(file: SourceFile, node: ast.expr, event: Event, depth: int) -> bool:

@@ -1,0 +1,89 @@
+"""Faults of speed, by what their lines cost in two runs."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from handmade import outcome, recording, steps
+from trials_by_hand import FILE, TEXT, finding, trial
+
+from torchvet.diagnosis import diagnose
+from torchvet.finding import Location, Related
+from torchvet.recording.costs import costs, worded
+from torchvet.recording.crossing_records import Crossing
+from torchvet.recording.records import Place
+from torchvet.recording.verify_records import MadeAt, Reduced
+from torchvet.verifying.judging import judge
+from torchvet.verifying.trial import trial_of
+
+WAITING = finding("OPS101", location=Location(path=FILE, line=4, function="f"))
+AFTER = TEXT.replace("    total += loss\n", "    total += loss.detach()\n    total = float(total)\n")
+
+
+@pytest.mark.parametrize(
+    ("left", "milder", "why"),
+    [
+        ({}, False, ""),
+        ({5: 2.0}, False, ""),
+        ({5: 2.0, 1: 90.0}, True, ""),
+        ({4: 2.0, 5: 3.0}, False, "its line still costs 5 waits for the device per step (before: 8 waits"),
+    ],
+)
+def test_less_than_half_of_what_a_line_cost_is_left(left: dict[int, float], milder: bool, why: str) -> None:
+    """Milder findings of its kind may remain: one wait in the place of many."""
+    before = trial(WAITING, costs={"waits": {(FILE, 4): 8.0, (FILE, 1): 1.0}, "memory": {(FILE, 4): 1e9}})
+    rest = [msgspec.structs.replace(WAITING, severity="info")] if milder else []
+    after = trial(*rest, costs={"waits": {(FILE, n): v for n, v in left.items()}}, sources={FILE: AFTER})
+    found = judge(WAITING, before, after, "waits")
+    assert found.gone is not bool(why) and why in found.why
+    assert found.before == "8 waits for the device per step"
+
+
+def test_a_finding_as_grave_as_before_is_not_gone_however_little_it_costs() -> None:
+    before = trial(WAITING, costs={"waits": {(FILE, 4): 8.0}})
+    found = judge(WAITING, before, trial(WAITING), "waits")
+    assert not found.gone and "still there: 0 waits" in found.why
+
+
+def test_where_nothing_was_counted_findings_are_what_counts() -> None:
+    assert judge(WAITING, trial(WAITING), trial(), "waits").after == "gone"
+    assert not judge(WAITING, trial(WAITING), trial(WAITING), "waits").gone
+
+
+def test_lines_that_run_with_a_finding_are_where_its_cost_is_counted() -> None:
+    runs = Related(role="runs", message="model(x)", path=FILE, line=3)
+    fault = msgspec.structs.replace(WAITING, code="DST105", related=[runs])
+    before = trial(fault, costs={"reductions": {(FILE, 3): 4.0, (FILE, 4): 1.0}})
+    found = judge(fault, before, trial(costs={"reductions": {(FILE, 3): 1.0}}), "reductions")
+    assert found.gone and found.after == "1 average of gradients over all ranks per optimizer step"
+
+
+def test_costs_are_those_of_the_totals_written_last() -> None:
+    here, there = Place(FILE, 4, "f"), Place(FILE, 5, "f")
+    made = recording(
+        *steps(20),
+        MadeAt(place=here, sampled=2, bytes=100), MadeAt(place=here, sampled=4, bytes=800, copied=200),
+        Crossing(place=here, kind="wait", what="item()", sampled=4, calls=8, steps=4, waits=8, stalls=6),
+        Crossing(place=there, kind="to device", what="to()", sampled=4, calls=4, steps=4, bytes=4000, waits=4),
+        Reduced(place=there, passes=8, reduced=6, steps=2), Reduced(place=here, passes=3, reduced=3),
+        outcome(20),
+    )  # fmt: skip
+    expected = {
+        "memory": {(FILE, 4): 200.0}, "copies": {(FILE, 4): 50.0}, "waits": {(FILE, 4): 1.5},
+        "transfers": {(FILE, 5): 1000.0}, "blocking copies": {(FILE, 5): 1.0}, "reductions": {(FILE, 5): 3.0},
+    }  # fmt: skip
+    assert costs(made.ranks[0]) == expected
+    assert trial_of(made, diagnose(made), outcome(20)).costs == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "amount", "words"),
+    [
+        ("transfers", 2e6, "2.0 MB copied to the device per step"),
+        ("memory", 0.0, "0 bytes of new tensors per step"),
+        ("waits", 1.0, "1 wait for the device per step"),
+        ("blocking copies", 2.5, "2.5 copies to the device per step that the host waits for"),
+    ],
+)
+def test_amounts_in_words(kind: str, amount: float, words: str) -> None:
+    assert worded(kind, amount) == words
