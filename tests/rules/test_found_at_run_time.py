@@ -82,3 +82,53 @@ def test_what_is_brought_back_and_what_steps_first(
     seen = {f["code"]: f["location"]["line"] for f in found if f["evidence"] == "observed"}
     assert {code: line for code, line in seen.items() if code in ("TRN109", "TRN110")} == expected
     assert not expected or all(f["remedy"]["edits"] for f in found if f["code"] in expected)
+
+
+HEADS = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(8, 8)
+        self.heads = {heads}
+
+    def loss(self, x, which):
+        return nn.functional.mse_loss(self.heads[which](torch.tanh(self.body(x))), x[:, :1])
+
+class Whole(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = Net()
+
+torch.manual_seed(0)
+whole = Whole()
+net = whole.net
+optimizer = torch.optim.SGD({given}, lr=0.1)
+for step in range(30):
+    loss = net.loss(torch.randn(16, 8), step % 2)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+ALL = "[*net.parameters(), *(p for h in net.heads for p in h.parameters())]"
+
+
+@pytest.mark.parametrize(
+    ("heads", "given", "found"),
+    [
+        ("[nn.Linear(8, 1), nn.Linear(8, 1)]", "net.parameters()", ["DEV109"]),
+        ("nn.ModuleList([nn.Linear(8, 1), nn.Linear(8, 1)])", "net.parameters()", []),
+        ("[nn.Linear(8, 1), nn.Linear(8, 1)]", ALL, []),
+        ("[nn.Linear(8, 1).requires_grad_(False) for _ in range(2)]", "net.parameters()", []),
+    ],
+)
+def test_what_a_module_hides_that_is_never_called_itself(
+    heads: str, given: str, found: list[str], tmp_path: Path
+) -> None:
+    said = forked(HEADS.format(heads=heads, given=given), tmp_path)
+    assert said is not None
+    mine = [f for f in said if f["evidence"] == "observed" and f["severity"] != "info" and f["code"][:3] == "DEV"]
+    assert [f["code"] for f in mine] == found
+    assert all("Whole.net.heads" in f["message"] or "Net.heads" in f["message"] for f in mine)

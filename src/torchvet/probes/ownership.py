@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
@@ -32,6 +34,7 @@ class Ownership(Watcher):
         self._made: tuple[str, Place | None] = ("the optimizer", None)
         self._replaced: dict[str, ReplacedParameters] = {}
         self._hidden: dict[str, HiddenModules] = {}
+        self._uncalled: list[weakref.ref[torch.nn.Module]] | None = None
 
     def optimizer_made(self, optimizer: Optimizer) -> None:
         """Where the first one was built."""
@@ -48,6 +51,26 @@ class Ownership(Watcher):
             for root in roots:
                 self._look_for_replaced(root, roots, owned)
                 self._look_for_hidden(root, roots, owned)
+            orphans = [r for r in roots if self._is_orphan(r, owned)]
+            called = [r for r in roots if r not in orphans]
+            for holder in self._holders(called, owned) if orphans else ():
+                self._look_for_hidden(holder, [*called, holder], owned)
+
+    def _is_orphan(self, root: torch.nn.Module, owned: set[int]) -> bool:
+        """Whether a module that is called by itself is trained and no optimizer has anything of it."""
+        mine = list(root.parameters())
+        return bool(self._stays(mine, owned)) and not any(id(p) in owned for p in mine)
+
+    def _holders(self, called: list[torch.nn.Module], owned: set[int]) -> list[torch.nn.Module]:
+        """Modules that are never called themselves, only parts of them, and of which an optimizer has something: one
+        may keep an orphan out of its sight. Looked for once: it takes a walk over all objects."""
+        if self._uncalled is None:
+            known = {id(m) for root in called for m in root.modules()}
+            found = [o for o in gc.get_objects() if issubclass(type(o), torch.nn.Module) and "_modules" in vars(o)]
+            having = [m for m in found if id(m) not in known and any(id(p) in owned for p in m.parameters())]
+            within = {id(part) for m in having for part in m.modules() if part is not m}
+            self._uncalled = [weakref.ref(m) for m in having if id(m) not in within]
+        return [m for m in (ref() for ref in self._uncalled) if m is not None]
 
     def totals(self, tick: int) -> Iterable[Record]:
         """What was seen at least twice."""

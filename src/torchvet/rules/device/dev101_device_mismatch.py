@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
 from torchvet.rules.device import _crashes
 from torchvet.rules.device._host_arguments import taken_on_host, targets_may_stay
+from torchvet.rules.device._one_device import brought_along
 from torchvet.rules.share_rule import observed
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.devices import operands
@@ -17,7 +18,7 @@ from torchvet.source.model.units import targets_of, terminal, value_for
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Edit, Finding
     from torchvet.recording import RankRecording, Recording
     from torchvet.recording.device_records import DeviceMismatch as Mismatch
     from torchvet.recording.device_records import Placed
@@ -95,6 +96,10 @@ for x, y in loader:
         """Only where there is a device do tensors come to lie on two."""
         devices = {rank.program.device for rank in recording.ranks if rank.program is not None}
         return super().could_be_measured(recording) and bool(devices - {"cpu"})
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The tensor that is out of place brought to the others' device."""
+        return brought_along(file, finding)
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """The error that ended the program: which names were where, and which of them nothing has moved."""

@@ -10,6 +10,7 @@ from torchvet.finding import Measured
 from torchvet.recording.device_records import ReplacedParameters
 from torchvet.rules.base import Rule
 from torchvet.rules.device import _crashes
+from torchvet.rules.device._order import made_after
 from torchvet.rules.share_rule import observed
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.steps import text_of
@@ -232,6 +233,7 @@ for step in range(40):
             cause=f"{optimizer} was built on {model}{'' if leaf else '.parameters()'} in line {made.line}, before this",
             advice=f"build {optimizer} after this line", severity="warning" if moved else None,
             related=[self.also(file, "built", made, file.segment(made.node))],
+            edits=() if leaf else made_after(file, made, event, model),
         )  # fmt: skip
 
 
