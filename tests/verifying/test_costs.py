@@ -14,6 +14,7 @@ from torchvet.recording.crossing_records import Crossing
 from torchvet.recording.records import Place
 from torchvet.recording.verify_records import MadeAt, Reduced
 from torchvet.verifying.judging import judge
+from torchvet.verifying.lines import became
 from torchvet.verifying.trial import trial_of
 
 WAITING = finding("OPS101", location=Location(path=FILE, line=4, function="f"))
@@ -87,3 +88,17 @@ def test_costs_are_those_of_the_totals_written_last() -> None:
 )
 def test_amounts_in_words(kind: str, amount: float, words: str) -> None:
     assert worded(kind, amount) == words
+
+
+OLD = "for x in data:\n    mask = torch.ones(4)\n    y = f(x).contiguous()\n    z = y * mask\n    total += z.item()\n"
+NEW = (
+    "mask = torch.ones(4)\nfor x in data:\n    with held:\n        y = f(x)\n        z = y * mask\n"
+    "    total += z\n    total = float(total)\n"
+)
+
+
+@pytest.mark.parametrize(("line", "lines"), [(1, {2}), (2, {3}), (3, {3, 4}), (4, {5}), (5, {6, 7})])
+def test_lines_in_the_place_of_changed_ones(line: int, lines: set[int]) -> None:
+    """A line that is gone became what is new in its place and nothing that another became."""
+    assert became(OLD, NEW, line) == lines
+    assert became(OLD, OLD, line) == {line} and became(OLD, "", line) == set()

@@ -9,7 +9,7 @@ from torchvet.amounts import count, size
 from torchvet.finding import SEVERITIES, Finding
 from torchvet.recording.costs import cost_lines, cost_of, worded
 from torchvet.recording.reader import ENOUGH
-from torchvet.verifying.lines import lines_after
+from torchvet.verifying.lines import became, lines_after
 from torchvet.verifying.trial import Trial
 
 NOISE = 0.01
@@ -67,8 +67,7 @@ def _cost_after(finding: Finding, kind: str, before: Trial, after: Trial) -> flo
     found: set[tuple[str, int]] = set()
     for path, line in cost_lines(finding):
         was, now = before.sources.get(path), after.sources.get(path)
-        became = range(line, line + 1) if was is None or now is None else lines_after(was, now, line)
-        found.update((path, number) for number in became)
+        found.update((path, n) for n in ({line} if was is None or now is None else became(was, now, line)))
     return sum(after.costs.get(kind, {}).get(key, 0.0) for key in found)
 
 

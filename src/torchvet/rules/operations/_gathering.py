@@ -26,6 +26,8 @@ _MADE_NEW = frozenset(
      "norm", "mul", "add", "sub", "div", "eq", "ne", "gt", "lt", "ge", "le", "abs", "pow", "sqrt", "clamp", "round")
 )  # fmt: skip
 _TORCH_SHARES = _ALL_OF_IT | {"as_tensor", "from_numpy", "narrow", "select", "diagonal", "frombuffer", "asarray"}
+_STATIC = ("reduce-overhead", "max-autotune", "CUDAGraph", "graphed_callables", "cudagraph")
+"""Graphs of CUDA write each turn's results where the last one's are."""
 _DEEPEST = 4
 
 
@@ -54,7 +56,7 @@ def gathered(file: SourceFile, event: Event, name: str, loop: Loop) -> list[Edit
         return []
     if not _begins(file, start, name, parts) or not _read_by_itself(event, name, loop, parts, start):
         return []
-    if not _is_own(file, parts.part, event, 0) or blocks.tried(event.unit.node, head):
+    if file.mentions(*_STATIC) or not _is_own(file, parts.part, event, 0) or blocks.tried(event.unit.node, head):
         return []
     added = f"{name}.append({file.segment(parts.part)})"
     begun = "[]" if parts.from_nothing else f"[{file.segment(start.node.value)}]"  # type: ignore[attr-defined]
@@ -147,6 +149,11 @@ def _is_own(file: SourceFile, node: ast.expr | None, event: Event, depth: int) -
         return True
     if isinstance(node, ast.Name):
         return depth < _DEEPEST and _bound_anew(file, node.id, event, depth)
+    if isinstance(node, ast.Subscript):  # `batch["label"]` is all of a tensor, `batch[0]` may be a part of one
+        key = node.slice
+        return (
+            isinstance(key, ast.Constant) and isinstance(key.value, str) and _is_own(file, node.value, event, depth + 1)
+        )
     if not isinstance(node, ast.Call):
         return False
     name, dotted, on = terminal(node), file.dotted(node.func), receiver(node)
@@ -154,7 +161,8 @@ def _is_own(file: SourceFile, node: ast.expr | None, event: Event, depth: int) -
         return name not in _TORCH_SHARES and not name.endswith("_")
     if on is not None and name in _ALL_OF_IT:
         return _is_own(file, on, event, depth + 1)
-    return (on is not None and name in _MADE_NEW) or "output" in file.roles.of(node, event.unit)
+    runs = "output" in file.roles.of(node, event.unit) or file.roles.hinted("module", node.func)
+    return (on is not None and name in _MADE_NEW) or runs
 
 
 def _bound_anew(file: SourceFile, name: str, event: Event, depth: int) -> bool:
