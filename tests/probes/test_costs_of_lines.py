@@ -80,6 +80,20 @@ def test_passes_of_evaluations_are_looked_at_now_and_then_and_the_mode_is_left(h
     assert watcher._thread == 0 and not torch.utils._python_dispatch._get_current_dispatch_mode_stack()
 
 
+def test_a_program_goes_on_where_counting_fails(host: _Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(tensor: torch.Tensor) -> list[Any]:
+        raise RuntimeError("no storage")
+
+    watcher = LineMemory(host)  # type: ignore[arg-type]
+    watcher.boundary(1, "evaluation")
+    assert watcher._thread != 0
+    monkeypatch.setattr("torchvet.probes.graphs.storages_of", fails)
+    assert torch.ones(3).sum() == 3
+    watcher.boundary(2, "training")
+    watcher.boundary(3, "evaluation")
+    assert watcher._thread == 0 and made(watcher) == []
+
+
 class _Parallel(torch.nn.parallel.DistributedDataParallel):
     """Without processes: all that is asked is whether the next backward averages."""
 

@@ -46,16 +46,24 @@ class _Evaluating(OwnMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.sums = _Sums()
         self._makes: dict[Any, bool] = {}
+        self.broken = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
+        if not self.broken:
+            try:
+                self._note(func, out)
+            except Exception:  # the program must not suffer from what watches it
+                self.broken = True
+        return out
+
+    def _note(self, func: Any, out: Any) -> None:
         makes = self._makes.get(func)
         if makes is None:
             makes = self._makes[func] = makes_storages(func)
         if makes and isinstance(out, torch.Tensor):
             made = sum(storage.nbytes() for storage in graphs.storages_of(out))
-            self.sums.add(locate(sys._getframe(1))[0], made, func)
-        return out
+            self.sums.add(locate(sys._getframe(2))[0], made, func)
 
 
 class LineMemory(Watcher):
@@ -87,7 +95,7 @@ class LineMemory(Watcher):
             self._mode.sums.steps += 1
             if not evaluates or not self._due():
                 self._leave()
-        elif self._thread == 0 and evaluates and self._due() and self._mode.enter():
+        elif self._thread == 0 and evaluates and self._due() and not self._mode.broken and self._mode.enter():
             self._thread = threading.get_ident()
         self._passes += kind == "evaluation"
 
