@@ -317,3 +317,12 @@ def train(model, optimizer, loader, device, table):
         optimizer.step()
 """
     assert new_lines("OPS102", text) == ([expected] if expected else [])
+
+
+@pytest.mark.parametrize("code", ["OPS101", "OPS102", "OPS203", "OPS204", "OPS207", "DST105", "DEV103"])
+def test_line_ends_and_tabs_stay_what_they_are(code: str) -> None:
+    text = rule(code).BAD
+    after = mended(code, text)
+    assert after != text
+    for old, new in (("\n", "\r\n"), ("    ", "\t")):
+        assert mended(code, text.replace(old, new)) == after.replace(old, new)
