@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from example_runs import forked
 
+from torchvet.rules import rule
+
 LOOP = """
 import torch
 from torch import nn
@@ -132,3 +134,11 @@ def test_what_a_module_hides_that_is_never_called_itself(
     mine = [f for f in said if f["evidence"] == "observed" and f["severity"] != "info" and f["code"][:3] == "DEV"]
     assert [f["code"] for f in mine] == found
     assert all("Whole.net.heads" in f["message"] or "Net.heads" in f["message"] for f in mine)
+
+
+def test_what_is_replaced_in_part_has_the_mend_that_source_knows(tmp_path: Path) -> None:
+    said = forked(rule("DEV103").BAD, tmp_path)
+    assert said is not None
+    (found,) = (f for f in said if f["code"] == "DEV103")
+    assert found["evidence"] == "observed" and "2 parameters of Sequential are never stepped" in found["message"]
+    assert found["measured"]["bytes"] == 260 and found["remedy"]["edits"] and not found["remedy"]["safe"]

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured
 from torchvet.recording.device_records import ReplacedParameters
+from torchvet.recording.training_records import UnownedParameters
 from torchvet.rules.base import Rule
 from torchvet.rules.device import _crashes
 from torchvet.rules.device._order import made_after
 from torchvet.rules.share_rule import observed
+from torchvet.rules.training._seen import as_observed, suspected_at
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.steps import text_of
 from torchvet.source.model.units import keyword, receiver, targets_of, terminal
@@ -101,8 +103,13 @@ for step in range(40):
         return False
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
-        """Optimizers all of whose parameters have been replaced, and state that is not where its parameters are."""
+        """Optimizers all of whose parameters have been replaced, or some where source shows by what, and state that is
+        not where its parameters are."""
         for rank in recording.ranks:
+            for unowned in {r.module: r for r in rank.all(UnownedParameters) if r.orphans}.values():
+                for found in suspected_at(self, recording, unowned.place, role="built"):
+                    seen = f"{found.message} ({unowned.count} parameters of {unowned.module} are never stepped)"
+                    yield as_observed(found, rank, seen, Measured(bytes=unowned.bytes, steps=unowned.steps))
             for record in {r.module: r for r in rank.all(ReplacedParameters)}.values():
                 yield self._replaced_all(rank, record)
         for rank, mismatch, stray in _crashes.mismatches(recording):
