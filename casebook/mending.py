@@ -92,10 +92,11 @@ def why_refused(code: str, said: report.Report) -> str:
 
 
 def what_is_wrong(case: Case, after: Run) -> str:
-    """What the tool still says of what it has mended, as gravely as of the fault; empty where nothing."""
+    """What the tool still says of what it has mended, at warning or above, or as gravely as of the fault where that is
+    mild; empty where nothing."""
     if after.report is None:
         return f"the mended program has no report: {after.complaint}"
-    grave = SEVERITIES[SEVERITIES.index(case.expect.severity) :]
+    grave = SEVERITIES[min(SEVERITIES.index(case.expect.severity), SEVERITIES.index("warning")) :]
     still = [f for f in after.report.findings if f.code == case.expect.code and f.severity in grave]
     return f"still there: {still[0]}" if still else ""
 
