@@ -11,6 +11,7 @@ from torchvet.recording.autocast_records import AutocastBackward
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _autocast
 from torchvet.rules.precision._observed import also, totals, was_active
+from torchvet.rules.precision._region_mends import computes
 from torchvet.rules.share_rule import observed
 
 if TYPE_CHECKING:
@@ -164,6 +165,8 @@ for step in range(40):
         if any(s.lineno != s.end_lineno or not isinstance(s, (ast.Expr, ast.Assign)) for s in tail):
             return []
         first, last = event.statement.lineno, tail[-1].lineno
+        if any(first <= e.line <= last and computes(file, e) for e in event.unit.events):
+            return []  # another forward pass, which belongs into a region
         depth = event.statement.col_offset - block.col_offset
         lines = [(n, file.lines[n - 1]) for n in range(first, last + 1) if file.lines[n - 1].strip()]
         if any(not text[: event.statement.col_offset].isspace() for _, text in lines):

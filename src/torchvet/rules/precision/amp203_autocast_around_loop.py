@@ -11,6 +11,7 @@ from torchvet.recording.autocast_records import StaleWeights
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _autocast
 from torchvet.rules.precision._observed import also, totals, was_active
+from torchvet.rules.precision._region_mends import into_the_loop
 from torchvet.rules.share_rule import observed
 
 if TYPE_CHECKING:
@@ -165,6 +166,7 @@ train([torch.randn(64, 16) for _ in range(40)])
             node=region.node, severity="error" if region.enabled == "yes" else "warning",
             cause="autocast keeps each weight's half copy until the outermost region ends, and the loop lies in it",
             advice="open the region inside the loop, around forward pass and loss only",
+            edits=into_the_loop(file, step, at, region),
             related=[self.also(file, "stepped", change, file.segment(change.node))],
         )  # fmt: skip
 

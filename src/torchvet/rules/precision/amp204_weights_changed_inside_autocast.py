@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.recording.autocast_records import StaleWeights
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _autocast
 from torchvet.rules.precision._observed import also, totals, was_active
+from torchvet.rules.precision._region_splits import around_calls, around_changes
 from torchvet.rules.share_rule import observed
 from torchvet.source.model.steps import text_of
 from torchvet.source.model.units import receiver, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Edit, Finding
     from torchvet.recording import RankRecording, Recording
     from torchvet.source.model import Event, SourceFile, Unit
 
@@ -102,6 +103,10 @@ for step in range(40):
     def could_be_measured(self, recording: Recording) -> bool:
         """Needed: a region that was on."""
         return super().could_be_measured(recording) and was_active(recording)
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The region ended before the weights change, and opened anew after that."""
+        return around_calls(file, finding)
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Layers that read old copies after a change of their weights; steps again and again are AMP203's."""
@@ -198,6 +203,7 @@ for step in range(40):
             cause="autocast keeps the half copy of each weight until the outermost region ends",
             severity="error" if region.enabled == "yes" else "warning",
             advice="give each forward pass a region of its own, and change weights outside",
+            edits=around_changes(file, region, change),
             related=[self.also(file, "copied", before, file.segment(before.node)),
                      self.also(file, "stale", after, file.segment(after.node)),
                      self.also(file, "region", at, "the region begins")],

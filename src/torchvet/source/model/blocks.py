@@ -1,0 +1,126 @@
+"""Blocks of statements as lines: which block holds one, and edits that indent, dedent, take out or move whole lines."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Edit
+from torchvet.source.model import edits
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.source.model.file import SourceFile
+
+_FIELDS = ("body", "orelse", "finalbody")
+
+
+def block_of(within: ast.AST, statement: ast.AST) -> list[ast.stmt]:
+    """The list of statements, somewhere within a node, that holds a statement; empty where none does."""
+    for node in walk(within):
+        for field in _FIELDS:
+            block = getattr(node, field, None)
+            if isinstance(block, list) and any(one is statement for one in block):
+                return block
+    return []
+
+
+def holding(block: Sequence[ast.stmt], node: ast.AST) -> int | None:
+    """The position in a block of the statement that is a node or has it within; None where none does."""
+    line = int(getattr(node, "lineno", 0))
+    found = (i for i, s in enumerate(block) if s.lineno <= line <= last_line(s))
+    return next((i for i in found if any(one is node for one in walk(block[i]))), None)
+
+
+def first_line(statement: ast.stmt) -> int:
+    """The first line of a statement, its decorators included."""
+    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
+    return min([statement.lineno, *(d.lineno for d in decorators)])
+
+
+def last_line(statement: ast.stmt) -> int:
+    """The last line of a statement."""
+    return statement.end_lineno or statement.lineno
+
+
+def margin(file: SourceFile, statement: ast.stmt) -> str:
+    """What stands before a statement on its line: white space, where it begins the line."""
+    return file.lines[statement.lineno - 1][: edits.start_of(file, statement)[1] - 1]
+
+
+def have_lines_of_their_own(file: SourceFile, statements: Sequence[ast.stmt]) -> bool:
+    """Whether no statement shares a line with another: no `;`, no `if x: statement` on one line."""
+    return all(edits.stands_alone(file, one) for one in statements)
+
+
+def without(file: SourceFile, statements: Sequence[ast.stmt]) -> list[Edit]:
+    """Take neighbouring statements out with their lines; nothing where they share these."""
+    if not statements or not have_lines_of_their_own(file, statements):
+        return []
+    end = (last_line(statements[-1]) + 1, 1)
+    return [Edit(path=file.path, start=(first_line(statements[0]), 1), end=end, text="")]
+
+
+def text_of_lines(file: SourceFile, first: int, last: int) -> str:
+    """Lines as they are, each with its end."""
+    return "".join(f"{line}{file.newline}" for line in file.lines[first - 1 : last])
+
+
+def dedented(file: SourceFile, lines: Sequence[int], inner: str, outer: str) -> list[Edit] | None:
+    """Take lines from one margin out to another; None where that cannot be done. Lines within strings stay as they are,
+    and so do comments and continued lines that stand further left than their block."""
+    kept, begin = _within_strings(file), _beginning(file)
+    found = []
+    for line in lines:
+        text = file.lines[line - 1]
+        if line in kept or not text.strip():
+            continue
+        if text.startswith(inner):
+            found.append(Edit(path=file.path, start=(line, len(outer) + 1), end=(line, len(inner) + 1), text=""))
+        elif line in begin:
+            return None
+    return found
+
+
+def indented(file: SourceFile, first: int, last: int, more: str) -> list[Edit]:
+    """Put more white space before lines, those that begin within a string and blank ones left out."""
+    kept = _within_strings(file)
+    wanted = [n for n in range(first, last + 1) if n not in kept and file.lines[n - 1].strip()]
+    return [Edit(path=file.path, start=(n, 1), end=(n, 1), text=more) for n in wanted]
+
+
+def opened_around(file: SourceFile, statements: Sequence[ast.stmt], header: str, more: str) -> list[Edit]:
+    """Put neighbouring statements into a block of their own below a header."""
+    if not have_lines_of_their_own(file, statements):
+        return []
+    first, last = first_line(statements[0]), last_line(statements[-1])
+    put = Edit(path=file.path, start=(first, 1), end=(first, 1), text=f"{margin(file, statements[0])}{header}")
+    head, *rest = indented(file, first, last, more)
+    whole = f"{put.text}{file.newline}{head.text}"
+    return [Edit(path=file.path, start=put.start, end=put.end, text=whole), *rest]
+
+
+def step_of(file: SourceFile, body: Sequence[ast.stmt], owner: ast.stmt | None) -> str:
+    """By how much a block is indented more than the statement that it belongs to; four spaces at a file's own level."""
+    if owner is None:
+        return "    "
+    outer, inner = margin(file, owner), margin(file, body[0])
+    return inner[len(outer) :] if inner.startswith(outer) and inner != outer and not inner.strip() else ""
+
+
+def _within_strings(file: SourceFile) -> set[int]:
+    """Lines that begin within a string that goes over several."""
+    found: set[int] = set()
+    for node in walk(file.tree):
+        text = isinstance(node, ast.JoinedStr) or (
+            isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes))
+        )
+        if text and node.lineno != node.end_lineno:  # type: ignore[attr-defined]
+            found.update(range(node.lineno + 1, node.end_lineno + 1))  # type: ignore[attr-defined]
+    return found
+
+
+def _beginning(file: SourceFile) -> set[int]:
+    """Lines that a statement begins on."""
+    return {node.lineno for node in walk(file.tree) if isinstance(node, ast.stmt)}
