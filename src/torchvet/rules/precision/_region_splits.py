@@ -45,9 +45,26 @@ def around_calls(file: SourceFile, finding: Finding) -> list[Edit]:
     opened = opening(file, region.node, unit) if region is not None and not region.framework else None
     if opened is None:
         return []
-    mine = [_acts(s) or _changes(file, s, unit, changing, at.line) for s in opened.node.body]
-    known = any(_changes(file, s, unit, changing, at.line) for s in opened.node.body)
-    return _without(file, opened, mine) if known else []
+    changes = [_changes(file, s, unit, changing, at.line) for s in opened.node.body]
+    if any(changes):
+        return _without(file, opened, [_acts(s) or c for s, c in zip(opened.node.body, changes, strict=True)])
+    return _ended_before(file, opened, at.line) if _is_stale(finding) else []
+
+
+def _is_stale(finding: Finding) -> bool:
+    """Whether a run has named the forward pass, and not what changed the weights before it."""
+    at = finding.location
+    return at is not None and any(r.role == "stale" and (r.path, r.line) == (at.path, at.line) for r in finding.related)
+
+
+def _ended_before(file: SourceFile, opened: Opening, line: int) -> list[Edit]:
+    """A region that ends before the statement on a line, and another from there on."""
+    body = opened.node.body
+    at = next((s for s in body[1:] if s.lineno <= line <= blocks.last_line(s)), None)
+    if at is None or not blocks.have_lines_of_their_own(file, body):
+        return []
+    head = header_before(file, opened, at)
+    return [head] if head is not None else []
 
 
 def _changes(file: SourceFile, statement: ast.stmt, unit: Unit, changing: Unit, line: int) -> bool:
