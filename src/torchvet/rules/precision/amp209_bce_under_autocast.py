@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from torchvet.recording.autocast_records import AutocastError, RoundedProbabilities
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _autocast, _losses
+from torchvet.rules.precision._logit_mends import with_logits
 from torchvet.rules.precision._observed import also, totals, was_active
 from torchvet.rules.share_rule import observed
 
@@ -177,5 +178,6 @@ for step in range(40):
             severity=severity,
             cause="probabilities in half precision cannot tell 0.999 from 1, so that autocast refuses the loss on CUDA",
             advice="let the model give logits and use BCEWithLogitsLoss / binary_cross_entropy_with_logits",
+            edits=with_logits(file, loss),
             related=[self.also(file, "region", at, file.segment(region.node))],
         )  # fmt: skip
