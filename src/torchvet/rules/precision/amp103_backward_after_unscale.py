@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
+from torchvet.rules.precision._scaled_mends import divided_after
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
@@ -120,7 +121,7 @@ for step in range(40):
                 late = self._late(one, unscale)
                 if late is not None and id(late.event) not in seen:
                     seen.add(id(late.event))
-                    yield self._finding(file, unscale, late)
+                    yield self._finding(file, one, unscale, late)
 
     @staticmethod
     def _late(one: scaling.Pass, unscale: Effect) -> Effect | None:
@@ -134,12 +135,12 @@ for step in range(40):
                 return backward if after[0].through == unscale.through else None
         return None
 
-    def _finding(self, file: SourceFile, unscale: Effect, late: Effect) -> Finding:
+    def _finding(self, file: SourceFile, one: scaling.Pass, unscale: Effect, late: Effect) -> Finding:
         call = f"{unscale.through}.unscale_({unscale.subject})"
         return self.suspect(
             file, late.event, f"this backward adds scaled gradients to those that {call} has divided",
             cause=f"{unscale.through}.step({unscale.subject}) divides no second time, so {late.subject or 'this loss'} "
             "counts as many times as the scale says",
-            advice=f"run this backward before `{call}`",
+            advice=f"run this backward before `{call}`", edits=divided_after(file, one, unscale, late),
             related=[self.also(file, "unscaled", unscale.event, file.segment(unscale.event.node))],
         )  # fmt: skip

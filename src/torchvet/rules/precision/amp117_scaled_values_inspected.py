@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
+from torchvet.rules.precision._scaled_mends import divided_before, divided_penalty, read_before_scaling, unscaled_here
 from torchvet.source.model.units import keyword, receiver, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Edit, Finding
     from torchvet.recording import Recording
     from torchvet.source.model import Event, SourceFile
     from torchvet.source.model.steps import Effect
@@ -101,6 +102,10 @@ for step in range(40):
         """Only what makes a number in a sampled step is seen, and not what is done with it: silence says nothing."""
         return False
 
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The loss read in the place of what the scaler gives for it."""
+        return unscaled_here(file, finding)
+
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Numbers that were made of scaled losses and gradients, unless the line asks only whether they are finite."""
         for rank in recording.ranks:
@@ -162,10 +167,12 @@ for step in range(40):
                 end = self._unscaled_after(one, backward)
                 if end is None:
                     continue
-                for event in self._window(backward, end):
-                    if id(event) not in seen and self._measures(event) and not event.excludes(backward.event):
+                found = [e for e in self._window(backward, end) if not e.excludes(backward.event) and self._measures(e)]
+                for event in found:
+                    if id(event) not in seen:
                         seen.add(id(event))
-                        yield self._norm(file, event, backward, end)
+                        made = divided_before(file, one, found, backward, end)
+                        yield self._norm(file, event, backward, end, made)
 
     @staticmethod
     def _window(backward: Effect, end: Effect) -> list[Event]:
@@ -207,6 +214,7 @@ for step in range(40):
             file, read, f"{name} is multiplied by the loss scale: what is read here is not the loss",
             cause=f"{name} is {file.segment(event.node)}, and the scale is 65,536 at first and changes over the run",
             advice=f"read `{given}` instead" if given != name else "keep the unscaled loss under a name of its own",
+            edits=read_before_scaling(file, event, name, read),
             related=[self.also(file, "scaled", event, file.segment(event.node))],
         )  # fmt: skip
 
@@ -216,14 +224,15 @@ for step in range(40):
             file, event, "these gradients are multiplied by the loss scale, and a penalty on them with it",
             cause=f"autograd.grad differentiates {file.segment(event.node)}, and nothing divides what it gives",
             advice=f"divide the gradients by `{scaler}.get_scale()` before the penalty is made of them",
+            edits=divided_penalty(file, event),
         )  # fmt: skip
 
-    def _norm(self, file: SourceFile, event: Event, backward: Effect, end: Effect) -> Finding:
+    def _norm(self, file: SourceFile, event: Event, backward: Effect, end: Effect, made: list[Edit]) -> Finding:
         scaler = backward.through or end.through
         return self.suspect(
             file, event, f"{file.segment(event.node)} measures gradients that are multiplied by the loss scale",
             cause=f"the loss is scaled at line {backward.line}, and the gradients are divided only at line {end.line}",
-            advice=f"call `{scaler}.unscale_({end.subject})` before, once",
+            advice=f"call `{scaler}.unscale_({end.subject})` before, once", edits=made,
             related=[self.also(file, "scaled", backward.event, file.segment(backward.event.node))],
         )  # fmt: skip
 
