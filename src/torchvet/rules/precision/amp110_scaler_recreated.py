@@ -11,11 +11,12 @@ from torchvet.finding import Measured
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
+from torchvet.rules.precision._scaler_mends import before_the_loop, handed_in, kept_on_self
 from torchvet.rules.share_rule import observed
 from torchvet.source.model.units import keyword
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Edit, Finding
     from torchvet.recording import Recording
     from torchvet.source.model import Event, Loop, SourceFile, Unit
 
@@ -162,7 +163,19 @@ for epoch in range(5):
             cause="a new scaler begins at 65,536 and leaves steps out until its scale no longer overflows",
             advice=f"make {name} once, where the optimizer is made"
             + (f", and hand it to {made.unit.name}" if where == "call" else ""),
+            edits=self._made_once(file, made, name, where),
         )  # fmt: skip
+
+    @staticmethod
+    def _made_once(file: SourceFile, made: Event, name: str, where: str) -> list[Edit]:
+        """The scaler made where its optimizer is, or before the loop that goes on with it."""
+        if where != "call":
+            return before_the_loop(file, made, made.loop) if made.loop is not None else []
+        if made.unit.owner is None:
+            return handed_in(file, made, name)
+        steps = (s for one in scaling.passes(file) for s in one.steps)
+        stepped = {s.subject for s in steps if s.at.unit is made.unit and s.through == name}
+        return kept_on_self(file, made, name, stepped.pop()) if len(stepped) == 1 else []
 
 
 def _names(file: SourceFile, node: object) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured
@@ -13,11 +13,12 @@ from torchvet.rules.precision import _autocast as autocast
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.rules.precision._observed import totals, was_active
+from torchvet.rules.precision._scaler_mends import switched_off
 from torchvet.rules.share_rule import observed
 from torchvet.source.model.units import keyword
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Edit, Finding
     from torchvet.recording import Recording
     from torchvet.source.model import Event, SourceFile
 
@@ -91,6 +92,11 @@ for step in range(40):
         """Needed: a region that was on."""
         return super().could_be_measured(recording) and was_active(recording)
 
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The only scaler of the file switched off: a run names the line where it steps."""
+        made = [m for m in scaling.made_by(file) if scaling.bound_to(m)]
+        return switched_off(file, made[0]) if len(made) == 1 else ()
+
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Steps through an enabled scaler where every region that was on is bf16, and no parameter is fp16."""
         for rank in recording.ranks:
@@ -123,7 +129,8 @@ for step in range(40):
         return self.suspect(
             file, made, f"{name} is needless: autocast is bf16 here, which has the range of fp32",
             cause="scaling by a power of two and dividing again changes nothing in bf16",
-            advice=f"drop {name}: call backward() and step() directly",
+            advice=f"drop {name}: call backward() and step() directly; or make it with `enabled=False`",
+            edits=switched_off(file, made),
             related=[self.also(file, "autocast", region, file.lines[region.line - 1].strip())],
         )  # fmt: skip
 

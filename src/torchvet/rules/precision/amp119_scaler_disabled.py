@@ -11,7 +11,9 @@ from torchvet.rules.base import Rule
 from torchvet.rules.precision import _autocast as autocast
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
+from torchvet.rules.precision._scaler_mends import for_device
 from torchvet.rules.share_rule import observed
+from torchvet.source.model import edits
 from torchvet.source.model.units import keyword
 
 if TYPE_CHECKING:
@@ -121,11 +123,11 @@ for step in range(40):
             name = scaling.bound_to(made)
             if not name or not any(scaling.is_scale_call(e.node, e.unit) for e in file.calls("scale")):
                 continue
-            half = [
-                r for r, _, _ in autocast.opened(file) if r.dtype == "fp16" and r.enabled != "no" and not r.framework
-            ]
+            opened = [r for r, _, _ in autocast.opened(file)]
+            half = [r for r in opened if r.dtype == "fp16" and r.enabled != "no" and not r.framework]
             if scaling.is_constant(keyword(made.call, "enabled"), False):
-                if len(file.roles.values(self._target(made), made.unit)) == 1:
+                needless = opened and all(r.dtype == "bf16" for r in opened)
+                if len(file.roles.values(self._target(made), made.unit)) == 1 and not needless:
                     yield self._off(file, made, name, bool(half))
             elif half and self._device(file, made) == "cuda" and all(r.device in ("cpu", "mps") for r in half):
                 yield self._elsewhere(file, made, name, half[0].device)
@@ -153,6 +155,7 @@ for step in range(40):
             severity="warning" if half else "info",
             cause="with enabled=False scale() returns the loss as it is, and step() looks for no overflow",
             advice=f"enable {name}, or drop it" if half else f"drop {name}, or enable it together with autocast",
+            edits=edits.without_argument(file, made.call, "enabled") if half else (),
         )  # fmt: skip
 
     def _elsewhere(self, file: SourceFile, made: Event, name: str, device: str) -> Finding:
@@ -160,4 +163,5 @@ for step in range(40):
             file, made, f"{name} is made for CUDA, and autocast runs on {device}: without CUDA it is off",
             cause="a scaler for CUDA switches itself off on a machine without it and scales nothing",
             advice=f'make it for the device: `torch.amp.GradScaler("{device}")`',
+            edits=for_device(file, made, device),
         )  # fmt: skip
