@@ -191,6 +191,19 @@ def _opened_anew(file: SourceFile, made: Pass, region: _autocast.Region) -> list
     return blocks.opened_around(file, made.statements, f"with {file.segment(node)}:", more) if more else []
 
 
+def opened_in(file: SourceFile, unit: Unit, region: _autocast.Region) -> list[Edit]:
+    """A region around the statements of a function that run a forward pass, where these stand in one block."""
+    calls = [e for e in unit.events if _autocast.is_module_call(e)]
+    block = blocks.block_of(unit.node, calls[0].statement) if calls else []
+    places = [blocks.holding(block, e.statement) for e in calls]
+    known = [p for p in places if p is not None]
+    plain = all(isinstance(block[p], (ast.Assign, ast.AugAssign, ast.Expr, ast.Return)) for p in known)
+    if region.framework or not known or len(known) != len(places) or not plain or not isinstance(region.node, ast.Call):
+        return []
+    yields = any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in walk(unit.node))
+    return [] if yields else _opened_anew(file, Pass(unit, block, min(known), max(known)), region)
+
+
 def _means_the_same(file: SourceFile, name: str, unit: Unit) -> bool:
     """Whether a name is the file's own or an import, and no name of a function hides it."""
     home = unit.home(name)

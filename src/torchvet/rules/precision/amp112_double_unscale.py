@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _scaler_runs as runs
+from torchvet.rules.precision._step_mends import one_object
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Edit, Finding
     from torchvet.recording import Recording
+    from torchvet.source.model import SourceFile
 
 
 class DoubleUnscale(Rule):
@@ -109,6 +111,10 @@ for step in range(40):
     def could_be_measured(self, recording: Recording) -> bool:
         """Needed: a scaler that has made some steps."""
         return super().could_be_measured(recording) and runs.looked_at(recording)
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """`unscale_` of what is stepped."""
+        return one_object(file, finding)
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Gradients that were divided for two objects since the last update, and then stepped on."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured
@@ -13,12 +13,13 @@ from torchvet.recording.training_records import OptimizerUse
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _autocast as autocast
 from torchvet.rules.precision._observed import also, totals, was_active
+from torchvet.rules.precision._step_mends import with_scaler
 from torchvet.rules.share_rule import observed
 from torchvet.source.model.units import targets_of
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Edit, Finding
     from torchvet.recording import RankRecording, Recording
     from torchvet.source.model import Event, SourceFile
     from torchvet.source.model.steps import Effect, Step
@@ -139,7 +140,7 @@ for step in range(40):
             for region, event, node in autocast.opened(file) if backward is not None else ():
                 if _is_fp16(region) and id(node) not in seen and self._belongs(file, step, event, node):
                     seen.add(id(node))
-                    yield self._finding(file, event, backward)
+                    yield self._finding(file, event, backward, with_scaler(file, step, region.device))
             for call in self._own_region(step, backward) if backward is not None else ():
                 if id(call.node) not in seen:
                     seen.add(id(call.node))
@@ -194,12 +195,15 @@ for step in range(40):
             if autocast.is_module_call(call) and file.gradients.enabled(call) == "yes":
                 yield call
 
-    def _finding(self, file: SourceFile, event: Event, backward: Effect | None) -> Finding:
+    def _finding(
+        self, file: SourceFile, event: Event, backward: Effect | None, made: Sequence[Edit] = ()
+    ) -> Finding:  # fmt: skip
         assert backward is not None
         return self.suspect(
             file, event, "fp16 autocast in training with no gradient scaler: gradients of at most 3e-8 become zero",
             cause=f"{backward.subject or 'the loss'} goes backward as it is, and no step is left out if it overflows",
             advice="scale the loss with `torch.amp.GradScaler`, or use `dtype=torch.bfloat16` where the device has it",
+            edits=made,
             related=[self.also(file, "backward", backward.event, file.segment(backward.event.node))],
         )  # fmt: skip
 

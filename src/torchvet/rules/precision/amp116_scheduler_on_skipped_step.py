@@ -10,6 +10,7 @@ from torchvet.finding import Measured
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
+from torchvet.rules.precision._step_mends import only_after_a_step
 from torchvet.rules.share_rule import observed
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ for step in range(40):
                 for scheduler in one.step.of("scheduler"):
                     if id(scheduler.event) not in seen and self._follows(one, step, scheduler):
                         seen.add(id(scheduler.event))
-                        yield self._finding(file, step, scheduler)
+                        yield self._finding(file, one, step, scheduler)
 
     @staticmethod
     def _follows(one: scaling.Pass, step: Effect, scheduler: Effect) -> bool:
@@ -137,13 +138,13 @@ for step in range(40):
         known = {branch for branch, _ in scaling.around(step)}
         return not any(scaling.accumulates(b, scheduler) for b, _ in scaling.around(scheduler) if b not in known)
 
-    def _finding(self, file: SourceFile, step: Effect, scheduler: Effect) -> Finding:
+    def _finding(self, file: SourceFile, one: scaling.Pass, step: Effect, scheduler: Effect) -> Finding:
         return self.suspect(
             file, scheduler.event, f"{scheduler.subject}.step() goes on where {step.through} leaves a step out",
             cause=f"{step.through}.step({step.subject}) steps only if all gradients are finite, which early ones often "
             "are not",
             advice=f"call `{scheduler.subject}.step()` only if `{step.through}.get_scale()` has not fallen since "
-            "before the step",
+            "before the step", edits=only_after_a_step(file, one, step),
             related=[self.also(file, "stepped", step.event, file.segment(step.event.node))],
         )  # fmt: skip
 

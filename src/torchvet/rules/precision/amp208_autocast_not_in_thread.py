@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.recording.autocast_records import ThreadForward
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _autocast
 from torchvet.rules.precision._observed import also, totals
+from torchvet.rules.precision._region_mends import opened_in
 from torchvet.rules.share_rule import observed
 from torchvet.source.model.units import keyword, receiver, terminal
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Edit, Finding
     from torchvet.recording import Recording
     from torchvet.source.model import Event, SourceFile, Unit
 
@@ -112,6 +113,16 @@ for step in range(40):
         """Never: what threads compute without layers of their own is not seen."""
         return False
 
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The edits of the only thread or pool that is handed a forward pass within the region that a run has named."""
+        at = finding.location
+        if at is None or at.path != file.path:
+            return ()
+        opened = (e.node for e in file.unit_at(at.line).events if isinstance(e.node, ast.With) and e.line == at.line)
+        lines = {n for node in opened for n in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+        found = [f for f in self.in_source(file) if f.location is not None and f.location.line in lines]
+        return found[0].remedy.edits if len(found) == 1 else ()
+
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Layers that ran in float32 in a thread that an active region waited for."""
         for rank in recording.ranks:
@@ -148,6 +159,7 @@ for step in range(40):
             file, event, f"{name} runs in another thread, where autocast is off: it computes in float32",
             cause="autocast's state belongs to the thread that opened the region",
             advice=f"open the region inside {name}",
+            edits=self._opened_inside(file, work, region),
             related=[self.also(file, "region", event, file.segment(region.node))],
         )  # fmt: skip
 
@@ -174,6 +186,12 @@ for step in range(40):
         if len(found) != 1 or _mentions_autocast(file, found[0]):
             return False
         return any(_autocast.is_module_call(e) for e in found[0].events)
+
+    @staticmethod
+    def _opened_inside(file: SourceFile, work: ast.expr, region: _autocast.Region) -> list[Edit]:
+        """The region opened around the forward pass of the only function by that name; that outside stays."""
+        found = file.functions(terminal(work))
+        return opened_in(file, found[0], region) if len(found) == 1 else []
 
     def _parallel(self, file: SourceFile, region: _autocast.Region, at: Event) -> Iterator[Finding]:
         for event in _autocast.inside(at.unit, region):
