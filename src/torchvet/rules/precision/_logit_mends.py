@@ -96,7 +96,7 @@ def _without_sigmoid(file: SourceFile, loss: Event) -> list[Edit]:
     given = loss.call.args[0]
     inner = _inner_sigmoid(file, given)
     if inner is not None:
-        return _put(file, *inner)
+        return _put(file, *inner, given)
     if not isinstance(given, ast.Name) or loss.unit.home(given.id) is not loss.unit:
         return []
     binding = _losses.latest(loss, given.id)
@@ -113,7 +113,7 @@ def _without_sigmoid(file: SourceFile, loss: Event) -> list[Edit]:
         return [edits.replace(file, given, logits.id)]
     readers = [n for n in walk(loss.unit.node) if isinstance(n, ast.Name) and n.id == given.id]
     alone = sum(isinstance(n.ctx, ast.Load) for n in readers) == 1 and len(readers) == 2
-    return _put(file, *inner) if alone else []
+    return _put(file, *inner, value) if alone else []
 
 
 def _inner_sigmoid(file: SourceFile, node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
@@ -136,12 +136,12 @@ def _inner_sigmoid(file: SourceFile, node: ast.expr) -> tuple[ast.expr, ast.expr
     return None
 
 
-def _put(file: SourceFile, whole: ast.expr, inner: ast.expr) -> list[Edit]:
-    """An expression in the place of the sigmoid of it."""
+def _put(file: SourceFile, whole: ast.expr, inner: ast.expr, within: ast.expr) -> list[Edit]:
+    """An expression in the place of the sigmoid of it, in brackets where more is done with that."""
     if whole.lineno != whole.end_lineno:
         return []
     text = file.segment(inner)
-    bare = isinstance(inner, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
+    bare = whole is within or isinstance(inner, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
     return [edits.replace(file, whole, text if bare else f"({text})")]
 
 

@@ -84,15 +84,16 @@ def _is_part_of(name: ast.Name, parts: list[ast.AST]) -> bool:
 
 def _made_before(file: SourceFile, event: Event, names: set[str]) -> Pass | None:
     unit = event.unit
-    block = blocks.block_of(unit.node, event.statement)
-    if not block:
-        return None
-    stop = next(i for i, s in enumerate(block) if s is event.statement)
     bound = [b.statement for n in names for b in unit.bindings.get(n, ()) if b.index < event.index]
-    places = [i for i, s in enumerate(block[:stop]) if any(one is b for b in bound for one in walk(s))]
-    if not places:
-        return None
-    last = max(places)
+    for block in blocks.blocks_around(unit.node, event.statement):
+        stop = blocks.holding(block, event.statement)
+        places = [i for i, s in enumerate(block[:stop]) if any(one is b for b in bound for one in walk(s))]
+        if places:
+            return _within(file, unit, block, max(places))
+    return None
+
+
+def _within(file: SourceFile, unit: Unit, block: list[ast.stmt], last: int) -> Pass | None:
     first = next((i for i, s in enumerate(block[: last + 1]) if _computes_something(s)), last)
     made = Pass(unit, block, first, last)
     odd = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Yield, ast.YieldFrom)

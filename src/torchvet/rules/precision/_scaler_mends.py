@@ -43,7 +43,7 @@ def for_device(file: SourceFile, made: Event, device: str) -> list[Edit]:
 
 
 def _added(file: SourceFile, call: ast.Call, text: str) -> list[Edit]:
-    """An argument more at the end of a call that has its bracket right after the last one."""
+    """An argument more at the end of a call; nothing where its last one stands in brackets of its own."""
     line, column = edits.end_of(file, call)
     place = (line, column - 1)
     given: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
@@ -51,8 +51,13 @@ def _added(file: SourceFile, call: ast.Call, text: str) -> list[Edit]:
         return [Edit(path=file.path, start=place, end=place, text=text)] if call.lineno == line else []
     last = max(given, key=lambda n: (n.end_lineno or 0, n.end_col_offset or 0))
     start = edits.end_of(file, last)
-    between = file.lines[start[0] - 1][start[1] - 1 : place[1] - 1] if start[0] == line else "?"
-    return [] if between.strip() not in ("", ",") else [Edit(path=file.path, start=start, end=start, text=f", {text}")]
+    rows = file.lines[start[0] - 1 : line]
+    rows[-1] = rows[-1][: place[1] - 1]
+    rows[0] = rows[0][start[1] - 1 :]
+    between = "".join(row.partition("#")[0].strip() for row in rows)
+    if between not in ("", ",") or isinstance(last, ast.GeneratorExp):
+        return []
+    return [Edit(path=file.path, start=start, end=start, text=f", {text}")]
 
 
 # Made once -----------------------------------------------------------------------------------------------------------
@@ -70,7 +75,7 @@ def before_the_loop(file: SourceFile, made: Event, loop: Loop) -> list[Edit]:
     if bound or len(again) > 1 or len(node.body) < 2 or statement.lineno != statement.end_lineno:
         return []
     taken = blocks.without(file, [statement])
-    put = edits.before(file, node, file.segment(statement)) if taken else []
+    put = edits.before(file, node, file.lines[statement.lineno - 1].strip()) if taken else []
     return [*put, *taken] if put else []
 
 
@@ -105,6 +110,7 @@ def handed_in(file: SourceFile, made: Event, name: str) -> list[Edit]:
     bound = unit.bindings.get(name, [])
     top = any(s is made.statement for s in node.body) and len(node.body) > 1
     plain = not (arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.defaults)
+    plain = plain and not arguments.posonlyargs
     taken_there = caller.unit.home(name) is not None
     if len(named) != 1 or len(bound) != 1 or not top or not plain or taken_there or name in unit.parameters:
         return []
@@ -117,13 +123,13 @@ def _handed(file: SourceFile, made: Event, name: str, caller: Event) -> list[Edi
     node, loop = made.unit.node, _outermost(caller)
     if isinstance(node, ast.Module) or loop is None or not isinstance(loop.node, (ast.For, ast.While)):
         return []
-    last = max([*node.args.posonlyargs, *node.args.args], key=lambda a: (a.lineno, a.col_offset), default=None)
+    last = max(node.args.args, key=lambda a: (a.lineno, a.col_offset), default=None)
     if last is None or made.statement.lineno != made.statement.end_lineno:
         return []
     end = (last.end_lineno or last.lineno, file.column(last.end_lineno or last.lineno, last.end_col_offset or 0))
     parameter = Edit(path=file.path, start=end, end=end, text=f", {name}")
     given = _added(file, caller.call, f"{name}={name}")
-    put = edits.before(file, loop.node, file.segment(made.statement))
+    put = edits.before(file, loop.node, file.lines[made.statement.lineno - 1].strip())
     taken = blocks.without(file, [made.statement])
     return [*put, parameter, *given, *taken] if put and given and taken else []
 

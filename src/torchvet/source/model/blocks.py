@@ -26,6 +26,13 @@ def block_of(within: ast.AST, statement: ast.AST) -> list[ast.stmt]:
     return []
 
 
+def blocks_around(within: ast.AST, statement: ast.AST) -> list[list[ast.stmt]]:
+    """The blocks within a node that a statement stands in, innermost first."""
+    nodes = [n for n in walk(within) if getattr(n, "body", None)]
+    found = [b for n in nodes for f in _FIELDS if isinstance(b := getattr(n, f, None), list)]
+    return [b for b in reversed(found) if b and isinstance(b[0], ast.stmt) and holding(b, statement) is not None]
+
+
 def holding(block: Sequence[ast.stmt], node: ast.AST) -> int | None:
     """The position in a block of the statement that is a node or has it within; None where none does."""
     line = int(getattr(node, "lineno", 0))
@@ -77,7 +84,8 @@ def dedented(file: SourceFile, lines: Sequence[int], inner: str, outer: str) -> 
         if line in kept or not text.strip():
             continue
         if text.startswith(inner):
-            found.append(Edit(path=file.path, start=(line, len(outer) + 1), end=(line, len(inner) + 1), text=""))
+            # From the line's beginning, so that no other edit puts a line before it with the margin of before.
+            found.append(Edit(path=file.path, start=(line, 1), end=(line, len(inner) + 1), text=outer))
         elif line in begin:
             return None
     return found
