@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
+from torchvet.rules.precision._checkpoint_mends import kept_with_optimizer
 from torchvet.source.model.units import keyword, receiver, terminal
 from torchvet.source.model.walking import walk
 
@@ -142,7 +143,7 @@ train(train(None, 10), 10)
         if self._reaches(file, scaling.bound_to(made[0])):
             return
         loaded = [e for e in file.calls("load_state_dict") if self._of("optimizer", e)]
-        yield self._finding(file, saved[0], made[0], loaded)
+        yield self._finding(file, saved, made, loaded)
 
     @staticmethod
     def _off(made: Event) -> bool:
@@ -180,7 +181,8 @@ train(train(None, 10), 10)
         body = [n for statement in callee.node.body for n in walk(statement) if isinstance(n, ast.Name)]
         return bool(taking) and not any(n.id in taking or n.id in ("locals", "vars") for n in body)
 
-    def _finding(self, file: SourceFile, saved: Event, made: Event, loaded: list[Event]) -> Finding:
+    def _finding(self, file: SourceFile, states: list[Event], scalers: list[Event], loaded: list[Event]) -> Finding:
+        saved, made = states[0], scalers[0]
         name, optimizer = scaling.bound_to(made), file.segment(receiver(saved.call) or saved.node)
         related = [self.also(file, "made", made, file.segment(made.node))]
         related += [self.also(file, "loaded", e, file.segment(e.node)) for e in loaded[:1]]
@@ -189,6 +191,7 @@ train(train(None, 10), 10)
             severity="warning" if loaded else "info",
             cause=f"a run that is resumed from it begins with a new loss scale, whatever {name} had learned",
             advice=f"save `{name}.state_dict()` too, and load it where {optimizer} is loaded",
+            edits=kept_with_optimizer(file, made, states, loaded) if len(scalers) == 1 else (),
             related=related,
         )  # fmt: skip
 
