@@ -109,7 +109,9 @@ def _without_sigmoid(file: SourceFile, loss: Event) -> list[Edit]:
     if inner is None or binding.loop is not loss.loop or _changed_in_place(loss.unit, given.id):
         return []
     logits = inner[1]
-    if inner[0] is value and isinstance(logits, ast.Name) and not _bound_between(loss, binding, logits.id):
+    if isinstance(logits, ast.Name):
+        if inner[0] is not value or _bound_between(loss, binding, logits.id):
+            return []  # another value by now, or one that `+=` changed in place
         return [edits.replace(file, given, logits.id)]
     readers = [n for n in walk(loss.unit.node) if isinstance(n, ast.Name) and n.id == given.id]
     alone = sum(isinstance(n.ctx, ast.Load) for n in readers) == 1 and len(readers) == 2
