@@ -590,6 +590,13 @@ def test_schedules_wait_for_steps_that_were_made() -> None:
     assert "    if i > 9:\n        if scaler.get_scale() >= scale_before:\n            slow.step()\n" in made
 
 
+def test_lines_at_a_files_own_level_are_indented_as_its_blocks_are() -> None:
+    tabs = SCALER + SCHEDULED.replace("    ", "\t")
+    made = edited("AMP116", tabs)
+    assert "\tif scaler.get_scale() >= scale_before:\n\t\twarm.step()\n" in made
+    compile(made, FILE, "exec")
+
+
 def test_a_schedule_is_left_that_steps_before_the_scale_is_settled() -> None:
     early = SCHEDULED.replace("    scaler.update()\n    warm.step()\n", "    warm.step()\n    scaler.update()\n")
     assert is_left("AMP116", early, SCALER)

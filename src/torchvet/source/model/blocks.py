@@ -110,9 +110,12 @@ def opened_around(file: SourceFile, statements: Sequence[ast.stmt], header: str,
 
 
 def step_of(file: SourceFile, body: Sequence[ast.stmt], owner: ast.stmt | None) -> str:
-    """By how much a block is indented more than the statement that it belongs to; four spaces at a file's own level."""
+    """By how much a block is indented more than the statement that it belongs to; at a file's own level as its first
+    block is, four spaces where it has none."""
     if owner is None:
-        return "    "
+        nested = (n for n in walk(file.tree) if isinstance(n, ast.stmt) and getattr(n, "body", None))
+        first = next((n for n in nested if n.body[0].lineno > n.lineno), None)  # type: ignore[attr-defined]
+        return step_of(file, first.body, first) if first is not None else "    "  # type: ignore[attr-defined]
     outer, inner = margin(file, owner), margin(file, body[0])
     return inner[len(outer) :] if inner.startswith(outer) and inner != outer and not inner.strip() else ""
 
