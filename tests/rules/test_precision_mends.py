@@ -550,6 +550,25 @@ def test_a_scaler_is_made_for_the_device_that_is_trained_on(before: str, after: 
     assert body("AMP119", with_made(before, "float16")) == with_made(after, "float16")
 
 
+@pytest.mark.parametrize(
+    ("device", "region", "call", "after"),
+    [
+        ("device = pick()", "device", "torch.amp.GradScaler()", "torch.amp.GradScaler(device)"),
+        ("device = pick()", "device.type", "torch.amp.GradScaler(init_scale=2.0)",
+         "torch.amp.GradScaler(device.type, init_scale=2.0)"),
+        ("", "pick()", "torch.amp.GradScaler()", ""),
+        ("", "device", "torch.amp.GradScaler()", ""),
+        ("device = pick()", "device", "torch.amp.GradScaler(enabled=amp)", ""),
+        ("device = pick()", "device", "torch.amp.GradScaler(other)", ""),
+    ],
+)  # fmt: skip
+def test_a_scaler_that_a_run_saw_off_is_made_for_the_regions_device(
+    device: str, region: str, call: str, after: str
+) -> None:
+    text = f"{HEAD}{device}\n{with_made(call, 'float16')}".replace("autocast('cpu'", f"autocast({region}")
+    assert observed("AMP119", text, "GradScaler") == text.replace(call, after or call)
+
+
 def test_a_run_that_names_the_step_has_the_only_scaler_switched_off() -> None:
     text = with_made("torch.amp.GradScaler('cpu')", "bfloat16")
     made = with_made("torch.amp.GradScaler('cpu', enabled=False)", "bfloat16")

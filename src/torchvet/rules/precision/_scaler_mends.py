@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Edit
+from torchvet.rules.precision import _autocast as autocast
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.source.model import blocks, edits
 from torchvet.source.model.units import keyword
@@ -30,7 +32,33 @@ def switched_off(file: SourceFile, made: Event) -> list[Edit]:
 
 def for_device(file: SourceFile, made: Event, device: str) -> list[Edit]:
     """A scaler made for a device; nothing where its class is CUDA's own."""
-    call, text = made.call, f'"{device}"'
+    return _given_device(file, made, f'"{device}"')
+
+
+def for_device_of(file: SourceFile, made: Event, regions: Sequence[autocast.Region], at: Unit) -> list[Edit]:
+    """A scaler made for the device that every autocast region of the file is opened for, by the name that these use,
+    where that is bound before."""
+    given = [autocast.arguments(file, r.call).get("device_type") if r.call is not None else None for r in regions]
+    texts = {file.segment(node) if node is not None else "" for node in given}
+    if len(texts) != 1 or not texts.isdisjoint({""}) or given[0] is None:
+        return []
+    node = given[0]
+    if isinstance(node, ast.Constant):
+        return _given_device(file, made, file.segment(node))
+    root: ast.expr = node
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    if not isinstance(root, ast.Name) or not isinstance(node, (ast.Name, ast.Attribute)):
+        return []
+    home = made.unit.home(root.id)
+    bound = home.bindings.get(root.id, []) if home is not None else []
+    before = bool(bound) and (bound[0].index < made.index if home is made.unit else home is file.top)
+    known = home is not None and home is at.home(root.id) and root.id not in home.parameters and before
+    return _given_device(file, made, file.segment(node)) if known else []
+
+
+def _given_device(file: SourceFile, made: Event, text: str) -> list[Edit]:
+    call = made.call
     if file.dotted(call.func) not in _BY_DEVICE or any(isinstance(a, ast.Starred) for a in call.args):
         return []
     given = keyword(call, "device") or (call.args[0] if call.args else None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured
@@ -11,13 +11,13 @@ from torchvet.rules.base import Rule
 from torchvet.rules.precision import _autocast as autocast
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
-from torchvet.rules.precision._scaler_mends import for_device
+from torchvet.rules.precision._scaler_mends import for_device, for_device_of
 from torchvet.rules.share_rule import observed
 from torchvet.source.model import edits
 from torchvet.source.model.units import keyword
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Edit, Finding
     from torchvet.recording import Recording
     from torchvet.source.model import Event, SourceFile
 
@@ -99,6 +99,13 @@ for step in range(40):
             runs.looked_at(recording)
             or any(use.half is not None for rank in recording.ranks for use in runs.uses(rank))
         )
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The only scaler of the file made for the device of its regions, where a run has seen it switch itself off."""
+        made, opened = scaling.made_by(file), autocast.opened(file)
+        if len(made) != 1 or keyword(made[0].call, "enabled") is not None or not opened:
+            return ()
+        return for_device_of(file, made[0], [region for region, _, _ in opened], opened[0][1].unit)
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Scalers that were off while fp16 went into their losses."""
