@@ -263,6 +263,28 @@ def test_a_region_is_opened_anew_after_each_step() -> None:
         """)
 
 
+@pytest.mark.parametrize("line", ["meter.update(net(x))", "optimizer.step(closure)", "optimizer.step(lambda: net(x))"])
+def test_a_forward_pass_within_a_call_that_acts_stays_in_its_region(line: str) -> None:
+    text = """\
+with torch.autocast("cuda"):
+    a = net(x).mean()
+    a.backward()
+    optimizer.step()
+    {}
+    b = net(2 * x).mean()
+"""
+    after = """\
+with torch.autocast("cuda"):
+    a = net(x).mean()
+a.backward()
+optimizer.step()
+with torch.autocast("cuda"):
+    {}
+    b = net(2 * x).mean()
+"""
+    assert edited("AMP204", HEAD + text.format(line)) == HEAD + after.format(line)
+
+
 SWAPPED = """\
     def swap(model, other):
         for p, q in zip(model.parameters(), other):

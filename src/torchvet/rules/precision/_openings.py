@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.finding import Edit
 from torchvet.source.model import blocks
+from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.source.model import SourceFile, Unit
@@ -66,3 +67,10 @@ def header_before(file: SourceFile, at: Opening, statement: ast.stmt) -> Edit | 
     text = "".join(f"{put}{row}{file.newline}" for row in at.header.split("\n"))
     first = (blocks.first_line(statement), 1)
     return Edit(path=file.path, start=first, end=first, text=text)
+
+
+def is_rebound(file: SourceFile, at: Opening) -> bool:
+    """Whether a name in the expression that opens a region is bound anew in it: there it would mean another thing."""
+    names = {n.id for item in at.node.items for n in walk(item.context_expr) if isinstance(n, ast.Name)}
+    bound = (n for s in at.node.body for n in walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    return any(n.id in names for n in bound)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.finding import Edit
 from torchvet.rules.precision import _autocast
-from torchvet.rules.precision._openings import Opening, header_before, opening, taken_away
+from torchvet.rules.precision._openings import Opening, header_before, is_rebound, opening, taken_away
 from torchvet.source.model import blocks
 from torchvet.source.model.units import receiver, terminal
 from torchvet.source.model.walking import walk
@@ -150,9 +150,7 @@ def into_the_loop(file: SourceFile, step: Step, at: Event, region: _autocast.Reg
 def narrowed(file: SourceFile, opened: Opening, made: Pass) -> list[Edit]:
     """A region opened around some statements within it alone; nothing where its expression would mean another thing
     there."""
-    body = range(opened.lines[1] + 1, blocks.last_line(opened.node) + 1)
-    names = {n.id for i in opened.node.items for n in walk(i.context_expr) if isinstance(n, ast.Name)}
-    if any(b.line in body for n in names for b in made.unit.bindings.get(n, ())):
+    if is_rebound(file, opened):
         return []
     head = header_before(file, opened, made.statements[0])
     lines = range(blocks.first_line(made.statements[0]), blocks.last_line(made.statements[-1]) + 1)

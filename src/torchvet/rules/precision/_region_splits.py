@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.rules.precision import _autocast
-from torchvet.rules.precision._openings import Opening, header_before, opening
+from torchvet.rules.precision._openings import Opening, header_before, is_rebound, opening
 from torchvet.rules.precision._region_mends import Pass, computes, narrowed
 from torchvet.source.model import blocks
 from torchvet.source.model.units import terminal
+from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 _ACTING = {"zero_grad", "backward", "step", "update", "unscale_", "clip_grad_norm_", "clip_grad_value_",
            "load_state_dict", "copy_to", "apply_shadow", "restore", "swap_parameters"}  # fmt: skip
+
+_BESIDE = {"scale", "parameters", "named_parameters", "state_dict", "load", "mean", "sum", "values"}
+"""Calls within those that run no forward pass."""
 
 
 def around_changes(file: SourceFile, region: _autocast.Region, change: Event) -> list[Edit]:
@@ -61,7 +65,7 @@ def _ended_before(file: SourceFile, opened: Opening, line: int) -> list[Edit]:
     """A region that ends before the statement on a line, and another from there on."""
     body = opened.node.body
     at = next((s for s in body[1:] if s.lineno <= line <= blocks.last_line(s)), None)
-    if at is None or not blocks.have_lines_of_their_own(file, body):
+    if at is None or not blocks.have_lines_of_their_own(file, body) or is_rebound(file, opened):
         return []
     head = header_before(file, opened, at)
     return [head] if head is not None else []
@@ -79,19 +83,20 @@ def _changes(file: SourceFile, statement: ast.stmt, unit: Unit, changing: Unit, 
 
 
 def _acts(statement: ast.stmt) -> bool:
-    """Whether a statement is one call that acts on gradients or weights."""
-    return (
-        isinstance(statement, ast.Expr)
-        and isinstance(statement.value, ast.Call)
-        and terminal(statement.value) in _ACTING
-    )
+    """Whether a statement is one call that acts on gradients or weights, and computes nothing beside."""
+    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+        return False
+    call = statement.value
+    inner = [n for n in walk(call) if isinstance(n, ast.Call) and n is not call]
+    closes = any(isinstance(n, ast.Lambda) or (isinstance(n, ast.Name) and "closure" in n.id) for n in walk(call))
+    return terminal(call) in _ACTING and all(terminal(n) in _BESIDE for n in inner) and not closes
 
 
 def _without(file: SourceFile, opened: Opening, acting: Sequence[bool]) -> list[Edit]:
     """A region that ends before each run of acting statements and begins anew after it; one that only clears gradients
     stays in it."""
     body = opened.node.body
-    if not blocks.have_lines_of_their_own(file, body) or acting[0]:
+    if not blocks.have_lines_of_their_own(file, body) or acting[0] or is_rebound(file, opened):
         return []
     out = list(acting)
     for number in range(len(body)):
