@@ -422,6 +422,41 @@ def test_unscaling_is_left_where_its_gradients_are_read_before(between: str) -> 
     assert is_left("AMP103", LATE.format(between=between, more=""), SCALER)
 
 
+# AMP102 --------------------------------------------------------------------------------------------------------------
+
+MICRO = """\
+for i, (x, y) in enumerate(loader):
+    scaler.scale(net(x).mean() / 4).backward()
+    scaler.unscale_(optimizer)
+    {clip}
+    if i % 4 == 3:  # the last
+        lr = rate(i)
+        {more}scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+"""
+CLIP = "nn.utils.clip_grad_norm_(\n{0}    net.parameters(),\n{0}    1.0,\n{0})"
+
+
+def test_unscaling_and_clipping_move_into_the_branch_that_steps() -> None:
+    made = body("AMP102", MICRO.format(clip=CLIP.format("    "), more=""), SCALER)
+    clip = f"scaler.unscale_(optimizer)\n        {CLIP.format('        ')}\n        "
+    assert made == MICRO.format(clip="", more=clip).replace("    scaler.unscale_(optimizer)\n    \n", "", 1)
+
+
+@pytest.mark.parametrize(
+    ("clip", "more"),
+    [
+        ("norm = nn.utils.clip_grad_norm_(net.parameters(), 1.0)", ""),
+        ("print(net.weight.grad.norm())", ""),
+        ("pass", "print(net.weight.grad.norm())\n        "),
+        ("pass", "print(1); "),
+    ],
+)
+def test_unscaling_is_left_at_each_micro_step_where_more_depends_on_it(clip: str, more: str) -> None:
+    assert is_left("AMP102", MICRO.format(clip=clip, more=more), SCALER)
+
+
 # AMP117 --------------------------------------------------------------------------------------------------------------
 
 

@@ -185,3 +185,32 @@ def _only_divides(one: Pass, statement: ast.stmt) -> bool:
     within = {id(n) for n in walk(statement)}
     kinds = {e.kind for e in one.effects if id(e.event.node) in within or id(e.at.node) in within}
     return bool(kinds) and kinds <= {"unscale", "clip"}
+
+
+def divided_at_the_end(file: SourceFile, one: Pass, unscale: Effect) -> list[Edit]:
+    """`scaler.unscale_`, with the clipping that follows it, moved into the branch that steps; nothing where more stands
+    between that may read gradients."""
+    unit, statement = unscale.event.unit, unscale.event.statement
+    block = blocks.block_of(unit.node, statement)
+    step = next((s for s in one.steps if s.order > unscale.order and s.event.unit is unit), None)
+    begin, end = _place(block, unscale.event), _place(block, step.event) if step is not None else None
+    if step is None or begin is None or end is None or not begin < end or block[begin] is not statement:
+        return []
+    branch, run = block[end], [statement, *_clips(one, block[begin + 1 : end])]
+    if not isinstance(branch, ast.If) or not any(s is step.event.statement for s in branch.body):
+        return []
+    ahead = branch.body[: next(i for i, s in enumerate(branch.body) if s is step.event.statement)]
+    between = [n for s in (*block[begin + len(run) : end], *ahead) for n in walk(s)]
+    bound = any(isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) for s in run for n in walk(s))
+    if bound or any(getattr(n, "attr", "") == "grad" for n in between) or not _only_divides(one, statement):
+        return []
+    outer, inner = blocks.margin(file, statement), blocks.margin(file, step.event.statement)
+    strings = any(isinstance(n, ast.JoinedStr) for s in run for n in walk(s))
+    taken = blocks.without(file, run) if inner.startswith(outer) and not strings else []
+    if not taken or not edits.stands_alone(file, step.event.statement):
+        return []
+    rows = blocks.text_of_lines(file, blocks.first_line(run[0]), blocks.last_line(run[-1]))
+    more = inner[len(outer) :]
+    text = "".join(f"{more}{row}" if row.strip() else row for row in rows.splitlines(keepends=True))
+    place = (step.event.statement.lineno, 1)
+    return [*taken, Edit(path=file.path, start=place, end=place, text=text)]

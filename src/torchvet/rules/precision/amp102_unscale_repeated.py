@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
+from torchvet.rules.precision._scaled_mends import divided_at_the_end
 from torchvet.source.model import edits
 from torchvet.source.model.walking import walk
 
@@ -124,7 +125,7 @@ for step in range(80):
                 waiting = None if before else self._update_that_waits(one, call)
                 if (before or waiting) and id(call.event) not in seen and not scaling.may_catch(call.event):
                     seen.add(id(call.event))
-                    yield self._again(file, call, before) if before else self._each(file, call, waiting)
+                    yield self._again(file, call, before) if before else self._each(file, one, call, waiting)
 
     @staticmethod
     def _already(one: scaling.Pass, call: Effect) -> Effect | None:
@@ -162,7 +163,7 @@ for step in range(80):
             related=[self.also(file, "unscaled", before.event, file.segment(before.event.node))],
         )  # fmt: skip
 
-    def _each(self, file: SourceFile, call: Effect, update: Effect | None) -> Finding:
+    def _each(self, file: SourceFile, one: scaling.Pass, call: Effect, update: Effect | None) -> Finding:
         assert update is not None
         text = file.segment(call.event.node)
         return self.suspect(
@@ -170,6 +171,7 @@ for step in range(80):
             cause=f"the second micro-step finds {call.subject} unscaled already, and more scaled gradients are added "
             "to those that were divided",
             advice=f"move `{text}`, and what needs true gradients, under the condition of `{call.through}.step`",
+            edits=divided_at_the_end(file, one, call),
             related=[self.also(file, "updated", update.event, file.segment(update.event.node))],
         )  # fmt: skip
 
