@@ -42,6 +42,7 @@ class _State:
     """Of the parameters in `never`, as long as somebody knew them."""
     kind: str = "optimizer"
     parameters: int = 0
+    rebuilt: int = 0
 
 
 class OptimizerProbe:
@@ -52,10 +53,18 @@ class OptimizerProbe:
         self._states: dict[int, _State] = {}
         self._unowned: dict[int, tuple[int, int]] = {}
         self._unowned_steps = 0
+        self._built: dict[Place, tuple[weakref.ref[torch.Tensor], int]] = {}
+        """By line: a parameter of the last optimizer made there, and how many before it had the same."""
 
     def made(self, optimizer: Optimizer) -> None:
         """An optimizer was constructed."""
-        self._state(optimizer, frames.user_place(3))
+        place = frames.user_place(3)
+        state = self._state(optimizer, place)
+        first = next((p for g in optimizer.param_groups for p in g["params"]), None)
+        if place is not None and first is not None:
+            last, times = self._built.get(place, (None, 0))
+            state.rebuilt = times + 1 if last is not None and last() is first else 0
+            self._built[place] = weakref.ref(first), state.rebuilt
 
     def _state(self, optimizer: Optimizer, place: Place | None = None) -> _State:
         state = self._states.get(id(optimizer))
@@ -159,6 +168,7 @@ class OptimizerProbe:
             place=state.made_at, step_place=state.stepped_at, steps=state.steps, checked=state.checked,
             uncleared=state.uncleared, starved=state.starved, parameters=state.parameters,
             without_gradient=sorted(missing)[:8], without_gradient_count=len(missing),
+            rebuilt=state.rebuilt,
         )  # fmt: skip
 
     def _unowned_records(self) -> list[UnownedParameters]:

@@ -47,7 +47,8 @@ class OptimizerUse(Record):
     """What was seen of one optimizer. Counts are of its own steps.
 
     `uncleared` steps applied gradients that no backward since the last step had started afresh; `starved` steps had no
-    gradient at all; `without_gradient` names parameters that never had one in any step.
+    gradient at all; `without_gradient` names parameters that never had one in any step. `rebuilt` optimizers before it
+    were made on its line of the same parameters.
     """
 
     id: int
@@ -61,6 +62,7 @@ class OptimizerUse(Record):
     parameters: int = 0
     without_gradient: list[str] = []
     without_gradient_count: int = 0
+    rebuilt: int = 0
 
 
 class UnownedParameters(Record):

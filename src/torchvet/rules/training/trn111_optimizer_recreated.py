@@ -7,15 +7,20 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.finding import Measured
+from torchvet.recording.training_records import OptimizerUse
 from torchvet.rules.base import Rule
 from torchvet.rules.training import _loops as loops
+from torchvet.rules.training import _optimizer_mends as mends
+from torchvet.rules.training._seen import as_observed, suspected_at
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.origins import identity, models_in
 from torchvet.source.model.units import behind_progress, keyword, receiver, targets_of, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Edit, Finding
+    from torchvet.recording import Recording
     from torchvet.source.model import Event, Loop, SourceFile, Unit
     from torchvet.source.model.origins import Identity
 
@@ -94,19 +99,36 @@ for step in range(40):
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
 
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Passes that were not run yet may show it."""
+        return False
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Optimizers that one line has built again over the same parameters, where source shows that none is needed."""
+        for rank in recording.ranks:
+            again = {u.place: u for u in sorted(rank.all(OptimizerUse), key=lambda u: u.rebuilt) if u.rebuilt}
+            for use in again.values():
+                for found in suspected_at(self, recording, use.place):
+                    seen = f"{found.message}: {use.name} was built {use.rebuilt + 1:,} times"
+                    yield as_observed(found, rank, seen, Measured(steps=use.rebuilt + 1))
+
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """An optimizer that is built in a loop which trains the same model with it."""
         if not file.mentions(*self.words):
             return
+        replaced = dict(_replaced(file))
+        for made, first in replaced.items():
+            yield self._finding(file, made, mends.not_again(file, made, first))
         units = {id(u): u for s in file.steps for u in (s.unit, *(e.event.unit for e in s.effects))}
         for unit in units.values():
             for made in (e for name in names.OPTIMIZERS & unit.calls.keys() for e in unit.calls[name]):
-                if not _is_optimizer(file, made):
+                if made in replaced or not _is_optimizer(file, made):
                     continue
-                if self._recreated(file, made) if made.loop is not None else self._in_called(file, made):
-                    yield self._finding(file, made)
-        for made in _replaced(file):
-            yield self._finding(file, made)
+                if made.loop is not None and self._recreated(file, made):
+                    yield self._finding(file, made, _hoisted(file, made))
+                elif made.loop is None and self._in_called(file, made):
+                    moved = mends.in_the_constructor(file, made) or mends.given_by_the_caller(file, made)
+                    yield self._finding(file, made, moved)
 
     def _recreated(self, file: SourceFile, made: Event) -> bool:
         loop, unit, call = made.loop, made.unit, made.call
@@ -133,7 +155,7 @@ for step in range(40):
             return False
         return all(_same_model(file, caller) for caller in callers)
 
-    def _finding(self, file: SourceFile, made: Event) -> Finding:
+    def _finding(self, file: SourceFile, made: Event, moved: list[Edit]) -> Finding:
         name = ast.unparse(targets_of(made.statement)[0])
         kind = file.dotted(made.call.func).rpartition(".")[2]
         momentum = keyword(made.call, "momentum")
@@ -143,11 +165,25 @@ for step in range(40):
             cause="an optimizer's state (momentum, running averages, step count) lives in the object; the new one "
             "starts from nothing, the model does not",
             advice=f"build {name} once, before the loop", severity="info" if plain or loops.is_test(file) else None,
+            edits=moved,
         )  # fmt: skip
 
 
-def _replaced(file: SourceFile) -> Iterator[Event]:
-    """Methods that bind `self.optimizer` to a new one like that of `__init__`, called in every epoch of a training."""
+def _hoisted(file: SourceFile, made: Event) -> list[Edit]:
+    """The edits that move it before its loop, or before the one around that which goes over passes as well."""
+    found: list[Edit] = []
+    loop, inner = made.loop, made.statement
+    while loop is not None and _passes(loop) and not _depends_on(made.unit, loop, made.call):
+        moved = mends.before_the_loop(file, made, loop, inner)
+        if not moved:
+            break
+        found, inner, loop = moved, loop.node, loop.parent  # type: ignore[assignment]
+    return found
+
+
+def _replaced(file: SourceFile) -> Iterator[tuple[Event, Event]]:
+    """Methods that bind `self.optimizer` to a new one like that of `__init__`, called in every epoch of a training;
+    with each the first."""
     for made in file.calls(*names.OPTIMIZERS) if file.steps else ():
         owner, target = made.unit.owner, next(iter(targets_of(made.statement)), None)
         first = owner.method("__init__") if owner is not None and made.unit.name != "__init__" else None
@@ -156,7 +192,7 @@ def _replaced(file: SourceFile) -> Iterator[Event]:
         before = [e for e in first.calls.get(terminal(made.node), ()) if _like(e.call, made.call)
                   and [terminal(t) for t in targets_of(e.statement)] == [target.attr]]  # fmt: skip
         if before and _called_each_epoch(file, made):
-            yield made
+            yield made, before[-1]
 
 
 def _like(one: ast.Call, other: ast.Call) -> bool:
