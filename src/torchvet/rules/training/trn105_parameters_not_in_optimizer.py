@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Finding, Holder, Location, Measured
@@ -11,9 +11,12 @@ from torchvet.recording.training_records import UnownedParameters
 from torchvet.rules import words
 from torchvet.rules.base import Rule
 from torchvet.rules.share_rule import observed
+from torchvet.rules.training._unowned_mends import given_to_the_optimizer
 
 if TYPE_CHECKING:
+    from torchvet.finding import Edit
     from torchvet.recording import RankRecording, Recording
+    from torchvet.source.model import SourceFile
 
 
 class ParametersNotInOptimizer(Rule):
@@ -50,6 +53,8 @@ class ParametersNotInOptimizer(Rule):
         'layer.parameters()})`. Compare with `{id(p) for g in optimizer.param_groups for p in g["params"]}` when '
         "in doubt."
     )
+
+    mend_changes_results = True
 
     BAD = """\
 import torch
@@ -108,6 +113,10 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The optimizer built when the model is complete, or given what came later."""
+        return given_to_the_optimizer(file, finding)
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Parameters of a trained module with gradients that no optimizer owns and nobody changes."""

@@ -1,0 +1,102 @@
+"""Edits for a part of a model that came after its optimizer."""
+
+from __future__ import annotations
+
+import pytest
+from observed_mends import mended_lines
+
+from torchvet.finding import Holder
+
+HEAD = Holder(name="head.weight", kind="attribute", path=["head.weight", "head.bias"])
+
+
+def lines(text: str, at: str = ".head =", holder: Holder = HEAD) -> tuple[list[str], list[str]]:
+    return mended_lines("TRN105", text, at, holder=holder)
+
+
+BLOCK = """
+    def main(model, loader):
+        {first}
+        adam = optim.Adam(model.parameters())
+        {between}
+        model.head = nn.Linear(64, 4)
+        model.eval()
+        for x in loader:
+            adam.step()
+    """
+
+
+@pytest.mark.parametrize("between", ["model.train()", "model.norm = None", "count = 3  # classes"])
+def test_the_optimizer_is_built_below_the_last_part(between: str) -> None:
+    text = BLOCK.format(first="pass", between=between)
+    whole = mended_lines("TRN105", text, ".head =", holder=HEAD, whole=True)[1]
+    order = [one for one in whole if "head" in one or "Adam" in one]
+    assert order == ["    model.head = nn.Linear(64, 4)", "    adam = optim.Adam(model.parameters())"]
+
+
+@pytest.mark.parametrize("between", ["plan = make_plan(adam)", "adam.load_state_dict(kept)"])
+def test_an_optimizer_that_is_asked_for_before_is_given_the_part(between: str) -> None:
+    added = ['    adam.add_param_group({"params": model.head.parameters()})']
+    assert lines(BLOCK.format(first="pass", between=between)) == ([], added)
+
+
+@pytest.mark.parametrize(
+    ("first", "between"),
+    [
+        ("sgd = optim.SGD(model.parameters(), lr=0.1)", "pass"),
+        ("pass", "scheduler = optim.lr_scheduler.StepLR(adam, 3)"),
+        ("other = Net()", "adam = optim.Adam(other.parameters())"),
+    ],
+)
+def test_nothing_where_it_is_not_sure_whose_the_part_is(first: str, between: str) -> None:
+    assert lines(BLOCK.format(first=first, between=between)) == ([], [])
+
+
+def test_two_parts_come_before_it_together() -> None:
+    text = BLOCK.format(first="pass", between="model.neck = nn.Linear(64, 64)")
+    both = Holder(name="neck.weight", kind="attribute", path=["neck.weight", "head.weight"])
+    whole = mended_lines("TRN105", text, ".head =", holder=both, whole=True)[1]
+    assert [w.split()[0] for w in whole if "=" in w and "import" not in w] == ["model.neck", "model.head", "adam"]
+
+
+TUNING = """
+    class Tuning:
+        def __init__(self, model):
+            self.model = model
+            self.adam = optim.Adam(model.parameters())
+
+        def change(self, classes):
+            if classes:
+                self.model.head = {made}
+            {after}
+    """
+
+
+@pytest.mark.parametrize(
+    ("made", "given"),
+    [
+        ("nn.Linear(64, classes)", "self.model.head.parameters()"),
+        ("nn.Parameter(torch.zeros(classes))", "[self.model.head]"),
+    ],
+)
+def test_another_method_gives_the_part_to_the_object_s_optimizer(made: str, given: str) -> None:
+    added = [f'            self.adam.add_param_group({{"params": {given}}})']
+    assert lines(TUNING.format(made=made, after="pass")) == ([], added)
+
+
+@pytest.mark.parametrize(
+    ("made", "after"),
+    [
+        ("build(classes)", "pass"),
+        ("nn.Linear(64, classes)", "self.adam = optim.Adam(self.model.parameters())"),
+        ("nn.Linear(64, classes); print(classes)", "pass"),
+    ],
+)
+def test_nothing_where_another_optimizer_or_part_may_be_meant(made: str, after: str) -> None:
+    assert lines(TUNING.format(made=made, after=after)) == ([], [])
+
+
+def test_a_part_that_is_left_out_on_the_optimizer_s_line_is_a_person_s_choice() -> None:
+    text = "class N(nn.Module):\n    def __init__(self):\n        self.head = nn.Linear(3, 3)\n\nmodel = N()\n"
+    text += "adam = optim.Adam(model.body.parameters())\n"
+    assert lines(text, "adam =") == ([], [])
