@@ -10,6 +10,7 @@ from torchvet.finding import Measured
 from torchvet.rules.base import Rule
 from torchvet.rules.numerics import _nonfinite_words as say
 from torchvet.rules.numerics import _runs, _terms
+from torchvet.rules.numerics._where_mends import Hidden, chosen_first
 from torchvet.rules.share_rule import observed
 from torchvet.source.model.units import receiver, terminal
 from torchvet.source.model.walking import walk
@@ -141,12 +142,12 @@ for step in range(40):
                 continue
             if file.gradients.enabled(event) == "no" or file.gradients.carries(event.node, event) == "no":
                 continue
-            found = self._hidden(event)
-            if found is not None:
-                yield self._finding(file, event, *found)
+            found = list(self._hidden(event))
+            if found:
+                yield self._finding(file, event, found)
 
-    def _hidden(self, event: Event) -> tuple[ast.expr, ast.expr] | None:
-        """The singular expression of a branch, and its argument, which the condition is about."""
+    def _hidden(self, event: Event) -> Iterator[Hidden]:
+        """The singular expressions of branches, each with its argument, which the condition is about."""
         condition, _ = _terms.meaning(event.call.args[0], event)
         asked = _names(condition)
         for branch in event.call.args[1:]:
@@ -158,10 +159,10 @@ for step in range(40):
                 if _is_threshold(argument, condition):
                     continue
                 if event.unit.file.gradients.carries(argument, at) != "no":
-                    return whole, argument
-        return None
+                    yield Hidden(whole, argument, branch, value, at)
 
-    def _finding(self, file: SourceFile, event: Event, whole: ast.expr, argument: ast.expr) -> Finding:
+    def _finding(self, file: SourceFile, event: Event, found: list[Hidden]) -> Finding:
+        whole, argument = found[0].whole, found[0].argument
         trained = any(e.index > event.index for e in event.unit.calls.get("backward", ()))
         named = event.unit.name in ("forward", "loss", "compute_loss", "training_step")
         sure = trained or named or file.gradients.carries(argument, event) == "yes"
@@ -172,6 +173,7 @@ for step in range(40):
             severity=severity,
             cause="backward runs through both branches, and the one not taken multiplies 0 by an infinite derivative",
             advice=f"make {name} safe first, e.g. `torch.where(<condition>, {name}, 1.0)`, and compute from that",
+            edits=chosen_first(file, event, found),
         )  # fmt: skip
 
 
@@ -244,7 +246,7 @@ def _is_safe(node: ast.expr, event: Event) -> bool:
         return isinstance(node.op, ast.Div) and _is_safe(node.left, event)
     if isinstance(node, (ast.Subscript, ast.UnaryOp)):
         return _is_safe(node.value if isinstance(node, ast.Subscript) else node.operand, event)
-    if isinstance(node, ast.Call) and terminal(node) in _SHAPING and receiver(node) is not None:
-        inner, at = _terms.meaning(receiver(node), event)  # type: ignore[arg-type]
-        return _is_safe(inner, at)
+    shaped = _terms.is_call(node, event.unit.file, event.unit, *_SHAPING)
+    if shaped is not None:
+        return _is_safe(*_terms.meaning(shaped, event))
     return isinstance(node, ast.Call) and terminal(node) in _SAFE

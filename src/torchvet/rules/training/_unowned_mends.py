@@ -42,10 +42,12 @@ def _put_in(file: SourceFile, parts: set[str]) -> Iterator[Event]:
     for part in parts:
         for unit in file.units_with(part):
             for event in unit.events:
-                target = event.node.targets[0] if isinstance(event.node, ast.Assign) else None
-                if isinstance(target, ast.Attribute) and target.attr == part and len(event.node.targets) == 1:  # type: ignore[attr-defined]
-                    if not (isinstance(target.value, ast.Name) and target.value.id == unit.self_name()):
-                        yield event
+                bound = event.node.targets if isinstance(event.node, ast.Assign) else []
+                target = bound[0] if len(bound) == 1 else None
+                if not isinstance(target, ast.Attribute) or target.attr != part:
+                    continue
+                if not (isinstance(target.value, ast.Name) and target.value.id == unit.self_name()):
+                    yield event
 
 
 def _built_before(file: SourceFile, put: Event) -> Iterator[Event]:
