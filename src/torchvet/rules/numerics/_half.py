@@ -178,11 +178,11 @@ def _of_attribute(node: ast.Attribute, event: Event, depth: int) -> str:
         return ""
     values = owner.attributes.get(node.attr, [])
     kinds = {kind(v, e, depth + 1) for e, v in values if not isinstance(e.node, ast.AugAssign)}
-    kinds |= {kind(v, e, depth + 1) for v, e in _buffers(owner, node.attr)}
+    kinds |= {kind(v, e, depth + 1) for v, e in buffers(owner, node.attr)}
     return kinds.pop() if len(kinds) == 1 else ""
 
 
-def _buffers(owner: ClassModel, name: str) -> list[tuple[ast.expr, Event]]:
+def buffers(owner: ClassModel, name: str) -> list[tuple[ast.expr, Event]]:
     """What `self.register_buffer(name, …)` registers."""
     found = []
     for one in owner.lineage:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured
 from torchvet.recording.numeric_records import HalfSum
 from torchvet.rules.base import Rule
+from torchvet.rules.mending import events_at
 from torchvet.rules.numerics import _half, _runs, _terms
+from torchvet.rules.numerics._full_mends import only_numbers_come_out, started_float32
 from torchvet.rules.share_rule import observed
 from torchvet.source.model.events import Loop
 from torchvet.source.model.units import receiver, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Edit, Finding
     from torchvet.recording import RankRecording, Recording
     from torchvet.recording.records import Place
     from torchvet.source.model import Event, SourceFile
@@ -99,6 +101,11 @@ for step in range(200):
     if step % 50 == 49:
         print(f"step {step + 1} mean loss {total.item() / (step + 1):.4f}")
 """
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """What is added to on the line begun in float32."""
+        found = {ast.unparse(t): (t, e) for e in events_at(file, finding) if (t := self._target(e)) is not None}
+        return started_float32(file, *next(iter(found.values()))) if len(found) == 1 else ()
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """What a line adds to in every step, and that has stopped moving, or moves in jumps."""
@@ -230,6 +237,7 @@ for step in range(200):
             message= f"{name} adds up in {dtype}: it stalls where it is {_ENOUGH[kind]} times what is added",
             cause=f"next to {_ENOUGH[kind]} the numbers of {dtype} are 2 apart, so that adding 1 changes nothing",
             advice=f"make {name} float32 (`dtype=torch.float32`), or add Python numbers (`.item()`)",
+            edits=started_float32(file, target, event) if only_numbers_come_out(file, target, event) else (),
         )  # fmt: skip
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.recording.numeric_records import HalfPositions as Seen
 from torchvet.rules.base import Rule
+from torchvet.rules.mending import events_at
 from torchvet.rules.numerics import _half, _runs, _terms
+from torchvet.rules.numerics._full_mends import made_float32, only_widened
 from torchvet.rules.share_rule import observed
 from torchvet.source.model.units import keyword, receiver, terminal
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding, Severity
+    from torchvet.finding import Edit, Finding, Severity
     from torchvet.recording import Recording
     from torchvet.source.model import Event, SourceFile, Unit
 
@@ -97,6 +99,12 @@ for step in range(80):
         """The line may have run before the first sampled step: that a run is silent proves nothing."""
         return False
 
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The one range on the line, or what converts it, in float32."""
+        named = ("half", "bfloat16", "to", "type") if "are converted" in finding.message else ("arange",)
+        found = [e for e in events_at(file, finding) if isinstance(e.node, ast.Call) and terminal(e.node) in named]
+        return made_float32(file, found[0].call, found[0].unit) if len(found) == 1 else ()
+
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Ranges whose numbers were counted, and are fewer than there are positions."""
         for rank in recording.ranks:
@@ -162,6 +170,7 @@ for step in range(80):
             file, event, f"{file.segment(call)} in {dtype}: positions above {exact} share their numbers",
             severity=severity, cause=f"{dtype} tells whole numbers apart up to {_LIMIT[kind]} only",
             advice="count in float32 or integers, and convert what is computed from the positions",
+            edits=made_float32(file, event.call, event.unit) if only_widened(event.call, event) else (),
         )  # fmt: skip
 
     @staticmethod
