@@ -11,6 +11,7 @@ from torchvet.diagnosis import diagnose
 from torchvet.finding import Finding, Location, Related, Remedy, Report
 from torchvet.joining import same_fault
 from torchvet.recording import Recording
+from torchvet.recording.numeric_records import HalfSum
 from torchvet.recording.records import Place, Source
 from torchvet.recording.scaling_records import ScalingUse
 from torchvet.recording.training_records import EvaluationForward, OptimizerUse, Ran
@@ -118,6 +119,29 @@ def test_two_names_on_one_line_have_each_its_own_mend() -> None:
     found = [f for f in diagnose(run(*grown, text=text)).findings if f.code == "MEM101"]
     mends = {f.holder.name: [e.text for e in f.remedy.edits] for f in found if f.holder is not None}
     assert mends == {"losses": ["first.detach()"], "other": ["second.detach()"]}
+
+
+def test_two_sums_in_one_function_have_each_its_own_mend() -> None:
+    text = SOURCE.replace("losses = []", "seen = torch.zeros((), dtype=torch.half)").replace(
+        "losses.append(nn.functional.mse_loss(model(x), y))", "total += loss.detach()\n        seen += 1"
+    )
+    text = text.replace("def train(loader):", "def train(loader):\n    total = torch.zeros((), dtype=torch.bfloat16)")
+    rows = text.split("\n")
+    sums = [
+        HalfSum(
+            place=Place(FILE, rows.index(row) + 1, "train"), dtype="float16", shape=(), operator="add_", calls=40,
+            looks=9, moved=3, tick=40, elements=1, stalled=1, coarse=0, value=2048.0, addend=1.0, spacing=2.0,
+        )
+        for row in ("        total += loss.detach()", "        seen += 1")
+    ]  # fmt: skip
+    found = [f for f in diagnose(run(*sums, text=text)).findings if f.code == "NUM107" and f.location is not None]
+    starts = {f.location.line: [e.start[0] for e in f.remedy.edits] for f in found if f.location is not None}
+    assert starts == {
+        rows.index("        total += loss.detach()") + 1: [
+            rows.index("    total = torch.zeros((), dtype=torch.bfloat16)") + 1
+        ],
+        rows.index("        seen += 1") + 1: [rows.index("    seen = torch.zeros((), dtype=torch.half)") + 1],
+    }
 
 
 def test_a_store_that_grew_nothing_is_harmless() -> None:

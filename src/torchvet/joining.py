@@ -38,6 +38,8 @@ def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Ru
             twins = [i for i, f in enumerate(observed) if same_fault(f, suspicion)]
             # Two names may be stored into on one line: each has the mend that its own suspicion knows.
             twins = [i for i in twins if _named_in(observed[i], suspicion)] or twins
+            # Two faults of one code in one function each have their own line's.
+            twins = [i for i in twins if _on_its_line(observed[i], suspicion)] or twins
             for index in twins:
                 found[index] = _with_source(found[index], suspicion)
             claimed.update(twins)
@@ -115,6 +117,13 @@ def _named_in(observed: Finding, suspicion: Finding) -> bool:
     held = re.findall(r"\w+", observed.holder.name.partition(" ")[0]) if observed.holder is not None else []
     words = re.findall(r"\w+", suspicion.message.partition(" ")[0])
     return bool(held) and held[-1:] == words[-1:]
+
+
+def _on_its_line(observed: Finding, suspicion: Finding) -> bool:
+    """Whether a run's finding of the suspicion's code stands on its very line."""
+    one, other = observed.location, suspicion.location
+    same = one is not None and other is not None and (one.path, one.line) == (other.path, other.line)
+    return same and observed.code == suspicion.code
 
 
 def _grows(finding: Finding) -> bool:

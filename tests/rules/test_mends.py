@@ -59,6 +59,52 @@ def test_what_is_stored(code: str, line: str, holder: str, expected: str) -> Non
     assert mended(code, f"for step in range(9):\n    {line}\n", line, holder=holder).strip() == expected
 
 
+AGENT = """
+    class Agent:
+        def __init__(self):
+            self.net, self._value = nn.Linear(3, 3), None
+            self.history = []
+
+        def act(self, state):
+            values = self.net(state)
+            self._value = values.max(dim=1).values
+            return values.argmax(dim=1)
+
+        def remember(self, state, action, reward):
+            {stored}
+
+    agent = Agent()
+    for step in range(9):
+        agent.remember(x, agent.act(x), 1.0)
+    """
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        ("self.history.append(Turn(state, reward, self._value))",
+         "self.history.append(Turn(state, reward, self._value.detach()))"),
+        ("self.history.append((reward, self.net(state).sum()))",
+         "self.history.append((reward, self.net(state).sum().detach()))"),
+        ("self.history.append({'v': self._value, 'r': reward, 'a': action})",
+         "self.history.append({'v': self._value.detach(), 'r': reward, 'a': action})"),
+        ("self.history.append(Turn(value=self._value, rewards=[reward]))",
+         "self.history.append(Turn(value=self._value.detach(), rewards=[reward]))"),
+        ("self.history.append(Turn(state, action))", ""),
+        ("self.history.append((reward, len(self._value), self._value.tolist()))", ""),
+    ],
+)  # fmt: skip
+def test_of_what_an_object_is_made_the_parts_with_a_graph_are_detached(stored: str, expected: str) -> None:
+    assert mended("MEM101", AGENT.format(stored=stored), stored, holder="agent.history").strip() == expected
+
+
+def test_an_object_that_is_handed_in_is_made_of_detached_parts() -> None:
+    text = AGENT.format(stored="self.memory.push(Turn(state, self._value))")
+    stored = Related(role="stored", message="self.rows.append(turn)", path="memory.py", line=90)
+    found = mended("MEM101", text, "memory.push", holder="agent.memory.rows", related=[stored])
+    assert found.strip() == "self.memory.push(Turn(state, self._value.detach()))"
+
+
 MEMORY = """
     class Memory:
         def push(self, key, item):

@@ -26,6 +26,19 @@ def test_growth_is_gone_within_the_noise_of_the_runs(left: float, unexplained: f
     assert found.why == "" if gone else "total still grows" in found.why
 
 
+@pytest.mark.parametrize(
+    ("left", "saved", "gone"), [(200.0, 0.0, True), (205.0, 8.0, True), (220.0, 0.0, False), (200.0, 200.0, False)]
+)
+def test_where_graphs_were_kept_what_a_name_stores_itself_may_go_on_growing(
+    left: float, saved: float, gone: bool
+) -> None:
+    before = trial(LEAK, graphs={"total": 800.0})
+    after = trial(rates={"total": left}, graphs={"total": saved})
+    assert judge(LEAK, before, after).gone is gone
+    others = finding("MEM102", rate=1000.0, name="total")
+    assert not judge(others, before, after).gone
+
+
 @pytest.mark.parametrize(("left", "gone"), [(0.0, True), (12.0, False)])
 def test_where_nodes_in_host_memory_are_what_grows_nodes_are_counted(left: float, gone: bool) -> None:
     small = finding("MEM112", rate=4.0, name="losses")

@@ -21,6 +21,8 @@ COMPARED = 2
 not looked at."""
 LEFT = 0.5
 """Share of what a line cost in a step that may be left after a mend: one wait in the place of one for each layer."""
+_OF_GRAPHS = ("MEM101",)
+"""Findings that are about what graphs saved: what the name itself stores may be wanted, and is another's affair."""
 MOST_NOISE = 0.05
 """However much grows in a run without a name, more than this share of a growth is not noise."""
 
@@ -97,6 +99,10 @@ def _growth(finding: Finding, rate: float, before: Trial, after: Trial) -> Judge
     noise = noise_of(rate, before, after)
     now = after.rates.get(name, 0.0)
     left = f"{size(now)} per step"
+    if finding.code in _OF_GRAPHS and now > noise and before.graphs.get(name, 0.0) > 0:
+        own, was = (t.rates.get(name, 0.0) - t.graphs.get(name, 0.0) for t in (after, before))
+        if own <= was + noise and after.graphs.get(name, 0.0) <= noise:
+            return Judgement(True, told, f"{left}, none of it saved by graphs: what is stored itself, as before")
     if now > noise:
         why = f"{name} still grows by {left} (before: {told}; noise: {size(noise)})"
         return Judgement(False, told, left, why)

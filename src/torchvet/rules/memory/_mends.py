@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from torchvet.finding import Finding
     from torchvet.source.model import Event, SourceFile
 
+_DEEPEST = 4
+
 
 def stored_at(file: SourceFile, finding: Finding) -> Iterator[Kept]:
     """What the line of a finding stores into what holds the memory."""
@@ -43,9 +45,41 @@ def stored_with(file: SourceFile, finding: Finding, method: str) -> Sequence[Edi
     """What is stored goes in by way of a method: `losses.append(loss.detach())`."""
     for kept in stored_at(file, finding):
         if not (isinstance(kept.event.node, ast.Call) and terminal(kept.event.node) == "extend"):
-            return with_method(file, kept.value, method)
-    given = [value for value in _handed_in(file, finding) if may_be_tensor(value)]
-    return with_method(file, given[0], method) if len(given) == 1 else ()
+            return with_method(file, kept.value, method) or parts_with(file, kept.value, kept.event, method)
+    handed = _handed_in(file, finding)
+    given = [value for value in handed if may_be_tensor(value)]
+    if len(given) == 1:
+        return with_method(file, given[0], method)
+    return parts_with(file, handed[0], events_at(file, finding)[0], method) if len(handed) == 1 else ()
+
+
+def parts_with(file: SourceFile, made: ast.expr, event: Event, method: str) -> Sequence[Edit]:
+    """What an object or a container that is written down there is made of: those of its parts that surely have a
+    graph, each by way of a method. Nothing where there is none, or one of them cannot be."""
+    if isinstance(made, ast.Call):
+        parts = [*made.args, *(k.value for k in made.keywords)] if not may_be_tensor(made) else []
+    else:
+        parts = list(made.elts if isinstance(made, (ast.Tuple, ast.List)) else getattr(made, "values", ()))
+    with_graph = [p for p in parts if may_be_tensor(p) and _has_graph(file, p, event)]
+    edited = [with_method(file, part, method) for part in with_graph]
+    return [e for one in edited for e in one] if all(edited) else ()
+
+
+def _has_graph(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) -> bool:
+    """Whether an expression surely has a graph, be it by way of an attribute that a method of the class binds or of
+    `x.max(dim=1).values`."""
+    answer = file.gradients.carries(node, event)
+    if answer != "unknown" or depth > _DEEPEST:
+        return answer == "yes"
+    if not isinstance(node, ast.Attribute):
+        return False
+    if node.attr == "values" and isinstance(node.value, ast.Call):
+        return _has_graph(file, node.value, event, depth + 1)
+    owner = event.unit.method_class()
+    on_self = isinstance(node.value, ast.Name) and node.value.id == event.unit.self_name()
+    bound = owner.attributes.get(node.attr, ()) if owner is not None and on_self else ()
+    values = [(v, e) for e, v in bound if not (isinstance(v, ast.Constant) and v.value is None)]
+    return bool(values) and all(v is not None and _has_graph(file, v, e, depth + 1) for v, e in values)
 
 
 def _handed_in(file: SourceFile, finding: Finding) -> list[ast.expr]:

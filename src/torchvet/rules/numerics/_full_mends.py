@@ -120,9 +120,9 @@ def only_numbers_come_out(file: SourceFile, target: ast.expr, event: Event) -> b
     for unit in units:
         above = {id(child): node for node in walk(unit.node) for child in ast.iter_child_nodes(node)}
         for node in walk(unit.node):
-            if isinstance(node, type(target)) and isinstance(getattr(node, "ctx", None), ast.Load):
-                if ast.unparse(node) == wanted and not _is_a_number(node, above):
-                    return False
+            read = isinstance(node, type(target)) and isinstance(getattr(node, "ctx", None), ast.Load)
+            if read and ast.unparse(node) == wanted and not _is_a_number(node, above):
+                return False
     return True
 
 
