@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Finding, Holder, Measured
@@ -11,11 +11,14 @@ from torchvet.recording.training_records import CollectorUse
 from torchvet.rules import grading, words
 from torchvet.rules.base import Rule
 from torchvet.rules.growth_rule import allocated
+from torchvet.rules.memory._back_references import held_weakly
 from torchvet.rules.share_rule import observed, peak_of
 from torchvet.rules.strangers import stranger_findings, stranger_location
 
 if TYPE_CHECKING:
+    from torchvet.finding import Edit
     from torchvet.recording import RankRecording, Recording
+    from torchvet.source.model import SourceFile
 
 
 class ReferenceCycle(Rule):
@@ -127,6 +130,10 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The way back to what holds an object, held weakly."""
+        return held_weakly(file, finding)
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Garbage that was alive when the names were searched, or that the collector was seen to free."""

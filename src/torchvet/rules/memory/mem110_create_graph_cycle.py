@@ -12,11 +12,13 @@ from torchvet.finding import Finding, Holder, Location, Severity
 from torchvet.recording.records import Census
 from torchvet.recording.training_records import BackwardUse
 from torchvet.rules.growth_rule import GrowthRule, location_of
+from torchvet.rules.memory._gradient_mends import copy_let_go, is_let_go, leaf_let_go
 from torchvet.rules.strangers import stranger_findings
 from torchvet.source.model.units import keyword, targets_of, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
+    from torchvet.finding import Edit
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
     from torchvet.source.model import Event, SourceFile
@@ -160,25 +162,27 @@ for step in range(40):
         if not file.mentions(*self.words):
             return
         for event in file.calls("backward", "manual_backward"):
-            if _wants_graph(event.call) and _is_repeated(file, event):
+            if _wants_graph(event.call) and _is_repeated(file, event) and not is_let_go(event):
                 yield self._judged(file, event)
 
     def _judged(self, file: SourceFile, event: Event) -> Finding:
         leaf = _leaf_read(event)
         if leaf:
             return self._suspected(file, event, "error", f"{leaf}.grad gets a graph that leads back to {leaf}, a ring "
-                                   f"that stays for ever when {leaf} is bound anew")  # fmt: skip
+                                   f"that stays for ever when {leaf} is bound anew",
+                                   leaf_let_go(file, event, leaf))  # fmt: skip
         if not _is_cleared(file):
             return self._suspected(file, event, "error", "the gradients of the parameters get graphs that lead back to "
-                                   "them, and nothing here sets them to None")  # fmt: skip
+                                   "them, and nothing here sets them to None", copy_let_go(file, event))  # fmt: skip
         return self._suspected(file, event, "info", "the gradients get graphs that lead back to the parameters: only "
-                               "setting every one of them to None lets go of them")  # fmt: skip
+                               "setting every one of them to None lets go of them",
+                               copy_let_go(file, event))  # fmt: skip
 
-    def _suspected(self, file: SourceFile, event: Event, severity: Severity, what: str) -> Finding:
+    def _suspected(self, file: SourceFile, event: Event, severity: Severity, what: str, edits: list[Edit]) -> Finding:
         return self.suspect(
             file, event, f"backward(create_graph=True): {what}", severity=severity,
             cause="tensor, gradient and graph form a cycle through C++ that Python's collector cannot see",
-            advice=_ADVICE,
+            advice=_ADVICE, edits=edits, safe=True,
         )  # fmt: skip
 
 

@@ -1,0 +1,137 @@
+"""Edits for a cycle of objects that refer back to what holds them: the way back holds its object weakly."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Edit
+from torchvet.source.model import edits
+from torchvet.source.model.units import receiver, targets_of, terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import ClassModel, Event, SourceFile
+
+_STORED_WHOLE = (
+    "pickle",
+    "__slots__",
+    "__getstate__",
+    "__reduce__",
+    "__dict__",
+    "vars(",
+    "dataclass",
+    "attrs",
+    "spawn",
+)
+"""Words of a file that may go by an object's attributes as they are stored, or writes it down: a weak reference cannot
+be."""
+
+
+def held_weakly(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+    """The one attribute of a garbage cycle that `__init__` is given its owner for: stored as a weak reference, and read
+    through a property, so that whoever reads it reads what it read before."""
+    named = finding.holder.path if finding.holder is not None else []
+    found = [edited for name in dict.fromkeys(named) if (edited := _weak(file, *name.rpartition(".")[::2]))]
+    return found[0] if len(found) == 1 else ()
+
+
+def _weak(file: SourceFile, owner: str, attribute: str) -> list[Edit]:
+    model = file.classes.get(owner)
+    first = model.methods.get("__init__") if model is not None else None
+    if model is None or first is None or file.mentions(*_STORED_WHOLE) or file.mentions(f"_{attribute}"):
+        return []
+    if "module" in file.roles.of_class(model) or any(c is not model and model in c.lineage for c in _classes(file)):
+        return []
+    stored = _only_store(file, model, attribute)
+    value = stored.node.value if stored is not None and isinstance(stored.node, ast.Assign) else None
+    if stored is None or not isinstance(value, ast.Name) or value.id not in first.parameters[1:]:
+        return []
+    if first.bindings.get(value.id) or not _is_given_its_owner(file, model, value.id):
+        return []
+    own, name = first.self_name(), value.id
+    weak = f"{own}._{attribute} = weakref.ref({name}) if {name} is not None else None"
+    put = _property(file, first.node, own, attribute)
+    asked = imported(file, "weakref", model.node.lineno)
+    if not put or not edits.stands_alone(file, stored.statement) or (not asked and not _known(file, "weakref")):
+        return []
+    return [*asked, edits.replace(file, stored.statement, weak), *put]
+
+
+def _classes(file: SourceFile) -> list[ClassModel]:
+    return list(file.classes.values())
+
+
+def _only_store(file: SourceFile, model: ClassModel, attribute: str) -> Event | None:
+    """The statement of `__init__` that binds an attribute, whatever comes, where nothing else in the file does."""
+    bound = model.attributes.get(attribute, [])
+    if len(bound) != 1 or bound[0][0].unit is not model.methods["__init__"] or bound[0][0].context.arms:
+        return None
+    for unit in file.units_with(attribute):
+        for event in unit.events:
+            stores = (t for t in targets_of(event.node) if isinstance(t, ast.Attribute) and t.attr == attribute)
+            if event is not bound[0][0] and any(True for _ in stores):
+                return None
+    alone = isinstance(bound[0][0].node, ast.Assign) and len(bound[0][0].node.targets) == 1
+    fields = (s for s in model.node.body if isinstance(s, (ast.Assign, ast.AnnAssign)))
+    return bound[0][0] if alone and not any(terminal(t) == attribute for s in fields for t in targets_of(s)) else None
+
+
+def _is_given_its_owner(file: SourceFile, model: ClassModel, name: str) -> bool:
+    """Whether an object is made by a method that gives itself as its owner, or for a name that keeps what is made
+    (`node.children.append(Node(x, node))`), and nothing but that or None is given."""
+    first = model.methods["__init__"]
+    given = [(one, e) for e in file.calls(model.name) for one in file.passed(e, first, name)]
+    mine = [one for one, e in given if isinstance(one, ast.Name) and one.id in (e.unit.self_name(), _keeper(e))]
+    none = [one for one, _ in given if isinstance(one, ast.Constant) and one.value is None]
+    return bool(mine) and len(mine) + len(none) == len(given)
+
+
+def _keeper(made: Event) -> str:
+    """The name whose attribute a new object is put into by the statement that makes it; empty for none."""
+    into: ast.AST | None = None
+    if isinstance(made.parent, ast.Call) and terminal(made.parent) in ("append", "add", "insert", "setdefault"):
+        into = receiver(made.parent)
+    elif isinstance(made.statement, ast.Assign) and made.statement.value is made.node:
+        into = made.statement.targets[0]
+    held = into
+    while isinstance(into, (ast.Attribute, ast.Subscript)):
+        into = into.value
+    return into.id if isinstance(into, ast.Name) and held is not into else ""
+
+
+def _property(file: SourceFile, method: ast.AST, own: str, attribute: str) -> list[Edit]:
+    """A property after `__init__` that gives what the weak reference refers to."""
+    assert isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef))
+    last = method.body[-1]
+    margin = file.lines[method.lineno - 1][: edits.start_of(file, method)[1] - 1]
+    inner = file.lines[last.lineno - 1][: edits.start_of(file, last)[1] - 1]
+    if margin.strip() or not inner.startswith(margin) or inner == margin or not edits.stands_alone(file, last):
+        return []
+    line = last.end_lineno or last.lineno
+    place = (line, len(file.lines[line - 1]) + 1)
+    rows = [
+        "", f"{margin}@property", f"{margin}def {attribute}({own}):",
+        f"{inner}return {own}._{attribute}() if {own}._{attribute} is not None else None",
+    ]  # fmt: skip
+    return [Edit(path=file.path, start=place, end=place, text="".join(file.newline + row for row in rows))]
+
+
+def _known(file: SourceFile, module: str) -> bool:
+    return file.imports.names.get(module) == module
+
+
+def imported(file: SourceFile, module: str, before: int) -> list[Edit]:
+    """`import module` among the imports at the top of a file, those of the standard library in order; nothing where it
+    is there already, or no import stands before a line."""
+    if _known(file, module):
+        return []
+    plain = [s for s in file.tree.body if isinstance(s, (ast.Import, ast.ImportFrom)) and s.lineno < before]
+    plain = [s for s in plain if not (isinstance(s, ast.ImportFrom) and s.module == "__future__")]
+    first = [s for s in plain if isinstance(s, ast.Import) and s.names[0].name < module
+             and s.names[0].name.partition(".")[0] in sys.stdlib_module_names]  # fmt: skip
+    if first:
+        return edits.after(file, first[-1], f"import {module}")
+    return edits.before(file, plain[0], f"import {module}") if plain else []
