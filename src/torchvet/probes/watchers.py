@@ -29,6 +29,7 @@ from torchvet.probes.poison import Poison
 from torchvet.probes.reductions import Reductions
 from torchvet.probes.scaling import ScalerWatcher
 from torchvet.probes.smaller_batches import SmallerBatches
+from torchvet.probes.train_mode import TrainModePasses
 from torchvet.probes.watcher import Watcher
 
 WATCHERS: tuple[type[Watcher], ...] = (
@@ -60,5 +61,6 @@ WATCHERS: tuple[type[Watcher], ...] = (
     Checkpoints,
     OwnWeightsLoaded,
     EarlySchedules,
+    TrainModePasses,
 )
 """In the order in which they are told. A watcher's first docstring line names what is unchecked where it fails."""

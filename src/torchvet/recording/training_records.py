@@ -106,6 +106,16 @@ class EarlySchedule(Record):
     name: str
 
 
+class TrainModePass(Record):
+    """A `layer` that behaves otherwise in train mode ran in that mode with gradients switched off: the innermost line,
+    those `around` it outward, and how many of the passes that were looked at."""
+
+    place: Place
+    layer: str
+    around: list[Place] = []
+    passes: int = 0
+
+
 class ZeroedInPlace(Record):
     """Gradients set to zero and kept, where dropping them would have lowered the peak by `saving` bytes."""
 

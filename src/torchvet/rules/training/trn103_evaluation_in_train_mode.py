@@ -7,15 +7,20 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.finding import Measured
+from torchvet.recording.training_records import TrainModePass
 from torchvet.rules.base import Rule
 from torchvet.rules.training import _loops as loops
 from torchvet.rules.training import _modes as modes
+from torchvet.rules.training._mode_mends import switched_around
+from torchvet.rules.training._seen import as_observed, suspected_at
 from torchvet.source.model.origins import identity
 from torchvet.source.model.units import receiver, targets_of, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Finding, Location
+    from torchvet.recording import Recording
     from torchvet.rules.training._modes import Moment
     from torchvet.source.model import Event, Loop, SourceFile, Unit
     from torchvet.source.model.origins import Identity
@@ -105,6 +110,22 @@ for epoch in range(4):
     print(f"epoch {epoch} loss {total / len(loader):.4f}")
 """
 
+    def could_be_measured(self, recording: Recording) -> bool:
+        """An evaluation may come after what was run, and a layer of the program's own may ask for the mode itself."""
+        return False
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Passes without gradients in which dropout or batch norm was at work, where source sees an evaluation."""
+        for rank in recording.ranks:
+            told: set[Location | None] = set()
+            for record in {r.place: r for r in rank.all(TrainModePass)}.values():
+                for place in (record.place, *record.around):
+                    for found in suspected_at(self, recording, place):
+                        if found.location not in told:
+                            told.add(found.location)
+                            seen = f"{found.message}: {record.layer} ran so in {record.passes:,} passes"
+                            yield as_observed(found, rank, seen, Measured(steps=record.passes))
+
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A model that goes on training in eval mode, or is evaluated in train mode."""
         if not file.mentions(*self.words) or not (
@@ -178,7 +199,7 @@ for epoch in range(4):
                 file, one.over, f"{name} is evaluated in train mode: dropout and batch norm are active",
                 cause=f"{name}.train() (or the mode that it was built in) still holds in this pass over a loader",
                 advice=f"call `{name}.eval()` before evaluating, and `{name}.train()` after it",
-                severity="info" if mild else None,
+                severity="info" if mild else None, edits=switched_around(file, one),
             )  # fmt: skip
 
 
