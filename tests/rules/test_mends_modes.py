@@ -1,0 +1,101 @@
+"""Edits that put a model into eval mode for its evaluation, and back."""
+
+from __future__ import annotations
+
+import pytest
+from source_mends import mended
+
+NET = """
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+
+        def forward(self, x):
+            return self.layers(x)
+
+    """
+LOOP = """
+    def main(train_loader, val_loader):
+        model = Net()
+        adam = optim.Adam(model.parameters())
+        for epoch in range(9):
+            model.train(True)
+            for x, y in train_loader:
+                adam.zero_grad()
+                F.mse_loss(model(x), y).backward()
+                adam.step()
+            {evaluation}
+    """
+
+
+def switches(evaluation: str) -> list[str]:
+    out, put = mended("TRN103", NET + LOOP.format(evaluation=evaluation.replace("\n", "\n            ")))
+    assert not out
+    return put
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "margin"),
+    [
+        ("with torch.no_grad():\n    for x, y in val_loader:\n        total = F.mse_loss(model(x), y).item()", 12),
+        ("for x, y in val_loader:\n    with torch.no_grad():\n        total = F.mse_loss(model(x), y).item()", 8),
+        ("with torch.no_grad():\n    scores = [F.mse_loss(model(x), y).item() for x, y in val_loader]", 12),
+    ],
+)
+def test_the_model_is_switched_around_the_loop(evaluation: str, margin: int) -> None:
+    assert switches(evaluation) == [" " * margin + "model.eval()", " " * margin + "model.train()"]
+
+
+@pytest.mark.parametrize(
+    "evaluation",
+    [
+        "with torch.no_grad():\n    for x, y in val_loader:\n        yield model(x)",
+        "with torch.no_grad():\n    for x, y in val_loader: total = F.mse_loss(model(x), y).item()\n"
+        "model.layers.eval()",
+        "with torch.no_grad():\n    for x, y in val_loader:\n        hits = model(x)\n        return hits",
+        "with torch.no_grad(): scores = [F.mse_loss(model(x), y).item() for x, y in val_loader]",
+    ],
+)
+def test_nothing_where_the_switch_back_may_be_missed_or_be_too_much(evaluation: str) -> None:
+    assert switches(evaluation) == []
+
+
+RUN = """
+    class Run:
+        def __init__(self, net):
+            self.net = net
+            self.adam = optim.Adam(net.parameters())
+
+        def loss(self, batch):
+            return F.mse_loss(self.net(batch[0]), batch[1])
+
+        def fit(self, batches):
+            for batch in batches:
+                self.adam.zero_grad()
+                self.loss(batch).backward()
+                self.adam.step()
+
+        @torch.no_grad()
+        def validate(self, batches):
+            total = 0.0
+            for batch in batches:
+                total += self.loss(batch).item()
+            return total
+
+    run = Run(Net())
+    for epoch in range(9):
+        run.fit(loader)
+        run.validate(val_loader)
+    """
+
+
+def test_a_method_that_another_runs_the_model_for_switches_the_object_s() -> None:
+    assert mended("TRN103", NET + RUN) == ([], ["        self.net.eval()", "        self.net.train()"])
+
+
+def test_a_function_that_is_given_the_model_switches_what_it_was_given() -> None:
+    text = RUN.replace("def loss(self, batch):", "def unused(self, net, batch):").replace("self.net(", "net(")
+    text = text.replace("self.loss(batch)", "loss_of(self.net, batch)")
+    text = "\n    def loss_of(net, batch):\n        return F.mse_loss(net(batch[0]), batch[1])\n" + text
+    assert mended("TRN103", NET + text)[1] == ["        self.net.eval()", "        self.net.train()"]
