@@ -63,9 +63,7 @@ def test_a_layer_that_acts_is_seen_with_the_lines_around_it(probe: TrainModePass
     (found,) = seen(probe)
     assert found.layer == type(layer).__name__ and found.passes == 3
     assert found.place.function == "evaluate" and found.place.path == __file__
-    assert [p.function for p in found.around][0] == (
-        "test_a_layer_that_acts_is_seen_with_the_lines_around_it"
-    )  # fmt: skip
+    assert found.around[0].function == "test_a_layer_that_acts_is_seen_with_the_lines_around_it"
 
 
 def test_a_decorated_function_is_looked_into_by_its_caller_s_line(probe: TrainModePasses) -> None:
