@@ -278,3 +278,14 @@ def test_two_optimizers_one_after_the_other_have_two_numbers() -> None:
     kept = {u.id for u in loop.uses()}
     assert len(kept) == len(loop.uses()), "one number an optimizer"
     assert numbers == sorted(numbers)
+
+
+def test_one_line_that_builds_an_optimizer_again_of_the_same_parameters_is_counted() -> None:
+    weight, other = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
+    loop, kept = Loop(), []
+    for parameter in (weight, weight, weight, other):
+        kept.append(torch.optim.SGD([parameter], lr=0.1))
+        loop.probe.made(kept[-1])
+        loop.backward(parameter.sum())
+        loop.step(kept[-1])
+    assert [use.rebuilt for use in loop.uses()] == [0, 1, 2, 0]

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
-from source_mends import mended
+from handmade import FILE as PATH
+from handmade import program, recording
+from source_mends import HEAD, mended
+
+from torchvet.recording.records import Place, Source
+from torchvet.recording.training_records import TrainModePass
+from torchvet.rules import rule
 
 NET = """
     class Net(nn.Module):
@@ -99,3 +107,19 @@ def test_a_function_that_is_given_the_model_switches_what_it_was_given() -> None
     text = text.replace("self.loss(batch)", "loss_of(self.net, batch)")
     text = "\n    def loss_of(net, batch):\n        return F.mse_loss(net(batch[0]), batch[1])\n" + text
     assert mended("TRN103", NET + text)[1] == ["        self.net.eval()", "        self.net.train()"]
+
+
+def test_a_run_that_saw_the_layers_at_work_says_so_once_at_the_line_that_source_suspects() -> None:
+    text = HEAD + textwrap.dedent(NET + RUN)
+    rows = text.splitlines()
+    within, loss, called = (n for word in ("self.layers(x)", "F.mse_loss(self.net", "total += self.loss")
+                            for n, row in enumerate(rows, start=1) if word in row)  # fmt: skip
+    places = [Place(PATH, n, "f") for n in (within, loss, called)]
+    records = [
+        TrainModePass(place=places[0], layer=layer, around=places[1:], passes=3) for layer in ("Dropout", "Dropout")
+    ]
+    found = list(rule("TRN103").in_recording(recording(program(), Source(path=PATH, text=text), *records)))
+    assert [(f.evidence, f.location.line) for f in found if f.location] == [("observed", called)]
+    assert "Dropout ran so in 3 passes" in found[0].message and len(found[0].remedy.edits) == 2
+    elsewhere = TrainModePass(place=places[0], layer="Dropout", around=places[1:2], passes=3)
+    assert not list(rule("TRN103").in_recording(recording(program(), Source(path=PATH, text=text), elsewhere)))

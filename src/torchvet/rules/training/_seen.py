@@ -18,17 +18,19 @@ if TYPE_CHECKING:
 
 def suspected_at(rule: Rule, recording: Recording, place: Place | None, role: str = "") -> Iterator[Finding]:
     """The rule's suspicions about a line, or about what a related line of this role does there."""
-    text = recording.sources.get(place.path) if place is not None else None
-    if place is None or text is None:
-        return
-    try:
-        found = list(rule.in_source(SourceFile(place.path, text)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return
-    for one in found:
+    for one in suspected_in(rule, recording, place.path) if place is not None else ():
         lines = {r.line for r in one.related if r.role == role} if role else {one.location.line if one.location else 0}
-        if place.line in lines:
+        if place is not None and place.line in lines:
             yield one
+
+
+def suspected_in(rule: Rule, recording: Recording, path: str) -> list[Finding]:
+    """The rule's suspicions about a file as it was when the program ran."""
+    text = recording.sources.get(path)
+    try:
+        return list(rule.in_source(SourceFile(path, text))) if text is not None else []
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
 
 
 def as_observed(finding: Finding, rank: RankRecording, message: str, measured: Measured) -> Finding:

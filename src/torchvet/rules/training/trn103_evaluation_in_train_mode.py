@@ -13,13 +13,13 @@ from torchvet.rules.base import Rule
 from torchvet.rules.training import _loops as loops
 from torchvet.rules.training import _modes as modes
 from torchvet.rules.training._mode_mends import switched_around
-from torchvet.rules.training._seen import as_observed, suspected_at
+from torchvet.rules.training._seen import as_observed, suspected_in
 from torchvet.source.model.origins import identity
 from torchvet.source.model.units import receiver, targets_of, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding, Location
+    from torchvet.finding import Finding
     from torchvet.recording import Recording
     from torchvet.rules.training._modes import Moment
     from torchvet.source.model import Event, Loop, SourceFile, Unit
@@ -117,14 +117,16 @@ for epoch in range(4):
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Passes without gradients in which dropout or batch norm was at work, where source sees an evaluation."""
         for rank in recording.ranks:
-            told: set[Location | None] = set()
+            ran: dict[str, dict[int, TrainModePass]] = {}
             for record in {r.place: r for r in rank.all(TrainModePass)}.values():
                 for place in (record.place, *record.around):
-                    for found in suspected_at(self, recording, place):
-                        if found.location not in told:
-                            told.add(found.location)
-                            seen = f"{found.message}: {record.layer} ran so in {record.passes:,} passes"
-                            yield as_observed(found, rank, seen, Measured(steps=record.passes))
+                    ran.setdefault(place.path, {})[place.line] = record
+            for path, by_line in ran.items():
+                for found in suspected_in(self, recording, path):
+                    seen = by_line.get(found.location.line) if found.location is not None else None
+                    if seen is not None:
+                        told = f"{found.message}: {seen.layer} ran so in {seen.passes:,} passes that were looked at"
+                        yield as_observed(found, rank, told, Measured(steps=seen.passes))
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A model that goes on training in eval mode, or is evaluated in train mode."""
