@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Finding, Measured, Severity
 from torchvet.rules.base import Rule
 from torchvet.rules.numerics import _nonfinite_words as say
 from torchvet.rules.numerics import _runs
+from torchvet.rules.numerics._mask_mends import filled_finitely
 from torchvet.rules.share_rule import observed
 
 if TYPE_CHECKING:
+    from torchvet.finding import Edit
     from torchvet.recording import RankRecording, Recording
     from torchvet.recording.nonfinite_records import NonFinite
+    from torchvet.source.model import SourceFile
 
 _MOST_ROWS = 6
 
@@ -107,6 +110,10 @@ for step in range(40):
     if step % 10 == 9:
         print(f"step {step + 1} loss {loss.item():.4f}")
 """
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The mask's -inf as the dtype's lowest number."""
+        return filled_finitely(file, finding)
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """A softmax that made NaN of infinities."""
