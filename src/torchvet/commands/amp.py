@@ -11,6 +11,7 @@ import click
 from torchvet.commands.deliver import Delivery
 from torchvet.commands.options import reporting
 from torchvet.commands.run import RunCommand, target_of
+from torchvet.commands.untouched import Shown, Untouched
 
 if TYPE_CHECKING:
     from torchvet.commands.preflight import Program
@@ -50,8 +51,8 @@ def command(
 
     Its own autocast regions and GradScaler are overridden where it has them; else its modules are called under
     autocast and its loss is scaled. Everything after the script, or after -m MODULE, belongs to the program. It is run
-    several times (3 precisions, --trials each), each time to --steps: what it writes (checkpoints, logs) it writes as
-    often.
+    several times (3 precisions, --trials each), each time to --steps; what it writes is undone after each run
+    (docs/fix.md).
     """
     from torchvet.commands import preflight
 
@@ -59,42 +60,36 @@ def command(
     delivery = Delivery(**asked, project=Path(target.path or "."))
     delivery.check()
     preflight.check(target)
-    report = _report(target, _trials(target, steps, trials, show_output, delivery.quiet), delivery.unwanted)
+    report = _report(target, _trials(target, steps, trials, Shown(show_output, delivery.quiet)), delivery.unwanted)
     delivery.deliver(report)
     return delivery.status(report)
 
 
-def _trials(target: Program, steps: int, trials: int, show_output: bool, quiet: bool) -> list[Trial]:
+def _trials(target: Program, steps: int, trials: int, shown: Shown) -> list[Trial]:
     """All runs, the precisions taking turns, so that what else the machine does falls on all of them."""
     from torchvet.recording.amp import MODES
 
     found = []
     for number in range(trials):
         for mode in MODES:
-            if not quiet and sys.stderr.isatty():
+            if not shown.quiet and sys.stderr.isatty():
                 click.echo(f"torchvet: {mode}, run {number + 1} of {trials}", err=True)
-            found.append(_trial(target, mode, steps, show_output))
+            found.append(_trial(target, mode, steps, shown))
     return found
 
 
-def _trial(target: Program, mode: AmpMode, steps: int, show_output: bool) -> Trial:
-    import subprocess
-    import time
-
+def _trial(target: Program, mode: AmpMode, steps: int, shown: Shown) -> Trial:
     from torchvet.commands.keep import Keep
     from torchvet.commands.supervise import Observe, child_command
     from torchvet.recording.amp import Trial
     from torchvet.recording.amp_records import AmpRun
     from torchvet.recording.records import Window
 
-    with Keep(None) as keep:
-        observe = Observe(keep.directory, keep.rank, steps, None, {"amp_mode": mode})
-        stream = sys.stderr.fileno() if show_output else subprocess.DEVNULL
-        began = time.monotonic()
-        status = subprocess.run(
-            child_command(target, observe), stdout=stream, stderr=None if show_output else stream, close_fds=False
-        ).returncode
-        recording, outcome = keep.read(status, time.monotonic() - began)
+    with Keep(None) as keep, Untouched(shown.quiet) as files:
+        observe = Observe(keep.directory, keep.rank, steps, None, {"amp_mode": mode}, undo=files.folder)
+        status, seconds = files.run(child_command(target, observe), **shown.streams())
+        recording, outcome = keep.read(status, seconds)
+        files.ended(outcome)
         rank = recording.ranks[0]
         highest = max(rank.all(Window), key=lambda w: w.peak, default=None)
         error = outcome.error or (f"the program ended with status {status}" if status else None)

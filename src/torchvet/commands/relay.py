@@ -23,11 +23,14 @@ _ONCE = 0.1
 """Seconds within which the same signal again is not passed on again (`timeout` sends to a process and its group)."""
 
 
-def run_relayed(start: Callable[[Callable[[], None]], subprocess.Popen[bytes]], tick: Callable[[], None]) -> int:
+def run_relayed(
+    start: Callable[[Callable[[], None]], subprocess.Popen[bytes]], tick: Callable[[], None],
+    passed: list[int] | None = None,
+) -> int:  # fmt: skip
     """Start the child, wait, and give its status: what it exited with, or -N where signal N killed it.
 
     `start` is given a function to call in the new process before the program takes it over. `tick` is called twice
-    a second.
+    a second. The signals that were passed on are added to `passed`.
     """
     relay = _BlockedRelay() if hasattr(signal, "sigtimedwait") else _HandlerRelay()
     try:
@@ -36,6 +39,8 @@ def run_relayed(start: Callable[[Callable[[], None]], subprocess.Popen[bytes]], 
         return relay.wait(child, tick)
     finally:
         relay.restore()
+        if passed is not None:
+            passed += relay.passed
 
 
 class _Relay:

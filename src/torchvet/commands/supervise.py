@@ -23,7 +23,7 @@ class Observe:
     """What the observed process is told: where to write, at which rank, when to stop, which limit to forecast by.
 
     `probes` are options of the session for probes that run only where they are asked for, `overlay` a folder with
-    texts that stand in for the user's files.
+    texts that stand in for the user's files, `undo` one where what the program changes on the disk is noted.
     """
 
     directory: Path
@@ -32,6 +32,7 @@ class Observe:
     memory_limit: int | None
     probes: dict[str, Any] = field(default_factory=dict)
     overlay: Path | None = None
+    undo: Path | None = None
 
 
 def child_command(program: Program, observe: Observe) -> list[str]:
@@ -45,6 +46,7 @@ def child_command(program: Program, observe: Observe) -> list[str]:
         "memory_limit": observe.memory_limit,
         "probes": observe.probes,
         "overlay": str(observe.overlay) if observe.overlay is not None else None,
+        "undo": str(observe.undo) if observe.undo is not None else None,
         "import_from": str(Path(torchvet.__file__).parents[1]),
     }
     # The program's arguments stay words of their own: the system limits the length of one, and they need not be text.

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchvet.commands.keep import Keep
-from torchvet.commands.relay import run_relayed
 from torchvet.commands.supervise import Observe, child_command
+from torchvet.commands.untouched import Untouched
 
 if TYPE_CHECKING:
     from torchvet.commands.deliver import Delivery
@@ -44,48 +42,35 @@ class Bench:
 
     def run(self, contents: Mapping[str, bytes]) -> Trial:
         """Run the program to its end or to the last step asked for, with other contents in the place of some files.
+        What it changes on the disk is undone.
 
-        Raises KeyboardInterrupt where the user stopped it.
+        Raises KeyboardInterrupt where the user stopped it, `BadInput` where that could not be undone.
         """
         from torchvet.verifying.trial import trial_of
 
         with Keep(None) as keep, tempfile.TemporaryDirectory(prefix="torchvet-") as folder:
             probes = {"seed": SEED, "losses": True, **self.probes}
             overlay = write_overlay(Path(folder), contents) if contents else None
-            observe = Observe(keep.directory, keep.rank, self.steps, self.delivery.memory_limit, probes, overlay)
             output = Path(folder, "output")
-            status, seconds = self._process(child_command(self.target, observe), output)
-            recording, outcome = keep.read(status, seconds)
-            if outcome.how == "interrupt":
-                raise KeyboardInterrupt
+            with Untouched(self.delivery.quiet) as files:
+                observe = Observe(
+                    keep.directory, keep.rank, self.steps, self.delivery.memory_limit, probes, overlay, files.folder
+                )
+                status, seconds = self._process(child_command(self.target, observe), output, files)
+                recording, outcome = keep.read(status, seconds)
+                files.ended(outcome)
             printed = output.read_text("utf-8", "replace")[:_PRINTED]
             self._show(printed)
             return trial_of(recording, self.delivery.diagnose(recording), outcome, printed)
 
-    def _process(self, command: list[str], output: Path) -> tuple[int, float]:
+    def _process(self, command: list[str], output: Path, files: Untouched) -> tuple[int, float]:
         """The program's status and seconds. It has no terminal: two runs cannot be given the same keys."""
-        started = time.monotonic()
         limit = None if self._seconds is None else max(_LEAST_PATIENCE, _PATIENCE * self._seconds)
-        running: list[subprocess.Popen[bytes]] = []
-
-        def tick() -> None:
-            if limit is not None and time.monotonic() - started > limit:
-                running[0].send_signal(signal.SIGKILL if os.name == "posix" else signal.SIGTERM)
-
         with output.open("wb") as stream:
-
-            def start(prepare: Callable[[], None]) -> subprocess.Popen[bytes]:
-                running.append(
-                    subprocess.Popen(
-                        command, stdin=subprocess.DEVNULL, stdout=stream, close_fds=False, preexec_fn=prepare,
-                        stderr=None if self.show_output else subprocess.DEVNULL,
-                        env={"PYTHONHASHSEED": str(SEED), **os.environ},
-                    )
-                )  # fmt: skip
-                return running[0]
-
-            status = run_relayed(start, tick)
-        seconds = time.monotonic() - started
+            status, seconds = files.run(
+                command, limit, stdout=stream, stderr=None if self.show_output else subprocess.DEVNULL,
+                env={"PYTHONHASHSEED": str(SEED), **os.environ},
+            )  # fmt: skip
         if self._seconds is None:
             self._seconds = seconds
         return status, seconds

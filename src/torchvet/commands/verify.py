@@ -63,7 +63,7 @@ def _warn(asked: Asked) -> None:
     """Said before anything runs: the program is run more than once."""
     click.echo(
         f"torchvet: {asked.script} is run twice or more, up to {count(asked.steps, 'step')} each, without a terminal: "
-        "what it writes (checkpoints, logs) it writes as often",
+        "the files that it writes are put back after each run (docs/fix.md says which cannot be)",
         err=True,
     )
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +11,7 @@ import click
 from torchvet.commands.deliver import Delivery
 from torchvet.commands.options import shared
 from torchvet.commands.run import RunCommand, check_card, target_of
+from torchvet.commands.untouched import Shown, Untouched
 from torchvet.errors import BadInput
 
 if TYPE_CHECKING:
@@ -56,8 +55,8 @@ def command(
     """Say at which step a program runs out of memory as it is, with the usual shortcuts, and with the mend.
 
     From a RECORDING that `torchvet run --record` kept nothing is run, and what depends on the batch is a bound. A
-    SCRIPT is run twice, observed, each time to --steps: as it is, and with half its batch. What it writes it writes
-    twice.
+    SCRIPT is run twice, observed, each time to --steps: as it is, and with half its batch. What it writes is undone
+    after each run (docs/fix.md).
     """
     from torchvet.whatif.report import whatif
 
@@ -79,7 +78,7 @@ def command(
             check_card(simulate_gpu)
         target = target_of(module, program)
         probes: dict[str, Any] = {"simulated_gpu": simulate_gpu} if simulate_gpu is not None else {}
-        recording, half, gaps = _runs(target, steps, half_batch, probes, show_output)
+        recording, half, gaps = _runs(target, steps, half_batch, probes, Shown(show_output, delivery.quiet))
     limited = recording.limited(delivery.memory_limit) if delivery.memory_limit is not None else recording
     report = whatif(limited, delivery.diagnose(recording).findings, half, gaps)
     delivery.deliver(report)
@@ -87,7 +86,7 @@ def command(
 
 
 def _runs(
-    target: Program, steps: int, half_batch: str | None, probes: dict[str, Any], show: bool
+    target: Program, steps: int, half_batch: str | None, probes: dict[str, Any], shown: Shown
 ) -> tuple[Recording, Recording | None, list[NotChecked]]:
     """The program as it is, and with half its batch where that could be had."""
     from dataclasses import replace
@@ -97,9 +96,9 @@ def _runs(
     from torchvet.recording.training_records import BatchChange, Outcome
 
     preflight.check(target)
-    recording = _run(target, steps, probes, show)
+    recording = _run(target, steps, probes, shown)
     other = target if half_batch is None else replace(target, arguments=tuple(shlex.split(half_batch)))
-    half = _run(other, steps, probes if half_batch is not None else {**probes, "batch_share": 0.5}, show)
+    half = _run(other, steps, probes if half_batch is not None else {**probes, "batch_share": 0.5}, shown)
     gaps = []
     for run, what in ((recording, "the run"), (half, "the run with half the batch")):
         outcome = run.ranks[0].last(Outcome)
@@ -112,17 +111,14 @@ def _runs(
     return recording, half, gaps
 
 
-def _run(target: Program, steps: int, probes: dict[str, Any], show: bool) -> Recording:
-    import time
-
+def _run(target: Program, steps: int, probes: dict[str, Any], shown: Shown) -> Recording:
     from torchvet.commands.keep import Keep
     from torchvet.commands.supervise import Observe, child_command
 
-    with Keep(None) as keep:
-        observe = Observe(keep.directory, keep.rank, steps, None, {**probes, "snapshots": str(keep.directory)})
-        stream = sys.stderr.fileno() if show else subprocess.DEVNULL
-        began = time.monotonic()
-        status = subprocess.run(
-            child_command(target, observe), stdout=stream, stderr=None if show else stream, close_fds=False
-        ).returncode
-        return keep.read(status, time.monotonic() - began)[0]
+    with Keep(None) as keep, Untouched(shown.quiet) as files:
+        told = {**probes, "snapshots": str(keep.directory)}
+        observe = Observe(keep.directory, keep.rank, steps, None, told, undo=files.folder)
+        status, seconds = files.run(child_command(target, observe), **shown.streams())
+        recording, outcome = keep.read(status, seconds)
+        files.ended(outcome)
+        return recording

@@ -123,6 +123,8 @@ def prepare(config: dict[str, Any], arguments: list[str], known: frozenset[str])
     try:
         if config.get("overlay"):
             install_overlay(Path(config["overlay"]))
+        if config.get("undo"):
+            _note_changes(config)
         target.install()
     except (OSError, SyntaxError, ValueError, EOFError) as error:
         not_started(writer, f"{config['path']}: {error}")
@@ -141,6 +143,14 @@ def prepare(config: dict[str, Any], arguments: list[str], known: frozenset[str])
     launch.session.start()
     target.forget_shadowed(known)
     return launch
+
+
+def _note_changes(config: dict[str, Any]) -> None:
+    """Have what the program changes on the disk noted. Raises OSError."""
+    from torchvet.probes.undoing import install
+
+    program = os.path.dirname(os.path.abspath(config["path"])) if config["path"] else os.getcwd()
+    install(Path(config["undo"]), (config["directory"],), (os.getcwd(), program))
 
 
 def _say_nothing(kind: object, error: object, traceback: object) -> None:

@@ -1,0 +1,256 @@
+"""Notes what lies at a path before a trial first changes it: its content is copied, then the log gets its line.
+
+Runs within the program's process, in any of its threads, and in the processes that it forks or spawns: what one of them
+has noted the others read in the log. Raises `Refused` where something could not be put back later, and the change that
+was about to happen does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import shutil
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, NoReturn
+
+from torchvet.undo.entries import LOG, Entry, Stays, described, parse
+from torchvet.undo.places import Caches, is_fetching, is_nobodys
+
+How = Literal["attributes", "growth", "content", "move", "removal"]
+"""What is about to happen to a path: its times or permissions change, something is added at its end, its content
+changes or it is made, what lies there gets another name, or its name goes."""
+
+SMALL = 16 * 2**20
+"""Files up to so many bytes are copied also where they are only added to: the program may shorten what it has open."""
+SPARE = 256 * 2**20
+"""Bytes that copies leave free."""
+
+_PART, _WHOLE, _NEW, _LEFT = range(4)
+
+
+class Refused(BaseException):
+    """Something could not be kept: the trial ends here. No `Exception`, so that the program does not go on."""
+
+
+class Notes:
+    """The notes of one trial in `folder`. `spared` are folders that torchvet writes to itself, `at_work` those that
+    the program works and lies in. Raises OSError where there is no log."""
+
+    def __init__(self, folder: Path, spared: tuple[str, ...], at_work: tuple[str, ...]) -> None:
+        self.folder = os.path.realpath(folder)
+        self._spared = tuple(os.path.realpath(f) + os.sep for f in (self.folder, *spared))
+        self._caches = Caches(at_work)
+        self._log = os.path.join(self.folder, LOG)
+        self._stream = self._open()
+        self._read = 0
+        self._known: dict[str, int] = {}
+        self._numbers = itertools.count()
+        self._lock = threading.RLock()
+        os.register_at_fork(after_in_child=self._after_fork)
+
+    def touch(self, key: str, how: How) -> None:
+        """Before something happens to what lies at a path without links in its folders. Raises `Refused`."""
+        if self._is_noted(key, how):
+            return
+        with self._careful(key):
+            self._catch_up()
+            if not self._is_noted(key, how) and not self._is_left(key):
+                try:
+                    seen = _look(key)
+                except PermissionError:
+                    return  # it will fail
+                self._note(key, how, seen, first=key not in self._known)
+
+    def moved(self, source: str, target: str) -> None:
+        """Before a name becomes another, a folder's with all that is in it. Raises `Refused`."""
+        seen = _look(source)
+        if seen is None:
+            return
+        self.touch(source, "move")
+        self.touch(target, "removal")
+        self._made(target)
+        if stat.S_ISDIR(seen.st_mode):
+            for path in _inside(source):
+                self.touch(path, "move")
+                self._made(target + path[len(source) :])
+
+    def is_own(self, key: str) -> bool:
+        """Whether a path is torchvet's own."""
+        return key.startswith(self._spared)
+
+    def refuse(self, path: str, why: str) -> NoReturn:
+        """Stop the trial before something happens to a path. Raises `Refused`."""
+        with contextlib.suppress(OSError), self._lock:
+            self._write(Entry(path, "refused", why=why))
+        raise Refused(f"torchvet: {path} cannot be kept as it is, so the trial ends here: {why}")
+
+    def _made(self, key: str) -> None:
+        """Before something comes to lie at a path by being renamed."""
+        with self._careful(key):
+            self._catch_up()
+            if key not in self._known and not self._is_left(key):
+                self._note_new(key)
+
+    @contextlib.contextmanager
+    def _careful(self, key: str) -> Iterator[None]:
+        """One thread at a time; what could not be noted is refused."""
+        with self._lock:
+            try:
+                yield
+            except OSError as error:
+                self.refuse(key, error.strerror or str(error))
+
+    def _is_noted(self, key: str, how: How) -> bool:
+        state = self._known.get(key)
+        if state is None or (state == _PART and how not in ("attributes", "growth")):
+            return False
+        return state != _WHOLE or how not in ("move", "removal") or os.path.dirname(key) in self._known
+
+    def _is_left(self, key: str) -> bool:
+        if is_nobodys(key) or self.is_own(key):
+            self._known[key] = _LEFT
+            return True
+        return False
+
+    def _note(self, key: str, how: How, seen: os.stat_result | None, first: bool) -> None:
+        if seen is None or self._is_in_new(key):
+            if seen is not None or (how != "removal" and os.path.isdir(os.path.dirname(key))):
+                self._note_new(key)
+            return
+        kind = stat.S_IFMT(seen.st_mode)
+        if kind not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK):
+            self._known[key] = _LEFT  # pipes, sockets, terminals
+            return
+        if how in ("move", "removal"):
+            self._note_folder_of(key)
+            if self._known.get(key) == _WHOLE:
+                return
+        if how in ("growth", "content") and kind == stat.S_IFREG and not os.access(key, os.W_OK):
+            return  # it will fail
+        state, copy, linked = _WHOLE, "", False
+        if kind == stat.S_IFREG:
+            if how == "attributes" or (how == "growth" and seen.st_size > SMALL):
+                state = _PART
+            else:
+                copy, linked = self._copy(key, seen, may_link=how == "removal" and first)
+        self._write(described(key, seen, copy, linked))
+        self._known[key] = state
+
+    def _note_new(self, key: str) -> None:
+        self._note_folder_of(key)
+        stays: Stays = "cached" if self._caches.hold(key) else "fetched" if is_fetching() else ""
+        self._write(Entry(key, "absent", stays=stays))
+        self._known[key] = _NEW
+
+    def _note_folder_of(self, key: str) -> None:
+        """The folder that a name comes into or goes from: its time changes."""
+        folder = os.path.dirname(key)
+        if folder != key and folder not in self._known and not self._is_in_new(folder):
+            seen = _look(folder)
+            if seen is not None and stat.S_ISDIR(seen.st_mode) and not is_nobodys(folder + os.sep):
+                self._write(described(folder, seen))
+                self._known[folder] = _WHOLE
+
+    def _is_in_new(self, key: str) -> bool:
+        """Whether a folder above a path was made by the trial: so was then all that is in it."""
+        above = os.path.dirname(key)
+        while above != key:
+            if self._known.get(above) == _NEW:
+                return True
+            key, above = above, os.path.dirname(above)
+        return False
+
+    def _copy(self, key: str, seen: os.stat_result, may_link: bool) -> tuple[str, bool]:
+        """A file's content, in the trial's folder: the file itself where its only name goes, else a copy."""
+        name = f"{os.getpid()}-{next(self._numbers)}"
+        target = os.path.join(self.folder, name)
+        if may_link and seen.st_nlink == 1:
+            try:
+                os.link(key, target, follow_symlinks=False)
+                return name, True
+            except (OSError, NotImplementedError):
+                pass
+        free = shutil.disk_usage(self.folder).free - SPARE
+        if seen.st_size > max(0, free):
+            raise OSError(errno.ENOSPC, f"a copy takes {seen.st_size:,} bytes, and {max(0, free):,} may be used")
+        with open(key, "rb") as source, open(target, "xb") as sink:
+            if not _cloned(source.fileno(), sink.fileno()):
+                shutil.copyfileobj(source, sink, 2**20)
+        return name, False
+
+    def _catch_up(self) -> None:
+        """Read what other processes of the trial have noted."""
+        if os.stat(self._log).st_size <= self._read:
+            return
+        with open(self._log, "rb") as log:
+            log.seek(self._read)
+            data = log.read()
+        whole = data.rfind(b"\n") + 1
+        self._read += whole
+        for entry in parse(data[:whole]):
+            state = _NEW if entry.kind == "absent" else _PART if entry.kind == "file" and not entry.copy else _WHOLE
+            if entry.kind != "refused":
+                self._known[entry.path] = max(state, self._known.get(entry.path, state))
+
+    def _write(self, entry: Entry) -> None:
+        """Append a line at once: from here on the supervisor knows of it."""
+        line = entry.line()
+        if not self._is_mine():
+            self._stream = self._open()
+        if os.write(self._stream, line) != len(line):
+            raise OSError(errno.ENOSPC, "no room for the log")
+
+    def _is_mine(self) -> bool:
+        """Whether the descriptor is still the log's: programs close what they do not know."""
+        try:
+            return os.path.samestat(os.fstat(self._stream), os.stat(self._log))
+        except OSError:
+            return False
+
+    def _open(self) -> int:
+        stream = os.open(self._log, os.O_WRONLY | os.O_APPEND)
+        _share(stream)
+        return stream
+
+    def _after_fork(self) -> None:
+        """In a forked child, whose other threads are gone with what they held."""
+        self._lock = threading.RLock()
+
+
+def _look(path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _inside(folder: str) -> Iterator[str]:
+    """All that lies in a folder, what lies above before what lies within."""
+    for above, folders, files in os.walk(folder):
+        yield from (os.path.join(above, name) for name in (*folders, *files))
+
+
+def _cloned(source: int, target: int) -> bool:
+    """Let a file share another's blocks, where the file system can (Btrfs, XFS): it takes neither time nor room."""
+    try:
+        import fcntl
+
+        fcntl.ioctl(target, 0x40049409, source)  # FICLONE
+    except (ImportError, OSError):
+        return False
+    return True
+
+
+def _share(stream: int) -> None:
+    """Hold the log for as long as this process, or one forked from it, lives: the supervisor waits for that."""
+    try:
+        import fcntl
+
+        fcntl.flock(stream, fcntl.LOCK_SH)
+    except (ImportError, OSError):
+        pass
