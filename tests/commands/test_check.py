@@ -129,7 +129,6 @@ def test_the_exit_status(here: Path, check: Check, text: str, options: list[str]
         (["a.py", "--format", "yaml"], "unknown format 'yaml'"),
         (["a.py", "-o", "out.pdf"], "the known extensions are"),
         (["a.py", "-o", "nowhere/out.json"], "does not exist"),
-        (["a.py", "--fix", "--diff"], "--fix writes and --diff does not"),
         (["a.py", "--unsafe-fixes"], "--unsafe-fixes goes with"),
         (["-", "a.py"], "reads stdin"),
         (["a.py", "--stdin-filename", "b.py"], "goes with the path `-`"),
@@ -201,11 +200,13 @@ def test_safe_edits_are_made_and_told(here: Path, check: Check) -> None:
     assert check("a.py", "--fix") == (0, "No fault found in 1 file\n", "")
 
 
-def test_the_difference_is_shown_and_nothing_written(here: Path, check: Check) -> None:
+@pytest.mark.parametrize("asked", [["--diff"], ["--fix", "--diff"]], ids=" ".join)
+def test_the_difference_is_shown_and_nothing_written(here: Path, check: Check, asked: list[str]) -> None:
     write(here, a_py="apple = anise", src__b_py="apple\n")
     before = (here / "a.py").read_text()
-    status, out, err = check(".", "--diff")
+    status, out, err = check(".", *asked)
     assert status == 1 and (here / "a.py").read_text() == before
+    assert (here / "src" / "b.py").read_text().endswith("apple\n")
     assert out.startswith(
         "--- a.py\n+++ a.py\n@@ -1,2 +1,2 @@\n import torch\n-apple = anise\n\\ No newline at end of file\n+pear"
     )
@@ -213,7 +214,7 @@ def test_the_difference_is_shown_and_nothing_written(here: Path, check: Check) -
     patch = subprocess.run(["patch", "-p0"], input=out, text=True, cwd=here, capture_output=True, check=False)
     assert patch.returncode == 0, patch.stdout + patch.stderr
     assert (here / "a.py").read_text() == "import torch\npear = anise"
-    assert check(".", "--diff")[1] == ""
+    assert check(".", *asked)[1] == ""
 
 
 def test_an_unused_suppression_is_mended(here: Path, check: Check) -> None:

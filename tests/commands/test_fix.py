@@ -315,17 +315,23 @@ class Trainer:
 
 
 def test_a_leak_in_an_imported_module_is_mended_and_proven(bench: Folder) -> None:
-    """The program does not seed: both runs start from the same numbers. Its module has DOS line ends and a tab."""
+    """The program does not seed: both runs start from the same numbers. Its module has DOS line ends and a tab. It goes
+    on from a checkpoint that it wrote: each run finds the files as they were."""
     data = TRAINER.replace("\n", "\r\n").replace("        return errors", "\treturn errors").replace("\t", "        ")
     (bench.folder / "trainer.py").write_bytes(b"\xef\xbb\xbf" + data.encode())
     bench.write(
         "train.py",
         """
-        import sys
+        import os, sys, torch
         from trainer import Trainer
-        print(len(Trainer().fit(int(sys.argv[1]))))
+        done = torch.load("last.pt") if os.path.exists("last.pt") else 0
+        print(len(Trainer().fit(int(sys.argv[1]) - done)))
+        torch.save(int(sys.argv[1]), "last.pt")
+        with open("log.txt", "a") as log:
+            log.write("trained")
         """,
     )
+    (bench.folder / "log.txt").write_text("as it was")
     command = bench.command("fix", "train.py", "--verify", "--apply", "--format", "json", "--", "30")
     bench.environment["PYTHONPATH"] = str(Path(torchvet.__file__).parents[1])
     ran = bench.run(command)
@@ -333,5 +339,6 @@ def test_a_leak_in_an_imported_module_is_mended_and_proven(bench: Folder) -> Non
     found = facts(ran.out)
     assert [(r["code"], r["line"]) for r in found["proven"]] == [("MEM101", 17)]
     assert found["proven"][0]["losses"]["equal"] and found["proven"][0]["losses"]["compared"] == 30
+    assert (bench.folder / "log.txt").read_text() == "as it was" and not (bench.folder / "last.pt").exists()
     mended = data.replace("(self.model(x) - 1).square().mean()", "(self.model(x) - 1).square().mean().detach()")
     assert (bench.folder / "trainer.py").read_bytes() == b"\xef\xbb\xbf" + mended.encode()

@@ -45,8 +45,6 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     def refuse(self) -> None:
         """Raise a usage error for options that contradict one another."""
-        if self.fix and self.diff:
-            raise click.UsageError("--fix writes and --diff does not: give one of them")
         if self.unsafe_fixes and not (self.fix or self.diff):
             raise click.UsageError("--unsafe-fixes goes with --fix or --diff")
         if self.stdin and len(self.paths) > 1:

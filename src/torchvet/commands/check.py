@@ -39,7 +39,7 @@ Exit status: 0 clean, 1 findings, 2 usage or tool error, 3 nothing could be judg
               help="The mildest finding that makes the exit status 1.  [default: warning]")  # fmt: skip
 @click.option("--fix", is_flag=True, help="Make the edits that leave the program's results as they are.")
 @click.option("--unsafe-fixes", is_flag=True, help="With --fix or --diff: the edits that change results too.")
-@click.option("--diff", is_flag=True, help="Show the edits and write nothing.")
+@click.option("--diff", is_flag=True, help="Show the edits and write nothing, also with --fix.")
 @click.option("--statistics", is_flag=True, help="Count the findings by code instead of listing them.")
 @click.option("--exclude", metavar="PATTERN", multiple=True, help="Leave files out, as a line of .gitignore would.")
 @click.option("--baseline", metavar="FILE", type=click.Path(), help="Leave out the findings that FILE knows.")

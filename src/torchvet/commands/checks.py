@@ -110,9 +110,9 @@ class _Files(_Check):
         if not (self.asked.fix or self.asked.diff):
             return self.finish(results)
         mended, differences = self._mend(targets, results)
-        if self.asked.fix:
-            return self.finish(mended)
-        return self._show_differences(results, differences)
+        if self.asked.diff:
+            return self._show_differences(results, differences)
+        return self.finish(mended)
 
     def _mend(self, targets: list[Target], results: list[FileResult]) -> tuple[list[FileResult], list[str]]:
         from torchvet.fixing.files import is_mendable, mend_file
@@ -122,7 +122,7 @@ class _Files(_Check):
         out, differences = [], []
         for target, result, new in zip(targets, results, unknown, strict=True):
             if is_mendable(new, self.asked.unsafe_fixes):
-                mended, difference = mend_file(target, self.checker, self.asked.unsafe_fixes, write=self.asked.fix)
+                mended, difference = mend_file(target, self.checker, self.asked.unsafe_fixes, write=not self.asked.diff)
                 self.fixed += mended.fixed
                 self.refused += mended.refused
                 differences.append(difference)

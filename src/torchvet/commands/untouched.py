@@ -159,8 +159,8 @@ def _finish_other(held: Held, last: float) -> None:
         undone = _finish(held, False, last + SLACK)
     if undone.restored:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(last))
-        told = count(undone.restored, "path")
-        click.echo(f"torchvet: a trial was cut off at {when}; now {told} as it found them again", err=True)
+        told = count(undone.restored, "change")
+        click.echo(f"torchvet: a trial was cut off at {when}; the {told} that it left are undone now", err=True)
 
 
 @contextmanager

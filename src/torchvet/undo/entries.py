@@ -25,9 +25,10 @@ Stays = Literal["", "fetched", "cached"]
 class Entry:
     """What lay at a path, whose folders hold no symbolic link: nothing, a file, a folder or a link.
 
-    `copy` names the file beside the log with the content, empty where only the `size` bytes that were there are needed:
-    they are added to and not changed. `linked` says that the copy is the very file. `stays` is why something new is not
-    removed; `why` is why something could not be kept, and the trial was stopped before it was touched.
+    `copy` names the file beside the log with the content, and `linked` says that it is the very file. Without a copy a
+    file that `grows` is added to, behind the `size` bytes that it had, and any other only changes its attributes.
+    `stays` is why something new is not removed; `why` is why something could not be kept, and the trial was stopped
+    before it was touched.
     """
 
     path: str
@@ -39,6 +40,7 @@ class Entry:
     owner: tuple[int, int] = (0, 0)
     copy: str = ""
     linked: bool = False
+    grows: bool = False
     target: str = ""
     stays: Stays = ""
     why: str = ""
@@ -48,12 +50,12 @@ class Entry:
         return b"\n" + json.dumps({k: v for k, v in asdict(self).items() if v}).encode("ascii") + b"\n"
 
 
-def described(path: str, seen: os.stat_result, copy: str = "", linked: bool = False) -> Entry:
+def described(path: str, seen: os.stat_result, copy: str = "", linked: bool = False, grows: bool = False) -> Entry:
     """The entry for a file, folder or link of which the system has said this."""
     kind: Kind = "folder" if stat.S_ISDIR(seen.st_mode) else "link" if stat.S_ISLNK(seen.st_mode) else "file"
     return Entry(
         path, kind, stat.S_IMODE(seen.st_mode), seen.st_mtime_ns, seen.st_size, (seen.st_dev, seen.st_ino),
-        (seen.st_uid, seen.st_gid), copy, linked, os.readlink(path) if kind == "link" else "",
+        (seen.st_uid, seen.st_gid), copy, linked, grows, os.readlink(path) if kind == "link" else "",
     )  # fmt: skip
 
 

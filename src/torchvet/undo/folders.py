@@ -20,8 +20,8 @@ from torchvet.undo.entries import LOG
 _BEATS, _FRESH, _BEGINS, _SETTLED = "alive", "new-", "trial-", "left-"
 _STALE = 60.0
 """Seconds without a beat after which a trial is over, where the file system knows no locks."""
-SLACK = 2.0
-"""Seconds by which the last beat may come before the last change that the trial made."""
+SLACK = 1.0
+"""Seconds by which the last beat, of two a second, may come before the last change that the trial made."""
 
 
 def new_folder() -> Held:

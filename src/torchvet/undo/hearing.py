@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from torchvet.undo.noting import How, Notes
+from torchvet.undo.places import is_nobodys
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
@@ -50,7 +51,7 @@ class Hearing:
     def changing(self, path: Any, how: How = "content", folder: Any = None) -> None:
         """Before the file that a path leads to is changed. What is no path is an open file, and was heard of."""
         text = self._text(path, folder)
-        if text is not None:
+        if text is not None and not is_nobodys(text):  # /dev/stdout leads to a file
             self.notes.touch(os.path.realpath(text), how)
 
     def _opened(self, told: tuple[Any, ...]) -> None:

@@ -30,7 +30,16 @@ SMALL = 16 * 2**20
 SPARE = 256 * 2**20
 """Bytes that copies leave free."""
 
-_PART, _WHOLE, _NEW, _LEFT = range(4)
+_TOUCHED, _GROWS, _WHOLE, _NEW, _LEFT = range(5)
+"""What is known of a path: its attributes are noted; its length too; all of it; it is new; it is not to be noted."""
+_ENOUGH: dict[How, int] = {
+    "attributes": _TOUCHED,
+    "growth": _GROWS,
+    "content": _WHOLE,
+    "move": _WHOLE,
+    "removal": _WHOLE,
+}
+"""What must be known before something happens."""
 
 
 class Refused(BaseException):
@@ -51,7 +60,8 @@ class Notes:
         self._known: dict[str, int] = {}
         self._numbers = itertools.count()
         self._lock = threading.RLock()
-        os.register_at_fork(after_in_child=self._after_fork)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._after_fork)
 
     def touch(self, key: str, how: How) -> None:
         """Before something happens to what lies at a path without links in its folders. Raises `Refused`."""
@@ -107,7 +117,7 @@ class Notes:
 
     def _is_noted(self, key: str, how: How) -> bool:
         state = self._known.get(key)
-        if state is None or (state == _PART and how not in ("attributes", "growth")):
+        if state is None or state < _ENOUGH[how]:
             return False
         return state != _WHOLE or how not in ("move", "removal") or os.path.dirname(key) in self._known
 
@@ -134,11 +144,13 @@ class Notes:
             return  # it will fail
         state, copy, linked = _WHOLE, "", False
         if kind == stat.S_IFREG:
-            if how == "attributes" or (how == "growth" and seen.st_size > SMALL):
-                state = _PART
+            if how == "attributes":
+                state = _TOUCHED
+            elif how == "growth" and seen.st_size > SMALL:
+                state = _GROWS
             else:
                 copy, linked = self._copy(key, seen, may_link=how == "removal" and first)
-        self._write(described(key, seen, copy, linked))
+        self._write(described(key, seen, copy, linked, grows=state == _GROWS))
         self._known[key] = state
 
     def _note_new(self, key: str) -> None:
@@ -193,8 +205,8 @@ class Notes:
         whole = data.rfind(b"\n") + 1
         self._read += whole
         for entry in parse(data[:whole]):
-            state = _NEW if entry.kind == "absent" else _PART if entry.kind == "file" and not entry.copy else _WHOLE
             if entry.kind != "refused":
+                state = _state(entry)
                 self._known[entry.path] = max(state, self._known.get(entry.path, state))
 
     def _write(self, entry: Entry) -> None:
@@ -220,6 +232,13 @@ class Notes:
     def _after_fork(self) -> None:
         """In a forked child, whose other threads are gone with what they held."""
         self._lock = threading.RLock()
+
+
+def _state(entry: Entry) -> int:
+    """What is known of a path by an entry."""
+    if entry.kind == "file" and not entry.copy:
+        return _GROWS if entry.grows else _TOUCHED
+    return _NEW if entry.kind == "absent" else _WHOLE
 
 
 def _look(path: str) -> os.stat_result | None:

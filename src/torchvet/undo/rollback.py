@@ -40,12 +40,15 @@ class _Rollback:
         self.folder, self.keep_fetched, self.until = folder, keep_fetched, until
         self.first: dict[str, Entry] = {}
         self.copies: dict[str, Entry] = {}
+        self.grown: dict[str, Entry] = {}
         self.undone = Undone()
         for entry in entries(folder):
             if entry.kind == "refused":
                 self.undone.refused = self.undone.refused or entry
                 continue
             self.first.setdefault(entry.path, entry)
+            if entry.grows:
+                self.grown.setdefault(entry.path, entry)
             if entry.copy:
                 self.copies.setdefault(entry.path, entry)
 
@@ -144,7 +147,7 @@ class _Rollback:
         if now is not None:
             self._check_time(now)
         if copied is None:
-            _shorten(entry, now)
+            _shorten(entry, now, self.grown.get(entry.path))
         else:
             self._content(entry, self.folder / copied.copy, now)
         _attributes(entry)
@@ -215,10 +218,10 @@ def _finish_folder(entry: Entry, times: bool) -> None:
             os.utime(entry.path, ns=(now.st_atime_ns, entry.mtime))
 
 
-def _shorten(entry: Entry, now: os.stat_result | None) -> None:
-    """Take away what was added to a file's end."""
-    if now is None or _id(now) != entry.file or now.st_size < entry.size:
-        raise OSError("what it held is gone: it was changed in a way that cannot be heard")
+def _shorten(entry: Entry, now: os.stat_result | None, grown: Entry | None) -> None:
+    """Take away what was added to a file's end, where any was to be."""
+    if now is None or _id(now) != entry.file or now.st_size < entry.size or (now.st_size > entry.size and not grown):
+        raise OSError("it was changed by something else, or in a way that cannot be heard")
     if now.st_size > entry.size:
         os.chmod(entry.path, stat.S_IMODE(now.st_mode) | stat.S_IWUSR)
         os.truncate(entry.path, entry.size)

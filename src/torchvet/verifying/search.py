@@ -191,7 +191,8 @@ class Search:
         if self._is_short(again):
             return (
                 f"nothing can be told: the program as it is took {self.before.steps} steps, run once more "
-                f"{again.steps}: does it go on from a checkpoint that it wrote? Move that away"
+                f"{again.steps}: does it go on from something that it left? What it changes on the disk was put back "
+                "as far as it can be heard (docs/fix.md); move that away"
             )
         if self._noise() > MOST_NOISE:
             return (
