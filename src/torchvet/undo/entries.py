@@ -10,7 +10,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -47,7 +47,7 @@ class Entry:
 
     def line(self) -> bytes:
         """The entry as it stands in the log. It begins with a line end: one before it may be torn."""
-        return b"\n" + json.dumps({k: v for k, v in asdict(self).items() if v}).encode("ascii") + b"\n"
+        return b"\n" + json.dumps({k: v for k, v in vars(self).items() if v}).encode("ascii") + b"\n"
 
 
 def described(path: str, seen: os.stat_result, copy: str = "", linked: bool = False, grows: bool = False) -> Entry:

@@ -216,6 +216,8 @@ class Notes:
             self._stream = self._open()
         if os.write(self._stream, line) != len(line):
             raise OSError(errno.ENOSPC, "no room for the log")
+        if os.fstat(self._stream).st_size == self._read + len(line):
+            self._read += len(line)  # nobody else has written since
 
     def _is_mine(self) -> bool:
         """Whether the descriptor is still the log's: programs close what they do not know."""

@@ -31,26 +31,26 @@ class Caches:
 
     def __init__(self, at_work: tuple[str, ...]) -> None:
         self.at_work = [os.path.realpath(folder) for folder in at_work]
+        self._named: list[str | None] | None = None
+        self._found: list[str] = []
+        self._compiled = ""
 
     def hold(self, path: str) -> bool:
         """Whether a path lies in a cache. The environment is asked each time: programs change it."""
-        return _is_compiled(path) or any(_within(path, root) for root in self._roots())
+        named = [os.environ.get(name) for name in ("TMPDIR", *_VARIABLES)]
+        if named != self._named:
+            self._named, self._found = named, self._roots([name for name in named[1:] if name])
+            self._compiled = os.path.join(os.path.realpath(named[0] or "/tmp"), "torchinductor_")
+        return path.startswith(self._compiled) or any(_within(path, root) for root in self._found)
 
-    def _roots(self) -> list[str]:
+    def _roots(self, named: list[str]) -> list[str]:
         home = os.path.expanduser("~")
-        named = [os.environ[name] for name in _VARIABLES if os.environ.get(name)]
         roots = map(os.path.realpath, [*named, *(os.path.join(home, name) for name in _HOMES)])
         return [root for root in roots if not any(_within(folder, root) for folder in self.at_work)]
 
 
 def _within(path: str, root: str) -> bool:
     return path == root or path.startswith(root.rstrip(os.sep) + os.sep)
-
-
-def _is_compiled(path: str) -> bool:
-    """Whether a path is torch.compile's, whose folder lies below the temporary one."""
-    temporary = os.path.realpath(os.environ.get("TMPDIR") or "/tmp")
-    return path.startswith(os.path.join(temporary, "torchinductor_"))
 
 
 def is_fetching() -> bool:
