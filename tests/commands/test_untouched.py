@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.exceptions import Exit
+from observing import Bench
 
 from torchvet.commands.untouched import Untouched
 from torchvet.errors import BadInput
@@ -86,6 +87,35 @@ def test_an_interrupt_stops_torchvet_too(place: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         try_out("Path('best.pt').write_text('n')", ended=Outcome(how="interrupt", status=-2, ticks=3, seconds=1.0))
     assert (place / "best.pt").read_text() == "mine"
+
+
+DRY = """
+import os, torch
+model = torch.nn.Linear(8, 4).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+os.rename("runs", "runs.1")
+for _ in range(3):
+    loss = model(torch.ones(8, 8, device="cuda")).square().mean()
+    loss.backward()
+    optimizer.step()
+    torch.save(model.state_dict(), "runs.1/best.pt")
+    with open("log.txt", "a") as log, open("runs.1/last.pt", "r+b") as last:
+        log.write(str(loss.item()))
+        last.write(b"made up")
+open("reached", "w")
+"""
+
+
+def test_a_dry_run_leaves_all_files_as_they_were(bench: Bench) -> None:
+    bench.write("train.py", DRY)
+    (bench.folder / "runs").mkdir()
+    for name in ("log.txt", "runs/best.pt", "runs/last.pt"):
+        (bench.folder / name).write_text("from real numbers")
+    before = {p: p.is_file() and p.read_bytes() for p in bench.folder.rglob("*")}
+    bench.environment["PYTHONPATH"] = str(Path(__file__).parents[2] / "src")
+    ran = bench.run(bench.command("run", "--simulate-gpu", "l4", "--dry", "train.py"))
+    assert ran.status == 0 and "3 training steps" in ran.out, ran.out + ran.err
+    assert {p: p.is_file() and p.read_bytes() for p in bench.folder.rglob("*")} == before
 
 
 def test_the_next_trial_undoes_what_was_cut_off(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

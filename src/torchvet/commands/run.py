@@ -15,6 +15,8 @@ from torchvet.commands.options import shared
 from torchvet.errors import BadInput, TorchvetError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torchvet.commands.keep import Keep
     from torchvet.commands.preflight import Program
     from torchvet.commands.supervise import Observe
@@ -171,7 +173,10 @@ def _observe(target: Program, keep: Keep, delivery: Delivery, observe: Observe) 
     from torchvet.commands.supervise import supervise
 
     progress = Progress(keep.file, sys.stderr, wanted=not delivery.quiet)
-    status, seconds = supervise(target, observe, progress.tick)
+    if observe.probes.get("dry"):
+        status, seconds = _undone(target, observe, progress.tick, keep, delivery.quiet)
+    else:
+        status, seconds = supervise(target, observe, progress.tick)
     progress.clear()
     recording, outcome = keep.read(status, seconds)
     if outcome.how == "not-started":
@@ -187,3 +192,21 @@ def _observe(target: Program, keep: Keep, delivery: Delivery, observe: Observe) 
         tell_fault()
         return own, TorchvetError.status
     return own, delivery.status(report)
+
+
+def _undone(target: Program, observe: Observe, tick: Callable[[], None], keep: Keep, quiet: bool) -> tuple[int, float]:
+    """As `supervise`. What the program writes is undone: it was made of numbers that were made up."""
+    from dataclasses import replace
+
+    from torchvet.commands.supervise import supervise
+    from torchvet.commands.untouched import Untouched
+
+    with Untouched(quiet) as files:
+
+        def beat() -> None:
+            files.beat()
+            tick()
+
+        status, seconds = supervise(target, replace(observe, undo=files.folder), beat)
+        files.ended(keep.read(status, seconds)[1], stops=False)
+    return status, seconds

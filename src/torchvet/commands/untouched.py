@@ -89,18 +89,23 @@ class Untouched:
             return running[0]
 
         def tick() -> None:
-            assert self._held is not None
-            self._held.beat()
+            self.beat()
             if limit is not None and time.monotonic() - started > limit:
                 running[0].send_signal(signal.SIGKILL if os.name == "posix" else signal.SIGTERM)
 
         status = run_relayed(start, tick, self._passed)
         return status, time.monotonic() - started
 
-    def ended(self, outcome: Outcome) -> None:
-        """How the trial ended. What it fetched stays where it came as far as to train with it, or to its end."""
+    def beat(self) -> None:
+        """Say twice a second that the trial goes on, where it is not `run` that does."""
+        assert self._held is not None
+        self._held.beat()
+
+    def ended(self, outcome: Outcome, stops: bool = True) -> None:
+        """How the trial ended. What it fetched stays where it came as far as to train with it, or to its end. An
+        interrupt of it `stops` torchvet."""
         self._useful = outcome.ticks > 0 or outcome.status == 0
-        self._interrupted = outcome.how == "interrupt"
+        self._interrupted = stops and outcome.how == "interrupt"
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

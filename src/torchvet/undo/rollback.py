@@ -104,7 +104,7 @@ class _Rollback:
 
     def _remove_folder(self, entry: Entry) -> None:
         os.chmod(entry.path, 0o700)
-        left = [os.path.join(entry.path, name) for name in os.listdir(entry.path)]
+        left = [path for name in os.listdir(entry.path) if not _unplugged(path := os.path.join(entry.path, name))]
         if not left:
             os.rmdir(entry.path)
             self.undone.restored += 1
@@ -198,6 +198,15 @@ def _kind(seen: os.stat_result) -> str:
     if stat.S_ISDIR(seen.st_mode):
         return "folder"
     return "link" if stat.S_ISLNK(seen.st_mode) else "file"
+
+
+def _unplugged(path: str) -> bool:
+    """Whether a path in a folder that the trial made was a socket or a pipe, which is gone now: it held nothing."""
+    kind = stat.S_IFMT(os.lstat(path).st_mode)
+    if kind not in (stat.S_IFSOCK, stat.S_IFIFO):
+        return False
+    os.unlink(path)
+    return True
 
 
 def _open_folder(entry: Entry) -> None:

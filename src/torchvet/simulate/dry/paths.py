@@ -1,7 +1,7 @@
 """Files that hold checkpoints, in a dry run: none of the user's is written to, replaced or removed, and none is made.
 
-What the program does to them is remembered by path (`held`), so that it finds what it left. All other files are its own
-business.
+What the program does to them is remembered by path (`held`), so that it finds what it left. What it does to all other
+files, and in ways that are not heard here, is undone when the run is over (`undo/`).
 """
 
 from __future__ import annotations
