@@ -33,6 +33,10 @@ PROGRAMS = {
     "removed": "os.remove('best.pt'); os.unlink('history.json')",
     "removed and made again": "os.remove('best.pt'); Path('best.pt').write_text('n'); os.remove('best.pt')",
     "removed and made a folder": "os.remove('best.pt'); os.makedirs('best.pt/part'); Path('best.pt/part/0').touch()",
+    "not removed, and written over": """
+        try: os.rename('runs', 'best.pt')
+        except OSError: Path('best.pt').write_text('n')
+        """,
     "a folder removed": "shutil.rmtree('runs')",
     "a folder removed and made again": "shutil.rmtree('runs'); os.makedirs('runs/old'); Path('runs/old/b').touch()",
     "a folder removed and made a file": "shutil.rmtree('runs'); Path('runs').touch()",

@@ -30,15 +30,13 @@ SMALL = 16 * 2**20
 SPARE = 256 * 2**20
 """Bytes that copies leave free."""
 
-_TOUCHED, _GROWS, _WHOLE, _NEW, _LEFT = range(5)
-"""What is known of a path: its attributes are noted; its length too; all of it; it is new; it is not to be noted."""
-_ENOUGH: dict[How, int] = {
-    "attributes": _TOUCHED,
-    "growth": _GROWS,
-    "content": _WHOLE,
-    "move": _WHOLE,
-    "removal": _WHOLE,
-}
+_TOUCHED, _GROWS, _LINKED, _WHOLE, _NEW, _LEFT = range(6)
+"""What is known of a path: its attributes are noted; its length too; the file has another name; all of it is noted; it
+is new; it is not to be noted."""
+_ENOUGH: dict[How, tuple[int, ...]] = {
+    "attributes": (_TOUCHED, _GROWS, _LINKED, _WHOLE), "growth": (_GROWS, _WHOLE), "content": (_WHOLE,),
+    "move": (_WHOLE,), "removal": (_LINKED, _WHOLE),
+}  # fmt: skip
 """What must be known before something happens."""
 
 
@@ -58,6 +56,7 @@ class Notes:
         self._stream = self._open()
         self._read = 0
         self._known: dict[str, int] = {}
+        self._links: dict[str, tuple[int, int]] = {}
         self._numbers = itertools.count()
         self._lock = threading.RLock()
         if hasattr(os, "register_at_fork"):
@@ -117,9 +116,11 @@ class Notes:
 
     def _is_noted(self, key: str, how: How) -> bool:
         state = self._known.get(key)
-        if state is None or state < _ENOUGH[how]:
+        if state in (_NEW, _LEFT):
+            return True
+        if state not in _ENOUGH[how]:
             return False
-        return state != _WHOLE or how not in ("move", "removal") or os.path.dirname(key) in self._known
+        return how not in ("move", "removal") or os.path.dirname(key) in self._known
 
     def _is_left(self, key: str) -> bool:
         if is_nobodys(key) or self.is_own(key):
@@ -138,8 +139,11 @@ class Notes:
             return
         if how in ("move", "removal"):
             self._note_folder_of(key)
-            if self._known.get(key) == _WHOLE:
+            if self._known.get(key) in _ENOUGH[how]:
                 return
+        if self._links.get(key, _id(seen)) != _id(seen):
+            self._known[key] = _WHOLE  # another file has come into the place of the one that was linked
+            return
         if how in ("growth", "content") and kind == stat.S_IFREG and not os.access(key, os.W_OK):
             return  # it will fail
         state, copy, linked = _WHOLE, "", False
@@ -150,6 +154,8 @@ class Notes:
                 state = _GROWS
             else:
                 copy, linked = self._copy(key, seen, may_link=how == "removal" and first)
+        if linked:
+            state, self._links[key] = _LINKED, _id(seen)
         self._write(described(key, seen, copy, linked, grows=state == _GROWS))
         self._known[key] = state
 
@@ -208,6 +214,8 @@ class Notes:
             if entry.kind != "refused":
                 state = _state(entry)
                 self._known[entry.path] = max(state, self._known.get(entry.path, state))
+                if state == _LINKED:
+                    self._links.setdefault(entry.path, entry.file)
 
     def _write(self, entry: Entry) -> None:
         """Append a line at once: from here on the supervisor knows of it."""
@@ -240,7 +248,13 @@ def _state(entry: Entry) -> int:
     """What is known of a path by an entry."""
     if entry.kind == "file" and not entry.copy:
         return _GROWS if entry.grows else _TOUCHED
-    return _NEW if entry.kind == "absent" else _WHOLE
+    if entry.kind == "absent":
+        return _NEW
+    return _LINKED if entry.linked else _WHOLE
+
+
+def _id(seen: os.stat_result) -> tuple[int, int]:
+    return seen.st_dev, seen.st_ino
 
 
 def _look(path: str) -> os.stat_result | None:

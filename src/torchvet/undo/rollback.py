@@ -49,8 +49,9 @@ class _Rollback:
             self.first.setdefault(entry.path, entry)
             if entry.grows:
                 self.grown.setdefault(entry.path, entry)
-            if entry.copy:
-                self.copies.setdefault(entry.path, entry)
+            before = self.copies.get(entry.path)
+            if entry.copy and (before is None or (before.linked and not entry.linked and before.file == entry.file)):
+                self.copies[entry.path] = entry
 
     def run(self) -> Undone:
         """Names first: what is in the way goes, folders come back; then what they hold; then the folders' times."""
