@@ -59,7 +59,9 @@ def test_downloads_stay_only_where_the_program_came_to_train(place: Path, capsys
 
 def test_what_cannot_be_kept_is_refused(place: Path) -> None:
     with pytest.raises(BadInput, match=r"best.pt: the program was to change it, and it could not be kept \(a copy tak"):
-        try_out("from torchvet.undo import noting; noting.SPARE = 2 ** 62; Path('new').touch(); open('best.pt', 'w')")
+        try_out(
+            "from torchvet.undo import noting; noting.SPARE, noting.SMALL = 2 ** 62, 0; Path('new').touch(); open('best.pt', 'w')"
+        )
     assert (place / "best.pt").read_text() == "mine" and len(list(place.iterdir())) == 1
 
 

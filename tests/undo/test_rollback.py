@@ -55,6 +55,7 @@ PROGRAMS = {
         """,
     "a second name": "os.link('best.pt', 'same.pt'); open('same.pt', 'r+').write('xx')",
     "copied over": "shutil.copy2('history.json', 'best.pt'); shutil.copytree('runs', 'copy')",
+    "copied over with its times, and as long": "shutil.copy2('runs/last/log', 'runs/old/deep/a')",
     "permissions": "os.chmod('best.pt', 0o600); os.chmod('runs', 0o700); Path('log.jsonl').touch()",
     "a folder that nobody may write": """
         Path('runs/last/n').touch(); os.remove('runs/last/log'); os.chmod('runs/last', 0o500)

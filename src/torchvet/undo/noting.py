@@ -28,7 +28,7 @@ changes or it is made, what lies there gets another name, or its name goes."""
 SMALL = 16 * 2**20
 """Files up to so many bytes are copied also where they are only added to: the program may shorten what it has open."""
 SPARE = 256 * 2**20
-"""Bytes that copies leave free."""
+"""Bytes that copies of larger files leave free."""
 
 _TOUCHED, _GROWS, _LINKED, _WHOLE, _NEW, _LEFT = range(6)
 """What is known of a path: its attributes are noted; its length too; the file has another name; all of it is noted; it
@@ -193,7 +193,7 @@ class Notes:
                 return name, True
             except (OSError, NotImplementedError):
                 pass
-        free = shutil.disk_usage(self.folder).free - SPARE
+        free = shutil.disk_usage(self.folder).free - (SPARE if seen.st_size > SMALL else 0)
         if seen.st_size > max(0, free):
             raise OSError(errno.ENOSPC, f"a copy takes {seen.st_size:,} bytes, and {max(0, free):,} may be used")
         with open(key, "rb") as source, open(target, "xb") as sink:

@@ -142,8 +142,7 @@ class _Rollback:
 
     def _file(self, entry: Entry, copied: Entry | None) -> None:
         now = _look(entry.path)
-        if now is not None and (_id(now), now.st_size, now.st_mtime_ns) == (entry.file, entry.size, entry.mtime):
-            _attributes(entry)
+        if now is not None and _is_unchanged(entry, now):
             return
         if now is not None:
             self._check_time(now)
@@ -199,6 +198,12 @@ def _kind(seen: os.stat_result) -> str:
     if stat.S_ISDIR(seen.st_mode):
         return "folder"
     return "link" if stat.S_ISLNK(seen.st_mode) else "file"
+
+
+def _is_unchanged(entry: Entry, now: os.stat_result) -> bool:
+    """Whether nothing has happened to a file: its time of change can be set back, that of its status cannot."""
+    before = (entry.file, entry.size, entry.mode, entry.mtime, entry.ctime)
+    return before == (_id(now), now.st_size, stat.S_IMODE(now.st_mode), now.st_mtime_ns, now.st_ctime_ns)
 
 
 def _unplugged(path: str) -> bool:
