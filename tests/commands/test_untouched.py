@@ -21,6 +21,7 @@ from pathlib import Path
 from torchvet.probes.undoing import install
 install(Path(sys.argv[1]), (), (os.getcwd(),))
 """
+NO_ROOM = "from torchvet.undo import noting; noting.SPARE, noting.SMALL = 2 ** 62, 0\n"
 
 
 @pytest.fixture
@@ -59,9 +60,7 @@ def test_downloads_stay_only_where_the_program_came_to_train(place: Path, capsys
 
 def test_what_cannot_be_kept_is_refused(place: Path) -> None:
     with pytest.raises(BadInput, match=r"best.pt: the program was to change it, and it could not be kept \(a copy tak"):
-        try_out(
-            "from torchvet.undo import noting; noting.SPARE, noting.SMALL = 2 ** 62, 0; Path('new').touch(); open('best.pt', 'w')"
-        )
+        try_out(NO_ROOM + "Path('new').touch(); open('best.pt', 'w')")
     assert (place / "best.pt").read_text() == "mine" and len(list(place.iterdir())) == 1
 
 
