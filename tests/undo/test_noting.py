@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
-from trying import run, tree
+from trying import begin, run, tree
+
+from torchvet.undo.folders import new_folder
+from torchvet.undo.rollback import roll_back
 
 CACHES = """
 cache = Path(os.environ['TORCH_HOME']); (cache / 'hub').mkdir(); (cache / 'hub' / 'weights').write_text('fetched')
@@ -76,16 +82,20 @@ def test_without_room_nothing_is_changed(place: Path, change: str) -> None:
 
 
 def test_a_process_that_outlives_the_trial_changes_nothing(place: Path) -> None:
-    before = tree(place)
-    tried = run(place, """
+    before, held = tree(place), new_folder()
+    program = begin(held) + textwrap.dedent("""
         if not os.fork():
             import time
-            for name in (0, 1, 2): os.close(name)
-            while (noting.Path(hearing.notes.folder)).exists(): time.sleep(0.01)
-            Path('best.pt').write_text('late')
+            os.write(1, b'x')
+            while os.path.exists(hearing.notes.folder): time.sleep(0.01)
+            try: Path('best.pt').write_text('late')
+            except noting.Refused: os.write(1, b'refused')
         """)  # fmt: skip
-    assert not tried.held.wait(0.05)
-    log = tried.held.folder
-    tried.undone()
-    assert not log.exists()
+    with subprocess.Popen([sys.executable, "-c", program], cwd=place, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.read(1)
+        assert process.wait(20) == 0 and not held.wait(0.05)
+        roll_back(held.folder)
+        held.close()
+        assert process.stdout.read() == b"refused"
     assert tree(place) == before

@@ -27,7 +27,7 @@ SLACK = 1.0
 def new_folder() -> Held:
     """A folder for one trial, with an empty log. Raises OSError where there is none to be had."""
     wrong: OSError | None = None
-    for root in _roots():
+    for root in [root for root in _roots() for _ in range(3)]:  # another trial's end may remove it meanwhile
         try:
             root.mkdir(parents=True, exist_ok=True, mode=0o700)
             folder = Path(tempfile.mkdtemp(prefix=_FRESH, dir=root))

@@ -64,11 +64,11 @@ class Notes:
 
     def touch(self, key: str, how: How) -> None:
         """Before something happens to what lies at a path without links in its folders. Raises `Refused`."""
-        if self._is_noted(key, how):
+        if self._is_noted(key, how) or self._is_left(key):
             return
         with self._careful(key):
             self._catch_up()
-            if not self._is_noted(key, how) and not self._is_left(key):
+            if not self._is_noted(key, how):
                 try:
                     seen = _look(key)
                 except PermissionError:
@@ -100,9 +100,11 @@ class Notes:
 
     def _made(self, key: str) -> None:
         """Before something comes to lie at a path by being renamed."""
+        if key in self._known or self._is_left(key):
+            return
         with self._careful(key):
             self._catch_up()
-            if key not in self._known and not self._is_left(key):
+            if key not in self._known:
                 self._note_new(key)
 
     @contextlib.contextmanager

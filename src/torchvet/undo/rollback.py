@@ -59,7 +59,7 @@ class _Rollback:
         folders = [e for e in down if e.kind == "folder"]
         for entry in folders:
             with self._each(entry):
-                _open_folder(entry)
+                self._open_folder(entry)
         for entry in reversed(down):
             with self._each(entry):
                 self._clear(entry)
@@ -84,6 +84,15 @@ class _Rollback:
             told = [path for path, _ in self.undone.trouble]
             if entry.path not in told:
                 self.undone.trouble.append((entry.path, error.strerror or str(error)))
+
+    def _open_folder(self, entry: Entry) -> None:
+        """Let things be put into a folder; take away what lies in its place."""
+        now = _look(entry.path)
+        if now is not None and not stat.S_ISDIR(now.st_mode):
+            self._check_time(now)
+            os.unlink(entry.path)
+        elif now is not None and stat.S_IMODE(now.st_mode) != entry.mode:
+            os.chmod(entry.path, entry.mode | 0o700)
 
     def _clear(self, entry: Entry) -> None:
         """Take away what was not there, or was of another kind."""
@@ -215,19 +224,8 @@ def _unplugged(path: str) -> bool:
     return True
 
 
-def _open_folder(entry: Entry) -> None:
-    """Let things be put into a folder; take away what lies in its place."""
-    now = _look(entry.path)
-    if now is not None and not stat.S_ISDIR(now.st_mode):
-        os.unlink(entry.path)
-    elif now is not None and stat.S_IMODE(now.st_mode) != entry.mode:
-        os.chmod(entry.path, entry.mode | 0o700)
-
-
 def _finish_folder(entry: Entry, times: bool) -> None:
-    now = os.lstat(entry.path)
-    if stat.S_IMODE(now.st_mode) != entry.mode:
-        os.chmod(entry.path, entry.mode)
+    now = _permissions(entry)
     if times and not entry.mode & stat.S_ISVTX:  # a folder that all share changes anyway
         with contextlib.suppress(PermissionError):
             os.utime(entry.path, ns=(now.st_atime_ns, entry.mtime))
@@ -243,14 +241,20 @@ def _shorten(entry: Entry, now: os.stat_result | None, grown: Entry | None) -> N
 
 
 def _attributes(entry: Entry) -> None:
+    now = _permissions(entry)
+    if now.st_mtime_ns != entry.mtime:
+        os.utime(entry.path, ns=(now.st_atime_ns, entry.mtime))
+
+
+def _permissions(entry: Entry) -> os.stat_result:
+    """Give a path its owner and permissions back."""
     now = os.lstat(entry.path)
     if (now.st_uid, now.st_gid) != entry.owner:
         with contextlib.suppress(PermissionError, AttributeError):
             os.chown(entry.path, *entry.owner)
     if stat.S_IMODE(now.st_mode) != entry.mode:
         os.chmod(entry.path, entry.mode)
-    if now.st_mtime_ns != entry.mtime:
-        os.utime(entry.path, ns=(now.st_atime_ns, entry.mtime))
+    return now
 
 
 def _transfer(source: object, sink: object, size: int) -> None:
