@@ -7,7 +7,7 @@ is it made anew inside the loop. Imports no torch.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import msgspec
 
@@ -93,16 +93,18 @@ class SourceIndex:
         return found
 
     def passed_by(self, store: Store) -> list[Store]:
-        """The calls that hand in what a store puts away, where that is a bare parameter of the function around it.
+        """The calls that hand in what a store puts away, where that is a bare parameter of the function around it, or
+        a tuple, list or dict made of such.
 
         `self.rows.append(item)` in `push(self, item)` is every program's line; the one to change is `memory.push(x)`.
         """
         module = self._project.module(store.path)
         function = places.function_at(module, store.line) if module is not None else None
-        if function is None or store.value not in function.params:
+        given = _given(store.value, function.params) if function is not None else ""
+        if function is None or not given:
             return []
         found = []
-        for where, site, value in self._project.arguments(function, store.value):
+        for where, site, value in self._project.arguments(function, given):
             again = site.loop is not None or self._project.is_hot(site.scope.function())
             text = where.source.segment(value)
             found.append(self._made(where, site.node, site.scope.function(), "call", text, again))
@@ -179,3 +181,18 @@ class SourceIndex:
         return Store(module.path, line, node.end_lineno or line, module.source.column(node),
                      function.qualname if function is not None else "", kind, module.source.line(line), value,
                      in_loop)  # fmt: skip
+
+
+def _given(value: str, params: Container[str]) -> str:
+    """The parameter that a value is, or the first of those that a container written down there is made of alone."""
+    if value in params:
+        return value
+    try:
+        made = ast.parse(value, mode="eval").body
+    except SyntaxError:
+        return ""
+    parts = made.elts if isinstance(made, (ast.Tuple, ast.List)) else getattr(made, "values", ())
+    if isinstance(made, ast.Dict) and None in made.keys:
+        return ""
+    names = [p.id for p in parts if isinstance(p, ast.Name) and p.id in params] if isinstance(parts, list) else []
+    return names[0] if names and len(names) == len(parts) else ""
