@@ -98,6 +98,30 @@ def test_of_what_an_object_is_made_the_parts_with_a_graph_are_detached(stored: s
     assert mended("MEM101", AGENT.format(stored=stored), stored, holder="agent.history").strip() == expected
 
 
+@pytest.mark.parametrize(
+    ("fills", "expected"),
+    [
+        ("out['loss'] += loss; out['mae'].append((p - y).abs().mean())",
+         "out['loss'] += loss.detach(); out['mae'].append((p - y).abs().mean().detach())"),
+        ("out['loss'] = loss; out['n'] = loss.item()", "out['loss'] = loss.detach(); out['n'] = loss.item()"),
+        ("out['n'] = len(x)", ""),
+        ("out = make(loss)", ""),
+        ("out['loss'] = (loss +\n            p)", ""),
+    ],
+)  # fmt: skip
+def test_what_goes_into_a_container_that_is_stored_whole_is_detached(fills: str, expected: str) -> None:
+    text = f"""
+    def run(net, loader, history):
+        out = {{"loss": 0.0, "mae": []}}
+        for x, y in loader:
+            p = net(x)
+            loss = (p - y).square().mean()
+            {fills}
+        history.append(out)
+    """
+    assert mended("MEM101", text, "history.append(out)", holder="history").strip() == expected
+
+
 def test_an_object_that_is_handed_in_is_made_of_detached_parts() -> None:
     text = AGENT.format(stored="self.memory.push(Turn(state, self._value))")
     stored = Related(role="stored", message="self.rows.append(turn)", path="memory.py", line=90)

@@ -7,7 +7,7 @@ import pytest
 from trials_by_hand import FILE, TEXT, finding, trial
 
 from torchvet.finding import Location
-from torchvet.verifying.judging import judge, new_findings
+from torchvet.verifying.judging import judge, new_findings, remains
 from torchvet.verifying.lines import lines_after
 from torchvet.verifying.trial import Trial
 
@@ -90,6 +90,19 @@ def test_new_findings() -> None:
     assert fresh(trial(LEAK), trial(LEAK)) == []
     suspected = msgspec.structs.replace(finding("AMP101"), severity="info", evidence="suspected")
     assert fresh(trial(suspected), trial(finding("AMP101"))) == ["AMP101"]
+
+
+def test_what_a_graver_fault_of_its_function_had_hidden_is_not_new_and_is_not_gone() -> None:
+    """An evaluation that collects its graphs, detached: what is left is that it builds them."""
+    inside = Location(path=FILE, line=4, function="run")
+    collected = finding("MEM104", name="out", rate=9.0, location=inside, severity="warning")
+    built = finding("MEM104", location=msgspec.structs.replace(inside, line=3), severity="warning")
+    assert fresh(trial(collected), trial(built)) == []
+    assert remains(collected, trial(built))
+    elsewhere = msgspec.structs.replace(built, location=Location(path=FILE, line=1, function="f"))
+    assert fresh(trial(collected), trial(elsewhere)) == ["MEM104"]
+    assert fresh(trial(msgspec.structs.replace(collected, severity="info")), trial(built)) == ["MEM104"]
+    assert not remains(collected, trial(msgspec.structs.replace(built, severity="info")))
 
 
 def test_lines_after() -> None:

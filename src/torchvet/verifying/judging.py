@@ -87,6 +87,16 @@ def _function(finding: Finding) -> tuple[str, str | None, str | None, int | None
     return finding.code, at.path if at else None, at.function if at else None, finding.rank
 
 
+def _in_one_function(one: Finding, other: Finding) -> bool:
+    """Whether two findings of one code are about one function: the graver had hidden what is left of it."""
+    return _function(one) == _function(other) and _function(one)[2] is not None
+
+
+def remains(finding: Finding, after: Trial) -> bool:
+    """Whether something of a fault is left in its function, be it in other words: nobody has mended that."""
+    return any(_grave(f) and _in_one_function(finding, f) for f in after.findings)
+
+
 def _growth(finding: Finding, rate: float, before: Trial, after: Trial) -> Judgement:
     name = _held(finding)
     told = f"{size(rate)} per step"
@@ -141,7 +151,7 @@ def new_findings(before: Trial, after: Trial) -> Iterator[Finding]:
             continue
         earlier = [f for f in before.findings if is_same(f, finding, before, after)]
         earlier += [f for f in before.findings if f.code == finding.code and _rank(f) >= _rank(finding)
-                    and _held(f) and _held(f) == _held(finding)]  # fmt: skip
+                    and ((_held(f) and _held(f) == _held(finding)) or _in_one_function(f, finding))]  # fmt: skip
         if not any(_rank(f) >= _rank(finding) or f.evidence == "observed" for f in earlier):
             yield finding
 

@@ -13,7 +13,7 @@ from torchvet.finding import Finding, NotChecked, Report
 from torchvet.fixing.rows import row
 from torchvet.recording.reader import ENOUGH
 from torchvet.verifying.curves import Agreement
-from torchvet.verifying.judging import Judgement, judge
+from torchvet.verifying.judging import Judgement, judge, remains
 from torchvet.verifying.search import Mend, Proof, Verified
 from torchvet.verifying.trial import Trial
 
@@ -92,7 +92,7 @@ def also_gone(told: Told, verified: Verified) -> list[tuple[Finding, Judgement]]
         return []
     tried = [id(m.finding) for m, _ in [*verified.proven, *verified.refused]]
     others = [f for f in told.wanted if id(f) not in tried and f.evidence == "observed"]
-    judged = [(f, judge(f, told.before, verified.final)) for f in others]
+    judged = [(f, judge(f, told.before, verified.final)) for f in others if not remains(f, verified.final)]
     return [(f, j) for f, j in judged if j.gone]
 
 

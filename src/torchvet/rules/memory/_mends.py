@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Edit
+from torchvet.rules.memory._fills import filled_with
 from torchvet.rules.memory._stored import Kept, store
 from torchvet.rules.mending import events_at, held, may_be_tensor, with_method
 from torchvet.source.model.units import terminal
@@ -45,6 +46,9 @@ def stored_with(file: SourceFile, finding: Finding, method: str) -> Sequence[Edi
     """What is stored goes in by way of a method: `losses.append(loss.detach())`."""
     for kept in stored_at(file, finding):
         if not (isinstance(kept.event.node, ast.Call) and terminal(kept.event.node) == "extend"):
+            fills = filled_with(file, kept, method)
+            if fills is not None:
+                return fills
             return with_method(file, kept.value, method) or parts_with(file, kept.value, kept.event, method)
     handed = _handed_in(file, finding)
     given = [value for value in handed if may_be_tensor(value)]
