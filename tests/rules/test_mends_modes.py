@@ -10,7 +10,7 @@ from handmade import program, recording
 from source_mends import HEAD, mended
 
 from torchvet.recording.records import Place, Source
-from torchvet.recording.training_records import TrainModePass
+from torchvet.recording.training_records import EvalModeSteps, TrainModePass
 from torchvet.rules import rule
 
 NET = """
@@ -123,3 +123,108 @@ def test_a_run_that_saw_the_layers_at_work_says_so_once_at_the_line_that_source_
     assert "Dropout ran so in 3 passes" in found[0].message and len(found[0].remedy.edits) == 2
     elsewhere = TrainModePass(place=places[0], layer="Dropout", around=places[1:2], passes=3)
     assert not list(rule("TRN103").in_recording(recording(program(), Source(path=PATH, text=text), elsewhere)))
+
+
+STUCK = """
+    model = Net()
+    adam = optim.Adam(model.parameters())
+    {before}
+    for epoch in range(9):
+        for x, y in train_loader:
+            adam.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            adam.step()
+        model.eval()
+        with torch.no_grad():
+            for x, y in val_loader:
+                total = F.mse_loss(model(x), y).item()
+    """
+WITHIN = """
+    model = Net()
+    adam = optim.Adam(model.parameters())
+    for step, (x, y) in enumerate(train_loader):
+        adam.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        adam.step()
+        if step % 10 == 9:
+            model.eval()
+            with torch.no_grad():
+                for x, y in val_loader:
+                    total = F.mse_loss(model(x), y).item()
+    """
+BY_A_FUNCTION = """
+    model = Net()
+    adam = optim.Adam(model.parameters())
+
+    @torch.no_grad()
+    def validate():
+        model.eval()
+        return sum(F.mse_loss(model(x), y).item() for x, y in val_loader)
+
+    for step, (x, y) in enumerate(train_loader):
+        adam.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        adam.step()
+        if step % 10 == 9:
+            print(validate())
+    """
+METHODS = """
+    class Run:
+        def __init__(self, net):
+            self.net = net
+            self.adam = optim.Adam(net.parameters())
+
+        def train_epoch(self):
+            {doc}for x, y in train_loader:
+                self.adam.zero_grad()
+                F.mse_loss(self.net(x), y).backward()
+                self.adam.step()
+
+        @torch.no_grad()
+        def validate(self):
+            self.net.eval()
+            return sum(F.mse_loss(self.net(x), y).item() for x, y in val_loader)
+
+        def fit(self):
+            for epoch in range(9):
+                self.train_epoch()
+                self.validate()
+
+    Run(Net()).fit()
+    """
+
+
+@pytest.mark.parametrize(
+    ("text", "put"),
+    [
+        (STUCK.format(before=""), "    model.train()"),
+        (STUCK.format(before="model.train()"), "    model.train()"),
+        (WITHIN, "    model.train()"),
+        (BY_A_FUNCTION, "    model.train()"),
+        (METHODS.format(doc=""), "        self.net.train()"),
+    ],
+    ids=[
+        "before the loop over batches",
+        "once before all",
+        "each pass of a loop that evaluates",
+        "a loop that calls what evaluates",
+        "another method",
+    ],
+)
+def test_training_that_goes_on_in_eval_mode_is_switched_back_where_a_pass_begins(text: str, put: str) -> None:
+    assert mended("TRN103", NET + text) == ([], [put])
+
+
+def test_a_model_that_is_not_known_there_is_left_alone() -> None:
+    text = METHODS.format(doc="").replace("self.net(x), y).backward()", "self.other(x), y).backward()")
+    text = text.replace("self.net.eval()", "net = self.net\n            net.eval()")
+    assert mended("TRN103", NET + text)[1] == []
+
+
+@pytest.mark.parametrize(("models", "found"), [(["Net"], ["observed"]), ([], []), (["Net", "Critic"], [])])
+def test_a_run_shows_that_it_is_so_where_only_one_model_was(models: list[str], found: list[str]) -> None:
+    text = HEAD + textwrap.dedent(NET + STUCK.format(before=""))
+    seen = [EvalModeSteps(model=m, layer="Dropout", since=21, steps=3) for m in models]
+    told = list(rule("TRN103").in_recording(recording(program(), Source(path=PATH, text=text), *seen)))
+    assert [f.evidence for f in told] == found
+    assert all("Dropout was in eval mode in 3 training steps" in f.message for f in told)

@@ -103,9 +103,12 @@ class TrainModePasses(Watcher):
 
 
 def _acts(module: torch.nn.Module) -> bool:
+    """Whether a layer does now what it would not in eval mode."""
+    return module.training and differs(module)
+
+
+def differs(module: torch.nn.Module) -> bool:
     """Whether a layer does in train mode what it does not in eval mode."""
-    if not module.training:
-        return False
     if isinstance(module, _DropoutNd):
         return module.p > 0
     return isinstance(module, _BatchNorm) and module.running_mean is not None

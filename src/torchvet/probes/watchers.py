@@ -29,6 +29,7 @@ from torchvet.probes.poison import Poison
 from torchvet.probes.reductions import Reductions
 from torchvet.probes.scaling import ScalerWatcher
 from torchvet.probes.smaller_batches import SmallerBatches
+from torchvet.probes.stuck_mode import StuckModes
 from torchvet.probes.train_mode import TrainModePasses
 from torchvet.probes.watcher import Watcher
 
@@ -62,5 +63,6 @@ WATCHERS: tuple[type[Watcher], ...] = (
     OwnWeightsLoaded,
     EarlySchedules,
     TrainModePasses,
+    StuckModes,
 )
 """In the order in which they are told. A watcher's first docstring line names what is unchecked where it fails."""

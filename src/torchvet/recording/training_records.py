@@ -116,6 +116,16 @@ class TrainModePass(Record):
     passes: int = 0
 
 
+class EvalModeSteps(Record):
+    """A `model` that was trained in train mode before was trained with its `layer` and all of that kind in eval mode,
+    first seen at step `since`, in `steps` of the steps that were looked at."""
+
+    model: str
+    layer: str
+    since: int
+    steps: int = 0
+
+
 class ZeroedInPlace(Record):
     """Gradients set to zero and kept, where dropping them would have lowered the peak by `saving` bytes."""
 

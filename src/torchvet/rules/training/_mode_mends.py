@@ -12,7 +12,7 @@ from torchvet.source.model.walking import walk
 if TYPE_CHECKING:
     from torchvet.finding import Edit
     from torchvet.rules.training._modes import Moment
-    from torchvet.source.model import Event, SourceFile
+    from torchvet.source.model import Event, SourceFile, Unit
 
 _LEAVING = (ast.Return, ast.Raise, ast.Yield, ast.YieldFrom)
 
@@ -32,6 +32,44 @@ def switched_around(file: SourceFile, one: Moment) -> list[Edit]:
         return []
     first, last = edits.before(file, statement, f"{model}.eval()"), edits.after(file, statement, f"{model}.train()")
     return [*first, *last] if first and last else []
+
+
+def switched_back(file: SourceFile, one: Moment, backward: Event) -> list[Edit]:
+    """`model.train()` where a training pass begins: before the loop over its batches, or as the first thing in each
+    pass of a loop that evaluates as well. Nothing where the model is not known there by the same name."""
+    unit, loop = backward.unit, backward.loop
+    on = receiver(one.event.call)
+    if on is None or not _is_chain(on) or not _is_known_as(file, file.segment(on), one.event, unit):
+        return []
+    text = f"{file.segment(on)}.train()"
+    here = one.at.unit is unit
+    if loop is not None and here and one.at.inside(loop):
+        return [] if loop.comprehension else edits.before(file, _first_of(loop.node), text)
+    while loop is not None and loop.parent is not None and not (here and one.at.inside(loop.parent)):
+        loop = loop.parent
+    if loop is not None and loop.comprehension:
+        return []
+    first = loop.node if loop is not None else _first_of(unit.node)
+    return edits.before(file, first, text) if isinstance(first, ast.stmt) else []
+
+
+def _first_of(node: ast.AST) -> ast.stmt:
+    """The first statement of a loop or a function that is no docstring."""
+    body: list[ast.stmt] = node.body  # type: ignore[attr-defined]
+    quoted = isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
+    return body[1] if quoted and len(body) > 1 else body[0]
+
+
+def _is_known_as(file: SourceFile, name: str, switching: Event, unit: Unit) -> bool:
+    """Whether a model is the same by its name in another function: an attribute of one object, or a global name."""
+    own, root = switching.unit, name.partition(".")[0]
+    if own is unit:
+        return True
+    home = own.home(root)
+    if home is not None and home.is_module:
+        return unit.home(root) is home
+    same = own.owner is not None and own.owner is unit.owner
+    return same and root == own.self_name() == unit.self_name() and "." in name
 
 
 def _last(node: ast.expr | None) -> str:

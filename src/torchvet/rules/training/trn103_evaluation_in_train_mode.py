@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured
-from torchvet.recording.training_records import TrainModePass
+from torchvet.recording.training_records import EvalModeSteps, TrainModePass
 from torchvet.rules.base import Rule
 from torchvet.rules.training import _loops as loops
 from torchvet.rules.training import _modes as modes
-from torchvet.rules.training._mode_mends import switched_around
+from torchvet.rules.training._mode_mends import switched_around, switched_back
 from torchvet.rules.training._seen import as_observed, suspected_in
 from torchvet.source.model.origins import identity
 from torchvet.source.model.units import receiver, targets_of, terminal
@@ -20,12 +20,13 @@ from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
-    from torchvet.recording import Recording
+    from torchvet.recording import RankRecording, Recording
     from torchvet.rules.training._modes import Moment
     from torchvet.source.model import Event, Loop, SourceFile, Unit
     from torchvet.source.model.origins import Identity
     from torchvet.source.model.steps import Effect
 
+_STUCK = "stays in eval mode"
 _EVALUATION = re.compile(r"eval|valid|test|predict|sample|infer|accuracy", re.IGNORECASE)
 
 
@@ -115,8 +116,10 @@ for epoch in range(4):
         return False
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
-        """Passes without gradients in which dropout or batch norm was at work, where source sees an evaluation."""
+        """Passes without gradients in which dropout or batch norm was at work, where source sees an evaluation; and
+        training in eval mode, where source sees what switches to it."""
         for rank in recording.ranks:
+            yield from self._trained_in_eval_mode(rank, recording)
             ran: dict[str, dict[int, TrainModePass]] = {}
             for record in {r.place: r for r in rank.all(TrainModePass)}.values():
                 for place in (record.place, *record.around):
@@ -127,6 +130,18 @@ for epoch in range(4):
                     if seen is not None:
                         told = f"{found.message}: {seen.layer} ran so in {seen.passes:,} passes that were looked at"
                         yield as_observed(found, rank, told, Measured(steps=seen.passes))
+
+    def _trained_in_eval_mode(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+        stuck = {r.model: r for r in rank.all(EvalModeSteps)}
+        if len(stuck) != 1:
+            return  # of several models source does not say which
+        (record,) = stuck.values()
+        for path in recording.sources:
+            for found in suspected_in(self, recording, path):
+                if _STUCK in found.message:
+                    told = f"{found.message}: {record.layer} was in eval mode in {record.steps:,} training steps that "
+                    told += f"were looked at, from step {record.since:,} on"
+                    yield as_observed(found, rank, told, Measured(steps=record.steps))
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A model that goes on training in eval mode, or is evaluated in train mode."""
@@ -168,10 +183,11 @@ for epoch in range(4):
         name = file.segment(_model(one))
         backward = next(e for e in effects if e.kind == "backward")
         return self.suspect(
-            file, one.event, f"{name} stays in eval mode: the loop trains on and never calls {name}.train()",
+            file, one.event, f"{name} {_STUCK}: the loop trains on and never calls {name}.train()",
             cause="eval() lasts until train() is called; from the second pass on dropout is off and batch norm's "
             "running statistics stand still",
             advice=f"call `{name}.train()` at the start of each training pass",
+            edits=switched_back(file, one, backward.event),
             severity="info" if loops.is_test(file) else None,
             related=[self.also(file, "backward", backward.event, file.segment(backward.event.node))],
         )  # fmt: skip

@@ -1,0 +1,67 @@
+"""Training that goes on in eval mode after it was in train mode."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from torchvet.probes.stuck_mode import StuckModes
+from torchvet.recording.training_records import EvalModeSteps
+
+
+def watched(*models: nn.Module) -> StuckModes:
+    host: Any = SimpleNamespace(known=SimpleNamespace(live_roots=lambda: list(models)))
+    return StuckModes(host)
+
+
+def step(model: nn.Module, probe: StuckModes, tick: int) -> None:
+    model(torch.randn(4, 3)).sum().backward()
+    probe.boundary(tick, "training")
+
+
+def net(layer: nn.Module) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(3, 3), layer)
+
+
+@pytest.mark.parametrize("layer", [nn.Dropout(0.5), nn.BatchNorm1d(3)])
+def test_steps_in_eval_mode_after_steps_in_train_mode_are_counted(layer: nn.Module) -> None:
+    model = net(layer)
+    probe = watched(model)
+    step(model, probe, 1)
+    model.eval()
+    step(model, probe, 2)
+    step(model, probe, 5)
+    assert list(probe.totals(5)) == [EvalModeSteps(model="Sequential", layer=type(layer).__name__, since=2, steps=2)]
+
+
+def test_what_was_never_in_train_mode_is_meant_so() -> None:
+    model = net(nn.Dropout(0.5)).eval()
+    probe = watched(model)
+    for tick in (1, 2):
+        step(model, probe, tick)
+    assert list(probe.totals(2)) == []
+
+
+def test_some_layers_in_eval_mode_are_frozen_on_purpose() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Dropout(0.1))
+    probe = watched(model)
+    step(model, probe, 1)
+    model[1].eval()
+    step(model, probe, 2)
+    assert list(probe.totals(2)) == []
+
+
+def test_a_teacher_and_layers_without_a_mode_are_passed_by() -> None:
+    teacher, plain = net(nn.Dropout(0.5)), net(nn.ReLU())
+    probe = watched(teacher, plain)
+    probe.boundary(1, "training")
+    teacher.eval(), plain.eval()
+    with torch.no_grad():
+        teacher(torch.randn(4, 3))
+    probe.boundary(2, "training")
+    probe.boundary(3, "evaluation")
+    assert list(probe.totals(3)) == []
