@@ -77,7 +77,7 @@ def windows(**other: str) -> str:
                    "    pass"}, ""),
         ({"pass_": PASS + "\nshown = model(x)"}, ""),
         ({"pass_": 'note = """a\nb"""\n' + PASS}, HELD),
-        ({"pass_": 'loss = model(x).mean()\nnote = """a\nb"""\nloss.backward()'}, ""),
+        ({"pass_": 'loss = model(x).mean()\nnote = """a\nb"""\nloss.backward()'}, HELD),  # the string stays as it is
         ({"pass_": "loss = model(x).mean(); loss.backward()"}, ""),
         ({"wrap": "model = DDP(net, static_graph=True)"}, ""),
         ({"test": "(i + 1) % n == 0 and last_one()"}, ""),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Edit
-from torchvet.source.model import edits, placing
+from torchvet.source.model import blocks, edits
 from torchvet.source.model.steps import text_of
 from torchvet.source.model.units import targets_of
 
@@ -91,5 +91,5 @@ def _at_binding(file: SourceFile, unit: Unit, name: str, line: int, device: str)
 
 
 def _after(file: SourceFile, binding: Event, code: str) -> Sequence[Edit]:
-    plain = isinstance(binding.node, ast.Assign) and placing.block_of(file, binding.statement)
+    plain = isinstance(binding.node, ast.Assign) and blocks.block_of(file.tree, binding.statement)
     return edits.after(file, binding.statement, code) if plain else ()

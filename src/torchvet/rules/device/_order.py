@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Edit
-from torchvet.source.model import edits, placing
+from torchvet.source.model import blocks, edits
 from torchvet.source.model.steps import text_of
 from torchvet.source.model.units import targets_of, terminal
 from torchvet.source.model.walking import walk
@@ -21,9 +21,9 @@ _DEFINES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Return, ast
 def made_after(file: SourceFile, made: Event, event: Event, model: str) -> list[Edit]:
     """The statement that makes the optimizer, moved to after the one that replaces; where something in between uses
     the optimizer, what replaces is moved to before it. Nothing where neither leaves all else as it was."""
-    block = placing.block_of(file, made.statement)
+    block = blocks.block_of(file.tree, made.statement)
     first = next((n for n, s in enumerate(block) if s is made.statement), None)
-    last = next((n for n, s in enumerate(block) if placing.within(event.statement, s)), None)
+    last = next((n for n, s in enumerate(block) if blocks.within(event.statement, s)), None)
     if first is None or last is None or first >= last or not isinstance(made.statement, ast.Assign):
         return []
     moved, between = block[first : last + 1], block[first + 1 : last]

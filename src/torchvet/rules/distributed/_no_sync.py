@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torchvet.finding import Edit
 from torchvet.rules.training import _loops as loops
-from torchvet.source.model import placing
+from torchvet.source.model import blocks
 from torchvet.source.model.origins import identity
 from torchvet.source.model.steps import text_of
 from torchvet.source.model.units import keyword, targets_of, value_for
@@ -66,8 +66,8 @@ def held_back(file: SourceFile, window: Window, wrapped: Identity) -> Held | Non
     alone = test if model.surely else f"{test} or not isinstance({model.text}, {kind})"
     names = {what: name for name, what in file.imports.names.items()}
     nothing = names.get("contextlib.nullcontext") or names.get("contextlib", "contextlib") + ".nullcontext"
-    moved = placing.under_with(file, body[first : last + 1], f"{nothing}() if {alone} else {model.text}.no_sync()")
-    imported = [] if nothing in names.values() or "contextlib" in names else placing.importing(file, "contextlib")
+    moved = blocks.under_with(file, body[first : last + 1], f"{nothing}() if {alone} else {model.text}.no_sync()")
+    imported = [] if nothing in names.values() or "contextlib" in names else blocks.importing(file, "contextlib")
     known = nothing in names.values() or "contextlib" in names
     return Held([*imported, *moved], running[0]) if moved and (known or imported) else None
 

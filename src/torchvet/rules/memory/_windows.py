@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from torchvet.finding import Edit
 from torchvet.rules.memory._mends import stored_at
 from torchvet.rules.training._loops import without_statement
-from torchvet.source.model import edits, placing
+from torchvet.source.model import blocks, edits
 from torchvet.source.model.units import receiver, terminal
 from torchvet.source.model.walking import walk
 
@@ -149,7 +149,7 @@ def _windows(file: SourceFile, uses: Uses, lists: bool) -> list[Edit]:
         else edits.replace(file, value, made)
         for value in uses.begun
     ]  # fmt: skip
-    return changed if known or "collections" in names else [*placing.importing(file, "collections"), *changed]
+    return changed if known or "collections" in names else [*blocks.importing(file, "collections"), *changed]
 
 
 def _may_go(file: SourceFile, kept: Kept) -> bool:
@@ -161,4 +161,4 @@ def _may_go(file: SourceFile, kept: Kept) -> bool:
     calls = [n for n in walk(kept.value) if isinstance(n, (ast.Call, ast.Await, ast.Yield, ast.NamedExpr))]
     if any(not isinstance(c, ast.Call) or terminal(c) not in _HARMLESS for c in calls):
         return False
-    return len(placing.block_of(file, statement)) > 1
+    return len(blocks.block_of(file.tree, statement)) > 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torchvet.finding import Edit
 from torchvet.rules.operations._once import reads_of, writes
-from torchvet.source.model import edits, placing
+from torchvet.source.model import blocks, edits
 from torchvet.source.model.steps import text_of
 from torchvet.source.model.units import receiver, targets_of, terminal, value_for
 from torchvet.source.model.walking import walk
@@ -51,12 +51,12 @@ def gathered(file: SourceFile, event: Event, name: str, loop: Loop) -> list[Edit
     if parts is None or len(starts) != 1 or "." in name or not _binds_alone(bound, parts, loop):
         return []
     start, head = starts[0], loop.node
-    block = placing.block_of(file, start.statement)
+    block = blocks.block_of(file.tree, start.statement)
     if start.index > event.index or not isinstance(head, (ast.For, ast.While)) or head not in block:
         return []
     if not _begins(file, start, name, parts) or not _read_by_itself(event, name, loop, parts, start):
         return []
-    if file.mentions(*_STATIC) or not _is_own(file, parts.part, event, 0) or placing.tried(event.unit.node, head):
+    if file.mentions(*_STATIC) or not _is_own(file, parts.part, event, 0) or blocks.tried(event.unit.node, head):
         return []
     added = f"{name}.append({file.segment(parts.part)})"
     begun = "[]" if parts.from_nothing else f"[{file.segment(start.node.value)}]"  # type: ignore[attr-defined]
@@ -69,7 +69,7 @@ def gathered(file: SourceFile, event: Event, name: str, loop: Loop) -> list[Edit
 
 def _binds_alone(bound: list[Event], parts: _Parts, loop: Loop) -> bool:
     """Whether in the loop only the joining binds the name, its first turn included."""
-    return all(placing.within(e.statement, parts.statement) for e in bound if e.inside(loop))
+    return all(blocks.within(e.statement, parts.statement) for e in bound if e.inside(loop))
 
 
 def _parts(file: SourceFile, event: Event, name: str) -> _Parts | None:

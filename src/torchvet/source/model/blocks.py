@@ -135,3 +135,35 @@ def _within_strings(file: SourceFile) -> set[int]:
 def _beginning(file: SourceFile) -> set[int]:
     """Lines that a statement begins on."""
     return {node.lineno for node in walk(file.tree) if isinstance(node, ast.stmt)}
+
+
+def under_with(file: SourceFile, statements: Sequence[ast.stmt], head: str) -> list[Edit]:
+    """Put neighbouring statements under `with head:`, indented as the file's first block is; nothing where they share
+    lines with others."""
+    tabs = margin(file, statements[0]).endswith("\t")
+    return opened_around(file, statements, f"with {head}:", "\t" if tabs else step_of(file, file.tree.body, None))
+
+
+def importing(file: SourceFile, module: str) -> list[Edit]:
+    """`import module`, before the file's first import that it may come before by the alphabet, those of the future
+    left out; after the last import at the top where there is none. Nothing where the file imports nothing."""
+    last: ast.stmt | None = None
+    for statement in file.tree.body:
+        future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+        if not isinstance(statement, (ast.Import, ast.ImportFrom)) or future:
+            continue
+        last = statement
+        if not (isinstance(statement, ast.Import) and statement.names[0].name < module):
+            return edits.before(file, statement, f"import {module}")
+    return edits.after(file, last, f"import {module}") if last is not None else []
+
+
+def within(statement: ast.stmt, other: ast.stmt) -> bool:
+    """Whether a statement is another, or lies in it."""
+    return any(one is statement for one in walk(other))
+
+
+def tried(code: ast.AST, statement: ast.stmt) -> bool:
+    """Whether a statement lies in a `try` of some code: what follows may run although it was not done to its end."""
+    tries = (n for n in walk(code) if n.__class__.__name__ in ("Try", "TryStar"))
+    return any(within(statement, one) for one in tries)  # type: ignore[arg-type]
