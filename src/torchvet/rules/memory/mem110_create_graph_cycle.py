@@ -187,9 +187,9 @@ for step in range(40):
 
 
 _ADVICE = (
-    "use `torch.autograd.grad(loss, parameters, create_graph=True)`, which leaves `.grad` alone; or "
-    "set the gradients to "
-    "None as soon as the second derivative is taken (`zero_grad(set_to_none=True)`)"
+    "use `torch.autograd.grad(loss, parameters, create_graph=True)`, which leaves `.grad` alone; or leave "
+    "`create_graph=True` out, where nothing goes backward through these gradients; or set the gradients to None as "
+    "soon as the second derivative is taken (`zero_grad(set_to_none=True)`)"
 )
 
 
