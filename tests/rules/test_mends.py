@@ -297,12 +297,25 @@ def test_a_scaler_is_updated_after_its_step() -> None:
         ("u = x / x.norm(dim=1, keepdim=True)", "div was the first", "x.norm(dim=1, keepdim=True).clamp(min=1e-12)"),
         ("a = torch.acos(c)", "the backward of acos", "torch.acos(c.clamp(-1 + 1e-6, 1 - 1e-6))"),
         ("u = x / x.sum()", "div was the first", ""),
+        ("u = (x * mask).sum(1) / mask.sum(1)", "div was the first", "/ mask.sum(1).clamp(min=1e-6)"),
+        ("u = x.sum() / torch.sum(y > 0)", "div was the first", "/ torch.sum(y > 0).clamp(min=1e-6)"),
+        ("u = x / (y / valid.float().sum())", "div was the first", ""),
+        ("u = x / mask.sum().item()", "div was the first", ""),
         ("u = x.exp()", "exp was the first", ""),
     ],
 )
 def test_an_operand_is_kept_away_from_zero(line: str, message: str, expected: str) -> None:
-    found = mended("NUM101", line + "\n", line, message=message)
+    found = mended("NUM101", line + "\n", line, message=message, cause="the divisor has a zero: 0 / 0 is NaN")
     assert expected in found and bool(found) is bool(expected)
+
+
+def test_a_count_is_kept_from_zero_where_it_has_a_name() -> None:
+    text = "def mean(x, mask):\n    count = mask.to(x.dtype).sum(1)\n    return x.sum(1) / count\n"
+    cause = "count has a zero: 0 / 0 is NaN"
+    found = mended("NUM101", text, "return", message="div was the first", cause=cause)
+    assert found == "    return x.sum(1) / count.clamp(min=1e-6)"
+    twice = text.replace("    return", "    count = len(x)\n    return")
+    assert mended("NUM101", twice, "return", message="div was the first", cause=cause) == ""
 
 
 def test_a_negative_logarithm_is_no_matter_of_zero() -> None:

@@ -47,6 +47,7 @@ FAULTS = """\
     read = [v.item() for v in (total, *[scale[n, 0] for n in range(5)])]  # OPS101
     torch.cuda.synchronize()  # OPS101
     chosen = w[w > 0.5]  # OPS101
+    hits = [int(v.item()) for v in y[:40]]  # OPS101 warning
 """
 HEALTHY = """\
     w = torch.ones(64, 1, device="cuda")
@@ -60,10 +61,12 @@ HEALTHY = """\
 """
 
 
-def watched(planted: str, folder: Path, pinned: bool = True) -> tuple[list[Crossing], list[Finding]]:
+def watched(planted: str, folder: Path, pinned: bool = True, begun: str = "") -> tuple[list[Crossing], list[Finding]]:
     """What a run says of copies and waits."""
     path = folder / "program.py"
-    path.write_text(PROGRAM.replace("PLANTED\n", planted).replace("PINNED", str(pinned)), encoding="utf-8")
+    text = PROGRAM.replace("PLANTED\n", planted).replace("PINNED", str(pinned))
+    total = 'total = torch.zeros((), device="cuda")\n'
+    path.write_text(text.replace(total, total + begun), encoding="utf-8")
     with torchvet.watch(record=folder / "run.vet") as watch:
         runpy.run_path(str(path), run_name="__main__")
     assert watch.report is not None
@@ -86,6 +89,33 @@ def test_what_was_planted_is_told_by_its_line(tmp_path: Path) -> None:
 
 def test_what_does_not_cross_is_not_told(tmp_path: Path) -> None:
     assert watched(HEALTHY, tmp_path)[1] == []
+
+
+SCALED = """\
+    with torch.autocast("cuda", torch.float16):
+        fit = nn.functional.mse_loss(model(x).float(), y)
+    optimizer.zero_grad()
+    scaler.scale(fit).backward()
+    scaler.step(optimizer)
+    scaler.update()
+READ
+"""
+
+
+def test_what_a_scaler_asks_for_is_no_fault_of_a_line(tmp_path: Path) -> None:
+    for asks, lines in (("", 0), ("    last = scaler.get_scale()", 1)):
+        folder = tmp_path / str(lines)
+        folder.mkdir()
+        records, found = watched(SCALED.replace("READ", asks), folder, begun="scaler = torch.amp.GradScaler()\n")
+        assert len(found) == lines
+        assert all("get_scale" in (folder / "program.py").read_text("utf-8").splitlines()[f.location.line - 1]
+                   for f in found if f.location is not None)  # fmt: skip
+        assert len({r.place.line for r in records if r.kind == "wait" and r.each_step}) == lines
+
+
+def test_advice_is_for_what_waits(tmp_path: Path) -> None:
+    (found,) = watched("    host = large.cpu()\n", tmp_path)[1]
+    assert found.code == "OPS101" and "non_blocking" in found.remedy.summary
 
 
 def test_batches_that_wait_are_told(tmp_path: Path) -> None:

@@ -64,7 +64,9 @@ class AutocastWatcher(Watcher):
         self.replace(autocast, "__exit__", self._tap_exit)
         self.replace(autocast, "__call__", self.regions.tap_decorator)
         self.replace(torch.cuda.amp.common, "amp_definitely_not_available", self.regions.tap_unavailable)
-        self.replace(GradScaler, "scale", lambda original: self._scaling.tap_scale(original, self._is_active))
+        self.replace(
+            GradScaler, "scale", lambda original: self._scaling.tap_scale(original, self._is_active, self.host)
+        )
         self.replace(torch.nn.Module, "load_state_dict", self._tap_load)
         self.replace(torch, "compile", self._tap_compile)
 

@@ -13,6 +13,7 @@ from torchvet.probes.autocast_operators import Again, in_float32
 from torchvet.probes.autocast_regions import Region, Regions
 from torchvet.probes.known import KnownMemory
 from torchvet.probes.ledger import Line, locate, place_of_line
+from torchvet.probes.watcher import Host
 from torchvet.recording.autocast_records import UnscaledBackward
 from torchvet.recording.records import Record
 
@@ -46,7 +47,7 @@ class ScalingProbe:
         """The factor of the last loss that a scaler scaled, for a few of them; 0 where none did."""
         self._asked = 0
 
-    def tap_scale(self, original: Callable[..., Any], active: Callable[[], bool]) -> Callable[..., Any]:
+    def tap_scale(self, original: Callable[..., Any], active: Callable[[], bool], host: Host) -> Callable[..., Any]:
         """Of `GradScaler.scale`."""
 
         @functools.wraps(original)
@@ -56,7 +57,8 @@ class ScalingProbe:
                 self._scaled = True  # one that is switched off is another fault
                 if scaler._enabled and self._asked < _LOOKS:  # asking waits for the device
                     self._asked += 1
-                    self.scale = float(scaler._scale)
+                    with host.looking("the scale of a loss"):  # unseen: it is no wait of the program's
+                        self.scale = float(scaler._scale)
             return result
 
         return scale

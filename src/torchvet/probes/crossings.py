@@ -25,6 +25,8 @@ _FILLING = frozenset(
      "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "fill_", "zero_", "normal_", "uniform_", "tril",
      "triu", "scalar_tensor"]
 )  # fmt: skip
+_SCALER = ("grad_scaler.py", "_maybe_opt_step")
+"""Where a scaler asks, in every step, whether its gradients are finite: no line of a program's can do without."""
 _METHODS = {"_local_scalar_dense": "item()", "_to_copy": "to()", "copy_": "copy_()"}
 Kind = Literal["to device", "to host", "wait"]
 _Storage = weakref.ref[torch.UntypedStorage]
@@ -98,7 +100,9 @@ class Crossings(Watcher):
             self._where_from(key, source, pinned)
 
     def _read(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
-        if args[0].is_cuda:
+        if args[0].is_cuda and frames.called_by_torch(*_SCALER):
+            self._queued = False
+        elif args[0].is_cuda:
             self._note("wait", func, args[0], waits=True)
 
     def _counted(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:

@@ -105,12 +105,13 @@ def outside_torch(depth: int = 1, handlers: bool = True) -> tuple[Place | None, 
     return None, inner
 
 
-def called_by_torch(file: str) -> bool:
-    """Within a listener: whether a function in this file of torch's called the operator, and not the program itself."""
+def called_by_torch(file: str, function: str = "") -> bool:
+    """Within a listener: whether a function in this file of torch's called the operator, and not the program itself; by
+    its name, where one is given."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         whose = owner(frame.f_code.co_filename)
-        if whose == TORCH and frame.f_code.co_filename.endswith(file):
+        if whose == TORCH and frame.f_code.co_filename.endswith(file) and function in ("", frame.f_code.co_name):
             return True
         if whose in (USER, INSTALLED):
             return False

@@ -11,10 +11,11 @@ from torchvet.finding import Edit
 from torchvet.rules.mending import events_at
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
-    from torchvet.source.model import SourceFile
+    from torchvet.source.model import Event, SourceFile
 
 _WITHIN = "clamp(-1 + 1e-6, 1 - 1e-6)"
 _BEFORE = {
@@ -26,6 +27,12 @@ _BEFORE = {
 702 in float32 (torch 2.13.0, measured); a logarithm at 1e-12 is -27.6."""
 _DIVISORS = {"norm": "clamp(min=1e-12)", "std": "clamp(min=1e-12)", "vector_norm": "clamp(min=1e-12)"}
 """What is never negative and is divided by."""
+_COUNTS = re.compile(r"mask|valid|weight|count|keep|present|visible|active|select|attend")
+_COUNTED = frozenset(("sum", "count_nonzero"))
+_SAME = frozenset(("to", "float", "double", "half", "bfloat16", "int", "long", "bool", "type", "type_as", "view",
+                   "unsqueeze", "squeeze", "detach", "reshape", "expand", "eq", "ne", "gt", "ge", "lt",
+                   "le"))  # fmt: skip
+"""What leaves a mask one, or makes one."""
 _WORD = re.compile(r"[a-z]\w*")
 
 
@@ -36,14 +43,51 @@ def guarded(file: SourceFile, finding: Finding) -> Sequence[Edit]:
     named = [one for one in calls if terminal(one) in _BEFORE and terminal(one) in told]
     divides = bool(told & {"div", "division", "divide", "reciprocal"})
     roots = [one for one in calls if divides and terminal(one) in ("sqrt", *_DIVISORS)]
-    if "negative" in finding.cause or len(named or roots) != 1:
+    if "negative" in finding.cause:
         return ()
+    if len(named or roots) != 1:
+        return _counted(file, finding) if divides and "/ 0 is" in finding.cause and not named and not roots else ()
     call = (named or roots)[0]
     name = terminal(call)
     return _after(file, call, _DIVISORS[name]) if name in _DIVISORS else _before(file, call, _BEFORE[name])
 
 
-def _after(file: SourceFile, call: ast.Call, method: str) -> Sequence[Edit]:
+def _counted(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+    """`total / mask.sum(1)`, by itself or by a name that is nothing else: what was selected may be nothing."""
+    events = events_at(file, finding)
+    whole = {id(e.statement): e.statement for e in events}.values()
+    divisions = {id(n): n for s in whole for n in walk(s) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div)}
+    divisors = [n.right for n in divisions.values()]
+    counts = [d for d in divisors if _is_count(file, _meant(d, events[0]))]
+    if len(divisors) != 1 or not counts:
+        return ()
+    return _after(file, counts[0], "clamp(min=1e-6)")
+
+
+def _meant(node: ast.expr, event: Event) -> ast.expr | None:
+    """What a name stands for where it is bound once, by itself."""
+    if not isinstance(node, ast.Name):
+        return node
+    bound = event.unit.bindings.get(node.id, ())
+    made = bound[0].node if len(bound) == 1 else None
+    lone = isinstance(made, ast.Assign) and len(made.targets) == 1 and isinstance(made.targets[0], ast.Name)
+    return made.value if lone and isinstance(made, ast.Assign) else None
+
+
+def _is_count(file: SourceFile, node: ast.expr | None) -> bool:
+    """Whether a call adds up a mask, which is never negative, and gives a tensor."""
+    while isinstance(node, ast.Call) and terminal(node) in _SAME and receiver(node) is not None:
+        node = receiver(node)
+    if not isinstance(node, ast.Call) or terminal(node) not in _COUNTED:
+        return False
+    by_torch = file.dotted(node.func).startswith("torch.")
+    of = (node.args[0] if node.args else None) if by_torch else receiver(node)
+    while isinstance(of, ast.Call) and terminal(of) in _SAME and receiver(of) is not None:
+        of = receiver(of)
+    return isinstance(of, ast.Compare) or (of is not None and bool(_COUNTS.search(terminal(of).lower())))
+
+
+def _after(file: SourceFile, call: ast.expr, method: str) -> Sequence[Edit]:
     place = edits.end_of(file, call)
     return [Edit(path=file.path, start=place, end=place, text=f".{method}")]
 

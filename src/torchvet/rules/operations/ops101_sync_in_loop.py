@@ -28,6 +28,23 @@ _WRITING = ("print", "set_description", "set_postfix", "set_postfix_str", "info"
 _READING = ("item", "tolist", "cpu", "float", *_WRITING)
 _MANY = 4
 """Waits a step with work queued in between, from one line, from which on it is a loop that waits."""
+_ONE_BY_ONE = 32
+"""Reads a step from one line, from which on it is a loop over elements, though only the first has to wait for long:
+each is a copy of its own."""
+_KEPT = "add up detached values on the device and read them where they are printed"
+_FETCHED = "do its work on the device, or copy less often, with `non_blocking=True`, and read the copy a step later"
+_SIZED = "keep sizes fixed: `torch.where`, or a product with the mask, asks the device for no number"
+_ADVICE = {
+    "cpu()": _FETCHED, "to()": _FETCHED, "copy_()": _FETCHED,
+    "print()": "print at an interval, what was gathered since",
+    "synchronize()": "leave it out where no time is taken: what reads a value waits for it by itself",
+    "repeat_interleave()": "give it `output_size=`: it need not ask the device then",
+    "equal()": "compare on the device, and read what was gathered at an interval",
+    **dict.fromkeys(("a mask as index", "nonzero()", "masked_select()"), _SIZED),
+    **dict.fromkeys(("_unique2()", "unique_dim()", "unique_consecutive()"),
+                    "count in a tensor of fixed size (`torch.bincount(…, minlength=…)`, `scatter_add`), or less often"),
+}  # fmt: skip
+"""By what makes the host wait; reading a number is all else."""
 _PARAMETERS = frozenset(("parameters", "named_parameters"))
 
 
@@ -123,7 +140,10 @@ for step in range(40):
             if record.kind == "to device" or record.place in fetched:
                 continue
             if record.stalls < _MANY * record.steps:
-                few.append((rank, record))
+                if record.what == "item()" and record.calls >= _ONE_BY_ONE * record.steps:
+                    yield self._one_by_one(rank, record)
+                else:
+                    few.append((rank, record))
                 continue
             yield observed(
                 self, rank, severity="warning", place=record.place, measured=_crossings.measured(record),
@@ -134,6 +154,16 @@ for step in range(40):
             )  # fmt: skip
         if few:
             yield self._few(few)
+
+    def _one_by_one(self, rank: RankRecording, record: Crossing) -> Finding:
+        """A loop over elements that are all there once the first has been waited for."""
+        return observed(
+            self, rank, severity="warning", place=record.place, measured=_crossings.measured(record),
+            message=f"{record.calls / record.steps:,.0f} numbers a step are read from the device one by one, by "
+            f"{record.what} ({_crossings.seen(record)})",
+            cause="each is a copy of its own, which the host waits for, though all of them are there after the first",
+            advice="read them all at once, by one `.tolist()` before the loop, or count on the device",
+        )  # fmt: skip
 
     def _few(self, found: list[tuple[RankRecording, Crossing]]) -> Finding:
         """One finding for all lines that wait once or a few times a step: common, and often wanted."""
@@ -147,8 +177,7 @@ for step in range(40):
             self, rank, severity="info", place=first.place, measured=_crossings.measured(first),
             message=f"the host waits for the device {_times(waits)} a step, here by {first.what}",
             cause="a value that is read on the host has to be computed first",
-            advice="add up detached losses on the device and read them where they are printed",
-            related=others[:5],
+            advice=_ADVICE.get(first.what, _KEPT), related=others[:5],
         )  # fmt: skip
 
     def in_trace(self, trace: Trace) -> Iterator[Finding]:
