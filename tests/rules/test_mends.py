@@ -288,6 +288,38 @@ def test_a_scaler_is_updated_after_its_step() -> None:
     assert mended("AMP105", text + "    self.scaler.update()\n", "scaler.step") == ""
 
 
+CLIPPING = """
+    class Precision:
+        def __init__(self):
+            self.scaler = torch.amp.GradScaler("cuda")
+
+        def clip(self, params):
+            return nn.utils.clip_grad_norm_(params, 1.0)
+
+        def advance(self, optimizer, params):
+            params = list(params)
+            CLIPS
+            self.scaler.step(optimizer)
+            self.scaler.update()
+    """
+
+
+@pytest.mark.parametrize(
+    ("clips", "expected"),
+    [
+        ("self.clip(params)", "    self.scaler.unscale_(optimizer)"),
+        ("self.clip(params)\n            self.scaler.unscale_(optimizer)", "moved"),
+        ("self.clip(params)\n            self.scaler.unscale_(self.optimizer)", ""),
+        ("if len(params) > 3:\n                self.clip(params)", "    self.scaler.unscale_(optimizer)"),
+    ],
+)
+def test_gradients_are_divided_before_a_function_clips_them(clips: str, expected: str) -> None:
+    text = textwrap.dedent(CLIPPING.replace("CLIPS", clips))
+    step = 2 + next(n for n, one in enumerate(text.splitlines(), 1) if "scaler.step" in one)
+    found = mended("AMP101", text, "clip_grad", related=[Related(role="stepped", message="", path=FILE, line=step)])
+    assert found == ("- only" if expected == "moved" else expected and f"    {expected}")
+
+
 @pytest.mark.parametrize(
     ("line", "message", "expected"),
     [

@@ -39,6 +39,33 @@ def one_object(file: SourceFile, finding: Finding) -> Sequence[Edit]:
     return [edits.replace(file, given, file.segment(wanted))]
 
 
+def unscaled_first(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+    """Gradients divided before the statement that clips them, be it in a function of the file, and that stands in one
+    block with the step: by the statement that does so too late, where there is one."""
+    at = finding.location
+    lines = {r.line for r in finding.related if r.role == "stepped" and r.path == file.path}
+    steps = [e for e in file.calls("step") if e.line in lines and len(e.call.args) == 1 and _is_scaler(e)]
+    if at is None or at.path != file.path or len(steps) != 1:
+        return ()
+    step, unit, helper = steps[0], steps[0].unit, file.unit_at(at.line)
+    block = blocks.block_of(unit.node, step.statement)
+    own = unit is helper
+    clips = [e for e in unit.events if isinstance(e.node, ast.Call) and e.index < step.index
+             and (e.line == at.line if own else file.callee(e) is helper)]  # fmt: skip
+    clip = blocks.holding(block, clips[0].statement) if clips else None
+    last = blocks.holding(block, step.statement)
+    scaler, given = receiver(step.call), step.call.args[0]
+    if clip is None or last is None or clip >= last or scaler is None or isinstance(given, ast.Starred):
+        return ()
+    call = f"{file.segment(scaler)}.unscale_({file.segment(given)})"
+    late = [e for e in unit.calls.get("unscale_", ()) if ast.unparse(e.call) == ast.unparse(ast.parse(call))]
+    if not late:
+        return edits.before(file, block[clip], call) if not unit.calls.get("unscale_") else ()
+    here = len(late) == 1 and any(s is late[0].statement for s in block[clip + 1 : last]) and _alone(file, late[0])
+    taken = blocks.without(file, [late[0].statement]) if here else []
+    return [*edits.before(file, block[clip], call), *taken] if taken else ()
+
+
 def _is_scaler(event: Event) -> bool:
     return event.unit.file.roles.is_a("scaler", receiver(event.call), event.unit)
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.rules.base import Rule
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
+from torchvet.rules.precision._step_mends import unscaled_first
 from torchvet.source.model import edits
 from torchvet.source.model.steps import text_of
 from torchvet.source.model.units import receiver
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Edit, Finding
     from torchvet.recording import Recording
     from torchvet.source.model import SourceFile
     from torchvet.source.model.steps import Effect, Step
@@ -99,6 +100,10 @@ for step in range(40):
     def could_be_measured(self, recording: Recording) -> bool:
         """Needed: a scaler that has made some steps."""
         return super().could_be_measured(recording) and runs.looked_at(recording)
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """Divide before clipping, where one function does both and steps."""
+        return unscaled_first(file, finding)
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Clippings that met scaled gradients, graded by whether the threshold acted."""
