@@ -78,6 +78,10 @@ def test_a_threshold_that_never_acted_is_worth_knowing_only() -> None:
     assert severities("AMP101", fault("clipped-while-scaled", limit=1e6, norm=500.0, bit=0)) == ["info"]
     (found,) = of("AMP101", fault("clipped-while-scaled", limit=1.0, norm=500.0, bit=40, needed=0))
     assert found.severity == "error" and "acts as 0.00098" in found.message and "40 of them" in found.message
+    (found,) = of("AMP101", fault("clipped-while-scaled", limit=1.0, norm=500.0, looked=8, bit=8, needed=3))
+    assert "in 8 of the 8 looked at, of 40 steps; 5 of them" in found.message
+    (found,) = of("AMP101", fault("clipped-while-scaled", limit=1.0, norm=500.0, looked=40, bit=40, needed=40))
+    assert found.message.endswith("in 40 of 40 steps")
 
 
 @pytest.mark.parametrize(("code", "kind"), [

@@ -164,6 +164,7 @@ class Faults:
         fault.limit, fault.scale = clip.limit, clip.scale or fault.scale
         if clip.norm is not None and math.isfinite(clip.norm):
             fault.norm = max(fault.norm or 0.0, clip.norm)
+            fault.looked += 1
             fault.bit += clip.norm > clip.limit
             fault.needed += clip.norm / (clip.scale or 1.0) > clip.limit
 

@@ -95,10 +95,12 @@ class ScalingFault(Record):
     """The threshold of the clipping."""
     norm: float | None = None
     """The largest finite norm (or, clipping by value, element) that was clipped, scaled as it was."""
+    looked: int = 0
+    """Of `count`, how often the norm was read: on a device, where reading waits, the first few times."""
     bit: int = 0
-    """Of `count`, how often the norm was above the threshold."""
+    """Of `looked`, how often the norm was above the threshold."""
     needed: int = 0
-    """Of `count`, how often the true norm was, too."""
+    """Of `looked`, how often the true norm was, too."""
     method: str | None = None
     error: str | None = None
     """Of `refused`: the scaler's method, and what torch said."""

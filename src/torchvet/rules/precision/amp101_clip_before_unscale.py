@@ -16,6 +16,7 @@ from torchvet.source.model.units import receiver
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
     from torchvet.recording import Recording
+    from torchvet.recording.scaling_records import ScalingFault
     from torchvet.source.model import SourceFile
     from torchvet.source.model.steps import Effect, Step
 
@@ -115,7 +116,7 @@ for step in range(40):
                 text = f"; {spared:,} of them had no need of it" if spared > 0 else ""
                 yield runs.seen(
                     self, rank, fault, f"gradients are clipped while multiplied by the scale {scale:,.0f}: a threshold "
-                    f"of {limit:g} acts as {limit / scale:.2g}, in {runs.of(acted, fault.count)}{text}",
+                    f"of {limit:g} acts as {limit / scale:.2g}, in {_times(fault, acted)}{text}",
                     severity="error" if acted and scale > 1 else "info",
                     cause="nothing has divided the gradients by the scale between the backward and this line",
                     advice="call `scaler.unscale_(optimizer)` after the last backward and before clipping",
@@ -162,3 +163,10 @@ for step in range(40):
             edits=edits.before(file, clip.event.statement, call) if same else (),
             related=[self.also(file, "stepped", step.event, file.segment(step.event.node))],
         )  # fmt: skip
+
+
+def _times(fault: ScalingFault, acted: int) -> str:
+    """How often the threshold acted, of the steps that clipped; of those whose norm was read, where that is few."""
+    if not 0 < fault.looked < fault.count:
+        return runs.of(acted, fault.count)
+    return f"{acted:,} of the {fault.looked:,} looked at, of {fault.count:,} steps"
