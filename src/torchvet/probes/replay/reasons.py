@@ -56,6 +56,8 @@ def forward_reason(operator: str, operands: list[Operand], result: Operand, leng
         return "domain"
     if name in _REDUCTIONS and result.nans:
         return _reduction(name, operands, length)
+    if result.nans and any(0 in o.shape for o in operands):
+        return "empty-reduction"  # a loss that averages by itself: `smooth_l1_loss`, `mse_loss`
     if result.infinities:
         return "overflow"
     return "unknown"

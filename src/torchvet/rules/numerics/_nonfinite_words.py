@@ -173,7 +173,7 @@ def advice(record: NonFinite) -> str:
         "domain": f"clamp {name} to the inside of the domain, e.g. `.clamp(-1 + 1e-6, 1 - 1e-6)`",
         "masked-row": "leave rows out that are masked throughout, or keep one position unmasked in each",
         "empty-reduction": "skip the term where nothing is selected, or divide by `count.clamp(min=1)`",
-        "single-sample": "use `correction=0`, or skip the term for a single sample",
+        "single-sample": "use `correction=0`, with an eps where it is divided by, or skip the term for a single sample",
         "inf-minus-inf": "look at where the infinity comes from: mask with a large finite number instead",
         "inf-times-zero": "choose with `torch.where` or `masked_fill` instead of multiplying by a mask of 0 and 1",
         "where-branch": "make the argument safe before the function: `f(torch.where(ok, x, 1.0))`, then choose",

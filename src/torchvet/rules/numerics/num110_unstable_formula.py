@@ -29,7 +29,7 @@ _TWINS = {
     ),
     "single-sample": (
         "the variance of one value divides by 0",
-        "use `correction=0` (`unbiased=False`), or leave groups of one out",
+        "use `correction=0` (`unbiased=False`), with an eps where it is divided by, or leave groups of one out",
     ),
 }
 """By reason: why it happens, and what is stable."""
