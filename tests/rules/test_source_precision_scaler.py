@@ -403,3 +403,16 @@ def test_clipping_is_preceded_by_unscale_where_that_runs_once_a_step(clip: str, 
         last = clip.splitlines()[-1]
         margin = last[: len(last) - len(last.lstrip())]
         assert [edit.text for edit in finding.remedy.edits] == [f"{margin}scaler.unscale_(optimizer)\n"]
+
+
+def test_an_update_in_a_loop_over_the_optimizers_is_moved_behind_it() -> None:
+    text = HEAD + (
+        "scaler = torch.amp.GradScaler()\n"
+        "def step(loss, *optimizers):\n"
+        "    scaler.scale(loss).backward()\n"
+        "    for one in optimizers:\n"
+        "        scaler.step(one)\n"
+        "        scaler.update()\n"
+    )
+    (finding,) = next(r for r in RULES if r.code == "AMP109").in_source(SourceFile("t.py", text))
+    assert [edit.text for edit in finding.remedy.edits] == ["    "] and not finding.remedy.safe

@@ -17,7 +17,7 @@ from torchvet.source.model.units import targets_of
 if TYPE_CHECKING:
     from torchvet.finding import Finding
     from torchvet.recording import Recording
-    from torchvet.source.model import SourceFile
+    from torchvet.source.model import Event, SourceFile
     from torchvet.source.model.steps import Effect
 
 
@@ -123,16 +123,9 @@ for step in range(40):
 
     def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """An update that ends a loop over the optimizers comes after the loop."""
-        for update, _ in calls_at(file, finding, "update"):
-            loop = update.loop.node if update.loop is not None else None
-            steps = [e for e in update.unit.calls.get("step", ()) if e.loop is update.loop]
-            if not isinstance(loop, ast.For) or loop.orelse or loop.body[-1] is not update.statement or not steps:
-                continue
-            (line, column), margin = edits.start_of(file, update.statement), edits.start_of(file, loop)[1] - 1
-            if len(loop.body) > 1 and edits.stands_alone(file, update.statement):
-                text = file.lines[loop.lineno - 1][:margin]
-                return [Edit(path=file.path, start=(line, 1), end=(line, column), text=text)]
-        return ()
+        return next(
+            filter(None, (_after_the_loop(file, update) for update, _ in calls_at(file, finding, "update"))), ()
+        )
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """An update after one step and before another, with no scaled backward between it and the other."""
@@ -176,12 +169,25 @@ for step in range(40):
     def _finding(self, file: SourceFile, one: scaling.Pass, update: Effect, later: Effect) -> Finding:
         again = [u for u in one.step.of("unscale") if u.subject == later.subject and u.order < update.order]
         spare = any(u.order > later.order and one.sure(u, later) for u in one.step.of("update") if u is not update)
+        looped = _after_the_loop(file, update.event) if later.order < update.order else []
         text = "its gradients are divided twice" if again and later.order > update.order else "with the new scale"
         return self.suspect(
             file, update.event, f"{update.through}.update() runs before {later.subject} is stepped, {text}",
             severity="error" if again and later.order > update.order else "warning",
             cause=f"the gradients of {later.subject} were multiplied by the scale that held before this update",
-            advice=f"call `{update.through}.update()` once, after the last `{update.through}.step`", safe=True,
-            edits=scaling.without(file, update.event) if spare else (),
+            advice=f"call `{update.through}.update()` once, after the last `{update.through}.step`", safe=spare,
+            edits=scaling.without(file, update.event) if spare else looped,
             related=[self.also(file, "stepped", later.event, file.segment(later.event.node))],
         )  # fmt: skip
+
+
+def _after_the_loop(file: SourceFile, update: Event) -> list[Edit]:
+    """An update that ends a loop with steps in it, one margin further out."""
+    loop = update.loop.node if update.loop is not None else None
+    steps = [e for e in update.unit.calls.get("step", ()) if e.loop is update.loop]
+    if not isinstance(loop, ast.For) or loop.orelse or loop.body[-1] is not update.statement or not steps:
+        return []
+    (line, column), margin = edits.start_of(file, update.statement), edits.start_of(file, loop)[1] - 1
+    if len(loop.body) < 2 or not edits.stands_alone(file, update.statement):
+        return []
+    return [Edit(path=file.path, start=(line, 1), end=(line, column), text=file.lines[loop.lineno - 1][:margin])]
