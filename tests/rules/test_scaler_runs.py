@@ -165,3 +165,10 @@ def test_a_suspicion_that_a_run_could_have_confirmed_is_lowered() -> None:
     assert subject.could_be_measured(run(use()))
     assert not subject.could_be_measured(run(use(steps=2)))
     assert not rule("AMP117").could_be_measured(run(use()))
+
+
+def test_what_is_advised_is_for_what_was_read() -> None:
+    (loss,) = of("AMP117", fault("loss-read"))
+    (norm,) = of("AMP117", fault("norm-read"))
+    assert "loss" in loss.remedy.summary and "unscale_" not in loss.remedy.summary
+    assert "unscale_" in norm.remedy.summary and "loss" not in norm.remedy.summary

@@ -119,7 +119,8 @@ for step in range(40):
                     f"({runs.times(fault.scale)} at the last look)",
                     severity="info" if _SAYS_SCALED.search(_BRACES.sub("", text)) else "warning", role="backward",
                     cause="it is read between scaler.scale and what divides it, and the scale changes over the run",
-                    advice="read the unscaled loss; call `scaler.unscale_(optimizer)` before gradients are measured",
+                    advice="read the loss before it is scaled" if fault.kind == "loss-read" else
+                    "call `scaler.unscale_(optimizer)` after the last backward and before gradients are measured",
                 )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
