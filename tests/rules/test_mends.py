@@ -824,3 +824,34 @@ for x in loader:
 
 def test_a_loader_that_was_told_not_to_pin_pins() -> None:
     assert "pin_memory=True)" in corrected("OPS104", LOADED.format(pinned="False"))
+
+
+TOWER = """
+    def tower(sizes):
+        RETURNED
+
+    class Net(nn.Module):
+        def __init__(self, sizes):
+            super().__init__()
+            self.blocks = tower(sizes)
+    """
+
+
+@pytest.mark.parametrize(
+    ("returned", "expected"),
+    [
+        ("return [nn.Linear(n, n) for n in sizes]", "self.blocks = nn.ModuleList(tower(sizes))"),
+        ("return {'first': nn.Linear(3, 3)}", "self.blocks = nn.ModuleDict(tower(sizes))"),
+        ("return {n: nn.Linear(n, n) for n in (1, 2)} if sizes else []", ""),
+        ("return {0: nn.Linear(3, 3)}", ""),
+        ("made = {}\n        made[3] = nn.Linear(3, 3)\n        return made", ""),
+        ("return [nn.Linear(3, 3)], [nn.Linear(3, 3)]", ""),
+        ("return nn.Sequential(nn.Linear(3, 3))", ""),
+        (
+            "made = []\n        made.append(nn.Linear(3, 3))\n        return made",
+            "self.blocks = nn.ModuleList(tower(sizes))",
+        ),
+    ],
+)
+def test_modules_that_a_function_makes_are_registered(returned: str, expected: str) -> None:
+    assert mended("DEV109", TOWER.replace("RETURNED", returned), "self.blocks =").strip() == expected

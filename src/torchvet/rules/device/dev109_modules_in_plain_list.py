@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured
@@ -12,13 +12,14 @@ from torchvet.recording.device_records import HiddenModules
 from torchvet.rules.base import Rule
 from torchvet.rules.device import _containers as containers
 from torchvet.rules.device import _crashes
+from torchvet.rules.mending import events_at
 from torchvet.rules.share_rule import observed
 from torchvet.source.model import edits
 from torchvet.source.model.units import targets_of, terminal, value_for
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
+    from torchvet.finding import Edit, Finding
     from torchvet.recording import RankRecording, Recording
     from torchvet.recording.device_records import DeviceMismatch, Placed
     from torchvet.source.model import ClassModel, Event, SourceFile, Unit
@@ -103,6 +104,21 @@ for step in range(40):
     def could_be_measured(self, recording: Recording) -> bool:
         """Layers that nothing trains are left out of checkpoints all the same."""
         return False
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """What a function of the file returns in a plain list or dict, registered where an attribute is made of it."""
+        for event in events_at(file, finding):
+            value = getattr(event.node, "value", None) if isinstance(event.node, (ast.Assign, ast.AnnAssign)) else None
+            targets = targets_of(event.node) if value is not None else []
+            call = next((e for e in event.unit.calls.get(terminal(value), ()) if e.node is value), None)
+            made = file.callee(call) if call is not None else None
+            if made is None or value is None or len(targets) != 1 or not isinstance(targets[0], ast.Attribute):
+                continue
+            kinds = {_kind_of(made, e.node.value) for e in made.events if isinstance(e.node, ast.Return)}
+            if len(kinds) == 1 and kinds != {""}:
+                prefix = next((n for n, d in file.imports.names.items() if d == "torch.nn"), "torch.nn")
+                return [edits.replace(file, value, f"{prefix}.{kinds.pop()}({file.segment(value)})")]
+        return ()
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Layers in a plain list that get gradients and that no optimizer has, or that were left behind on a device."""
@@ -241,6 +257,19 @@ for step in range(40):
             cause=f"nn.Module registers what is assigned to it, not what a Python container in {subject} holds",
             advice=f"make {subject} an nn.{kind}", edits=change,
         )  # fmt: skip
+
+
+def _kind_of(unit: Unit, value: ast.expr | None) -> str:
+    """What registers the modules in a container that a function returns; empty where it may be no plain one."""
+    known = containers.local_value(unit, value.id) if isinstance(value, ast.Name) else None
+    one = known[0] if known is not None else value
+    if one is None or not containers.is_container(one):
+        return ""
+    if containers.is_keyed(one):  # what a name is filled with later may have keys of any kind
+        shown = isinstance(one, ast.DictComp) or (isinstance(one, ast.Dict) and bool(one.keys))
+        return "ModuleDict" if shown and _may_be_names(one) else ""
+    held = [one.elt] if isinstance(one, ast.ListComp) else getattr(one, "elts", [])
+    return "" if any(containers.is_container(member) for member in held) else "ModuleList"
 
 
 def _may_be_names(value: ast.expr) -> bool:
