@@ -13,7 +13,7 @@ from torchvet.diagnosis import diagnose
 from torchvet.finding import SEVERITIES, Report
 from torchvet.recording import Recording
 from torchvet.recording.records import Holding, Place, Record, Source, Stranger
-from torchvet.recording.training_records import OptimizerUse, Unchecked
+from torchvet.recording.training_records import OptimizerUse, Unchecked, UnownedParameters
 from torchvet.rules import all_rules
 
 TICKS = (5, 6, 9, 14, 21, 32)
@@ -285,6 +285,66 @@ def test_every_rule_is_asked_and_none_fails_on_an_empty_recording() -> None:
     for rule in all_rules():
         assert list(rule.in_recording(recording())) == []
         assert list(rule.in_recording(Recording([]))) == []
+
+
+def test_a_cache_of_plain_values_is_not_said_to_be_keyed_by_tensors() -> None:
+    (plain,) = diagnose(run(leak(name="bias (lru_cache)", via=["cache"], key_type="tuple"))).findings
+    assert "other arguments" in plain.cause and "tensors" not in plain.cause and "maxsize" in plain.remedy.summary
+    (tensors,) = diagnose(run(leak(name="bias (lru_cache)", via=["cache"], key_type="Tensor"))).findings
+    assert "keyed by tensors" in tensors.cause
+
+
+STORED = (
+    "def main(inbox):\n    losses = []\n    for x in data:\n        item = inbox.get()\n        losses.append(item)\n"
+)
+
+
+@pytest.mark.parametrize(("item", "edited"), [("Tensor", True), ("Parameter", True), (None, True), ("tuple", False),
+                                              ("LogRecord", False)])  # fmt: skip
+@pytest.mark.parametrize("per", [{"nodes": 0}, {"visible": 0}])
+def test_a_method_of_tensors_is_called_on_nothing_that_was_seen_to_be_none(
+    item: str | None, edited: bool, per: dict[str, int]
+) -> None:
+    records = graphs(item_type=item) if "nodes" in per else leak(item_type=item, visible=40)
+    (found,) = diagnose(run(records, Source(path=FILE, text=STORED))).findings
+    assert found.code == ("MEM101" if "nodes" in per else "MEM113")
+    assert bool(found.remedy.edits) is edited
+    assert ("item." in found.remedy.summary) is edited
+    if item is not None and not edited:
+        assert f"each {item}" in found.remedy.summary
+
+
+def test_an_item_that_a_method_makes_another_of_is_none_that_is_stored() -> None:
+    text = "def main():\n    for x in data:\n        losses['train'] += loss(x)\n"
+    (found,) = diagnose(run(graphs(item_type="Mean", container="dict"), Source(path=FILE, text=text))).findings
+    assert [e.text for e in found.remedy.edits] == ["loss(x).detach()"]
+
+
+def lost(**facts: Any) -> list[Record]:
+    """An optimizer with four parameters, none of which had a gradient."""
+    where = Place(FILE, 3, "main")
+    usual = {"checked": 9, "parameters": 4, "without_gradient": list("abcd"), "without_gradient_count": 4,
+             "trainable": 4}  # fmt: skip
+    return [OptimizerUse(id=0, name="Adam", place=where, step_place=where, steps=40, **(usual | facts))]
+
+
+@pytest.mark.parametrize(("facts", "severity"), [
+    ({}, "error"),
+    ({"parameters": 9}, "error"),
+    ({"checked": 4}, "info"),
+    ({"trainable": 6}, "info"),
+    ({"trainable": 0}, "info"),
+])  # fmt: skip
+def test_an_optimizer_none_of_whose_parameters_learns_is_an_error(facts: dict[str, Any], severity: str) -> None:
+    (found,) = diagnose(run(*lost(**facts))).findings
+    assert (found.code, found.severity) == ("TRN104", severity)
+
+
+def test_parameters_that_were_replaced_are_told_of_once() -> None:
+    swapped = UnownedParameters(module="Net", names=["fc"], count=4, bytes=64, owned=0, steps=9, orphans=4)
+    (found,) = diagnose(run(*lost(), swapped)).findings
+    assert found.code == "TRN104" and "made later" in found.cause and "torch.tensor" not in found.remedy.summary
+    assert codes(diagnose(run(*lost(), msgspec.structs.replace(swapped, owned=2)))) == ["TRN105"]
 
 
 def test_a_rule_of_the_training_loop_speaks_beside_a_leak() -> None:

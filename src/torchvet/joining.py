@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -64,7 +64,7 @@ def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Ru
             judged = reached(trees[at.path], lines[at.path], at.line)
         judged = judged or rule.cannot_apply(recording)
         found.append(_harmless(suspicion, recording) if judged else _came_true(suspicion, rule, alone, recording))
-    return [_with_mend(f, by_code.get(f.code), recording.sources) for f in found]
+    return [_with_mend(f, by_code.get(f.code), recording) for f in found]
 
 
 def _came_true(
@@ -97,16 +97,16 @@ def _costly(suspicion: Finding, rule: Rule, recording: Recording) -> Finding | N
     return None
 
 
-def _with_mend(finding: Finding, rule: Rule | None, sources: Mapping[str, str]) -> Finding:
+def _with_mend(finding: Finding, rule: Rule | None, recording: Recording) -> Finding:
     """An observed finding with the edits that its rule has for the line that the run has named."""
-    at = finding.location
+    at, sources = finding.location, recording.sources
     asked = rule is not None and type(rule).mends is not Rule.mends and not finding.remedy.edits
     if not asked or rule is None or at is None or at.path not in sources or finding.evidence == "suspected":
         return finding
     from torchvet.source.model import SourceFile
 
     try:
-        edits = list(rule.mends(finding, SourceFile(at.path, sources[at.path])))
+        edits = list(rule.mends_seen(finding, SourceFile(at.path, sources[at.path]), recording))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return finding
     return msgspec.structs.replace(finding, remedy=Remedy(summary=finding.remedy.summary, edits=edits))

@@ -442,6 +442,20 @@ def test_containers_are_described(value: Any, length: Any, capacity: Any, key: A
     assert described == (length, capacity, key, item)
 
 
+@pytest.mark.parametrize(("calls", "key"), [
+    ([(3, 0.1)], "tuple"), ([(3,)], "int"), ([(torch.zeros(2),)], "Tensor"), ([(1, torch.zeros(2))], "Tensor"),
+    ([], None),
+])  # fmt: skip
+def test_what_functools_cache_is_keyed_by(calls: list[tuple[Any, ...]], key: str | None) -> None:
+    @functools.cache
+    def bias(*args: Any) -> int:
+        return len(args)
+
+    for args in calls:
+        bias(*args)
+    assert naming.key_type(bias) == key
+
+
 class Counting:
     """An object with a length of its own."""
 

@@ -289,3 +289,14 @@ def test_one_line_that_builds_an_optimizer_again_of_the_same_parameters_is_count
         loop.backward(parameter.sum())
         loop.step(kept[-1])
     assert [use.rebuilt for use in loop.uses()] == [0, 1, 2, 0]
+
+
+def test_parameters_that_are_frozen_later_are_no_trainable_ones() -> None:
+    model, optimizer = small()
+    loop, leaf = Loop(optimizer), torch.ones(2, requires_grad=True)
+    for frozen in (False, False, True):
+        model.requires_grad_(not frozen)
+        loop.backward(leaf.sum())
+        loop.step(optimizer)
+        (use,) = loop.uses()
+        assert (use.without_gradient_count, use.trainable) == (2, 0 if frozen else 2)

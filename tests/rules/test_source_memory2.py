@@ -64,6 +64,22 @@ NEEDED = {
             loss.backward(retain_graph=True)
             optimizer.step()
         """,
+    "a state that an object of its own carries": """
+        def fit(net, memory, loader, optimizer):
+            for x, y in loader:
+                logits, state = net(x, (memory.h, memory.c))
+                memory.update(state)
+                loss = F.cross_entropy(logits, y)
+                loss.backward(retain_graph=True)
+                optimizer.step()
+        """,
+    "a state that is put on an object": """
+        for x, y in loader:
+            logits, run.state = net(x, run.state)
+            loss = F.cross_entropy(logits, y)
+            loss.backward(retain_graph=True)
+            optimizer.step()
+        """,
     "not in every pass": """
         for i, (x, y) in enumerate(loader):
             loss = F.mse_loss(model(x), y)

@@ -111,3 +111,12 @@ def test_lines_after() -> None:
     assert list(lines_after("a\nb\nc", "a\nc", 2)) == []
     assert list(lines_after("a\nb\nc", "a\nx\ny\nc", 2)) == [2, 3]
     assert list(lines_after("a\nb", "c\na\nb", 9)) == []
+
+
+def test_what_a_mend_leaves_of_a_growth_is_no_new_fault() -> None:
+    pinned = finding("MEM113", rate=1e6, name="gallery.rows")
+    rest = finding("MEM102", rate=512.0, name="gallery.rows")
+    assert list(new_findings(trial(pinned), trial(rest))) == []
+    more, other = (finding("MEM102", rate=r, name=n) for r, n in ((2e6, "gallery.rows"), (512.0, "others")))
+    assert list(new_findings(trial(pinned), trial(more))) == [more]
+    assert list(new_findings(trial(pinned), trial(other))) == [other]

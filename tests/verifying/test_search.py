@@ -53,6 +53,16 @@ def test_mends_that_all_help_take_one_run_more() -> None:
     assert found.proven[0][1].agreement.equal and found.final is not None and not found.final.findings
 
 
+def test_a_mend_after_which_a_thread_fails_is_refused() -> None:
+    dead = {"AttributeError": "'tuple' object has no attribute 'detach'"}
+    program = Program(lambda made: trial(*leaks_left(made, A), threads=dead if made else {}), A)
+    assert refused(program.search(Mend(A))) == {
+        "a": "a thread of the mended program failed: AttributeError: 'tuple' object has no attribute 'detach'"
+    }
+    program.before = trial(A, threads={"AttributeError": "as it always did"})
+    assert proven(program.search(Mend(A))) == "a"
+
+
 def test_what_ended_before_it_had_a_loss_only_has_to_go_on() -> None:
     fault = finding("OPS209", 3)
     ended = {"steps": 0, "curve": [], "failure": "RuntimeError: view size", "printed": "reading\n"}

@@ -8,7 +8,7 @@ from handmade import census, holding, outcome, recording, steps, survivors, wind
 from torchvet.diagnosis import diagnose
 from torchvet.recording.records import Step
 from torchvet.recording.training_records import Outcome
-from torchvet.recording.verify_records import Losses
+from torchvet.recording.verify_records import Losses, ThreadFailed
 from torchvet.verifying.trial import trial_of
 
 
@@ -17,12 +17,13 @@ def test_a_recording_as_a_trial() -> None:
     made = recording(
         *steps(40), *(census(t, holding("total", 1000 * t, 400 * t)) for t in ticks),
         window(1, 2, 3), survivors(1, 40, 2800), Losses(tick=1, values=[0.5, None]), Losses(tick=2, values=[0.25]),
-        outcome(40),
+        ThreadFailed(kind="KeyError", message="'x'"), outcome(40),
     )  # fmt: skip
     found = trial_of(made, diagnose(made), outcome(40), "printed")
     assert found.curve == [0.5, None, 0.25] and found.steps == 40 and found.windows == 1
     assert found.rates == {"total": pytest.approx(1400.0)} and found.nodes == {"total": pytest.approx(40.0)}
-    assert found.seconds_per_step == pytest.approx(0.1) and found.failure == "" and found.printed == "printed"
+    assert found.seconds_per_step == pytest.approx(0.1) and found.threads == {"KeyError": "'x'"}
+    assert found.failure == "" and found.printed == "printed"
 
 
 def test_steps_that_are_looked_at_do_not_count_for_the_time() -> None:

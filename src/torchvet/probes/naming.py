@@ -6,6 +6,7 @@ Only the few paths that end up in a report are named; the walk itself keeps iden
 from __future__ import annotations
 
 import functools
+import gc
 import queue
 import types
 from collections import deque
@@ -214,7 +215,11 @@ def cached_function(value: Any) -> Any:
 
 
 def key_type(container: Any) -> str | None:
-    """The type of a dict's first key, `Tensor` for any tensor and for a tuple with one; None for anything else."""
+    """The type of the first key of a dict or of functools' cache, `Tensor` for any tensor and for a tuple with one;
+    None for anything else."""
+    if type(container) is _LRU:
+        inside = (r for r in gc.get_referents(container) if type(r) is dict and "__wrapped__" not in r)
+        container = next(inside, None)
     if not issubclass(type(container), dict) or not dict.__len__(container):
         return None
     key = next(iter(dict.keys(container)))

@@ -30,6 +30,7 @@ class _State:
     uncleared: int = 0
     starved: int = 0
     backwards: int = 0
+    trainable: int = 0
     fresh_start: bool = False
     watched: bool = False
     had_gradient: bool = False
@@ -113,6 +114,8 @@ class OptimizerProbe:
         elif state.steps <= _ALWAYS_CHECKED and not state.had_gradient:
             state.starved += 1
         looking = state.steps < _ALWAYS_CHECKED or state.watched
+        if looking:
+            state.trainable = sum(p.requires_grad for g in optimizer.param_groups for p in g["params"])
         if looking or state.gradients or state.versions:
             state.gradients = _witnesses(optimizer) if looking else []
             state.versions = {id(p): g._version for p, g in _having(optimizer)} if looking else {}
@@ -168,7 +171,7 @@ class OptimizerProbe:
             place=state.made_at, step_place=state.stepped_at, steps=state.steps, checked=state.checked,
             uncleared=state.uncleared, starved=state.starved, parameters=state.parameters,
             without_gradient=sorted(missing)[:8], without_gradient_count=len(missing),
-            rebuilt=state.rebuilt,
+            rebuilt=state.rebuilt, trainable=state.trainable,
         )  # fmt: skip
 
     def _unowned_records(self) -> list[UnownedParameters]:

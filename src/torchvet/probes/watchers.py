@@ -30,12 +30,14 @@ from torchvet.probes.reductions import Reductions
 from torchvet.probes.scaling import ScalerWatcher
 from torchvet.probes.smaller_batches import SmallerBatches
 from torchvet.probes.stuck_mode import StuckModes
+from torchvet.probes.thread_errors import ThreadErrors
 from torchvet.probes.train_mode import TrainModePasses
 from torchvet.probes.watcher import Watcher
 
 WATCHERS: tuple[type[Watcher], ...] = (
     NonFiniteWatcher,
     LossCurve,
+    ThreadErrors,
     LineMemory,
     Reductions,
     LostLosses,

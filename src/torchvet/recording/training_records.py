@@ -48,7 +48,7 @@ class OptimizerUse(Record):
 
     `uncleared` steps applied gradients that no backward since the last step had started afresh; `starved` steps had no
     gradient at all; `without_gradient` names parameters that never had one in any step. `rebuilt` optimizers before it
-    were made on its line of the same parameters.
+    were made on its line of the same parameters. `trainable` of its parameters required gradients when last looked at.
     """
 
     id: int
@@ -63,6 +63,7 @@ class OptimizerUse(Record):
     without_gradient: list[str] = []
     without_gradient_count: int = 0
     rebuilt: int = 0
+    trainable: int = 0
 
 
 class UnownedParameters(Record):

@@ -35,3 +35,11 @@ class Reduced(Record):
     passes: int = 0
     reduced: int = 0
     steps: int = 0
+
+
+class ThreadFailed(Record):
+    """A thread of the program ended in an exception that nobody caught, while the program went on."""
+
+    kind: str
+    """The exception's type."""
+    message: str

@@ -70,6 +70,10 @@ class Rule:
         `torchvet fix --verify` proves them."""
         return ()
 
+    def mends_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Sequence[Edit]:
+        """`mends`, where what else the run has seen does not speak against them."""
+        return self.mends(finding, file)
+
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Yield what a recorded run shows."""
         return iter(())

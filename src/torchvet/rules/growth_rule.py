@@ -6,6 +6,7 @@ the most specific.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, get_args
 
@@ -133,6 +134,19 @@ def nodes_outweigh(growth: Growth) -> bool:
 def of_numbers(growth: Growth) -> bool:
     """Whether the tensors are single numbers, as losses are: what went through backward started from one."""
     return growth.holding.direct <= _NUMBER * max(1, growth.holding.tensors)
+
+
+def is_tensor_class(name: str | None) -> bool:
+    """Whether items of a type by this name are tensors, as far as it is known."""
+    return name is None or name.endswith(("Tensor", "Parameter", "Buffer"))
+
+
+def no_tensor(growth: Growth, store: Store | None) -> str:
+    """The type of what a line puts into a container as an item, where the run has seen that it is no tensor; else
+    empty: tensors' methods are no advice on tuples or log records."""
+    kind = growth.holding.item_type
+    puts = store is not None and re.search(r"\.(append|appendleft|add|insert|put)\(", store.text) is not None
+    return kind if puts and kind is not None and not is_tensor_class(kind) else ""
 
 
 def exhausted_by_nodes(growth: Growth, recording: Recording) -> int | None:

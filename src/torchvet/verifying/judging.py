@@ -152,8 +152,17 @@ def new_findings(before: Trial, after: Trial) -> Iterator[Finding]:
         earlier = [f for f in before.findings if is_same(f, finding, before, after)]
         earlier += [f for f in before.findings if f.code == finding.code and _rank(f) >= _rank(finding)
                     and ((_held(f) and _held(f) == _held(finding)) or _in_one_function(f, finding))]  # fmt: skip
+        earlier += [f for f in before.findings if _is_rest_of(f, finding)]
         if not any(_rank(f) >= _rank(finding) or f.evidence == "observed" for f in earlier):
             yield finding
+
+
+def _is_rest_of(earlier: Finding, later: Finding) -> bool:
+    """Whether a growth is what a mend has left of an earlier one, under another rule: of rows that pinned whole batches
+    the rows themselves are left. What is left of it judges the mend, and is no fault that the mend has made."""
+    was, now = earlier.measured.bytes_per_step, later.measured.bytes_per_step
+    same = bool(_held(earlier)) and _held(earlier) == _held(later) and earlier.rank == later.rank
+    return same and was is not None and now is not None and now < was
 
 
 def is_same(earlier: Finding, later: Finding, before: Trial, after: Trial) -> bool:

@@ -146,6 +146,8 @@ class Search:
         if self._is_short(after):
             told = f"the mended program ended after {after.steps} steps, not {self.before.steps}"
             return self._unlike_itself() or told
+        for kind in after.threads.keys() - self.before.threads.keys():
+            return f"a thread of the mended program failed: {kind}: {after.threads[kind]}"
         for finding in new_findings(self.before, after):
             return f"the mended program shows what it did not before: {finding.code} {finding.message}"
         if any(mend.changes for mend in group):

@@ -12,7 +12,7 @@ from torchvet.finding import Finding, Report
 from torchvet.recording.costs import Costs, costs
 from torchvet.recording.records import Step, Window
 from torchvet.recording.training_records import Outcome
-from torchvet.recording.verify_records import Losses
+from torchvet.recording.verify_records import Losses, ThreadFailed
 
 if TYPE_CHECKING:
     from torchvet.recording import Recording
@@ -29,7 +29,8 @@ class Trial:
     those of them that autograd graphs saved, `nodes` the autograd nodes per step of every name that grew, `unexplained`
     the bytes per step that grew without a name, and `windows` says in how many stretches storages were noted, `costs`
     what lines cost in a step. `failure` is empty where the program came to its end or to the last step asked for, where
-    it was `stopped`; `printed` is its stdout.
+    it was `stopped`; `printed` is its stdout. `threads` are the exceptions that threads of the
+    program ended in, by type.
     """
 
     findings: list[Finding]
@@ -46,6 +47,7 @@ class Trial:
     stopped: bool = False
     printed: str = ""
     sources: dict[str, str] = field(default_factory=dict)
+    threads: dict[str, str] = field(default_factory=dict)
 
 
 def trial_of(recording: Recording, report: Report, outcome: Outcome, printed: str = "") -> Trial:
@@ -66,6 +68,7 @@ def trial_of(recording: Recording, report: Report, outcome: Outcome, printed: st
         unexplained=growth.unexplained if growth is not None else 0.0,
         seconds_per_step=_seconds_per_step(recording),
         failure=_failure(outcome), stopped=outcome.how == "steps-reached", printed=printed, sources=recording.sources,
+        threads={r.kind: r.message for rank in recording.ranks for r in rank.all(ThreadFailed)},
     )  # fmt: skip
 
 

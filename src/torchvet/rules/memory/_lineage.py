@@ -23,6 +23,8 @@ _NOT_VALUES = frozenset(
     ("module", "criterion", "optimizer", "scheduler", "scaler", "loader", "number", "constant", "fresh", "accelerator",
      "engine", "parameter")
 )  # fmt: skip
+_AT_FIRST = frozenset(("fresh", "number", "constant"))
+"""What an attribute may be before the first pass, and something else after it."""
 _DEEPEST = 12
 _MOST = 250
 """Expressions that are looked at for one answer; what needs more counts as not followed."""
@@ -147,12 +149,17 @@ class _Tracer:
     def _attribute(self, node: ast.Attribute, event: Event, depth: int) -> bool:
         if node.attr in _NO_GRAPH or self._file.dotted(node).startswith(("torch.", "numpy.", "math.")):
             return False
-        roles = self._file.roles.of(node, event.unit)
-        if roles & _NOT_VALUES:
-            return False
         root: ast.expr = node
         while isinstance(root, ast.Attribute):
             root = root.value
+        roles = self._file.roles.of(node, event.unit)
+        if roles & _NOT_VALUES - _AT_FIRST:
+            return False
+        if isinstance(root, ast.Name) and root.id != event.unit.self_name() and self._is_changed(root.id, event):
+            self.found.carried.add(ast.unparse(node))
+            return True
+        if roles & _AT_FIRST:
+            return False
         if isinstance(root, ast.Name):
             home = event.unit.home(root.id)
             if root.id != event.unit.self_name() and home is event.unit and self._inside(root.id, event):
@@ -162,6 +169,23 @@ class _Tracer:
             self.found.loose.add(ast.unparse(node))
             return True
         return self.visit(root, event, depth + 1)
+
+    def _is_changed(self, name: str, event: Event) -> bool:
+        """Whether the loop stores something in an object that outlives its passes: `memory.h = h`, or
+        `memory.update(state)` for its own sake."""
+        if self._loop is None or self._inside(name, event):
+            return False
+        for other in event.unit.events:
+            if other.loop is None or not other.loop.within(self._loop):
+                continue
+            node = other.node
+            if any(isinstance(t, ast.Attribute) and terminal(t.value) == name for t in targets_of(node)):
+                return True
+            given = isinstance(node, ast.Call) and (node.args or node.keywords) and isinstance(other.parent, ast.Expr)
+            on = receiver(node) if isinstance(node, ast.Call) and given else None
+            if isinstance(on, ast.Name) and on.id == name:
+                return True
+        return False
 
     def _inside(self, name: str, event: Event) -> bool:
         """Whether a name of this unit is bound within the bounds."""

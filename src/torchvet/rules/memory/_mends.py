@@ -7,14 +7,17 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Edit
+from torchvet.rules.growth_rule import is_tensor_class
 from torchvet.rules.memory._fills import filled_with
 from torchvet.rules.memory._stored import Kept, store
 from torchvet.rules.mending import events_at, held, may_be_tensor, with_method
+from torchvet.source.model import edits
 from torchvet.source.model.units import terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
+    from torchvet.recording import Recording
     from torchvet.source.model import Event, SourceFile
 
 _DEEPEST = 4
@@ -57,6 +60,29 @@ def stored_with(file: SourceFile, finding: Finding, method: str) -> Sequence[Edi
     return parts_with(file, handed[0], events_at(file, finding)[0], method) if len(handed) == 1 else ()
 
 
+def tensors_only(
+    made: Sequence[Edit], finding: Finding, file: SourceFile, recording: Recording
+) -> Sequence[Edit]:  # fmt: skip
+    """Edits that call a method on what is stored; none where they take the whole item of a container whose items the
+    run has seen to be something else: tuples off a queue, log records."""
+    name = finding.holder.name if finding.holder is not None else None
+    kinds = {g.holding.item_type for _, s in recording.growth() for g in s.growths if g.holding.name == name}
+    if all(map(is_tensor_class, kinds)):
+        return made
+    whole = {(edits.start_of(file, v), edits.end_of(file, v)) for v in _items(file, finding)}
+    return () if any((e.start, e.end) in whole for e in made) else made
+
+
+def _items(file: SourceFile, finding: Finding) -> Iterator[ast.expr]:
+    """What becomes an item as it is; `means[key] += value` makes another of it."""
+    for kept in stored_at(file, finding):
+        if not isinstance(kept.event.node, ast.AugAssign):
+            yield kept.value
+    stored = next((r for r in finding.related if r.role == "stored"), None)
+    if stored is not None and stored.path == file.path:
+        yield from _handed_in(file, finding)
+
+
 def parts_with(file: SourceFile, made: ast.expr, event: Event, method: str) -> Sequence[Edit]:
     """What an object or a container that is written down there is made of: those of its parts that surely have a
     graph, each by way of a method. Nothing where there is none, or one of them cannot be."""
@@ -65,8 +91,8 @@ def parts_with(file: SourceFile, made: ast.expr, event: Event, method: str) -> S
     else:
         parts = list(made.elts if isinstance(made, (ast.Tuple, ast.List)) else getattr(made, "values", ()))
     with_graph = [p for p in parts if may_be_tensor(p) and _has_graph(file, p, event)]
-    edited = [with_method(file, part, method) for part in with_graph]
-    return [e for one in edited for e in one] if all(edited) else ()
+    each = [with_method(file, part, method) for part in with_graph]
+    return [e for one in each for e in one] if all(each) else ()
 
 
 def _has_graph(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) -> bool:

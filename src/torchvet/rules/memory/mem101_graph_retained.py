@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules import grading, words
 from torchvet.rules.bounds import bound_of
-from torchvet.rules.growth_rule import NODE_BYTES, GrowthRule, exhausted_by_nodes, nodes_outweigh, of_numbers
+from torchvet.rules.growth_rule import NODE_BYTES, GrowthRule, exhausted_by_nodes, no_tensor, nodes_outweigh, of_numbers
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._graphs import own_graph, passed_graphs
-from torchvet.rules.memory._mends import stored_with
+from torchvet.rules.memory._mends import stored_with, tensors_only
 from torchvet.rules.snapshot_growth import leaking
 from torchvet.source.model import edits
 from torchvet.source.model import torch_names as names
@@ -161,6 +161,11 @@ print(f"mean squared error {sum(pixel_errors) / len(pixel_errors):.3f}")
 
     def advice(self, growth: Growth, store: Store | None) -> str:
         """Detach at the store."""
+        if kind := no_tensor(growth, store):
+            return (
+                f"put numbers or detached tensors in: `.item()` or `.detach()` of what each {kind} holds, before it "
+                f"goes into {growth.holding.name}"
+            )
         value = store.value if store is not None and store.value else "the value"
         return (
             f"store a number or a detached tensor: `{value}.item()` for a scalar, `{value}.detach()` for a tensor; or "
@@ -170,6 +175,10 @@ print(f"mean squared error {sum(pixel_errors) / len(pixel_errors):.3f}")
     def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Detach what is stored."""
         return stored_with(file, finding, "detach()")
+
+    def mends_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Sequence[Edit]:
+        """No method of tensors on what was seen to be none."""
+        return tensors_only(self.mends(finding, file), finding, file, recording)
 
     def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
         """Several lines of a forward pass whose blocks stay, step after step: what a graph saved."""

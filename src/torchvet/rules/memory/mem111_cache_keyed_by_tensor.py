@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Location
+from torchvet.rules import words
 from torchvet.rules.growth_rule import GrowthRule, location_of
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._mends import without_decorator
@@ -117,7 +118,12 @@ for step in range(40):
         return "cache" in growth.holding.via or growth.holding.key_type == "Tensor"
 
     def cause(self, growth: Growth, store: Store | None) -> str:
-        """Tensors hash by identity."""
+        """Tensors hash by identity; plain values may be others in every call."""
+        if _by_values(growth):
+            return (
+                f"{growth.holding.name} is called with other arguments in every {words.per_step(growth.kind)}: no call "
+                "finds an old entry, and every entry keeps its result alive"
+            )
         return (
             f"{growth.holding.name} is keyed by tensors, which hash by identity: no new tensor ever "
             "finds an old entry, and "
@@ -125,7 +131,12 @@ for step in range(40):
         )
 
     def advice(self, growth: Growth, store: Store | None) -> str:
-        """Key by values."""
+        """Key by values, and by those that come again."""
+        if _by_values(growth):
+            return (
+                "leave arguments that never come twice (step numbers, fractions that go on) out of the cached function "
+                "or round them, give the cache a small `maxsize`, or drop it"
+            )
         return (
             "key the cache by what determines the result (sizes, indices, numbers), give it a "
             "`maxsize`, or drop it; on a "
@@ -197,6 +208,11 @@ for step in range(40):
             severity="warning", cause="tensors hash by identity, so that two batches with equal numbers are two keys",
             advice=f"key {holder} by plain values: indices, sizes, `tuple({key.id}.tolist())` where the numbers matter",
         )  # fmt: skip
+
+
+def _by_values(growth: Growth) -> bool:
+    """Whether a functools cache was seen to be keyed by anything but tensors."""
+    return "cache" in growth.holding.via and growth.holding.key_type not in (None, "Tensor")
 
 
 _CACHES = {"functools.lru_cache", "functools.cache"}

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules import words
 from torchvet.rules.bounds import bound_of
-from torchvet.rules.growth_rule import GrowthRule, exhausted_by_nodes, nodes_outweigh, of_numbers
+from torchvet.rules.growth_rule import GrowthRule, exhausted_by_nodes, no_tensor, nodes_outweigh, of_numbers
 from torchvet.rules.memory._lineage import lineage
-from torchvet.rules.memory._mends import stored_with
+from torchvet.rules.memory._mends import stored_with, tensors_only
 from torchvet.rules.memory._stored import Kept, kept_in_steps
 from torchvet.rules.memory.mem109_graph_kept_needlessly import root_of
 from torchvet.source.model import edits
@@ -133,12 +133,18 @@ for step in range(40):
 
     def advice(self, growth: Growth, store: Store | None) -> str:
         """Store the number."""
+        if kind := no_tensor(growth, store):
+            return f"put numbers in: `.item()` of the losses in each {kind}, before it goes into {growth.holding.name}"
         value = store.value if store is not None and store.value else "loss"
         return f"store the number: `{value}.item()`"
 
     def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Detach what is stored."""
         return stored_with(file, finding, "detach()")
+
+    def mends_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Sequence[Edit]:
+        """No method of tensors on what was seen to be none."""
+        return tensors_only(self.mends(finding, file), finding, file, recording)
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A loss that went through backward in this step is stored as it is, in something that outlives the step."""

@@ -9,9 +9,9 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from torchvet.rules import words
-from torchvet.rules.growth_rule import GrowthRule
+from torchvet.rules.growth_rule import GrowthRule, no_tensor
 from torchvet.rules.memory._keyed import UNDER_A_KEY
-from torchvet.rules.memory._mends import stored_with
+from torchvet.rules.memory._mends import stored_with, tensors_only
 from torchvet.rules.memory._shapes import Shapes
 from torchvet.rules.memory._sizes import Shape, indexed, number
 from torchvet.rules.memory._stored import Kept, kept_in_loops, kept_under_keys
@@ -115,12 +115,21 @@ for step in range(40):
 
     def advice(self, growth: Growth, store: Store | None) -> str:
         """Clone."""
+        if kind := no_tensor(growth, store):
+            return (
+                f"copy the parts that are kept: `.clone()` (after `.detach()`) of what each {kind} holds, before it "
+                f"goes into {growth.holding.name}, so that the large storage can go"
+            )
         value = store.value if store is not None and store.value else "view"
         return f"copy the part that is kept: `{value}.clone()` (after `.detach()`), so that the large storage can go"
 
     def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Copy what is stored."""
         return stored_with(file, finding, "clone()")
+
+    def mends_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Sequence[Edit]:
+        """No method of tensors on what was seen to be none."""
+        return tensors_only(self.mends(finding, file), finding, file, recording)
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A part of a tensor is put into a container in a loop without a copy."""

@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from torchvet.amounts import count
 from torchvet.finding import Finding, Measured
 from torchvet.recording.numeric_records import CutOutput, LostLoss
-from torchvet.recording.training_records import OptimizerUse
+from torchvet.recording.training_records import OptimizerUse, UnownedParameters
 from torchvet.rules.base import Rule
 from torchvet.rules.mending import calls_at
 from torchvet.rules.share_rule import observed
@@ -129,7 +130,12 @@ for step in range(40):
                 if use.starved >= 3 and use.starved >= 0.9 * seen:
                     yield self._starved(rank, use)
                 elif use.without_gradient_count and seen >= 4 and not cut:
-                    yield self._partly(rank, use)
+                    swapped = [u for u in rank.all(UnownedParameters) if use.without_gradient_count <= u.orphans]
+                    if any(u.owned for u in swapped):
+                        continue  # a part of the model was replaced: TRN105
+                    yield (
+                        self._none_at_all(rank, use, bool(swapped)) if _learns_nothing(use) else self._partly(rank, use)
+                    )
 
     def _starved(self, rank: RankRecording, use: OptimizerUse) -> Finding:
         return observed(
@@ -139,6 +145,24 @@ for step in range(40):
             cause="no backward pass reaches this optimizer's parameters between its steps",
             advice="call `loss.backward()` before `step()`, on a loss that depends on these parameters (not detached)",
             measured=Measured(steps=use.starved),
+        )  # fmt: skip
+
+    def _none_at_all(self, rank: RankRecording, use: OptimizerUse, swapped: bool) -> Finding:
+        cause = (
+            "no model that runs has these parameters: the gradients go to those of a model that was made later"
+            if swapped else "backward does not start from anything computed from these parameters, or the way is cut"
+        )  # fmt: skip
+        advice = (
+            "build the optimizer of the parameters of the model that is trained, after that is complete"
+            if swapped else "follow the loss back to the model: what takes values out of the graph (`torch.tensor(…)` "
+            "of tensors, `.item()`, `.detach()`, `.data`, numpy, `no_grad`) cuts it; build the loss of the tensors "
+            "themselves (`torch.stack`, `+`)"
+        )  # fmt: skip
+        return observed(
+            self, rank, severity="error", place=use.step_place or use.place,
+            message=f"{use.name}.step() changes nothing: backward ran before {use.checked} checked steps, and none of "
+            f"its {count(use.trainable, 'parameter')} ever had a gradient",
+            cause=cause, advice=advice, measured=Measured(steps=use.steps),
         )  # fmt: skip
 
     def _partly(self, rank: RankRecording, use: OptimizerUse) -> Finding:
@@ -251,6 +275,15 @@ for step in range(40):
             severity="info" if loops.is_test(file) else None,
             related=[self.also(file, "forward", call, file.segment(call.node))],
         )  # fmt: skip
+
+
+_SURE = 5
+"""Checked steps after which no gradient at all is no accident of the first batches."""
+
+
+def _learns_nothing(use: OptimizerUse) -> bool:
+    """Whether an optimizer stepped on, after backward passes, and not one of its parameters ever had a gradient."""
+    return use.without_gradient_count >= use.trainable > 0 and use.checked >= _SURE
 
 
 def _text(step: Step) -> str:
