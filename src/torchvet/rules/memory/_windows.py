@@ -62,19 +62,19 @@ def _uses(file: SourceFile, holder: ast.expr | None, lists: bool) -> Uses | None
         if node.__class__ is not holder.__class__ or terminal(node) != terminal(holder):
             continue
         if isinstance(node.ctx, ast.Store):
-            value = _begins(file, parents[id(node)], lists)
+            value = begins(file, parents[id(node)], lists)
             if value is None:
                 return None
             begun.append(value)
             continue
-        far = _of_lists(node, parents) if lists else _read(node, parents)
+        far = _of_lists(node, parents) if lists else read(node, parents)
         if far is None:
             return None
         reach = max(reach, far)
     return Uses(begun, reach) if begun else None
 
 
-def _begins(file: SourceFile, statement: ast.AST, lists: bool) -> ast.expr | None:
+def begins(file: SourceFile, statement: ast.AST, lists: bool) -> ast.expr | None:
     """The empty list, or the empty dict of lists, that a plain assignment binds."""
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return None
@@ -88,7 +88,7 @@ def _begins(file: SourceFile, statement: ast.AST, lists: bool) -> ast.expr | Non
     return value if empty or made else None
 
 
-def _read(node: ast.AST, parents: Parents) -> int | None:
+def read(node: ast.AST, parents: Parents) -> int | None:
     """How far back a use reads a list from its end: 0 for one that reads nothing, None for what is not known."""
     parent = parents[id(node)]
     if isinstance(parent, ast.Attribute) and parent.attr in ("append", "clear"):
@@ -113,7 +113,7 @@ def _of_lists(node: ast.AST, parents: Parents) -> int | None:
     """The same for a dict of lists: `held[name].append(x)`, `held[name][-1]`, and loops over `held.items()`."""
     parent = parents[id(node)]
     if isinstance(parent, ast.Subscript) and parent.value is node:
-        return _read(parent, parents) if isinstance(parent.ctx, ast.Load) else None
+        return read(parent, parents) if isinstance(parent.ctx, ast.Load) else None
     if not isinstance(parent, ast.Attribute) or parent.attr not in ("items", "values"):
         return None
     call = parents[id(parent)]
@@ -132,7 +132,7 @@ def _of_elements(target: ast.Name, within: ast.AST, parents: Parents) -> int | N
     reach = 0
     for one in walk(within):
         if isinstance(one, ast.Name) and one.id == target.id and isinstance(one.ctx, ast.Load):
-            far = _read(one, parents)
+            far = read(one, parents)
             if far is None:
                 return None
             reach = max(reach, far)

@@ -10,6 +10,7 @@ from torchvet.rules import words
 from torchvet.rules.growth_rule import GrowthRule
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._storages import of_a_batch
+from torchvet.rules.memory._trims import trimmed
 from torchvet.rules.memory._windows import bounded
 from torchvet.rules.snapshot_growth import leaking
 from torchvet.rules.training._loops import is_test
@@ -152,7 +153,7 @@ for step in range(40):
 
     def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """A window as long as what is read of it; nothing stored where nothing is read."""
-        return bounded(file, finding)
+        return bounded(file, finding) or trimmed(file, finding)
 
     def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
         """Lines whose blocks stay, step after step, without the rest of a forward pass."""
