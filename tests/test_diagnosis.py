@@ -13,7 +13,7 @@ from torchvet.diagnosis import diagnose
 from torchvet.finding import SEVERITIES, Report
 from torchvet.recording import Recording
 from torchvet.recording.records import Holding, Place, Record, Source, Stranger
-from torchvet.recording.training_records import OptimizerUse, Unchecked, UnownedParameters
+from torchvet.recording.training_records import OptimizerUse, StaleAtPeak, Unchecked, UnownedParameters
 from torchvet.rules import all_rules
 
 TICKS = (5, 6, 9, 14, 21, 32)
@@ -345,6 +345,32 @@ def test_parameters_that_were_replaced_are_told_of_once() -> None:
     (found,) = diagnose(run(*lost(), swapped)).findings
     assert found.code == "TRN104" and "made later" in found.cause and "torch.tensor" not in found.remedy.summary
     assert codes(diagnose(run(*lost(), msgspec.structs.replace(swapped, owned=2)))) == ["TRN105"]
+
+
+KEPT = """\
+def main():
+    weights = None
+    for x in data:
+        loss = model(x).sum()
+        loss.backward()
+        optimizer.step()
+        if loss < best:
+            best, weights = loss.item(), copy.deepcopy(model.state_dict())
+    model.load_state_dict(weights)
+"""
+
+
+@pytest.mark.parametrize(("old", "new", "told"), [
+    ("", "", False),
+    ("    model.load_state_dict(weights)", "", True),
+    ("        if loss < best:\n            best", "        best", True),
+])  # fmt: skip
+def test_what_is_kept_for_after_the_loop_is_not_still_bound_by_accident(old: str, new: str, told: bool) -> None:
+    where = Place(FILE, 4, "main")
+    stale = [StaleAtPeak(tick=t, kind="training", bytes=10**7, peak=5 * 10**7, saving=10**7, names=["weights"],
+                         name_bytes=[10**7], bound=where) for t in (9, 20)]  # fmt: skip
+    report = diagnose(run(*stale, Source(path=FILE, text=KEPT.replace(old, new) if old else KEPT)))
+    assert ("MEM202" in codes(report)) is told
 
 
 def test_a_rule_of_the_training_loop_speaks_beside_a_leak() -> None:

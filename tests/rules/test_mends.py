@@ -394,7 +394,7 @@ WINDOWS = [
     ("[]", "return self.outputs[-1] if self.outputs else None",
      "import collections|        self.outputs = collections.deque(maxlen=1)"),
     ("[]", "return self.outputs[0]", ""),
-    ("[]", "return self.outputs[-2:]", ""),
+    ("[]", "return self.outputs[-2:]", "        del self.outputs[:-2]"),
     ("[]", "return torch.stack(self.outputs)", ""),
     ("[]", "return len(self.outputs)", ""),
     ("[]", "return [o for o in self.outputs]", ""),

@@ -127,7 +127,8 @@ for step in range(40):
                 seen.setdefault(tuple(sorted(record.names[:1])), []).append(record)
             for records in seen.values():
                 typical = sorted(records, key=lambda r: r.saving)[len(records) // 2]
-                if len(records) >= 2 and typical.saving >= _WORTH_A_LINE * typical.peak:
+                worth = len(records) >= 2 and typical.saving >= _WORTH_A_LINE * typical.peak
+                if worth and not self._is_kept(recording, typical):
                     yield self._finding(recording, rank, typical)
 
     def _finding(self, recording: Recording, rank: RankRecording, record: StaleAtPeak) -> Finding:
@@ -146,6 +147,20 @@ for step in range(40):
             holder=Holder(name=record.names[0], kind="local", path=record.names[:1]),
             measured=Measured(bytes=record.bytes, peak_bytes=record.peak, share=share),
         )  # fmt: skip
+
+    def _is_kept(self, recording: Recording, record: StaleAtPeak) -> bool:
+        """Whether source shows that the value is to outlive its pass: the best weights so far, bound under a condition
+        and read once the loop is over."""
+        from torchvet.source.model import SourceFile
+
+        at = self._line(recording, record)
+        if at is None or at.line is None or at.path not in recording.sources:
+            return False
+        try:
+            unit = SourceFile(at.path, recording.sources[at.path]).unit_at(at.line)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return False
+        return _is_kept_for_later(unit, record.names[0])
 
     def _line(self, recording: Recording, record: StaleAtPeak) -> Place | Location | None:
         """Where the name is assigned, else where its storage came from."""
@@ -251,6 +266,17 @@ def _deleted(file: SourceFile, step: Step, event: Event, name: str) -> list[Edit
         return []
     last = next((s for s in body if s.lineno <= lines[-1] <= (s.end_lineno or s.lineno)), None)
     return edits.after(file, last, f"del {name}") if last is not None else []
+
+
+def _is_kept_for_later(unit: Unit, name: str) -> bool:
+    """Whether loops bind a name under conditions only, and something after them reads it."""
+    bound = [b for b in unit.bindings.get(name, ()) if b.loop is not None and b.loop.comprehension is False]
+    loops = {id(b.loop): b.loop.node for b in bound if b.loop is not None}
+    if not bound or any(b.statement in getattr(b.loop.node, "body", ()) for b in bound if b.loop is not None):
+        return False
+    last = max(node.end_lineno or 0 for node in loops.values())  # type: ignore[attr-defined]
+    return any(n.lineno > last for n in walk(unit.node)
+               if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load))  # fmt: skip
 
 
 def _dies_with_the_pass(unit: Unit, loop: ast.For | ast.While, name: str) -> bool:
