@@ -303,6 +303,25 @@ FAULTY = {
                     hits = model(x).argmax(1) == y
         model.eval()
     """,
+    "TRN103 evaluated after a context manager has switched back": """
+        @contextlib.contextmanager
+        def evaluating(model):
+            model.eval()
+            yield model
+            model.train()
+
+        for epoch in range(9):
+            model.train()
+            for x, y in loader:
+                optimizer.zero_grad()
+                criterion(model(x), y).backward()
+                optimizer.step()
+            with evaluating(model), torch.no_grad():
+                seen = [model(x) for x, y in loader]
+            with torch.no_grad():
+                for x, y in val_loader:
+                    hits = model(x).argmax(1) == y
+    """,
     "TRN103 a method validates by way of another": """
         class Run:
             def __init__(self, net):

@@ -287,6 +287,94 @@ SILENT = {
                 with torch.no_grad():
                     print(sum(criterion(model(x), y).item() for x, y in validation))
     """,
+    "TRN103 a context manager that restores the mode": """
+        @contextlib.contextmanager
+        def evaluating(model):
+            training = model.training
+            try:
+                model.eval()
+                yield model
+            finally:
+                if training:
+                    model.train()
+
+        for epoch in range(9):
+            model.train()
+            for x, y in loader:
+                optimizer.zero_grad()
+                criterion(model(x), y).backward()
+                optimizer.step()
+            with evaluating(model), torch.no_grad():
+                for x, y in val_loader:
+                    hits = model(x).argmax(1) == y
+    """,
+    "TRN103 a class that restores the mode": """
+        class Evaluating:
+            def __init__(self, model):
+                self.model = model
+
+            def __enter__(self):
+                self.was = self.model.training
+                self.model.eval()
+
+            def __exit__(self, *error):
+                self.model.train(self.was)
+
+        for epoch in range(9):
+            model.train()
+            for x, y in loader:
+                optimizer.zero_grad()
+                criterion(model(x), y).backward()
+                optimizer.step()
+            with torch.no_grad():
+                with Evaluating(model):
+                    for x, y in val_loader:
+                        hits = model(x).argmax(1) == y
+    """,
+    "TRN103 a context manager from elsewhere": """
+        from modes import evaluating
+        for epoch in range(9):
+            model.train()
+            for x, y in loader:
+                optimizer.zero_grad()
+                criterion(model(x), y).backward()
+                optimizer.step()
+            with evaluating(model), torch.no_grad():
+                for x, y in val_loader:
+                    hits = model(x).argmax(1) == y
+    """,
+    "TRN103 a function from elsewhere that switches": """
+        from modes import set_eval
+        for epoch in range(9):
+            model.train()
+            for x, y in loader:
+                optimizer.zero_grad()
+                criterion(model(x), y).backward()
+                optimizer.step()
+            set_eval(model)
+            with torch.no_grad():
+                for x, y in val_loader:
+                    hits = model(x).argmax(1) == y
+    """,
+    "TRN103 a decorator that switches": """
+        from modes import in_eval_mode
+
+        @in_eval_mode
+        @torch.no_grad()
+        def validate(model, batches):
+            hits = 0
+            for x, y in batches:
+                hits += (model(x).argmax(1) == y).sum()
+            return hits
+
+        for epoch in range(9):
+            model.train()
+            for x, y in loader:
+                optimizer.zero_grad()
+                criterion(model(x), y).backward()
+                optimizer.step()
+            validate(model, val_loader)
+    """,
     "TRN103 another model in each turn": """
         def train_all(models, training, validation):
             for model in models:

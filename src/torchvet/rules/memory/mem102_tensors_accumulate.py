@@ -138,9 +138,12 @@ for step in range(40):
     def cause(self, growth: Growth, store: Store | None) -> str:
         """One more tensor each step, or one that gets larger."""
         name = growth.holding.name
-        if growth.tensors_per_step < 0.05:
+        rate = growth.tensors_per_step
+        if rate * growth.steps < 1:
             return f"{name} is replaced by a larger tensor again and again"
-        return f"{name} takes in tensors at every {words.per_step(growth.kind)} and nothing takes them out"
+        one = words.per_step(growth.kind)
+        when = f"every {one}" if rate > 0.5 else f"one {one} in {round(1 / rate):,}"
+        return f"{name} takes in tensors at {when} and nothing takes them out"
 
     def advice(self, growth: Growth, store: Store | None) -> str:
         """Keep less of it."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from torchvet.rules.operations._steps import names_in
 from torchvet.rules.training import _loops as loops
+from torchvet.rules.training import _mode_switchers as switchers
 from torchvet.source.model.origins import Identity, identity, made_by
 from torchvet.source.model.units import receiver, targets_of, terminal
 
@@ -41,15 +42,23 @@ class Moment:
 
 def moments(file: SourceFile, unit: Unit, depth: int = 0) -> Iterator[Moment]:
     """What one run of a unit does to modes, in order; functions of the file are followed."""
+    leaving: list[tuple[Event, list[Moment]]] = []
     for event in unit.events:
         if event.node.__class__ is not ast.Call:
             continue
+        while leaving and not switchers.within(event, leaving[-1][0]):
+            yield from leaving.pop()[1]
         on, name = receiver(event.call), terminal(event.node)
         callee = file.callee(event)
+        for model in switchers.switched_unseen(file, event, callee):
+            yield Moment("either", identity(model, unit), event, event)
         if callee is not None and callee.name != "forward":
-            if depth < _DEEPEST:
-                for one in moments(file, callee, depth + 1):
-                    yield Moment(one.kind, one.who, one.event, event, one.passing)
+            inner = list(moments(file, callee, depth + 1)) if depth < _DEEPEST else []
+            handed = switchers.first_yield(callee) if switchers.entered(event) else None
+            if handed is not None:
+                leaving.append((event, [_called(m, event) for m in inner if m.at.index > handed.index]))
+                inner = [m for m in inner if m.at.index < handed.index]
+            yield from (_called(one, event) for one in inner)
             if _is_pass(file, event):
                 for run in _runs_given(file, callee):
                     yield Moment("evaluates", identity(run.call.func, callee), run, event, event)
@@ -58,6 +67,13 @@ def moments(file: SourceFile, unit: Unit, depth: int = 0) -> Iterator[Moment]:
                 yield Moment(_kind(event), identity(on, unit), event, event)
         elif _evaluates(file, event):
             yield Moment("evaluates", identity(event.call.func, unit), event, event)
+    for _, rest in reversed(leaving):
+        yield from rest
+
+
+def _called(one: Moment, event: Event) -> Moment:
+    """What happens in a function, as what the call of it does."""
+    return Moment(one.kind, one.who, one.event, event, one.passing)
 
 
 def _kind(event: Event) -> Literal["train", "eval", "either"]:
