@@ -110,6 +110,7 @@ def test_positions_are_counted_in_float32_where_that_is_what_they_become(line: s
         ("p = positions.to(x.dtype)", "to which they are converted here", "p = positions.to(torch.float32)"),
         ("p = torch.arange(n) + torch.arange(n, dtype=x.dtype)", "positions", ""),
         ("p = torch.arange(n, device=x.device)", "positions", ""),
+        ("p = torch.from_numpy(np.arange(n, dtype=np.float16))", "positions", ""),
     ],
 )
 def test_a_range_that_a_run_has_counted(line: str, seen: str, expected: str) -> None:

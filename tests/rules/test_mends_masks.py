@@ -34,6 +34,7 @@ def test_two_masks_are_both_finite_and_one_in_place_too() -> None:
         "others = others.masked_fill(mask, float('-inf'))\ny = scores.softmax(-1)\n",
         "y = scores.softmax(-1) + others.softmax(-1)\n",
         "y = scores.softmax(-1)\nscores = scores.masked_fill(mask, float('-inf'))\n",
+        "scores = scores.masked_fill(mask, float('-inf'))\ny = scores.softmax(-1)\nf = torch.jit.script(g)\n",
     ],
 )
 def test_nothing_where_the_filling_is_another_s_or_not_seen(text: str) -> None:

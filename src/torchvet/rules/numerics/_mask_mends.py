@@ -23,7 +23,7 @@ def filled_finitely(file: SourceFile, finding: Finding) -> Sequence[Edit]:
     filled with, by name, in the same function; nothing where another filling of them is not understood."""
     found = [e for e in events_at(file, finding) if isinstance(e.node, ast.Call) and _is_softmax(e.call)]
     scores = _scores(file, found[0]) if len(found) == 1 else None
-    if scores is None or file.imports.names.get("torch") != "torch":
+    if scores is None or not knows_finfo(file):
         return ()
     made: list[Edit] = []
     for name in _FILLS:
@@ -34,6 +34,11 @@ def filled_finitely(file: SourceFile, finding: Finding) -> Sequence[Edit]:
             if _is_minus_infinity(file, value):
                 made.append(edits.replace(file, value, f"torch.finfo({scores}.dtype).min"))
     return made
+
+
+def knows_finfo(file: SourceFile) -> bool:
+    """Whether `torch.finfo` can be written in a file: its name is bound, and nothing is scripted, which lacks it."""
+    return file.imports.names.get("torch") == "torch" and not file.mentions("jit.script")
 
 
 def _is_softmax(call: ast.Call) -> bool:

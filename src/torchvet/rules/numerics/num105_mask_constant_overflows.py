@@ -13,6 +13,7 @@ from torchvet.rules.base import Rule
 from torchvet.rules.mending import events_at
 from torchvet.rules.numerics import _half, _runs, _terms
 from torchvet.rules.numerics import _nonfinite_words as say
+from torchvet.rules.numerics._mask_mends import knows_finfo
 from torchvet.rules.precision import _autocast
 from torchvet.rules.share_rule import observed
 from torchvet.source.model import edits
@@ -118,6 +119,8 @@ for step in range(40):
     def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Half of the dtype's least number in the place of the constant: it leaves room for a score, and its
         exponential is 0."""
+        if not knows_finfo(file):
+            return ()
         for event in events_at(file, finding):
             written = [n for n in walk(event.statement) if _is_mask_constant(n)]
             names = {

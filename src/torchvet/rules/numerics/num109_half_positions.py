@@ -101,8 +101,11 @@ for step in range(80):
 
     def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The one range on the line, or what converts it, in float32."""
-        named = ("half", "bfloat16", "to", "type") if "are converted" in finding.message else ("arange",)
-        found = [e for e in events_at(file, finding) if isinstance(e.node, ast.Call) and terminal(e.node) in named]
+        calls = [e for e in events_at(file, finding) if isinstance(e.node, ast.Call)]
+        if "are converted" in finding.message:
+            found = [e for e in calls if terminal(e.node) in ("half", "bfloat16", "to", "type")]
+        else:
+            found = [e for e in calls if file.dotted(e.call.func) == "torch.arange"]
         return made_float32(file, found[0].call, found[0].unit) if len(found) == 1 else ()
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
