@@ -113,7 +113,7 @@ from torch import nn
 
 class {kind}:
     def __init__(self, prior, device):
-        super().__init__()
+        {first}
         self.device = device
         self.prior = {prior}
 
@@ -128,13 +128,25 @@ class {kind}:
         ({}, "self.prior = prior.to(self.device)"),
         ({"prior": "prior * 2"}, "self.prior = (prior * 2).to(self.device)"),
         ({"kind": "Loss(nn.Module)", "to": "x.device"}, 'self.register_buffer("prior", prior, persistent=False)'),
+        ({"kind": "Loss(nn.Module)", "to": "x.device", "prior": "nn.Parameter(prior)"}, ""),
+        (
+            {
+                "kind": "Loss(nn.Module)",
+                "to": "x.device",
+                "prior": "prior\n        super().__init__()",
+                "first": "pass",
+            },
+            "",
+        ),
         ({"to": "x.device"}, ""),
         ({"also": " + self.prior.numpy().sum()"}, ""),
         ({"prior": "prior if device else None\n        self.prior = prior"}, ""),
     ],
 )
 def test_an_attribute_that_each_step_moves_is_moved_where_it_is_bound(parts: dict[str, str], expected: str) -> None:
-    text = MOVED.format(**{"kind": "Loss", "prior": "prior", "to": "self.device", "also": "", **parts})
+    text = MOVED.format(
+        **{"kind": "Loss", "first": "super().__init__()", "prior": "prior", "to": "self.device", "also": "", **parts}
+    )
     assert moved(text, "self.prior.to(") == ([expected] if expected else [])
 
 

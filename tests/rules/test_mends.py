@@ -715,6 +715,8 @@ def test_a_table_becomes_a_buffer() -> None:
     assert found.strip() == 'self.register_buffer("table", torch.sin(torch.arange(width)), persistent=False)'
     later = text.replace("__init__(self, width)", "build(self, width)")
     assert mended("DEV102", later, "self.table = ", holder="model.table") == ""
+    early = text.replace("super().__init__()", "pass")
+    assert mended("DEV102", early, "self.table = ", holder="model.table") == ""
 
 
 @pytest.mark.parametrize(

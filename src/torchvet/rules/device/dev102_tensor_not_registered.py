@@ -110,6 +110,9 @@ for step in range(40):
             mine = isinstance(target, ast.Attribute) and terminal(target.value) == own and event.unit.name == "__init__"
             if not mine or not isinstance(node, ast.Assign) or node.lineno != node.end_lineno:
                 continue
+            # Before `super().__init__()` a module takes no buffers.
+            if not any(e.index < event.index for e in event.unit.calls.get("__init__", ())):
+                continue
             text = f'{own}.register_buffer("{terminal(target)}", {file.segment(node.value)}, persistent=False)'
             return [edits.replace(file, node, text)]
         return ()

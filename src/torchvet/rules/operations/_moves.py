@@ -10,7 +10,7 @@ from torchvet.finding import Edit
 from torchvet.rules.operations._steps import bound_in, names_in
 from torchvet.source.model import edits
 from torchvet.source.model.steps import text_of
-from torchvet.source.model.units import receiver
+from torchvet.source.model.units import receiver, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ def _of_attribute(file: SourceFile, event: Event, on: ast.Attribute, said: ast.e
         return ()
     written = file.segment(value)
     if "module" in file.roles.of_class(owner):
+        if not _may_be_buffer(file, value, binding):
+            return ()
         return [edits.replace(file, statement, f'{own}.register_buffer("{on.attr}", {written}, persistent=False)')]
     if not isinstance(said, ast.Attribute) or text_of(said.value) != event.unit.self_name():
         return ()
@@ -88,6 +90,14 @@ def _of_attribute(file: SourceFile, event: Event, on: ast.Attribute, said: ast.e
         return ()
     text = written if isinstance(value, _PLAIN) else f"({written})"
     return [edits.replace(file, value, f"{text}.to({own}.{said.attr})")]
+
+
+def _may_be_buffer(file: SourceFile, value: ast.expr, binding: Event) -> bool:
+    """Whether what a constructor binds may be registered as a buffer there: it is nothing that the module registers by
+    itself (a parameter would be trained no more), and `super().__init__()` has run."""
+    registered = isinstance(value, ast.Call) and terminal(value).endswith(("Parameter", "Buffer"))
+    ready = any(e.index < binding.index for e in binding.unit.calls.get("__init__", ()))
+    return not registered and ready and not file.roles.is_a("module", value, binding.unit)
 
 
 def _only_moved(file: SourceFile, attribute: str) -> bool:
