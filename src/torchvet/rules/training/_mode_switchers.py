@@ -36,7 +36,7 @@ def switched_unseen(file: SourceFile, event: Event, callee: Unit | None) -> Iter
     """The models whose mode a call may switch out of sight: a context manager that the file does not write as a
     generator, a function from elsewhere whose name says so, or a decorator."""
     dotted = file.dotted(event.call.func)
-    if dotted.startswith("torch."):
+    if dotted.startswith("torch.") or (receiver(event.call) is not None and terminal(event.node) in ("eval", "train")):
         return
     if callee is None or callee.name == "__init__":
         unseen = entered(event) or bool(_SWITCHES.search(terminal(event.node)))
