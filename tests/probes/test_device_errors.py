@@ -221,7 +221,12 @@ def replaced_in(folder: Path, owned: str, planted: str, between: str) -> list[Fi
 
 
 def test_an_optimizer_of_parameters_that_are_gone_is_told(tmp_path: Path) -> None:
+    """Once: by what source shows of the line that replaces them, where it does."""
     (found,) = replaced_in(tmp_path, "net.parameters()", COPIED, "pass")
+    assert (found.code, found.severity, found.measured.bytes) == ("DEV103", "error", (4 * 8 + 8 + 8 + 1) * 4)
+    assert "net is a copy" in found.message and "4 parameters of Sequential are never stepped" in found.message
+    hidden = COPIED.replace("copy.deepcopy", "(lambda model: copy.deepcopy(model))")
+    (found,) = replaced_in(tmp_path, "net.parameters()", hidden, "pass")
     assert (found.code, found.severity, found.measured.bytes) == ("DEV103", "error", (4 * 8 + 8 + 8 + 1) * 4)
     assert found.message.startswith("SGD updates 4 parameters that Sequential does not have any more")
 

@@ -179,7 +179,9 @@ class OptimizerProbe:
         found = []
         place = next((s.made_at for s in self._states.values() if s.made_at), None)
         present = {id(p) for root in self._known.live_roots() for p in root.parameters()}
-        orphans = len(owned - present)
+        # One that somebody gives its gradient, as a copy in higher precision gets it, is stepped on purpose.
+        never = {key for state in self._states.values() for key in state.never}
+        orphans = len((owned - present) & never)
         for root in self._known.live_roots():
             lost = [
                 (name, p) for name, p in root.named_parameters()

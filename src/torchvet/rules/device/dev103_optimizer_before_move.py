@@ -106,12 +106,15 @@ for step in range(40):
         """Optimizers all of whose parameters have been replaced, or some where source shows by what, and state that is
         not where its parameters are."""
         for rank in recording.ranks:
+            by_source: set[str] = set()
             for unowned in {r.module: r for r in rank.all(UnownedParameters) if r.orphans}.values():
                 for found in suspected_at(self, recording, unowned.place, role="built"):
+                    by_source.add(unowned.module)
                     seen = f"{found.message} ({unowned.count} parameters of {unowned.module} are never stepped)"
                     yield as_observed(found, rank, seen, Measured(bytes=unowned.bytes, steps=unowned.steps))
             for record in {r.module: r for r in rank.all(ReplacedParameters)}.values():
-                yield self._replaced_all(rank, record)
+                if record.module not in by_source:
+                    yield self._replaced_all(rank, record)
         for rank, mismatch, stray in _crashes.mismatches(recording):
             if stray is not None and stray.role == "optimizer state":
                 yield self._state_left(rank, mismatch, stray)
