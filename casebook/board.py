@@ -129,8 +129,7 @@ def page(kept: Kept, said: Recorded) -> str:
 RULE = """\
 *named*: a remark on the fault's subject, at an accepted line or where the mended program gets none; *line*: some other
 remark at an accepted line; *elsewhere*: something else; *silent*: nothing at warning or above; *not run*: could not be
-run on the program here. A tool that takes minutes for each program was asked about a part of them only: scalene, about
-every fourth and a few more."""
+run on the program here. A tool that takes minutes for each program was asked about a part of them only."""
 
 
 def not_run(table: Sequence[Row], said: Recorded) -> list[str]:

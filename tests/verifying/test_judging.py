@@ -105,6 +105,12 @@ def test_what_a_graver_fault_of_its_function_had_hidden_is_not_new_and_is_not_go
     assert not remains(collected, trial(msgspec.structs.replace(built, severity="info")))
 
 
+def test_a_leak_that_goes_over_to_another_name_of_its_function_is_new() -> None:
+    inside = Location(path=FILE, line=4, function="run")
+    first, second = (finding("MEM101", name=n, rate=9.0, location=inside) for n in ("losses", "outputs"))
+    assert fresh(trial(first), trial(second)) == ["MEM101"]
+
+
 def test_lines_after() -> None:
     assert list(lines_after("a\nb\nc", "a\nb\nc", 2)) == [2]
     assert list(lines_after("a\nb\nc", "a\nx\nb\nc", 2)) == [3]

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, get_args
 
 from torchvet.finding import Finding, Holder, HolderKind, Location, Measured, Related, Remedy, Severity
-from torchvet.recording.records import Window
+from torchvet.recording.records import NODE_BYTES, Window
 from torchvet.rules import grading, words
 from torchvet.rules.base import Rule
 from torchvet.rules.bounds import bound_of, where
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 _KINDS = frozenset(get_args(HolderKind))
 _NUMBER = 8
 """Bytes of the largest number that is one tensor."""
-NODE_BYTES = 400
-"""Host bytes of a graph's node, roughly and at the least: about 1,550 B per Linear layer, which makes three (torch
-2.13.0, measured)."""
 
 
 class GrowthRule(Rule):

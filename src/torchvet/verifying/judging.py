@@ -9,13 +9,12 @@ from torchvet.amounts import count, size
 from torchvet.finding import SEVERITIES, Finding
 from torchvet.recording.costs import cost_lines, cost_of, worded
 from torchvet.recording.reader import ENOUGH
+from torchvet.recording.records import NODE_BYTES
 from torchvet.verifying.lines import became, lines_after
 from torchvet.verifying.trial import Trial
 
 NOISE = 0.01
 """Share of a growth that may be left: a running sum that was detached is still a number of a few bytes."""
-BYTES_PER_NODE = 400
-"""Host bytes of an autograd node, roughly: 1,550 for a Linear layer's three or four (torch 2.13.0, measured)."""
 COMPARED = 2
 """Stretches of steps in which storages were noted that it takes to see that none lives on: where none does, names are
 not looked at."""
@@ -104,7 +103,7 @@ def _growth(finding: Finding, rate: float, before: Trial, after: Trial) -> Judge
         return Judgement(False, told, "", f"{after.steps} steps are too few to tell that nothing grows")
     if after.windows < COMPARED:
         return Judgement(False, told, "", "storages were not looked at often enough in the mended run")
-    if BYTES_PER_NODE * before.nodes.get(name, 0.0) > rate:
+    if NODE_BYTES * before.nodes.get(name, 0.0) > rate:
         return _nodes(name, before.nodes[name], after)
     noise = noise_of(rate, before, after)
     now = after.rates.get(name, 0.0)
@@ -151,7 +150,8 @@ def new_findings(before: Trial, after: Trial) -> Iterator[Finding]:
             continue
         earlier = [f for f in before.findings if is_same(f, finding, before, after)]
         earlier += [f for f in before.findings if f.code == finding.code and _rank(f) >= _rank(finding)
-                    and ((_held(f) and _held(f) == _held(finding)) or _in_one_function(f, finding))]  # fmt: skip
+                    and (_held(f) == _held(finding) if _held(f) and _held(finding) else _in_one_function(f, finding))
+        ]  # fmt: skip
         earlier += [f for f in before.findings if _is_rest_of(f, finding)]
         if not any(_rank(f) >= _rank(finding) or f.evidence == "observed" for f in earlier):
             yield finding

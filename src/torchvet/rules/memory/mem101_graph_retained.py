@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from torchvet.recording.records import NODE_BYTES
 from torchvet.rules import grading, words
 from torchvet.rules.bounds import bound_of
-from torchvet.rules.growth_rule import NODE_BYTES, GrowthRule, exhausted_by_nodes, no_tensor, nodes_outweigh, of_numbers
+from torchvet.rules.growth_rule import GrowthRule, exhausted_by_nodes, no_tensor, nodes_outweigh, of_numbers
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._graphs import own_graph, passed_graphs
 from torchvet.rules.memory._mends import stored_with, tensors_only

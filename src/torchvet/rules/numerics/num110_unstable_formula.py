@@ -170,5 +170,5 @@ for step in range(40):
             made = [edits.replace(file, found.node, found.twin)] if found.twin else []
             yield self.suspect(
                 file, found.event, f"{file.segment(found.node)}: {found.harm}", severity=severity, node=found.node,
-                cause=found.cause, advice=found.advice, safe=bool(made), edits=made,
+                cause=found.cause, advice=found.advice, edits=made,  # not safe: other last bits where the formula held
             )  # fmt: skip
