@@ -29,16 +29,15 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Side:
-    """All trials of a mode. Seconds are medians of steps, `spread` the range of the trials' own medians.
+    """All trials of a mode. `spread` is from the quickest trial to the slowest, `seconds` the quickest.
 
-    `quick` is the time that a tenth of a trial's steps keep below, of the quickest trial and of the slowest: what else
-    the machine does makes steps slower and none quicker, so that comparisons go by it.
+    A trial's seconds are what a tenth of its steps keep below: what else the machine does, and looking at memory in
+    some of them, makes steps slower and none quicker.
     """
 
     mode: AmpMode
     seconds: float | None = None
     spread: tuple[float, float] = (0.0, 0.0)
-    quick: tuple[float, float] = (0.0, 0.0)
     peak: int | None = None
     activations: int | None = None
     losses: list[float] = field(default_factory=list)
@@ -71,8 +70,8 @@ class AmpResult:
     clock: str
 
     def ratio(self, mode: AmpMode) -> float | None:
-        """Seconds of a mode's step by those of float32's, by quick steps: above 1 it is slower."""
-        return _by(self.sides[mode].quick[0], self.sides["float32"].quick[0])
+        """Seconds of a mode's step by those of float32's: above 1 it is slower."""
+        return _by(self.sides[mode].seconds, self.sides["float32"].seconds)
 
     def memory(self, mode: AmpMode) -> float | None:
         """Peak bytes by those of float32."""
@@ -106,13 +105,11 @@ def _side(mode: AmpMode, trials: list[Trial]) -> Side:
     error = next((t.error for t in trials if t.error), None)
     if not runs:
         return Side(mode, error=error or "no training step was seen")
-    medians = [statistics.median(_settled(r.seconds)) for r in runs]
     quick = [sorted(s)[len(s) // 10] for s in (_settled(r.seconds) for r in runs)]
     peaks = [p for t in trials if t.run is not None and (p := t.run.peak or t.peak)]
     activations = [t.activations for t in trials if t.activations]
     return Side(
-        mode, statistics.median(medians), (min(medians), max(medians)), (min(quick), max(quick)),
-        max(peaks, default=None),
+        mode, min(quick), (min(quick), max(quick)), max(peaks, default=None),
         max(activations, default=None), runs[0].losses, max(r.skipped for r in runs), runs[-1].scale,
         runs[0].native, runs[0].not_finite, error,
     )  # fmt: skip

@@ -75,7 +75,7 @@ def notes_on(facts: dict[str, Any]) -> list[str]:
         done = "the program has no autocast of its own here: its modules ran under autocast, its loss was scaled"
     lines = [
         f"{count(facts['trials'], 'run')} of {count(facts['steps'], 'step')} each, in turns; "
-        f"compared by their quickest steps; {done}"
+        f"a step is as long as their quickest tenth; {done}"
     ]
     if facts["clock"] == "cpu":
         lines.append("times are CPU time of the one thread that computes: what else this machine does is left out")

@@ -110,7 +110,7 @@ for step in range(40):
         slower = f"{time:.2f} times as long as in float32"
         device = "this CPU" if result.device == "cpu" else "this GPU"
         # The quickest run of the one must be slower than the slowest of the other: else it is noise.
-        certain = time >= _SLOWER and side.quick[0] > plain.quick[1]
+        certain = time >= _SLOWER and side.spread[0] > plain.spread[1]
         yield Finding(
             code=self.code, name=self.name, severity="warning" if certain else "info", evidence="observed",
             message=f"a step under {mode} takes {slower} on {device}"
@@ -119,5 +119,5 @@ for step in range(40):
             cause=f"{result.device} computes {mode} " + ("natively: what is computed is too small to gain by it"
                                                          if side.native else "by way of float32"),
             remedy=Remedy(summary=f"leave autocast off on {device}"), device=result.device,
-            measured=Measured(steps=result.steps, seconds_per_step=side.quick[0] - plain.quick[0]),
+            measured=Measured(steps=result.steps, seconds_per_step=side.spread[0] - plain.spread[0]),
         )  # fmt: skip
