@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchvet.recording.growth import Growth, GrowthSummary, evaluation_growth, growth_of, outlives_evaluation
-from torchvet.recording.records import Census, Holding, Record, StepKind, Survivors
+from torchvet.recording.records import Census, Holding, Record, Source, StepKind, Survivors
 from torchvet.recording.training_records import CollectorUse
 
 bug = pytest.mark.xfail
@@ -425,3 +425,16 @@ def test_what_one_evaluation_left_may_be_there_in_the_next(later: int, lives_on:
     one = rank(program(), steps(50), looks, outcome(50))
     (growth,) = evaluation_growth(one)
     assert outlives_evaluation(one, growth) is lives_on
+
+
+def test_batches_that_get_longer_are_no_growth() -> None:
+    """One tensor, larger at each census: whether it was joined to itself or is another one is in the source alone."""
+
+    def growths(line: str) -> list[str]:
+        text = f"x = torch.zeros(0)\nfor n in sizes:\n    x = {line}\n"
+        looks = [census(t, holding("x", direct=1000 + 100 * t, tensors=1)) for t in TICKS]
+        kept = [Source(path=MAIN, text=text)]
+        return [g.holding.name for g in growth_of(rank(program(), kept, steps(50), looks, outcome(50))).growths]
+
+    assert growths("torch.cat([x, torch.randn(n)])") == ["x"]
+    assert growths("torch.randn(n)") == []

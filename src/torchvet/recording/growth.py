@@ -14,7 +14,18 @@ from dataclasses import dataclass, field, replace
 from torchvet.allocator import sizes
 from torchvet.recording.reader import RankRecording
 from torchvet.recording.records import Census, Holding, StepKind, Survivors, Window
-from torchvet.recording.series import Key, Points, grows, key_of, localise, rise, rising_tail, series_of, size_of
+from torchvet.recording.series import (
+    Key,
+    Points,
+    grows,
+    key_of,
+    localise,
+    no_more,
+    rise,
+    rising_tail,
+    series_of,
+    size_of,
+)
 from torchvet.recording.steps import steps_between, steps_of_bursts, steps_until
 from torchvet.recording.teeth import Tooth, teeth_of
 from torchvet.recording.training_records import Outcome
@@ -104,7 +115,7 @@ def growth_of(rank: RankRecording) -> GrowthSummary:
     growing = {key: points for key, points in series.items() if grows(points, last.tick, ends.get(key), few)}
     if not survived and not all(c.complete for c in usable):
         growing = {key: points for key, points in growing.items() if _certain(rising_tail(points))}
-    chosen = localise(growing)
+    chosen = [key for key in localise(growing) if not _is_renewed(rank, growing[key])]
     limit = memory_left(rank, last)
     for key in chosen:
         growth = _growth(rank, growing[key], limit, _carrier_ops(key, last))
@@ -117,6 +128,12 @@ def growth_of(rank: RankRecording) -> GrowthSummary:
     named = max(summary.explained, min(by_total, survived))
     summary.measured = named + summary.unreached
     return summary
+
+
+def _is_renewed(rank: RankRecording, points: Points) -> bool:
+    """Whether a name has only something larger each time that owes nothing to what it had before: batches that get
+    longer over the run."""
+    return no_more(rising_tail(points)) and rank.index.is_renewed(*points[-1][1].where)
 
 
 def evaluation_growth(rank: RankRecording) -> list[Growth]:

@@ -101,6 +101,13 @@ class RankRecording:
         return growth_of(self)
 
     @cached_property
+    def index(self) -> SourceIndex:
+        """Answers questions about the source text that this rank kept."""
+        from torchvet.source.stores import SourceIndex
+
+        return SourceIndex({s.path: s.text for s in self.all(Source)})
+
+    @cached_property
     def program(self) -> Program | None:
         """What ran, or None when it never started."""
         return self.last(Program)

@@ -171,6 +171,11 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     item_type: str | None = None
     files: list[str] = []
 
+    @property
+    def where(self) -> tuple[str, str, str, list[str]]:
+        """Name, scope, file and further files, as the source index asks for them."""
+        return self.name, self.scope, self.place.path if self.place else "", self.files
+
 
 class Stranger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What keeps a storage alive that no name leads to: an attribute (or a closure) in a garbage cycle, among them a

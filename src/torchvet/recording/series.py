@@ -54,7 +54,7 @@ def grows(points: Points, last: int, at_the_end: int | None = None, few: bool = 
     run = rising_tail(points)
     if len(run) < 2:
         return False
-    if run[-1][1].tensors <= run[0][1].tensors and run[-1][1].nodes <= run[0][1].nodes:
+    if no_more(run):
         # The same tensors, larger: a batch of another length looks so too, until it has gone on for a while or the
         # sizes lie on a line.
         straight = misfit([float(t) for t, _ in run], [float(size_of(h)) for _, h in run]) < FOLLOWS / 10
@@ -67,6 +67,11 @@ def grows(points: Points, last: int, at_the_end: int | None = None, few: bool = 
     stores = max(b.tensors - a.tensors, b.nodes - a.nodes)
     enough = stores >= min(_STORES, max(2, (then - first) / 2))
     return few and then - first >= 3 and enough and (at_the_end is None or at_the_end >= size_of(b))
+
+
+def no_more(run: Points) -> bool:
+    """Whether no tensor and no node came to those that a name has: they are larger."""
+    return run[-1][1].tensors <= run[0][1].tensors and run[-1][1].nodes <= run[0][1].nodes
 
 
 def rising_tail(points: Points) -> Points:

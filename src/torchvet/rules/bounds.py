@@ -20,12 +20,6 @@ class Bound:
     bytes: int | None = None
 
 
-def where(growth: Growth) -> tuple[str, str, str, list[str]]:
-    """Name, scope, file and further files of a growing name, as the source index asks for them."""
-    holding = growth.holding
-    return holding.name, holding.scope, holding.place.path if holding.place else "", holding.files
-
-
 def bound_of(growth: Growth, recording: Recording) -> Bound | None:
     """The tightest limit that is known; None when there is none."""
     if growth.dropped_at is not None:
@@ -47,7 +41,7 @@ def _loop(growth: Growth, recording: Recording) -> Bound | None:
     Only where that function is called again and again, or only evaluates: the loop in a `main()` is the whole program.
     """
     holding = growth.holding
-    name, scope, path, _ = where(growth)
+    name, scope, path, _ = growth.holding.where
     if len(holding.path) != 1 or not (growth.kind == "evaluation" or _called_in_loop(growth, recording)):
         return None
     for loop in {b.place: b for r in recording.ranks for b in r.all(LoopBound)}.values():
@@ -68,7 +62,7 @@ def _called_in_loop(growth: Growth, recording: Recording) -> bool:
 
 def _removal(growth: Growth, recording: Recording) -> Bound | None:
     """Code that takes something out again, unless the growth has outlived a whole epoch and so proved it idle."""
-    removals = recording.index.removals(*where(growth))
+    removals = recording.index.removals(*growth.holding.where)
     if not removals or _outlived_an_epoch(growth, recording):
         return None
     first = removals[0]

@@ -14,7 +14,7 @@ from torchvet.finding import Finding, Holder, HolderKind, Location, Measured, Re
 from torchvet.recording.records import NODE_BYTES, Window
 from torchvet.rules import grading, words
 from torchvet.rules.base import Rule
-from torchvet.rules.bounds import bound_of, where
+from torchvet.rules.bounds import bound_of
 
 if TYPE_CHECKING:
     from torchvet.recording import Recording
@@ -71,7 +71,7 @@ class GrowthRule(Rule):
 
     def store(self, growth: Growth, recording: Recording) -> Store | None:
         """The line that stores into the growing name, by joining the name with the source."""
-        stores = recording.index.stores(*where(growth))
+        stores = recording.index.stores(*growth.holding.where)
         return stores[0] if stores else None
 
     bounded_matters: ClassVar[bool] = False

@@ -11,7 +11,7 @@ from collections.abc import Container, Mapping, Sequence
 
 import msgspec
 
-from torchvet.source import holder, places, ranking, removals, special, subjects
+from torchvet.source import holder, places, ranking, removals, renewal, special, subjects
 from torchvet.source.follow import Follower, Seen
 from torchvet.source.holder import HolderName
 from torchvet.source.module import Module
@@ -123,6 +123,18 @@ class SourceIndex:
                 if found or ranking.ranked(self._project, follower, parsed.parts[index], [path, *files]):
                     break
         return list(dict.fromkeys(found))
+
+    def is_renewed(self, name: str, scope: str, path: str, files: Sequence[str] = ()) -> bool:
+        """Whether every pass binds a holder to something new, made neither of its value before nor of what piles up.
+
+        False where no statement is found that binds it, and where one cannot be followed.
+        """
+        parsed = holder.parse(name)
+        if parsed is None or parsed.special in ("cache", "hooks"):
+            return False
+        last = len(parsed.parts) - 1
+        follower = self._follow(parsed, last, scope, path, files)
+        return renewal.is_renewed(self._project, follower, parsed.parts[last])
 
     def loop_bound(self, function: str, path: str, name: str, loop_line: int) -> bool:
         """Whether a function's local `name` is made anew so that it cannot outlive one run of the loop at a line.

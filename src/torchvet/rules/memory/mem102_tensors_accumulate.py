@@ -49,7 +49,8 @@ class TensorsAccumulate(GrowthRule):
     )
     when_not = (
         "A cache that fills and then stops, a window of fixed length (`deque(maxlen=n)`), a best-so-far that is "
-        "replaced, and lists that are emptied every epoch are bounded. One scalar tensor per step is so little "
+        "replaced, and lists that are emptied every epoch are bounded. So are variables that every step binds to "
+        "something new, however much longer the batches get over the run. One scalar tensor per step is so little "
         "that it is graded `info`."
     )
     proof = (

@@ -11,7 +11,6 @@ from torchvet.finding import Edit, Finding, Location, Measured, Related
 from torchvet.recording.training_records import EvaluationForward
 from torchvet.rules import grading, words
 from torchvet.rules.base import Rule
-from torchvet.rules.bounds import where
 from torchvet.rules.growth_rule import allocated, holder_of
 from torchvet.rules.memory import _stores
 from torchvet.rules.share_rule import observed, peak_of
@@ -194,7 +193,7 @@ for step in range(40):
         share = kept.bytes / peak
         name = kept.holding.name
         until = ", also after the evaluation" if outlives_evaluation(rank, kept) else " until the evaluation ends"
-        stores = recording.index.stores(*where(kept))
+        stores = recording.index.stores(*kept.holding.where)
         place = Location(path=stores[0].path, line=stores[0].line, function=stores[0].function) if stores else use.place
         return observed(
             self, rank, severity=grading.of_share(share), place=place,
