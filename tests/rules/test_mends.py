@@ -122,6 +122,20 @@ def test_what_goes_into_a_container_that_is_stored_whole_is_detached(fills: str,
     assert mended("MEM101", text, "history.append(out)", holder="history").strip() == expected
 
 
+def test_a_list_that_was_joined_to_one_tensor_is_no_container() -> None:
+    text = """
+    def finish_episode(policy, returns, losses):
+        policy_loss = []
+        for log_prob, gain in zip(policy.log_probs, returns):
+            policy_loss.append(-log_prob * gain)
+        policy_loss = torch.cat(policy_loss).sum()
+        policy_loss.backward()
+        losses.append(policy_loss)
+    """
+    found = mended("MEM112", text, "losses.append", holder="losses")
+    assert found.strip() == "losses.append(policy_loss.detach())"
+
+
 def test_an_object_that_is_handed_in_is_made_of_detached_parts() -> None:
     text = AGENT.format(stored="self.memory.push(Turn(state, self._value))")
     stored = Related(role="stored", message="self.rows.append(turn)", path="memory.py", line=90)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules.memory._stored import Kept, store
 from torchvet.rules.mending import may_be_tensor, with_method
-from torchvet.source.model.units import terminal
+from torchvet.source.model.destinations import reaching
+from torchvet.source.model.units import targets_of, terminal, value_for
 
 if TYPE_CHECKING:
     from torchvet.finding import Edit
@@ -23,7 +24,7 @@ def filled_with(file: SourceFile, kept: Kept, method: str) -> list[Edit] | None:
     value, unit = kept.value, kept.event.unit
     if not isinstance(value, ast.Name) or unit.home(value.id) is not unit or value.id in unit.parameters:
         return None
-    made = [_is_container(v) for v, _ in file.roles.values(value, unit)]
+    made = [_is_container(v) for v in _values(value.id, kept.event)]
     if not any(made):
         return None
     fills = [f for f in _fills(unit, value.id) if may_be_tensor(f.value)] if all(made) else []
@@ -33,7 +34,15 @@ def filled_with(file: SourceFile, kept: Kept, method: str) -> list[Edit] | None:
     return [e for one in edited for e in one] if all(edited) else []
 
 
-def _is_container(value: ast.expr) -> bool:
+def _values(name: str, event: Event) -> Iterator[ast.expr | None]:
+    """What a name may be bound to at an event: a list that was joined to one tensor is none there any more."""
+    for binding in reaching(name, event):
+        if not isinstance(binding.node, ast.AugAssign):
+            targets = (t for t in targets_of(binding.node) if isinstance(t, ast.Name) and t.id == name)
+            yield next((value_for(binding.node, t) for t in targets), None)
+
+
+def _is_container(value: ast.expr | None) -> bool:
     """Whether an expression is a container written down, or one made empty."""
     shown = (ast.Dict, ast.List, ast.DictComp, ast.ListComp)
     return isinstance(value, shown) or (isinstance(value, ast.Call) and terminal(value) in _MADE)
