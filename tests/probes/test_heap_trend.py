@@ -59,6 +59,20 @@ def test_it_speaks_up_at_growing_intervals(monkeypatch: pytest.MonkeyPatch) -> N
     assert now[0] == (499 // 4) * MB, "every fourth boundary is sampled, no other"
 
 
+def test_a_steep_rise_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megabyte of autograd nodes every step: a run of seventy steps deserves an answer too."""
+    now = [0]
+
+    def heap() -> int:
+        now[0] += 4 * MB
+        return 100 * MB + now[0]
+
+    monkeypatch.setattr(host, "heap_in_use", heap)
+    trend = HeapTrend()
+    assert [trend.boundary(tick) for tick in range(1, 49)][-1]
+    assert trend.times == 2
+
+
 def test_a_heap_that_stops_rising_is_no_longer_suspicious(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0]
 

@@ -87,6 +87,8 @@ def test_the_next_early_look_is_made_where_all_of_them_stay_within_their_allowan
 def test_an_early_look_is_cut_off_where_there_is_no_time_to_spare() -> None:
     assert Schedule().census_budget(1.0) == EARLY_ALLOWANCE
     assert Schedule(suspected=True).census_budget(1.0) == 0.5
+    assert Schedule(spent=1.0).census_budget(5.0) == EARLY_ALLOWANCE
+    assert Schedule(spent=1.0).census_budget(5.0, final=True) == 0.5, "no step waits for the last one"
 
 
 def test_an_unsuspicious_long_run_is_looked_at_ever_more_rarely() -> None:

@@ -17,6 +17,9 @@ _LEAST = 1 << 18
 _LEAST_RESIDENT = 1 << 23
 """Bytes by which a floor must rise: of the heap in use, which is exact, and of the resident set, which also grows with
 what the allocator keeps."""
+_STEEP = 1 << 19
+"""Bytes a step, from one floor to the next, that are not waited for to rise on: what a program loads and caches in its
+first steps is over by then."""
 
 
 class HeapTrend:
@@ -30,7 +33,7 @@ class HeapTrend:
         self._slow = 0
         self._peaks: list[int] = []
         self.times = 0
-        """Verdicts in a row by which the floor rises."""
+        """Verdicts in a row by which the floor rises; a steep rise counts as two."""
 
     def restart(self) -> None:
         """Ticks begin at one again."""
@@ -65,6 +68,8 @@ class HeapTrend:
             self._next = tick * 2
             least = _LEAST if self._exact else _LEAST_RESIDENT
             self.times = self.times + 1 if rising(self._samples, least) else 0
+            if self.times and rising(self._samples, _STEEP * _EVERY * (len(self._samples) // 3)):
+                self.times += 1
 
 
 def rising(samples: list[int], least: int = _LEAST) -> bool:

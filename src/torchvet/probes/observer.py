@@ -425,7 +425,7 @@ class Observer:
 
     def _take_census(self, tick: int, kind: StepKind, elapsed: float, final: bool = False) -> None:
         self._log.flush()
-        self._census.budget = self._schedule.census_budget(elapsed)
+        self._census.budget = self._schedule.census_budget(elapsed, final)
         with self._costs.of("censuses"):
             census = self._census.take(tick, kind, self._ledger, final)
             if census.complete or self._census.budget > EARLY_ALLOWANCE:  # else an early look that says nothing

@@ -24,6 +24,8 @@ EARLY_ALLOWANCE = 0.1
 GRAPH_ALLOWANCE = 0.2
 """Seconds that may go into following autograd graphs between boundaries whatever their share."""
 _GRAPH_SHARE = 0.01
+_A_WHILE = 2.0
+"""Seconds from which on half a second more at the end goes unnoticed."""
 _SHORT = 8
 """Steps below which a run is only warming up."""
 
@@ -97,10 +99,11 @@ class Schedule:
             return True
         return elapsed >= self.idle_census_at and self.affordable(elapsed, expected or 0.03)
 
-    def census_budget(self, elapsed: float) -> float:
+    def census_budget(self, elapsed: float, final: bool = False) -> float:
         """Seconds that one census may take: some for a short run, more as the run has gone on for longer. Without a
-        suspicion and without time to spare it is cut off early."""
-        spare = self.suspected or self.affordable(elapsed, EARLY_ALLOWANCE)
+        suspicion and without time to spare it is cut off early; not the `final` one of a run that took a while, as no
+        step waits for it."""
+        spare = self.suspected or self.affordable(elapsed, EARLY_ALLOWANCE) or (final and elapsed >= _A_WHILE)
         return min(2.0, max(0.5, 0.02 * elapsed)) if spare else EARLY_ALLOWANCE
 
     def census_taken(self, tick: int, elapsed: float) -> None:
