@@ -228,3 +228,31 @@ def test_a_run_shows_that_it_is_so_where_only_one_model_was(models: list[str], f
     told = list(rule("TRN103").in_recording(recording(program(), Source(path=PATH, text=text), *seen)))
     assert [f.evidence for f in told] == found
     assert all("Dropout was in eval mode in 3 training steps" in f.message for f in told)
+
+
+APART = """
+    def train(args, net, loader, adam):
+        for x, y in loader:
+            adam.zero_grad()
+            F.mse_loss(net(x), y).backward()
+            adam.step()
+
+
+    def test(args, model, loader):
+        model.eval()
+        with torch.no_grad():
+            return sum(F.mse_loss(model(x), y).item() for x, y in loader)
+
+
+    def main(args, loader):
+        model = Net()
+        adam = optim.Adam(model.parameters())
+        for epoch in range(9):
+            train(args, {given}, loader, adam)
+            test(args, model, loader)
+    """
+
+
+@pytest.mark.parametrize(("given", "put"), [("model", ["    net.train()"]), ("model.layers", []), ("Net()", [])])
+def test_training_and_evaluation_in_functions_that_are_given_one_model(given: str, put: list[str]) -> None:
+    assert mended("TRN103", NET + APART.format(given=given)) == ([], put)

@@ -38,10 +38,10 @@ def switched_back(file: SourceFile, one: Moment, backward: Event) -> list[Edit]:
     """`model.train()` where a training pass begins: before the loop over its batches, or as the first thing in each
     pass of a loop that evaluates as well. Nothing where the model is not known there by the same name."""
     unit, loop = backward.unit, backward.loop
-    on = receiver(one.event.call)
-    if on is None or not _is_chain(on) or not _is_known_as(file, file.segment(on), one.event, unit):
+    model = _known_in(file, one, unit)
+    if not model:
         return []
-    text = f"{file.segment(on)}.train()"
+    text = f"{model}.train()"
     here = one.at.unit is unit
     if loop is not None and here and one.at.inside(loop):
         return [] if loop.comprehension else edits.before(file, _first_of(loop.node), text)
@@ -51,6 +51,32 @@ def switched_back(file: SourceFile, one: Moment, backward: Event) -> list[Edit]:
         return []
     first = loop.node if loop is not None else _first_of(unit.node)
     return edits.before(file, first, text) if isinstance(first, ast.stmt) else []
+
+
+def _known_in(file: SourceFile, one: Moment, unit: Unit) -> str:
+    """What a model that is switched is called in another function; empty where that is not known."""
+    on, own, caller = receiver(one.event.call), one.event.unit, one.at.unit
+    if on is None or not _is_chain(on):
+        return ""
+    if _is_known_as(file, file.segment(on), one.event, unit):
+        return file.segment(on)
+    # `test(model, loader)` and `train(model, loader)` of one function, which gives both the same.
+    there = _given(file, one.at, own, file.segment(on))
+    if not there or caller is unit:
+        return there
+    calls = [e for e in caller.events if isinstance(e.node, ast.Call) and file.callee(e) is unit]
+    names = [{p for p in unit.parameters if _given(file, e, unit, p) == there} for e in calls]
+    known = set.intersection(*names) if names else set()
+    return known.pop() if len(known) == 1 else ""
+
+
+def _given(file: SourceFile, call: Event, unit: Unit, name: str) -> str:
+    """What the caller of a function calls what is `name` in it, by way of a parameter; empty where it is none."""
+    root, dot, rest = name.partition(".")
+    if root not in unit.parameters or root in unit.bindings or file.callee(call) is not unit:
+        return ""
+    given = file.passed(call, unit, root)
+    return file.segment(given[0]) + dot + rest if given and _is_chain(given[0]) else ""
 
 
 def _first_of(node: ast.AST) -> ast.stmt:
