@@ -94,10 +94,11 @@ def test_a_report_survives_json() -> None:
     ("MEM112", [census(t, holding("losses", direct=4 * t, nodes=9 * t, tensors=t)) for t in TICKS]),
     ("MEM112", [census(t, holding("total", direct=4, nodes=9 * t, tensors=1, carried=True,
                                   carrier_ops=["AddBackward0"])) for t in TICKS]),
+    ("MEM112", [census(t, holding("pinned", direct=8000 * t, visible=8 * t, nodes=900 * t, tensors=t)) for t in TICKS]),
     ("MEM101", [census(t, holding("shadow", direct=4000, graph=64 * t, nodes=12 * t, tensors=4, carried=True,
                                   carrier_ops=["MulBackward0", "AddBackward0"])) for t in TICKS]),
 ], ids=["graph", "running sum", "state", "tensors", "lru_cache", "tensor keys", "views", "nodes", "sum of losses",
-        "average of weights"])  # fmt: skip
+        "nodes with views", "average of weights"])  # fmt: skip
 def test_the_rule_that_knows_the_mechanism_speaks(code: str, records: list[Record]) -> None:
     assert codes(diagnose(run(records))) == [code]
 
@@ -312,6 +313,23 @@ def test_a_method_of_tensors_is_called_on_nothing_that_was_seen_to_be_none(
     assert ("item." in found.remedy.summary) is edited
     if item is not None and not edited:
         assert f"each {item}" in found.remedy.summary
+
+
+@pytest.mark.parametrize(("shown", "edit"), [(8, "loss.detach().clone()"), (8000, "loss.detach()")])
+def test_a_small_part_of_a_storage_is_copied_when_its_graph_is_cut_off(shown: int, edit: str) -> None:
+    """`F.mse_loss` on the CPU returns a number in a storage of the size of its input."""
+    text = (
+        "import torch\nfrom torch import nn\nimport torch.nn.functional as F\nnet, losses = nn.Linear(4, 4), []\n"
+        "for i, x in enumerate(data):\n    loss = F.mse_loss(net(x), x)\n    losses.append((i, loss))\n"
+        "    loss.backward()\n"
+    )
+    held = [
+        census(t, holding("losses", direct=8000 * t, visible=shown * t, nodes=900 * t, tensors=t, item_type="tuple"))
+        for t in TICKS
+    ]
+    (found,) = diagnose(run(held, Source(path=FILE, text=text))).findings
+    assert found.code == "MEM112"
+    assert [e.text for e in found.remedy.edits] == [edit]
 
 
 def test_an_item_that_a_method_makes_another_of_is_none_that_is_stored() -> None:

@@ -60,6 +60,16 @@ def stored_with(file: SourceFile, finding: Finding, method: str) -> Sequence[Edi
     return parts_with(file, handed[0], events_at(file, finding)[0], method) if len(handed) == 1 else ()
 
 
+def detached(file: SourceFile, finding: Finding, recording: Recording) -> Sequence[Edit]:
+    """What is stored goes in without its graph, and as a copy where the run saw that it is a small part of a storage,
+    as what `F.mse_loss` returns on the CPU: the rest would stay. No method of tensors on what was seen to be none."""
+    name = finding.holder.name if finding.holder is not None else None
+    mine = [g for _, s in recording.growth() for g in s.growths if g.holding.name == name]
+    pins = any(g.visible_per_step < 0.5 * g.direct_per_step for g in mine)
+    made = stored_with(file, finding, "detach().clone()" if pins else "detach()")
+    return tensors_only(made, finding, file, recording)
+
+
 def tensors_only(
     made: Sequence[Edit], finding: Finding, file: SourceFile, recording: Recording
 ) -> Sequence[Edit]:  # fmt: skip

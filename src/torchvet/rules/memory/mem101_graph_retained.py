@@ -13,7 +13,7 @@ from torchvet.rules.bounds import bound_of
 from torchvet.rules.growth_rule import GrowthRule, exhausted_by_nodes, no_tensor, nodes_outweigh, of_numbers
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._graphs import own_graph, passed_graphs
-from torchvet.rules.memory._mends import stored_with, tensors_only
+from torchvet.rules.memory._mends import detached, stored_with
 from torchvet.rules.snapshot_growth import leaking
 from torchvet.source.model import edits
 from torchvet.source.model import torch_names as names
@@ -178,8 +178,8 @@ print(f"mean squared error {sum(pixel_errors) / len(pixel_errors):.3f}")
         return stored_with(file, finding, "detach()")
 
     def mends_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Sequence[Edit]:
-        """No method of tensors on what was seen to be none."""
-        return tensors_only(self.mends(finding, file), finding, file, recording)
+        """Detach what is stored, as far as the run has seen what that is."""
+        return detached(file, finding, recording)
 
     def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
         """Several lines of a forward pass whose blocks stay, step after step: what a graph saved."""

@@ -10,7 +10,7 @@ from torchvet.rules import words
 from torchvet.rules.bounds import bound_of
 from torchvet.rules.growth_rule import GrowthRule, exhausted_by_nodes, no_tensor, nodes_outweigh, of_numbers
 from torchvet.rules.memory._lineage import lineage
-from torchvet.rules.memory._mends import stored_with, tensors_only
+from torchvet.rules.memory._mends import detached, stored_with
 from torchvet.rules.memory._stored import Kept, kept_in_steps
 from torchvet.rules.memory.mem109_graph_kept_needlessly import root_of
 from torchvet.source.model import edits
@@ -143,8 +143,8 @@ for step in range(40):
         return stored_with(file, finding, "detach()")
 
     def mends_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Sequence[Edit]:
-        """No method of tensors on what was seen to be none."""
-        return tensors_only(self.mends(finding, file), finding, file, recording)
+        """Detach what is stored, as far as the run has seen what that is."""
+        return detached(file, finding, recording)
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A loss that went through backward in this step is stored as it is, in something that outlives the step."""

@@ -9,7 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from torchvet.rules import words
-from torchvet.rules.growth_rule import GrowthRule, no_tensor
+from torchvet.rules.growth_rule import GrowthRule, no_tensor, nodes_outweigh
 from torchvet.rules.memory._keyed import UNDER_A_KEY
 from torchvet.rules.memory._mends import stored_with, tensors_only
 from torchvet.rules.memory._shapes import Shapes
@@ -104,9 +104,11 @@ for step in range(40):
     specificity = 2
 
     def recognises(self, growth: Growth, recording: Recording) -> bool:
-        """Less than half of the bytes that are held are shown by the tensors that hold them."""
+        """Less than half of the bytes that are held are shown by the tensors that hold them, and no graphs that are
+        kept with them take more."""
         held = growth.direct_per_step
-        return held > 0 and held >= 0.5 * growth.bytes_per_step and growth.visible_per_step < 0.5 * held
+        pinned = held > 0 and held >= 0.5 * growth.bytes_per_step and growth.visible_per_step < 0.5 * held
+        return pinned and not nodes_outweigh(growth)
 
     def cause(self, growth: Growth, store: Store | None) -> str:
         """View and storage sizes."""
