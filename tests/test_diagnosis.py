@@ -64,7 +64,8 @@ def test_nothing_found_after_looking_is_clean() -> None:
     [program(torch=""), outcome(0)],
     [program(), outcome(0)],
     [program(), steps(2), outcome(2)],
-], ids=["nothing", "no torch", "no steps", "no look"])  # fmt: skip
+    [program(), census(0, final=True), outcome(0)],
+], ids=["nothing", "no torch", "no steps", "no look", "no steps and a last look"])  # fmt: skip
 def test_nothing_looked_at_is_undetermined_and_says_why(records: list[Any]) -> None:
     report = diagnose(recording(*records))
     assert report.verdict == "undetermined" and report.not_checked

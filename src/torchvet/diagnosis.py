@@ -83,7 +83,8 @@ def gravest_first(finding: Finding) -> tuple[int, bool, float, str]:
 
 
 def _had_something_to_judge(recording: Recording) -> bool:
-    return any(rank.all(Window) or rank.all(Census) or rank.all(DrySize) for rank in recording.ranks)
+    """Something was looked at. A last look at a program that has not come to its first step shows nothing."""
+    return any(rank.all(Window) or (rank.ticks and rank.all(Census)) or rank.all(DrySize) for rank in recording.ranks)
 
 
 def _subject(recording: Recording) -> dict[str, Any]:

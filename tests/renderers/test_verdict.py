@@ -41,6 +41,16 @@ def test_notes_alone_are_no_fault(report: Report, note: Finding) -> None:
     assert verdict(made(report, note)) == "No fault found in 300 steps; 1 note below"
 
 
+def test_a_failure_that_nothing_explains_is_said(report: Report) -> None:
+    failed = {"outcome": {"how": "exception", "status": 1, "error": "RuntimeError: it\nbroke"}, "steps": 1}
+    assert (
+        verdict(made(report, facts=failed))
+        == "No fault found in 1 step, but the program failed: RuntimeError: it broke"
+    )
+    failed["outcome"] = {"how": "exception", "status": 1, "error": "E: " + "word " * 100}
+    assert len(verdict(made(report, facts=failed))) < 250
+
+
 @pytest.mark.parametrize(
     ("unchecked", "facts", "expected"),
     [

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from torchvet.finding import SEVERITIES, Finding, Report
 from torchvet.renderers.wording import count, limit, size
+
+_MOST = 160
+"""Characters of an error's text."""
 
 
 def serious(report: Report) -> list[Finding]:
@@ -26,7 +31,7 @@ def verdict(report: Report) -> str:
         reason = report.not_checked[0].reason if report.not_checked else _ending(report)
         return f"Could not judge: {reason}"
     extra = f"; {count(len(notes(report)), 'note')} below" if notes(report) else ""
-    return f"No fault found{_over_steps(report)}{extra}"
+    return f"No fault found{_over_steps(report)}{_failed(report)}{extra}"
 
 
 def _how_many(found: list[Finding]) -> str:
@@ -54,6 +59,15 @@ def _fate(finding: Finding, report: Report) -> str:
         return ""
     allowed = (report.facts.get("memory_limit") or {}).get("bytes")
     return f"; out of memory at step {count(step)}" + (f" ({limit(allowed)})" if allowed else "")
+
+
+def _failed(report: Report) -> str:
+    """A failure that no finding explains is said with what it is: nobody shall read that all is well."""
+    outcome = report.facts.get("outcome") or {}
+    if outcome.get("how") != "exception":
+        return ""
+    error = textwrap.shorten(str(outcome.get("error") or "an exception"), _MOST, placeholder=" …")
+    return f", but the program failed: {error}"
 
 
 def _over_steps(report: Report, word: str = "in") -> str:
