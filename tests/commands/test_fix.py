@@ -342,3 +342,8 @@ def test_a_leak_in_an_imported_module_is_mended_and_proven(bench: Folder) -> Non
     assert (bench.folder / "log.txt").read_text() == "as it was" and not (bench.folder / "last.pt").exists()
     mended = data.replace("(self.model(x) - 1).square().mean()", "(self.model(x) - 1).square().mean().detach()")
     assert (bench.folder / "trainer.py").read_bytes() == b"\xef\xbb\xbf" + mended.encode()
+
+
+def test_an_option_of_the_program_is_told_where_it_belongs(fix: Fix) -> None:
+    status, out, err = fix("train.py", "--epochs", "2")
+    assert (status, out) == (2, "") and "torchvet fix train.py -- --epochs" in err

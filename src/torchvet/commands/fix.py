@@ -35,7 +35,11 @@ class FixCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
         ctx.meta["torchvet.arguments"] = tuple(args[end + 1 :])
-        return super().parse_args(ctx, args[:end])
+        try:
+            return super().parse_args(ctx, args[:end])
+        except click.NoSuchOption as error:
+            hint = f"What belongs to the program comes after --, as in: torchvet fix train.py -- {error.option_name}"
+            raise click.UsageError(f"{error.format_message()} {hint}", ctx) from None
 
 
 @click.command(
