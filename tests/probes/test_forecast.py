@@ -104,6 +104,23 @@ def test_the_limit_is_where_rounding_makes_an_infinity(target: float, over: bool
     assert [s.operator for s in forecast.overflowing] == (["mm"] if over else []) or forecast.overflowing[0].casts
 
 
+class Masked(nn.Module):
+    """Dropout by hand, as torch's own in some of its paths."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        half = x @ x.t()
+        left = torch.full((half.numel(),), 3e38)
+        del left  # the next memory of this size holds what it held
+        mask = half.new_empty(half.shape)
+        return half * mask.bernoulli_(0.5)
+
+
+def test_what_uninitialised_memory_held_is_no_result() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), Masked())
+    forecast, _ = train(model, squared)
+    assert not forecast.overflowing and all("empty" not in s.operator for s in forecast.sites)
+
+
 def test_a_sound_model_has_headroom_and_fits() -> None:
     forecast, _ = train(mlp(1.0), squared)
     assert forecast.verdict == "float16" and not forecast.near and not forecast.vanishing

@@ -283,7 +283,8 @@ def _kind_of(func: Any) -> _Kind:
     aliases = [r.alias_info for r in schema.returns]
     writes = bool(aliases) and all(a is not None and a.is_write for a in aliases)
     views = name in SHARES or (bool(aliases) and all(a is not None for a in aliases) and not writes)
-    return _Kind(name, policy_of(name, schema.overload_name), views, writes, name.endswith("_like"))
+    makes = name.endswith("_like") or name.startswith("new_")
+    return _Kind(name, policy_of(name, schema.overload_name), views, writes, makes)
 
 
 def _flat(values: Any) -> Iterator[torch.Tensor]:
