@@ -51,3 +51,9 @@ def test_passes_of_a_model_are_no_waiting(tmp_path: Path) -> None:
     report = dry_report(EVALUATING, tmp_path)
     assert report.verdict == "clean" and report.facts["dry"]["batch"] == 4096
     assert not any("waits for a number" in g.check for g in report.not_checked)
+
+
+def test_a_program_that_stays_on_the_cpu_is_told_so(tmp_path: Path) -> None:
+    report = dry_report(EVALUATING.replace(', device="cuda"', "").replace(".cuda()", ""), tmp_path)
+    assert report.verdict == "undetermined"
+    assert "put nothing on the simulated GPU" in report.not_checked[0].reason

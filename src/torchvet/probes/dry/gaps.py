@@ -19,8 +19,13 @@ def _calls(name: str, calls: int) -> str:
 
 
 def waited(sizing: Sizing) -> Iterator[Unchecked]:
-    """Why the run was ended, where it was."""
+    """Why nothing was sized, or why the run was ended."""
     place, reads = sizing.waiting.ended, sizing.waiting.reads
+    if sizing.size is None and place is None:
+        yield Unchecked(
+            check="the size of a step",
+            reason="the program put nothing on the simulated GPU: is there an option of its own that makes it use one?",
+        )
     if place is not None:
         yield Unchecked(
             check="what comes after the program waits for a number",
