@@ -782,6 +782,41 @@ def test_a_softmax_that_a_run_has_seen_before_a_loss_goes() -> None:
     assert mended("TRN108", TWICE, "loss = ") == ""
 
 
+ENDING = """
+    class Critic(nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.body = nn.Linear(4, width)
+            {made}
+
+        def forward(self, x):
+            out = self.body(x)
+            label = self.head(out)
+            return out, label
+
+    loss = criterion(net(x)[1], y)
+    """
+
+
+@pytest.mark.parametrize(
+    ("made", "edited"),
+    [
+        ("self.head = nn.Sequential(nn.Linear(4, 9), nn.Softmax())", "self.head = nn.Sequential(nn.Linear(4, 9))"),
+        ("self.head = nn.Sequential(*rows(width), nn.Softmax(dim=1),)", "self.head = nn.Sequential(*rows(width),)"),
+        ("self.head = nn.Softmax(dim=-1)", "label = out"),
+        ("self.head = nn.Sequential(nn.Linear(width, 9), nn.ReLU())", ""),
+        ("self.head = nn.Sequential(nn.Softmax())", ""),
+        ("self.head = make_head(width)", ""),
+        ("self.head = nn.Sequential(nn.Linear(width, 9),  # scores\n                nn.Softmax())", ""),
+    ],
+)  # fmt: skip
+def test_a_softmax_at_the_end_of_a_module_goes(made: str, edited: str) -> None:
+    text = ENDING.format(made=made)
+    line = next(n for n, one in enumerate(textwrap.dedent(text).splitlines(), start=1) if "self.head(out)" in one)
+    seen = Related(role="normalised", message="softmax", path=FILE, line=line + 2)
+    assert mended("TRN108", text, "loss = ", related=[seen]).strip() == edited
+
+
 GATED = """
 class Unit(nn.Module):
     def __init__(self):

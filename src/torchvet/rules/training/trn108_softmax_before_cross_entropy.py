@@ -11,6 +11,7 @@ from torchvet.recording.training_records import NormalisedTwice
 from torchvet.rules.base import Rule
 from torchvet.rules.share_rule import observed
 from torchvet.rules.training import _loops as loops
+from torchvet.rules.training._softmax_mends import not_normalised
 from torchvet.source.model import edits
 from torchvet.source.model.origins import made_by
 from torchvet.source.model.units import keyword, receiver, targets_of, terminal, value_for
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 _BINARY = {"binary_cross_entropy_with_logits", "BCEWithLogitsLoss"}
 _FUNCTIONS = {"softmax", "log_softmax", "sigmoid"}
 _MODULES = {"torch.nn.Softmax": "softmax", "torch.nn.LogSoftmax": "log_softmax", "torch.nn.Sigmoid": "sigmoid"}
-_FIRST = ("softmax", "sigmoid")
 _SHAPES = {"view", "reshape", "squeeze", "unsqueeze", "flatten", "float", "to", "contiguous", "double"}
 
 
@@ -122,12 +122,9 @@ for step in range(40):
                 )  # fmt: skip
 
     def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
-        """What is normalised, as it is before: where one call on one line does it."""
+        """What is normalised, as it is before: where one call does it."""
         at = next((r.line for r in finding.related if r.role == "normalised" and r.path == file.path), None)
-        events = file.unit_at(at).events if at is not None else ()
-        calls = [e.call for e in events if e.line == at and isinstance(e.node, ast.Call) and terminal(e.node) in _FIRST]
-        given = _raw(file, calls[0]) if len(calls) == 1 else None
-        return [edits.replace(file, calls[0], file.segment(given))] if given is not None else ()
+        return not_normalised(file, at) if at is not None else ()
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Losses that normalise their input, given what is normalised already."""
@@ -267,15 +264,6 @@ def _event_of(returned: Event) -> Event:
 
 def _argument(file: SourceFile, call: ast.Call) -> ast.expr | None:
     """What a function or method of torch normalises."""
-    if file.dotted(call.func).startswith("torch."):
-        return call.args[0] if call.args else None
-    return receiver(call)
-
-
-def _raw(file: SourceFile, call: ast.Call) -> ast.expr | None:
-    """What a softmax or sigmoid, written as a function or a method on one line, is applied to."""
-    if call.lineno != call.end_lineno:
-        return None
     if file.dotted(call.func).startswith("torch."):
         return call.args[0] if call.args else None
     return receiver(call)

@@ -1,0 +1,72 @@
+"""Edits that take a softmax, or a sigmoid, out of what a loss is given: the function's call, or the module."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Edit
+from torchvet.source.model import edits
+from torchvet.source.model.origins import made_by
+from torchvet.source.model.units import receiver, terminal
+
+if TYPE_CHECKING:
+    from torchvet.source.model import Event, SourceFile
+
+_FUNCTIONS = ("softmax", "sigmoid")
+_MODULES = ("torch.nn.Softmax", "torch.nn.Sigmoid")
+
+
+def not_normalised(file: SourceFile, line: int) -> Sequence[Edit]:
+    """What is normalised on a line, as it is before: where one call does it."""
+    events = [e for e in file.unit_at(line).events if e.line == line and isinstance(e.node, ast.Call)]
+    functions = [e for e in events if terminal(e.node) in _FUNCTIONS and not _made(e)]
+    if functions:
+        given = _raw(file, functions[0].call) if len(functions) == 1 else None
+        return [edits.replace(file, functions[0].call, file.segment(given))] if given is not None else ()
+    found = [made for e in events if (made := _of_module(file, e))]
+    return found[0] if len(found) == 1 else ()
+
+
+def _raw(file: SourceFile, call: ast.Call) -> ast.expr | None:
+    """What a softmax or sigmoid, written as a function or a method on one line, is applied to."""
+    if call.lineno != call.end_lineno:
+        return None
+    if file.dotted(call.func).startswith("torch."):
+        return call.args[0] if call.args else None
+    return receiver(call)
+
+
+def _made(event: Event) -> list[ast.Call]:
+    """The calls that make the module that is called; nothing where it may be another too, or none."""
+    made = [value for value, _ in made_by(event.call.func, event.unit)]
+    calls = [value for value in made if isinstance(value, ast.Call)]
+    return calls if len(calls) == len(made) else []
+
+
+def _of_module(file: SourceFile, event: Event) -> list[Edit]:
+    """`self.softmax(x)` as `x`; `self.head(x)`, of a Sequential that ends with a softmax, without that."""
+    made = _made(event)
+    if len(made) != 1:
+        return []
+    dotted, call = file.dotted(made[0].func), event.call
+    if dotted in _MODULES:
+        alone = len(call.args) == 1 and not call.keywords and call.lineno == call.end_lineno
+        return [edits.replace(file, call, file.segment(call.args[0]))] if alone else []
+    if dotted != "torch.nn.Sequential" or len(made[0].args) < 2 or made[0].keywords:
+        return []
+    before, last = made[0].args[-2:]
+    if not isinstance(last, ast.Call) or file.dotted(last.func) not in _MODULES:
+        return []
+    start, end = edits.end_of(file, before), edits.end_of(file, last)
+    if _between(file, start, edits.start_of(file, last)).strip(" \t\r\n,"):
+        return []  # a comment would go with it
+    return [Edit(path=file.path, start=start, end=end, text="")]
+
+
+def _between(file: SourceFile, start: tuple[int, int], end: tuple[int, int]) -> str:
+    """The text from one place to another, both with lines and columns from 1."""
+    lines = file.lines[start[0] - 1 : end[0]]
+    lines[-1] = lines[-1][: end[1] - 1]
+    return "\n".join([lines[0][start[1] - 1 :], *lines[1:]]) if len(lines) > 1 else lines[0][start[1] - 1 :]
