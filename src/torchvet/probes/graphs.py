@@ -32,11 +32,13 @@ def within(seconds: float) -> Late:
 
 
 _slots: dict[type, tuple[str, ...]] = {}
-_ACCUMULATE = "torch::autograd::AccumulateGrad"
+ACCUMULATE = "torch::autograd::AccumulateGrad"
+"""What the nodes of leaves are called: they are as old as the leaf."""
 _NO_SEQUENCE = (1 << 64) - 1
 
 
-def _slots_of(node: Node) -> tuple[str, ...]:
+def slots_of(node: Node) -> tuple[str, ...]:
+    """The names of the raw slots of what a node saves."""
     cls = type(node)
     known = _slots.get(cls)
     if known is None:
@@ -51,7 +53,7 @@ def forget_types() -> None:
 
 def saved_tensors(node: Node) -> Iterator[torch.Tensor]:
     """The tensors that a node saved for backward, those packed away by saved-tensor hooks included."""
-    for name in _slots_of(node):
+    for name in slots_of(node):
         try:
             value = getattr(node, name)
         except RuntimeError:
@@ -203,7 +205,7 @@ def ops_between(root: Node, sequence: int, late: Late = never) -> list[str] | No
         if not count & 1023 and late():
             return None
         for following in freeing.nodes_below(node):
-            if following.name() == _ACCUMULATE or following._sequence_nr() < sequence:
+            if following.name() == ACCUMULATE or following._sequence_nr() < sequence:
                 continue
             if following in above:
                 above[following].append(node)

@@ -115,6 +115,14 @@ class HoldingTree:
         found.sort(key=lambda h: -(h.direct + h.graph + h.ctx) * 1000 - h.nodes)
         return _without_repeats(found)[:_MOST]
 
+    def forget_names(self) -> None:
+        """Another way than the walk's leads to something: names are found anew."""
+        self._named.clear()
+
+    def holding(self, key: int) -> Holding:
+        """One object by its name, without what it holds."""
+        return self._holding(key, self._sums[key], {})
+
     def _holding(self, key: int, sums: _Sums, births: dict[int, Birth]) -> Holding:
         texts, vias = self._path(key)
         root = self._root(key)

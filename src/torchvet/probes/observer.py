@@ -479,12 +479,12 @@ class Observer:
             self._keep(closed)
         for record in self._cohorts.check(tick, lambda: dict(self.known.storages()), everything=True):
             self._write(record)
-        self._census.extra_frames = frames.traceback_frames(error)
+        self._census.extra_frames = self._sources.standing = frames.traceback_frames(error)
         suspected = self._schedule.suspected or self._cohorts.suspicious() or how in ("out-of-memory", "exception")
         if suspected or self._schedule.censuses:
             self._take_census(tick, self.clock.level, elapsed, final=True)
-        self._census.extra_frames = []
         self._totals(tick)
+        self._census.extra_frames = self._sources.standing = []
         sampled = bool(self._sampling.windows) or not tick
         for gap in (
             *(simulated_gaps() if self.options.simulated_gpu is not None else ()),

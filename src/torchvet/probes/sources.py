@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 from torchvet.probes import frames
 from torchvet.probes.overlay import content_of
@@ -20,11 +21,13 @@ class SourceKeeper:
     def __init__(self, write: Callable[[Source], None]) -> None:
         self._write = write
         self._kept: set[str] = set()
+        self.standing: list[FrameType] = []
+        """Frames of the error that ended the program: their modules may be gone, as those that `runpy` has run."""
 
     def keep(self) -> None:
         """Write the files that are new."""
-        for module in list(sys.modules.values()):
-            file = getattr(module, "__file__", None)
+        files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+        for file in (*files, *(frame.f_code.co_filename for frame in self.standing)):
             if not isinstance(file, str) or file in self._kept or not file.endswith(".py"):
                 continue
             if frames.owner(file) != frames.USER or len(self._kept) >= _MOST:

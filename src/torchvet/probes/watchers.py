@@ -6,6 +6,7 @@ from torchvet.probes.amp import AmpWatcher
 from torchvet.probes.attention import Attention
 from torchvet.probes.autocast import AutocastWatcher
 from torchvet.probes.cache_emptied import CacheWatcher
+from torchvet.probes.carried_graphs import CarriedGraphs
 from torchvet.probes.checkpoints import Checkpoints
 from torchvet.probes.crossings import Crossings
 from torchvet.probes.cut_outputs import CutOutputs
@@ -58,6 +59,7 @@ WATCHERS: tuple[type[Watcher], ...] = (
     Attention,
     OutOfMemoryWatcher,
     DeviceErrors,
+    CarriedGraphs,
     Ownership,
     SmallerBatches,
     DiscardedMoves,

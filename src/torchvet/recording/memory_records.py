@@ -1,7 +1,11 @@
 """Records about device memory: the allocator's history, cached segments given back, what autocast costs at the peak,
-attention that is written out, and losses over all pairs."""
+attention that is written out, losses over all pairs, and graphs that are carried from pass to pass."""
 
 from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
 
 from torchvet.recording.records import Place, Record
 
@@ -72,3 +76,38 @@ class PairTable(Record):
     bytes: int
     calls: int = 0
     reduced: int = 0
+
+
+class CarriedName(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A name whose value hangs on the graph of an earlier pass when a backward failed for it.
+
+    `name`, `kind`, `scope` and `files` as in `Holding`, `place` being the root's; `container` is that of several
+    tensors, empty for one. Names of one value have one `number`. `old`: its value was made in an earlier pass, and this
+    pass has used it; else it was computed in this pass from what was. `ops` are the operators that have used
+    what was carried.
+    """
+
+    name: str
+    kind: str
+    scope: str
+    path: list[str]
+    place: Place
+    files: list[str] = []
+    container: str = ""
+    number: int = 0
+    old: bool = False
+    ops: list[str] = []
+
+
+class CarriedGraph(Record):
+    """The program ended in a backward at `place` that went into the graph of an earlier pass of the same line.
+
+    `why`: what that graph saved was `freed` by the pass before, or `changed` since, in place. `passes` counts the
+    passes of the line that succeeded. `names` lead into that graph, the oldest first.
+    """
+
+    place: Place
+    why: Literal["freed", "changed"]
+    message: str
+    passes: int
+    names: list[CarriedName] = []

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from torchvet.rules import words
 from torchvet.rules.growth_rule import GrowthRule
 from torchvet.rules.memory import _stores
+from torchvet.rules.memory._crashes import crashed
 from torchvet.rules.memory._cuts import state_cut
 from torchvet.source.model.destinations import Destinations
 from torchvet.source.model.forwards import RECURRENT
@@ -44,8 +45,8 @@ class StateCarried(GrowthRule):
     when_not = (
         "State that is detached between steps, or computed under `no_grad` or `inference_mode`, has no history. A "
         'training loop with a plain `backward()` cannot grow like this: its second step raises "Trying to '
-        'backward through the graph a second time". A fixed number of steps that share one backward is '
-        "backpropagation through time, and meant."
+        'backward through the graph a second time", and the run names what was carried. A fixed number of steps that '
+        "share one backward is backpropagation through time, and meant."
     )
     proof = (
         "torch 2.13.0, CPU. The example (LSTM of 64 units, batch 32, chunks of 10) grows by 1,466,368 bytes per "
@@ -221,6 +222,7 @@ for step in range(40):
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """State that grows to the end, and state that was carried on for long before it was let go of."""
         yield from super().in_recording(recording)
+        yield from crashed(self, recording)
         for rank, summary in recording.growth():
             for growth in summary.dropped:
                 if growth.kind != "evaluation" and self.recognises(growth, recording):

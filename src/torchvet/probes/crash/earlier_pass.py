@@ -1,0 +1,134 @@
+"""The part of a graph that an earlier pass has made: where this pass goes into it, and whether it is of use still.
+
+Nodes are numbered as they are made. What a node saved is read from its raw slots; it is unpacked only where no hook of
+anybody's would be called.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from torchvet.probes import freeing, graphs
+
+Why = Literal["freed", "changed"]
+Node = graphs.Node
+_RAW, _SAVED = "_raw_saved_", "_saved_"
+
+
+@dataclass
+class Reached:
+    """What a backward's roots lead to. `border` are the nodes of earlier passes that nodes of this pass read, each with
+    its readers; `tainted` the nodes of this pass that lead there. `spoilt` says that what some node of an earlier pass
+    saved is gone, or was changed where nothing of this pass was."""
+
+    border: dict[Node, list[Node]] = field(default_factory=dict)
+    tainted: set[Node] = field(default_factory=set)
+    spoilt: bool = False
+    _clean: set[Node] = field(default_factory=set)
+
+    def leads_there(self, node: Node, late: graphs.Late) -> bool:
+        """Whether a node, be it none of those that the roots lead to, leads to the border: the state that a recurrent
+        layer returns beside its output."""
+        way, waiting = {node}, [node]
+        while waiting:
+            one = waiting.pop()
+            if one in self.tainted or one in self.border:
+                return True
+            for below in freeing.nodes_below(one):
+                if below not in way and below not in self._clean and below.name() != graphs.ACCUMULATE:
+                    way.add(below)
+                    waiting.append(below)
+            if not len(way) & 1023 and late():
+                return False
+        self._clean |= way
+        return False
+
+    def ops_on(self, root: Node, most: int = 6) -> list[str]:
+        """The operators that read what was carried, as far as a node leads to them; of all where it leads to none."""
+        below = graphs.sequences_below([root]) or set()
+        readers = [n for nodes in self.border.values() for n in nodes]
+        mine = [n for n in readers if n._sequence_nr() in below]
+        return list(dict.fromkeys(n.name() for n in mine or readers))[:most]
+
+
+def reached(roots: list[Node], mark: int, why: Why, late: graphs.Late) -> Reached:
+    """Follow a graph to the nodes that were there before the one numbered `mark` was made."""
+    found = Reached()
+    above: dict[Node, list[Node]] = {root: [] for root in roots}
+    queue = list(roots)
+    for count, node in enumerate(queue, start=1):
+        if not count & 1023 and late():
+            return Reached()
+        for below in freeing.nodes_below(node):
+            if below.name() == graphs.ACCUMULATE:
+                continue
+            if below._sequence_nr() < mark:
+                found.border.setdefault(below, []).append(node)
+            elif below in above:
+                above[below].append(node)
+            else:
+                above[below] = [node]
+                queue.append(below)
+    waiting = [n for nodes in found.border.values() for n in nodes]
+    while waiting:
+        node = waiting.pop()
+        if node not in found.tainted:
+            found.tainted.add(node)
+            waiting += above[node]
+    old = _all_below(list(found.border), late)
+    found.spoilt = any(spoilt(n, why) for n in old)
+    if why == "changed":  # the failed pass itself has freed what it went through
+        found.spoilt = found.spoilt and not any(spoilt(n, why) for n in queue)
+    return found
+
+
+def _all_below(roots: list[Node], late: graphs.Late) -> list[Node]:
+    """Nodes at and below these, as far as there is time: a long history has one that is spoilt near its top."""
+    seen = dict.fromkeys(roots)
+    queue = list(seen)
+    for count, node in enumerate(queue, start=1):
+        if not count & 1023 and late():
+            break
+        for below in freeing.nodes_below(node):
+            if below not in seen:
+                seen[below] = None
+                queue.append(below)
+    return queue
+
+
+def spoilt(node: Node, why: Why) -> bool:
+    """Whether what a node saved was freed by a backward pass, or has been changed in place since."""
+    return any(_slot_spoilt(node, name, why) for name in graphs.slots_of(node))
+
+
+def _slot_spoilt(node: Node, name: str, why: Why) -> bool:
+    try:
+        value = getattr(node, name)
+    except RuntimeError:
+        return why == "freed"
+    slots = value if type(value) in (list, tuple) else [value]
+    try:
+        if why == "changed":
+            return any(_is_changed(slot) for slot in slots)
+        if not slots or any(slot.data is not None for slot in slots):
+            return False
+    except (AttributeError, RuntimeError):
+        return False
+    try:
+        getattr(node, name.replace(_RAW, _SAVED, 1))  # nothing is there to unpack: it is None, or raises
+    except RuntimeError:
+        return True
+    except AttributeError:
+        return False
+    return False
+
+
+def _is_changed(slot: Any) -> bool:
+    if slot.unpack_hook is not None or slot.data is None:
+        return False
+    try:
+        slot.unpack()
+    except RuntimeError as error:
+        return "inplace operation" in str(error)
+    return False

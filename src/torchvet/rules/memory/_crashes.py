@@ -1,0 +1,138 @@
+"""Findings of a backward that failed in the graph of an earlier pass, in the user's names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, get_args
+
+from torchvet.finding import Finding, Holder, HolderKind, Location, Measured, Related
+from torchvet.recording.memory_records import CarriedGraph
+from torchvet.recording.training_records import Outcome
+from torchvet.rules.memory._carried import Carrier, carriers
+from torchvet.rules.memory._cuts import PASSED
+from torchvet.rules.share_rule import observed
+
+if TYPE_CHECKING:
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.rules.base import Rule
+
+_KINDS = frozenset(get_args(HolderKind))
+_NO_ANSWER = "`retain_graph=True` is no answer: it keeps every pass's graph alive, and each backward goes through all"
+
+
+def crashed(rule: Rule, recording: Recording) -> Iterator[Finding]:
+    """What carried a graph over to the pass that failed; the backward alone where no name is to be found."""
+    for rank in recording.ranks:
+        record = rank.last(CarriedGraph)
+        if record is not None:
+            found = carriers(recording, record)
+            yield from (_finding(rule, rank, recording, record, one) for one in _together(found))
+            if not found:
+                yield _unnamed(rule, rank, record)
+
+
+def _together(found: list[Carrier]) -> list[list[Carrier]]:
+    """Variables of one tensor each that one line binds, as `h, c = cell(x, (h, c))`, are one fault; all else is its
+    own."""
+    groups: dict[object, list[Carrier]] = {}
+    for one in sorted(found, key=_position):
+        plain = one.name.name.isidentifier() and not one.name.container and one.store.kind == "assign" and not one.once
+        groups.setdefault((one.store.path, one.store.line) if plain else id(one), []).append(one)
+    return list(groups.values())
+
+
+def _position(carrier: Carrier) -> int:
+    """Where a name stands on the line that binds it."""
+    found = re.search(rf"\b{re.escape(carrier.name.name)}\b", carrier.store.text)
+    return found.start() if found is not None else 0
+
+
+def _finding(
+    rule: Rule, rank: RankRecording, recording: Recording, record: CarriedGraph, group: list[Carrier]
+) -> Finding:  # fmt: skip
+    carrier = group[0]
+    name, store = carrier.name, carrier.store
+    at = Location(path=store.path, line=store.line, column=store.column, end_line=store.end_line,
+                  function=store.function or None)  # fmt: skip
+    kind = name.kind if name.kind in _KINDS else "unknown"
+    return observed(
+        rule, rank, severity="error", message=_message(record, group), place=at, cause=_cause(record, group),
+        advice=_advice(group), measured=Measured(steps=record.passes + 1),
+        holder=Holder(name=name.name, kind=kind, path=name.path), related=_related(rank, recording, record, carrier),  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def _names(group: list[Carrier]) -> str:
+    return " and ".join(c.name.name for c in group)
+
+
+def _message(record: CarriedGraph, group: list[Carrier]) -> str:
+    name, line = _names(group), record.place.line
+    if group[0].once:
+        return f"{name} is computed once, before the loop, and every backward in line {line} goes through its graph: " \
+               f"pass {record.passes + 1} raised"  # fmt: skip
+    return (
+        f"{name} {'carries its' if len(group) == 1 else 'carry their'} autograd graph from one pass into the next: the "
+        f"backward in line {line} went into the graph of the pass before, and raised in pass {record.passes + 1}"
+    )
+
+
+def _cause(record: CarriedGraph, group: list[Carrier]) -> str:
+    name, carrier = _names(group), group[0]
+    if record.why == "changed":
+        spoilt = "what that graph saved has been changed in place since, as an optimizer's step changes the weights"
+    else:
+        spoilt = "what that graph saved was freed by the backward before"
+    if carrier.once:
+        return f"the graph of {name} is made once: {spoilt}"
+    return f"`{carrier.store.text}` binds {name} to what has the graph of all passes before it, and {spoilt}"
+
+
+def _advice(group: list[Carrier]) -> str:
+    carrier, name = group[0], group[0].name.name
+    if carrier.once:
+        return (
+            f"compute {name} within the loop, if what it is made of is to be trained; else cut it off once: "
+            f"`{name} = {name}.detach()`. {_NO_ANSWER}"
+        )
+    if len(group) > 1:
+        names = [c.name.name for c in group]
+        cut = f"`{', '.join(names)} = {', '.join(f'{n}.detach()' for n in names)}`"
+    elif carrier.name.container in ("tuple", "list") and carrier.store.kind == "assign":
+        cut = f"`{name} = {carrier.name.container}(t.detach() for t in {name})`"
+    elif carrier.store.kind == "item" and not carrier.name.container:
+        cut = f"read {name} as `{name}.detach()` where the next pass begins"
+    elif carrier.name.container or carrier.store.kind not in ("assign", "augmented"):
+        cut = f"put in `.detach()` of what goes into {name}, or empty it after each backward"
+    else:
+        cut = f"`{name} = {name}.detach()`"
+    return f"cut the graph between steps: {cut}. {_NO_ANSWER}"
+
+
+def _related(rank: RankRecording, recording: Recording, record: CarriedGraph, carrier: Carrier) -> list[Related]:
+    """Where it raised, and the line of the function that binds the name from which that was run."""
+    message, store = record.message.partition(" (or ")[0], carrier.store
+    found = [Related(role="raised", message=message, path=record.place.path, line=record.place.line)]
+    ended = rank.last(Outcome)
+    for place in () if ended is None or carrier.once else ended.stack:
+        span = recording.index.function_at(place.path, place.line)
+        there = place.path == store.path and (span.qualname if span is not None else "") == store.function
+        if there and place != record.place:
+            found.append(Related(role=PASSED, message="the backward was run from here", path=place.path,
+                                 line=place.line))  # fmt: skip
+            break
+    return found
+
+
+def _unnamed(rule: Rule, rank: RankRecording, record: CarriedGraph) -> Finding:
+    passes = record.passes + 1
+    return observed(
+        rule, rank, severity="error", place=record.place, measured=Measured(steps=passes),
+        message=f"the backward went into the autograd graph of the pass before, and raised in pass {passes}",
+        cause="something that the pass before has computed is used in this one with its graph; no name "
+        "leads to it",
+        advice=f"detach what is kept from one pass to the next, where it is kept. {_NO_ANSWER}",
+        related=[Related(role="raised", message=record.message.partition(" (or ")[0], path=record.place.path,
+                         line=record.place.line)],
+    )  # fmt: skip
