@@ -21,7 +21,7 @@ from torchvet.probes.deadline import Deadline
 from torchvet.probes.holdings import HoldingTree
 from torchvet.probes.known import KnownMemory
 from torchvet.probes.ledger import Birth, Ledger, sum_by_site
-from torchvet.recording.records import Census, Holding, StepKind, Stranger
+from torchvet.recording.records import Census, Holding, Place, StepKind, Stranger
 
 _CONTAINER = 4
 """Siblings with a graph from which on their parent counts as a container."""
@@ -41,6 +41,8 @@ class CensusTaker:
         self.budget = budget
         self._sequences: dict[str, int] = {}
         self._carriers: dict[str, list[str]] = {}
+        self._updated: dict[str, Place] = {}
+        """The line that changes a carrier in place."""
         self._carried: dict[str, tuple[int, int]] = {}
         """Nodes, and bytes that they saved, counted below each carrier at the last census."""
         self._strangers: list[Stranger] = []
@@ -69,6 +71,7 @@ class CensusTaker:
     def _count(self, one: _Count, tick: int, kind: StepKind, start: float, final: bool) -> Census:
         one.walk_all()
         self._find_carriers(one)
+        self._find_updates(one)
         one.claim_graphs(set(self._carriers))
         if one.much_unreached() and self._descriptions < _DESCRIPTIONS:
             one.walk_all(further=True)
@@ -110,6 +113,14 @@ class CensusTaker:
             if ops is not None:
                 self._carriers[name] = ops[:40]
 
+    def _find_updates(self, one: _Count) -> None:
+        """Lines that change carriers in place: an average that is bound once, and then only updated."""
+        for key, tensor in one.candidates() if self._carriers else ():
+            name = one.tree.name(key)
+            if name in self._carriers and name not in self._updated:
+                lines = (one.updated.get(s._cdata) for s in graphs.storages_of(tensor))
+                self._updated.update((name, line) for line in lines if line is not None)
+
     def _bridge(self, one: _Count) -> None:
         """A carried graph gets longer than a budget allows to walk: what is new since the last census is counted, and
         added to what was counted then, which hangs below it."""
@@ -128,13 +139,18 @@ class CensusTaker:
         self._carried = grown
 
     def _mark(self, holding: Holding) -> Holding:
-        ops = self._carriers.get(holding.name)
-        if ops is None:
-            below = (o for n, o in self._carriers.items() if n.startswith(f"{holding.name}["))
-            ops = next(below, None)
-            return holding if ops is None else msgspec.structs.replace(holding, carried=True, carrier_ops=ops)
-        nodes, graph = self._carried.get(holding.name, (holding.nodes, holding.graph))
-        return msgspec.structs.replace(holding, carried=True, carrier_ops=ops, nodes=nodes, graph=graph)
+        name = holding.name
+        if name not in self._carriers:
+            below = next((n for n in self._carriers if n.startswith(f"{name}[")), None)
+            if below is None:
+                return holding
+            ops, line = self._carriers[below], self._updated.get(below)
+            return msgspec.structs.replace(holding, carried=True, carrier_ops=ops, updated=line)
+        nodes, graph = self._carried.get(name, (holding.nodes, holding.graph))
+        return msgspec.structs.replace(
+            holding, carried=True, carrier_ops=self._carriers[name], nodes=nodes, graph=graph,
+            updated=self._updated.get(name),
+        )  # fmt: skip
 
 
 class _Count:
@@ -159,6 +175,7 @@ class _Count:
             self.categories[category] += size
         self.total = sum(self.categories.values())
         self.births: dict[int, Birth] = ledger.live
+        self.updated = ledger.updated
         self._tick = tick
         self._absorbed = 0
         self.graphs_of: dict[int, tuple[int, int]] = {}

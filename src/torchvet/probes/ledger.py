@@ -144,6 +144,8 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
         self.on_in_place: Callable[[Any, tuple[Any, ...]], None] | None = None
         self.heard: dict[Any, list[Callable[[Any, Any, Any, Any], None]]] = {}
         """By operator: who else is told of it, after it has run."""
+        self.updated: dict[int, Place] = {}
+        """By storage: the line that has changed it in place last, with gradients on."""
         self.read: set[Birth] | None = None
         """Where asked for: births whose storages operators read. Not their keys: those are used again after a death."""
         self.broken: BaseException | None = None

@@ -33,6 +33,7 @@ from torchvet.probes.smaller_batches import SmallerBatches
 from torchvet.probes.stuck_mode import StuckModes
 from torchvet.probes.thread_errors import ThreadErrors
 from torchvet.probes.train_mode import TrainModePasses
+from torchvet.probes.updated_lines import UpdatedLines
 from torchvet.probes.watcher import Watcher
 
 WATCHERS: tuple[type[Watcher], ...] = (
@@ -68,5 +69,6 @@ WATCHERS: tuple[type[Watcher], ...] = (
     EarlySchedules,
     TrainModePasses,
     StuckModes,
+    UpdatedLines,
 )
 """In the order in which they are told. A watcher's first docstring line names what is unchecked where it fails."""

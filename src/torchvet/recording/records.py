@@ -141,7 +141,8 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     their autograd graphs saved, over `nodes` graph nodes. `visible` sums the bytes that the tensors show (elements
     times size), less than `direct` where views pin larger storages. `capacity` is the greatest number of items that
     the container can have, where it has such a limit. `carried` says that the graph of this name's value at the
-    previous census hangs below its value now, `carrier_ops` name the operators on the ways there. `via` lists the
+    previous census hangs below its value now, `carrier_ops` name the operators on the ways there, and `updated` is the
+    line that changes it in place, if one does. `via` lists the
     special hops (`hook`, `cache`, `exception`, `ctx`,
     `iterator`, `queue`, `grad`, `frame`, `closure`).
     """
@@ -163,6 +164,7 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     nodes: int = 0
     carried: bool = False
     carrier_ops: list[str] = []
+    updated: Place | None = None
     via: list[str] = []
     sites: list[SiteBytes] = []
     called_from: Place | None = None

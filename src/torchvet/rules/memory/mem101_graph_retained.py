@@ -7,13 +7,23 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from torchvet.recording.records import NODE_BYTES
 from torchvet.rules import grading, words
 from torchvet.rules.bounds import bound_of
-from torchvet.rules.growth_rule import GrowthRule, exhausted_by_nodes, no_tensor, nodes_outweigh, of_numbers
+from torchvet.rules.growth_rule import (
+    GrowthRule,
+    exhausted_by_nodes,
+    location_of,
+    no_tensor,
+    nodes_outweigh,
+    of_numbers,
+)
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._graphs import own_graph, passed_graphs
 from torchvet.rules.memory._mends import detached, stored_with
+from torchvet.rules.memory._updates import ADVICE, line_of_update, one_a_line, update_mend
 from torchvet.rules.snapshot_growth import leaking
 from torchvet.source.model import edits
 from torchvet.source.model import torch_names as names
@@ -21,7 +31,7 @@ from torchvet.source.model.destinations import Destinations
 from torchvet.source.model.units import targets_of, terminal, value_for
 
 if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding, Severity
+    from torchvet.finding import Edit, Finding, Location, Severity
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
     from torchvet.snapshots.memory import SnapshotMemory
@@ -125,7 +135,25 @@ print(f"mean squared error {sum(pixel_errors) / len(pixel_errors):.3f}")
         """A good part of what grows was saved by autograd graphs: detaching frees that part. Or a graph gets longer
         that saves next to nothing, as that of an average."""
         saved = growth.bytes_per_step > 0 and growth.graph_per_step >= _WORTH_CUTTING * growth.bytes_per_step
-        return saved or (bool(growth.carrier_ops) and growth.nodes_per_step >= 0.5 and not of_numbers(growth))
+        longer = bool(growth.carrier_ops) and growth.nodes_per_step >= 0.5
+        return saved or (longer and not (of_numbers(growth) and not self._is_updated(growth, recording)))
+
+    def _is_updated(self, growth: Growth, recording: Recording) -> bool:
+        return line_of_update(growth, self.store(growth, recording)) is not None
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """One finding for every growing name, and one for all that a line updates."""
+        for rank, summary in recording.growth():
+            mine = [g for g in summary.growths if self.recognises(g, recording)]
+            for growth, of in one_a_line((g, line_of_update(g, self.store(g, recording))) for g in mine):
+                found = self.finding(growth, recording, rank.program.device if rank.program else None)
+                more = f"; so do {words.number(of - 1)} more that the same line updates" if of > 1 else ""
+                yield msgspec.structs.replace(found, message=found.message + more)
+
+    def location(self, growth: Growth, store: Store | None, recording: Recording) -> Location | None:
+        """Of what is updated in place the line that does so."""
+        line = line_of_update(growth, store)
+        return location_of(line) if line is not None else super().location(growth, store, recording)
 
     def grade(self, growth: Growth, recording: Recording) -> Severity:
         """By its nodes too, where they are what grows: all of them are the fault's."""
@@ -149,6 +177,11 @@ print(f"mean squared error {sum(pixel_errors) / len(pixel_errors):.3f}")
         """Whether one value's graph gets longer or one more graph is kept each step."""
         name = growth.holding.name
         nodes = words.number(growth.nodes_per_step)
+        if line_of_update(growth, store) is not None:
+            return (
+                f"{name} is changed in place with gradients on, by what has a graph or requires gradients: its own "
+                f"graph gets {nodes} nodes longer each step"
+            )
         if growth.carrier_ops:
             return (
                 f"{name} is computed from its own last value, so its autograd graph gets {nodes} nodes longer each step"
@@ -161,7 +194,9 @@ print(f"mean squared error {sum(pixel_errors) / len(pixel_errors):.3f}")
         )
 
     def advice(self, growth: Growth, store: Store | None) -> str:
-        """Detach at the store."""
+        """Detach at the store, or update without a graph."""
+        if line_of_update(growth, store) is not None:
+            return f"{ADVICE}: what it is updated with is then no part of a graph, and the values are the same"
         if kind := no_tensor(growth, store):
             return (
                 f"put numbers or detached tensors in: `.item()` or `.detach()` of what each {kind} holds, before it "
@@ -174,12 +209,12 @@ print(f"mean squared error {sum(pixel_errors) / len(pixel_errors):.3f}")
         )
 
     def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
-        """Detach what is stored."""
-        return stored_with(file, finding, "detach()")
+        """Detach what is stored, or update it without a graph."""
+        return update_mend(file, finding) or stored_with(file, finding, "detach()")
 
     def mends_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Sequence[Edit]:
-        """Detach what is stored, as far as the run has seen what that is."""
-        return detached(file, finding, recording)
+        """Detach what is stored, as far as the run has seen what that is, or update it without a graph."""
+        return update_mend(file, finding) or detached(file, finding, recording)
 
     def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
         """Several lines of a forward pass whose blocks stay, step after step: what a graph saved."""

@@ -12,6 +12,7 @@ from torchvet.rules.growth_rule import GrowthRule, exhausted_by_nodes, no_tensor
 from torchvet.rules.memory._lineage import lineage
 from torchvet.rules.memory._mends import detached, stored_with
 from torchvet.rules.memory._stored import Kept, kept_in_steps
+from torchvet.rules.memory._updates import line_of_update
 from torchvet.rules.memory.mem109_graph_kept_needlessly import root_of
 from torchvet.source.model import edits
 from torchvet.source.model.units import targets_of, terminal, value_for
@@ -100,7 +101,10 @@ for step in range(40):
 
     def recognises(self, growth: Growth, recording: Recording) -> bool:
         """Graph nodes pile up, and next to no tensor memory with them. A value that carries its graph on is a sum of
-        losses only if it is a number: averages of weights go through no backward."""
+        losses only if it is a number: averages of weights go through no backward. What is updated in place is
+        MEM101's."""
+        if line_of_update(growth, self.store(growth, recording)) is not None:
+            return False
         piles_up = growth.tensors_per_step > 0 or (bool(growth.carrier_ops) and of_numbers(growth))
         return piles_up and growth.nodes_per_step >= 0.5 and nodes_outweigh(growth)
 

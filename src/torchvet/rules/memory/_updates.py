@@ -1,0 +1,91 @@
+"""Values that are bound once and then changed in place with gradients on, as an average of weights is: their graph gets
+longer with every change. The line to mend is the one that changes them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.rules.mending import events_at
+from torchvet.source.model import blocks
+from torchvet.source.model.units import receiver, terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding
+    from torchvet.recording.growth import Growth
+    from torchvet.recording.records import Place
+    from torchvet.source.model import SourceFile
+    from torchvet.source.stores import Store
+
+_BINDING = ("assign", "augmented", "item", "setattr")
+_METHOD = re.compile(r"\.\w+[a-z]_\(")
+"""A method that works in place, and no `+=`: that is a store like any other, and what it adds can be detached."""
+ADVICE = "put the update under `with torch.no_grad():`"
+
+
+def line_of_update(growth: Growth, store: Store | None) -> Place | None:
+    """The line that changes a growing name's tensors in place, where that is what makes its graph longer: nothing binds
+    it anew from its own last value."""
+    line = growth.holding.updated
+    if line is None or not growth.carrier_ops:
+        return None
+    if store is None or store.kind not in _BINDING or (store.kind == "augmented" and _METHOD.search(store.text)):
+        return line
+    named = growth.holding.name.partition("[")[0].rpartition(".")[2]
+    again = store.in_loop or re.search(rf"\b{re.escape(named)}\b", store.value) is not None
+    return None if again or store.kind == "augmented" else line
+
+
+def one_a_line(found: Iterable[tuple[Growth, Place | None]]) -> list[tuple[Growth, int]]:
+    """Of growths by one line's updates the first, with how many there are: one loop updates every weight."""
+    first: dict[object, tuple[Growth, int]] = {}
+    for growth, line in found:
+        key = (growth.rank, line.path, line.line) if line is not None else id(growth)
+        known = first.get(key)
+        first[key] = (growth, 1) if known is None else (known[0], known[1] + 1)
+    return list(first.values())
+
+
+def update_mend(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+    """The update, with those around it that are nothing but updates, under `with torch.no_grad():`."""
+    if not finding.remedy.summary.startswith(ADVICE) or file.dotted(ast.Name("torch")) != "torch":
+        return ()
+    event = next((e for e in events_at(file, finding) if _changed(e.statement)), None)
+    if event is None:
+        return ()
+    what, statement = _changed(event.statement), event.statement
+    for block in blocks.blocks_around(event.unit.node, statement):
+        place = blocks.holding(block, statement)
+        if place is None or block[place] is not statement:
+            break
+        first, last = place, place
+        while first > 0 and _changed(block[first - 1]) == what:
+            first -= 1
+        while last + 1 < len(block) and _changed(block[last + 1]) == what:
+            last += 1
+        around = _loop_of(event.unit.node, block) if last - first + 1 == len(block) else None
+        if around is None:
+            return blocks.under_with(file, block[first : last + 1], "torch.no_grad()")
+        statement = around
+    return ()
+
+
+def _changed(statement: ast.stmt) -> str:
+    """What a statement that does nothing else changes in place: `a` of `a.mul_(x).add_(y)` and of
+    `torch._foreach_mul_(a, x)`; empty for any other. `+=` is none: what it adds to may be a loss."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    names = []
+    while isinstance(call, ast.Call):
+        names.append(terminal(call))
+        on = receiver(call)
+        call = call.args[0] if names[-1].startswith("_foreach_") and call.args else on
+    in_place = names and all(n.endswith("_") and not n.endswith("__") and n != "requires_grad_" for n in names)
+    return ast.unparse(call) if in_place and call is not None else ""
+
+
+def _loop_of(code: ast.AST, block: Sequence[ast.stmt]) -> ast.For | None:
+    """The loop whose whole body a block is."""
+    loops = (n for n in ast.walk(code) if isinstance(n, ast.For) and not n.orelse)
+    return next((n for n in loops if n.body and n.body[0] is block[0]), None)
