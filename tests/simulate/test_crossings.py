@@ -91,6 +91,43 @@ def test_what_does_not_cross_is_not_told(tmp_path: Path) -> None:
     assert watched(HEALTHY, tmp_path)[1] == []
 
 
+BY_NUMPY = """\
+    array = y.detach().cpu().numpy()  # fetched
+    array = numpy.clip(array, -4, 4) * 0.5
+    y = torch.from_numpy(array).to("cuda")  # OPS102
+    noise = torch.tensor(numpy.ones((64, 1), "float32") * len(x), device="cuda")
+"""
+
+
+def test_what_comes_back_by_way_of_numpy_is_told_with_the_line_that_fetched_it(tmp_path: Path) -> None:
+    _, found = watched(BY_NUMPY, tmp_path, begun="import numpy\n")
+    (one,) = [f for f in found if f.code == "OPS102"]
+    lines = (tmp_path / "program.py").read_text("utf-8").splitlines()
+    assert one.location is not None and lines[one.location.line - 1].endswith("# OPS102")
+    fetched = next(n for n, line in enumerate(lines, 1) if line.endswith("# fetched"))
+    assert f"line {fetched} had fetched" in one.message and "by way of NumPy" in one.message
+
+
+CONSTANTS = """\
+    w = w * torch.tensor([0.5] + [1.0] * 63, device="cuda").view(64, 1)
+    mean = torch.tensor([0.1, -0.2, 3]).to(x.device, torch.float32)  # OPS105
+    std = torch.tensor([[1, 2], [3, 4]]).to("cuda")  # OPS105
+    known = torch.tensor(written).to("cuda")  # OPS105
+    grown.append(1.0)
+    rates = torch.tensor(grown).to("cuda")
+    here = torch.tensor([float(step), 2.0]).to("cuda")
+    index = torch.tensor([1, 2])
+"""
+
+
+def test_numbers_that_are_written_out_are_told_as_moved_each_step(tmp_path: Path) -> None:
+    _, found = watched(CONSTANTS, tmp_path, begun="written = [1.0, 2.0]\ngrown = [1.0]\n")
+    lines = (tmp_path / "program.py").read_text("utf-8").splitlines()
+    said = [f.location.line for f in found if f.code == "OPS105" and f.location is not None]
+    assert sorted(said) == [n for n, line in enumerate(lines, 1) if "# OPS105" in line]
+    assert {f.severity for f in found if f.code == "OPS105"} == {"info"}
+
+
 SCALED = """\
     with torch.autocast("cuda", torch.float16):
         fit = nn.functional.mse_loss(model(x).float(), y)

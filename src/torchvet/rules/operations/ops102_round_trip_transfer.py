@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Edit
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from torchvet.finding import Finding, Severity
     from torchvet.readers.trace_facts import Trace
     from torchvet.recording import Recording
+    from torchvet.recording.crossing_records import Crossing
+    from torchvet.recording.records import Place
     from torchvet.source.model import Event, SourceFile
 
 _WRAPPING = frozenset(
@@ -43,6 +45,8 @@ _NUMPY_DOES_TOO = frozenset(
 _ON_DEVICE = (_METHODS | _TORCH_DOES) - {"astype", "copy", "numpy"}
 _NO_NUMBERS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Starred)
 _DEEPEST = 8
+_BRINGING = ("to", "cuda", "tensor", "as_tensor")
+"""Calls that may bring to the device what was on the host."""
 
 
 class RoundTripTransfer(Rule):
@@ -100,7 +104,7 @@ for step in range(40):
         """A move to the device of what numpy or torch made of a tensor that was moved to the host."""
         if not file.mentions(*self.words) or not file.mentions(".to(", ".cuda(", "device="):
             return
-        for event in file.calls("to", "cuda", "tensor", "as_tensor"):
+        for event in file.calls(*_BRINGING):
             origin = self._origin(file, event)
             if origin is not None and per_step(file, event) and not guarded(event, event.loop):
                 yield self._finding(file, event, origin)
@@ -111,10 +115,15 @@ for step in range(40):
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Lines that bring to the device, in every step, what had been fetched from it in that step."""
-        for rank, record in _crossings.each_step(recording):
-            if record.kind != "to device" or not _crossings.mostly(record.back, record):
+        every = list(_crossings.each_step(recording))
+        fetches = {(r.place.path, r.place.line): r.place for _, r in every if r.kind == "to host"}
+        for rank, record in every:
+            if record.kind != "to device":
                 continue
-            fetched = record.back_from
+            seen = _crossings.mostly(record.back, record)
+            fetched = record.back_from if seen else self._by_way_of_numpy(recording, record, fetches)
+            if fetched is None and not seen:
+                continue
             there = f"line {fetched.line}" if fetched is not None and fetched.path == record.place.path else (
                 f"{fetched.path}:{fetched.line}" if fetched is not None else "another line"
             )  # fmt: skip
@@ -122,10 +131,28 @@ for step in range(40):
             yield observed(
                 self, rank, severity=severity, place=record.place, measured=_crossings.measured(record),
                 message=f"{_crossings.amount(record)} come back to the device that {there} had fetched to the host in "
-                f"the same step ({_crossings.seen(record)})",
+                f"the same step{'' if seen else ', by way of NumPy'} ({_crossings.seen(record)})",
                 cause="the fetch waits until the device has finished what was queued, and the way back is a copy more",
                 advice="do the work between the two on the device, with torch's own operations",
             )  # fmt: skip
+
+    def _by_way_of_numpy(
+        self, recording: Recording, record: Crossing, fetches: Mapping[tuple[str, int], Place]
+    ) -> Place | None:  # fmt: skip
+        """The line, seen to fetch in every step, whose data a line brings back by what its source says: NumPy's arrays
+        are not torch's to follow."""
+        from torchvet.source.model import SourceFile
+
+        path, line = record.place.path, record.place.line
+        if record.filled or record.batches or record.repeated or not any(there == path for there, _ in fetches):
+            return None
+        try:
+            file = SourceFile(path, recording.sources[path])
+        except (KeyError, SyntaxError, ValueError, RecursionError):
+            return None
+        calls = (e for e in file.unit_at(line).events if e.line == line and isinstance(e.node, ast.Call))
+        origins = (self._origin(file, e) for e in calls if terminal(e.node) in _BRINGING)
+        return next((fetches[path, o.lineno] for o in origins if o is not None and (path, o.lineno) in fetches), None)
 
     def in_trace(self, trace: Trace) -> Iterator[Finding]:
         """Copies to the host of which as many bytes come back in the same step, by the time that nothing hid."""
