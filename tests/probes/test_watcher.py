@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ class _Host:
     active = True
     tick = 3
     known: Any = None
-    options: Any = None
+    options: Any = SimpleNamespace(amp_mode=None)
 
     def __init__(self) -> None:
         self.failed: list[str] = []
