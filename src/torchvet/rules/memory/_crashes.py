@@ -104,7 +104,7 @@ def _advice(group: list[Carrier]) -> str:
     elif carrier.store.kind == "item" and not carrier.name.container:
         cut = f"read {name} as `{name}.detach()` where the next pass begins"
     elif carrier.name.container or carrier.store.kind not in ("assign", "augmented"):
-        cut = f"put in `.detach()` of what goes into {name}, or empty it after each backward"
+        cut = f"empty {name} after each backward, or, where its values need no gradients, put in their `.detach()`"
     else:
         cut = f"`{name} = {name}.detach()`"
     return f"cut the graph between steps: {cut}. {_NO_ANSWER}"
