@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from torchvet.probes import heap
+from torchvet.probes import bindings, heap
 from torchvet.probes.census import CensusTaker
 from torchvet.probes.known import KnownMemory
 from torchvet.probes.ledger import Ledger
@@ -131,6 +131,25 @@ def test_what_no_name_leads_to_is_counted_apart(whole: bool, counted: int) -> No
         gc.collect()
     assert census.unreached == counted
     assert census.unreached_sites and census.strangers
+
+
+def test_a_graph_that_two_names_lead_to_stays_with_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is made in a step may get the address of what was let go of, as a rule that of another name does not."""
+
+    def main() -> list[Census]:
+        taker, ledger = CensusTaker(KnownMemory(), budget=20.0), Ledger()
+        weight, found = torch.ones(1000, requires_grad=True), []
+        for tick in range(1, 4):
+            prediction = torch.exp(weight)
+            loss = prediction.sum()
+            loss.backward(retain_graph=True)
+            address_of_loss[0] = id(loss)
+            found.append(look(taker, ledger, tick))
+        return found
+
+    address_of_loss = [0]
+    monkeypatch.setattr(bindings, "id", lambda o: 1 if id(o) == address_of_loss[0] else id(o), raising=False)
+    assert {(by_name(c)["prediction"].nodes, by_name(c)["loss"].nodes) for c in main()} == {(2, 1)}
 
 
 def test_state_that_is_carried_is_recognised_from_the_second_census_on() -> None:

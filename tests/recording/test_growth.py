@@ -80,6 +80,21 @@ def test_carried_state_says_through_which_operators() -> None:
     assert growth.carrier_ops == tuple(ops) and growth.graph_per_step == 300
 
 
+def test_a_graph_that_another_name_is_credited_with_has_not_grown() -> None:
+    """Two names lead to one graph, which `retain_graph=True` keeps: at the last look the other one came first."""
+
+    def look(tick: int, prediction: tuple[int, int], loss: tuple[int, int]) -> Census:
+        (saved, nodes), (rest, fewer) = prediction, loss
+        return census(tick, holding("prediction", direct=2048, graph=saved, nodes=nodes, tensors=1),
+                      holding("loss", direct=4, graph=rest, nodes=fewer, tensors=1))  # fmt: skip
+
+    shared, own = (786_432, 22), (8, 27)
+    looks = [look(24, shared, own), look(25, shared, own), look(50, (0, 0), (786_440, 49))]
+    assert growth_of(rank(program(), steps(60), looks, outcome(60))).growths == []
+    grown = [*looks[:2], look(50, shared, (786_440, 49))]
+    assert only(growth_of(rank(program(), steps(60), grown, outcome(60)))).holding.name == "loss"
+
+
 def test_a_tensor_that_is_replaced_by_a_larger_one_is_growth_once_it_goes_on() -> None:
     """`x = torch.cat([x, new])`: one tensor under one name."""
 

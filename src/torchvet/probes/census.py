@@ -17,6 +17,7 @@ import torch
 
 from torchvet.collector import collector_off
 from torchvet.probes import frames, graphs, heap, strangers
+from torchvet.probes.bindings import Binding, Bindings
 from torchvet.probes.deadline import Deadline
 from torchvet.probes.holdings import HoldingTree
 from torchvet.probes.known import KnownMemory
@@ -34,7 +35,7 @@ _DESCRIBING_SECONDS = 3.0
 
 
 class CensusTaker:
-    """Takes censuses and remembers between them only names and sequence numbers, no objects."""
+    """Takes censuses and remembers between them only names, sequence numbers and weak references, no objects."""
 
     def __init__(self, known: KnownMemory, budget: float = 2.0) -> None:
         self._known = known
@@ -47,8 +48,8 @@ class CensusTaker:
         """Nodes, and bytes that they saved, counted below each carrier at the last census."""
         self._strangers: list[Stranger] = []
         self._descriptions = 0
-        self._bound: dict[tuple[str, str], int] = {}
-        """What each name was bound to at the last census, by identity: a name bound anew is a passing one."""
+        self._bound: Bindings = {}
+        """What each name was bound to at the last census: a name bound anew is a passing one."""
         self.unreadable: set[str] = set()
         self.extra_frames: list[FrameType] = []
         """Frames that do not run any more but live: those of the exception that ended the program."""
@@ -158,11 +159,11 @@ class _Count:
 
     def __init__(
         self, known: KnownMemory, ledger: Ledger, tick: int, deadline: Deadline, extra: list[FrameType],
-        bound: dict[tuple[str, str], int],
+        bound: Bindings,
     ) -> None:  # fmt: skip
         self._deadline = deadline
         self._bound_before = bound
-        self.bound: dict[tuple[str, str], int] = {}
+        self.bound: dict[tuple[str, str], Binding] = {}
         self._extra = extra
         self.walk = heap.HeapWalk(deadline.left())
         self.walk.skip |= {id(known), id(known.__dict__), id(ledger), id(ledger.__dict__), id(ledger.live)}
@@ -211,11 +212,11 @@ class _Count:
         inside: list[heap.Root] = []
         for root in (*heap.module_roots((frames.USER,)), *heap.frame_roots(self.unreadable, self._extra)):
             key = (root.scope, root.name)
-            self.bound[key] = id(root.value)
+            binding = self.bound[key] = Binding(root.value)
             if root.kind != "global" and frames.owner(root.path) not in (frames.USER, frames.INSTALLED):
                 inside.append(root)
             else:
-                (lasting if self._bound_before.get(key) == id(root.value) else passing).append(root)
+                (lasting if binding.lasts(self._bound_before.get(key)) else passing).append(root)
         return lasting, passing, inside
 
     def _claim_direct(self, tensor: torch.Tensor) -> None:

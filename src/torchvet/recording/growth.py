@@ -9,11 +9,12 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from torchvet.allocator import sizes
 from torchvet.recording.reader import RankRecording
-from torchvet.recording.records import Census, Holding, StepKind, Survivors, Window
+from torchvet.recording.records import NODE_BYTES, Census, Holding, StepKind, Survivors, Window
 from torchvet.recording.series import (
     Key,
     Points,
@@ -112,7 +113,11 @@ def growth_of(rank: RankRecording) -> GrowthSummary:
     ends = _sizes_at_the_end(rank, last)
     # What is collected once training is over is no growth: a last look after the end needs storages of steps that live.
     few = not (last.final and ended_by_itself(rank)) or survived > 0
-    growing = {key: points for key, points in series.items() if grows(points, last.tick, ends.get(key), few)}
+    looks = {c.tick: c for c in usable}
+    growing = {
+        key: points for key, points in series.items()
+        if grows(points, last.tick, ends.get(key), few and (survived > 0 or not _taken_over(points, looks)))
+    }  # fmt: skip
     if not survived and not all(c.complete for c in usable):
         growing = {key: points for key, points in growing.items() if _certain(rising_tail(points))}
     chosen = [key for key in localise(growing) if not _is_renewed(rank, growing[key])]
@@ -261,6 +266,23 @@ def _sizes_at_the_end(rank: RankRecording, last: Census) -> dict[Key, int]:
     """What names that are still there after the program's end hold then, in bytes."""
     final = next((c for c in reversed(rank.all(Census)) if c.final), None)
     return {key_of(h): size_of(h) for h in final.holdings} if final is not None and final.tick > last.tick else {}
+
+
+def _taken_over(points: Points, looks: Mapping[int, Census]) -> bool:
+    """Whether a rise from one look to the next is not one of all names together: of two that lead to the same graph now
+    the one has it and now the other."""
+    run = rising_tail(points)
+    if len(run) != 2:
+        return False
+    (first, a), (then, b) = run
+    rise_of_all = _of_all_names(looks[then]) - _of_all_names(looks[first])
+    return rise_of_all < (size_of(b) - size_of(a) + NODE_BYTES * (b.nodes - a.nodes)) / 2
+
+
+def _of_all_names(census: Census) -> int:
+    """Bytes of tensors, and of the nodes of their graphs."""
+    keys = {key_of(h) for h in census.holdings}
+    return census.total + NODE_BYTES * sum(h.nodes for h in census.holdings if key_of(h)[:-1] not in keys)
 
 
 def _certain(run: Points) -> bool:
