@@ -21,7 +21,7 @@ PAGE = ROOT / "docs" / "scoreboard.md"
 
 HEADING = (
     "family", "cases", "found", "line right", "holder right", "bytes right", "false alarms", "silent where healthy",
-    "symptom measured", "mends proven", "variants found", "their line right",
+    "symptom measured", "mends proven", "variants found", "their line right", "false alarms in variants",
 )  # fmt: skip
 
 HEAD = """\
@@ -38,7 +38,8 @@ healthy. Made with {versions}.
 - **GREEN**: torchvet names the fault, its line, what holds the memory and how much, and is silent on the mended program
   and the look-alikes. Where it has an edit, `torchvet fix --verify --apply` mends a copy; the mend counts as proven if
   the written program is then free of the fault and prints what it printed before (`casebook/mending.py`).
-- **REFACTOR**: variants made of the faulty program by machine, other names and other shapes (`casebook/variants`).
+- **REFACTOR**: variants made of the faulty program by machine, other names and other shapes (`casebook/variants`): is
+  the fault found, and is anything said besides that is not true?
 """
 
 
@@ -62,6 +63,7 @@ def line(name: str, table: Sequence[Row]) -> list[str]:
         f"{sum(r.silent for r in table)} of {sum(r.healthy for r in table)}",
         part(not r.symptom.startswith("not measured") for r in table if r.symptom), mends(table),
         part(shape != "missed" for shape in shapes), part(shape == "right" for shape in shapes if shape != "missed"),
+        str(sum(wrong)) if (wrong := [n for r in table if (n := r.alarms_in_variants) is not None]) else "-",
     ]  # fmt: skip
 
 
@@ -112,10 +114,12 @@ def page(kept: Kept, said: Recorded) -> str:
         red.append([row.case, row.symptom, *(verdicts[o].verdict if o in verdicts else "" for o in others)])
         lost = [name for name, shape in row.variants.items() if shape == "missed"]
         shapes = part(shape != "missed" for shape in row.variants.values()) if row.variants else ""
+        wrong = [f"not {', '.join(lost)}"] if lost else []
+        wrong += [f"**{row.alarms_in_variants} false alarms**"] if row.alarms_in_variants else []
         green.append([
             row.case, marks[row.found], marks[row.line], marks[row.holder], marks[row.bytes],
             f"{row.silent} of {row.healthy}", f"{row.mend}: {row.reason}" if row.reason else row.mend,
-            f"{shapes}, not {', '.join(lost)}" if lost else shapes,
+            ", ".join([shapes, *wrong]),
         ])  # fmt: skip
     return "\n\n".join([
         HEAD.format(versions=made_with).rstrip(),

@@ -41,6 +41,8 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     """A `MendStatus`; empty where the mend was not asked for."""
     reason: str = ""
     variants: dict[str, Shape] = {}
+    alarms_in_variants: int | None = None
+    """Warnings and errors on variants that are not true; None where there are none of those."""
 
     @property
     def family(self) -> str:
@@ -70,6 +72,7 @@ def row(case: Case, score: Score) -> Row:
         healthy=len(healthy), silent=sum(healthy), alarms=score.false_alarms, undisturbed=score.undisturbed,
         symptom=score.symptom, mend=score.mend.status if score.mend else "",
         reason=score.mend.reason if score.mend else "", variants=shapes,
+        alarms_in_variants=score.alarms_in_variants if shapes else None,
     )  # fmt: skip
 
 

@@ -60,8 +60,15 @@ class VariantScore:
     name: str
     found: Judgement | None
     """The best finding of the expected code; None if it was missed."""
-    notes: list[str] = field(default_factory=list)
-    """What was said of it besides, and true of nothing that is known."""
+    false_alarms: list[str] = field(default_factory=list)
+    """Warnings and errors besides that are true of nothing that is known."""
+    complaint: str = ""
+    """Why there is no report; empty where there is one."""
+
+    @property
+    def honest(self) -> bool:
+        """Whether there is a report, and nothing in it but what is true."""
+        return not (self.false_alarms or self.complaint)
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,7 @@ class Score:
     undisturbed: bool
     """Every program printed under the tool what it prints without; True for verbs that do not pass it on."""
     false_alarms: int
-    """Warnings and errors that are not true, over all programs of the case."""
+    """Warnings and errors that are not true, over all programs of the case; for its variants see there."""
     notes: list[str] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     """All that was said of the faulty program."""
@@ -94,7 +101,13 @@ class Score:
         if self.mend is not None and self.mend.status == "disproved":
             return False
         found = self.found
+        parts += [variant.honest for variant in self.variants]
         return found is not None and False not in (found.severity, found.line, found.holder, found.bytes, *parts)
+
+    @property
+    def alarms_in_variants(self) -> int:
+        """Warnings and errors that are not true, over all variants."""
+        return sum(len(variant.false_alarms) for variant in self.variants)
 
 
 def judge(case: Case, finding: Finding, counted: float | None) -> Judgement:

@@ -23,7 +23,7 @@ def variants(case: Case, means: Means) -> list[VariantScore]:
             run = vetted(variant.program, variant.expect.argv, means.tool, variant.expect.command)
             said = run.report.findings if run.report else []
             true = {variant.expect.code, *variant.expect.also_allowed, *variant.second}
-            notes = [f"no report: {run.complaint}"] if run.report is None else []
-            notes += [str(f) for f in said if f.loud and f.code not in true]
-            scores.append(VariantScore(variant.name, best(variant.case, said), notes))
+            alarms = [str(f) for f in said if f.loud and f.code not in true]
+            complaint = "" if run.report else run.complaint
+            scores.append(VariantScore(variant.name, best(variant.case, said), alarms, complaint))
     return scores

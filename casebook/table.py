@@ -57,7 +57,9 @@ def _in_part(score: Score) -> Iterator[str]:
             yield f"{score.case}: missed as {variant.name}"
         elif not variant.found.line:
             yield f"{score.case}: another line as {variant.name}"
-        yield from (f"{score.case}: as {variant.name} besides: {note}" for note in variant.notes)
+        if variant.complaint:
+            yield f"{score.case}: as {variant.name}: {variant.complaint}"
+        yield from (f"{score.case}: as {variant.name} besides: {alarm}" for alarm in variant.false_alarms)
 
 
 def totals(scores: Sequence[Score]) -> str:
@@ -65,6 +67,7 @@ def totals(scores: Sequence[Score]) -> str:
     found = [score.found for score in scores if score.found]
     parts = [f"found {len(found)} of {len(scores)}", f"missed {len(scores) - len(found)}"]
     parts.append(f"false alarms {sum(score.false_alarms for score in scores)}")
+    parts.append(f"false alarms in variants {sum(score.alarms_in_variants for score in scores)}")
     for name, aspect in ASPECTS.items():
         asked = [right for judgement in found if (right := aspect(judgement)) is not None]
         parts.append(f"{name} right {sum(asked)} of {len(asked)}")

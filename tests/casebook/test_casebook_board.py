@@ -21,9 +21,10 @@ RIGHT = Judgement(severity=True, line=True, holder=None, bytes=True)
 ROWS = [
     Row("amp101_a", "AMP101", healthy=3, silent=3, symptom="not measured", mend="no edit"),
     Row("mem101_a", "MEM101", holder=True, bytes=True, healthy=4, silent=4, symptom="64 bytes per step",
-        mend="proven", variants={"renamed": "right", "split": "elsewhere"}),
+        mend="proven", variants={"renamed": "right", "split": "elsewhere"}, alarms_in_variants=0),
     Row("mem101_b", "MEM101", found=False, line=None, healthy=4, silent=3, alarms=2, symptom="exit status 3",
-        mend="refused", reason="the losses | differ", variants={"renamed": "right", "split": "missed"}),
+        mend="refused", reason="the losses | differ", variants={"renamed": "right", "split": "missed"},
+        alarms_in_variants=2),
 ]  # fmt: skip
 
 SAID = Recorded(
@@ -44,8 +45,10 @@ def test_a_family_is_summed_up() -> None:
         "family": "MEM", "cases": "2", "found": "1 of 2", "line right": "1 of 1", "holder right": "1 of 1",
         "bytes right": "1 of 1", "false alarms": "2", "silent where healthy": "7 of 8", "symptom measured": "2 of 2",
         "mends proven": "1 of 2", "variants found": "3 of 4", "their line right": "2 of 3",
+        "false alarms in variants": "2",
     }  # fmt: skip
-    assert dict(zip(heading, amp, strict=True))["mends proven"] == "-"
+    of_amp = dict(zip(heading, amp, strict=True))
+    assert (of_amp["mends proven"], of_amp["false alarms in variants"]) == ("-", "-")
     assert dict(zip(heading, everything, strict=True))["symptom measured"] == "2 of 3"
 
 
@@ -66,7 +69,8 @@ def test_the_page_says_what_was_found_and_what_was_not() -> None:
     assert "Made with torchvet 1, torch 2." in text
     assert "| mem101_b | exit status 3 | not run | named |" in text
     assert "- memray: it fell over (1)" in text
-    assert "| mem101_b | **no** |  |  |  | 3 of 4 | refused: the losses \\| differ | 1 of 2, not split |" in text
+    mended = "refused: the losses \\| differ"
+    assert f"| mem101_b | **no** |  |  |  | 3 of 4 | {mended} | 1 of 2, not split, **2 false alarms** |" in text
     assert "| mem101_a | yes | yes | yes | yes | 4 of 4 | proven | 2 of 2 |" in text
 
 
@@ -80,12 +84,14 @@ def test_a_row_is_what_a_reader_is_told(tmp_path: Path) -> None:
     score = Score("mem101_a", RIGHT, True, [True, False], True, 1, symptom="s", mend=Mend("refused", "r"))
     shapes = [
         VariantScore("renamed", RIGHT),
-        VariantScore("split", replace(RIGHT, line=False)),
+        VariantScore("split", replace(RIGHT, line=False), ["MEM102 error at a.py:3"]),
         VariantScore("c", None),
     ]
     kept = rows.row(case, replace(score, variants=shapes))
     assert kept == Row("mem101_a", "MEM101", bytes=True, healthy=3, silent=2, alarms=1, symptom="s", mend="refused",
-                       reason="r", variants={"renamed": "right", "split": "elsewhere", "c": "missed"})  # fmt: skip
+                       reason="r", variants={"renamed": "right", "split": "elsewhere", "c": "missed"},
+                       alarms_in_variants=1)  # fmt: skip
+    assert rows.row(case, score).alarms_in_variants is None, "no variants, no figure"
     missed = rows.row(case, replace(score, found=None))
     assert (missed.found, missed.line, missed.severity) == (False, None, None)
 

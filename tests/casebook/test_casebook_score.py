@@ -14,10 +14,12 @@ from casebook.case import Case, Expectation
 from casebook.program import Program
 from casebook.report import Finding, Holder, Location, Measured, Report
 from casebook.run import Run, vetted
-from casebook.score import Observation, judge, score
+from casebook.score import Judgement, Observation, VariantScore, judge, score
 from casebook.table import scoreboard
 
 RIGHT = Finding("MEM101", "error", "", Location("faulty.py", 2), Holder("trainer.kept"), Measured(1050.0))
+
+RIGHT_IN_ALL = Judgement(severity=True, line=True, holder=True, bytes=None)
 
 
 @pytest.fixture
@@ -88,6 +90,28 @@ def test_missed_and_made_up(case: Case) -> None:
     assert (result.found, result.false_alarms, result.lookalikes_silent) == (None, 1, [False])
     assert not result.perfect
     assert "lookalike_a: MEM102 warning at lookalike_a.py:7" in scoreboard([result])
+
+
+@pytest.mark.parametrize(
+    ("variant", "alarms", "shown"),
+    [
+        (VariantScore("class", None), 0, "missed as class"),
+        (
+            VariantScore("class", RIGHT_IN_ALL, ["MEM101 error at a.py:3"]),
+            1,
+            "as class besides: MEM101 error at a.py:3",
+        ),
+        (VariantScore("class", None, complaint="no report: killed"), 0, "as class: no report: killed"),
+    ],
+)
+def test_what_is_not_true_of_a_variant_counts(case: Case, variant: VariantScore, alarms: int, shown: str) -> None:
+    """A variant that is missed is counted as such; what is made up, or no report at all, is a fault of the case."""
+    clean = score(case, seen(RIGHT), seen(name="mended", status=0), [])
+    result = replace(clean, variants=[VariantScore("renamed", RIGHT_IN_ALL), variant])
+    assert clean.perfect and result.perfect == variant.honest
+    assert result.alarms_in_variants == alarms
+    board = scoreboard([result])
+    assert f"false alarms in variants {alarms}" in board and f": {shown}" in board
 
 
 def test_what_was_said_is_shown_where_something_is_off(case: Case) -> None:
