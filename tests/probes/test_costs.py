@@ -14,13 +14,21 @@ from torchvet.probes.schedule import Schedule
 
 
 class Time:
-    """A clock that a test sets."""
+    """A clock that a test sets. A thread works all the time but for `waited` seconds, in which others have the machine."""
 
     def __init__(self) -> None:
         self.now = 100.0
+        self.waited = 0.0
 
     def perf_counter(self) -> float:
         return self.now
+
+    def thread_time(self) -> float:
+        return self.now - self.waited
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.waited += seconds
 
 
 @pytest.fixture
@@ -44,6 +52,23 @@ def test_a_look_within_a_look_counts_as_its_own_kind_only(time: Time) -> None:
         time.now += 2
     assert kinds(one) == {"boundaries": 3, "censuses": 5}
     assert schedule.spent == pytest.approx(5), "a boundary is the same at every step: no schedule could help it"
+
+
+def test_what_other_programs_take_is_reported_and_comes_out_of_no_budget(time: Time) -> None:
+    """On a busy machine a look of a millisecond can last fifty: ten of those, and no graph was followed any more."""
+    schedule = Schedule()
+    one = Costs(schedule)
+    with one.of("windows"):
+        time.now += 1
+        time.wait(20)
+        with one.of("graphs"):
+            time.wait(30)
+            time.now += 3
+        with one.of("events"):
+            time.now += 0.5
+    assert kinds(one) == {"windows": 21, "graphs": 33, "events": 0.5}
+    assert schedule.spent == pytest.approx(1.5), "an event in a window is the window's work"
+    assert one.graph_work == pytest.approx(3)
 
 
 def test_a_look_that_raises_is_charged(time: Time) -> None:

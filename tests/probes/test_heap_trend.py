@@ -86,6 +86,13 @@ def test_a_heap_that_stops_rising_is_no_longer_suspicious(monkeypatch: pytest.Mo
     assert said[100] and not said[-1]
 
 
+def work(seconds: float) -> None:
+    """Keep this thread busy."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
 @pytest.mark.parametrize(("step", "seen"), [(4 * MB, True), (MB // 8, False)], ids=["megabytes", "noise"])
 def test_where_the_heap_is_slow_to_tell_the_resident_set_is_asked(
     monkeypatch: pytest.MonkeyPatch, step: int, seen: bool
@@ -94,7 +101,7 @@ def test_where_the_heap_is_slow_to_tell_the_resident_set_is_asked(
     now = [0]
 
     def slow() -> int:
-        time.sleep(0.001)
+        work(0.001)
         return 1
 
     def resident() -> int:
@@ -119,9 +126,9 @@ def test_a_heap_that_is_slow_to_tell_is_asked_rarely(monkeypatch: pytest.MonkeyP
     spent = [0.0]
 
     def slow() -> int:
-        start = time.perf_counter()
-        time.sleep(0.005)
-        spent[0] += time.perf_counter() - start
+        start = time.thread_time()
+        work(0.005)
+        spent[0] += time.thread_time() - start
         return 100 * MB
 
     monkeypatch.setattr(host, "heap_in_use", slow)
@@ -129,6 +136,22 @@ def test_a_heap_that_is_slow_to_tell_is_asked_rarely(monkeypatch: pytest.MonkeyP
     for tick in range(1, 1001):
         trend.boundary(tick)
     assert spent[0] <= 0.1
+
+
+def test_a_busy_machine_does_not_make_the_heap_slow_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another program runs in the middle of a call: that takes milliseconds, and nothing of this thread's time."""
+    asked = [0]
+
+    def interrupted() -> int:
+        asked[0] += 1
+        time.sleep(0.001)
+        return 100 * MB
+
+    monkeypatch.setattr(host, "heap_in_use", interrupted)
+    trend = HeapTrend()
+    for tick in range(1, 201):
+        trend.boundary(tick)
+    assert asked[0] == 200 // 4
 
 
 @pytest.mark.parametrize(("peaks", "seen"), [

@@ -23,13 +23,17 @@ optimizers and batches looked at; what is left of the work at boundaries; what i
 _CHARGED = ("windows", "censuses")
 """What comes out of the schedule's share. Graphs have a budget of their own; the rest is the same at every step, and no
 schedule could help it."""
+_BUDGETED = frozenset([*_CHARGED, "graphs"])
+"""What a budget is kept of: by the work of the thread that looks. By the clock a busy machine's other programs would
+spend it, and what is then not looked at would be silence."""
 
 
 Keep = Callable[[str, BaseException], bool]
 
 
 class Costs:
-    """Seconds by kind of look, each counted once: `censuses` within a boundary are not its own.
+    """Seconds by kind of look, each counted once: `censuses` within a boundary are not its own. `seconds` are by the
+    clock, what the program waited for; `graph_work` is what following graphs took of this thread's own work.
 
     What sampled steps cost is their excess over plain ones, once there are some.
     """
@@ -37,9 +41,11 @@ class Costs:
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
         self.seconds: dict[str, float] = dict.fromkeys(KINDS, 0.0)
+        self.graph_work = 0.0
         self._depth = 0
         self._owner = 0
         self._nested = 0.0
+        self._nested_work = 0.0
         self._looked = 0.0
         self._plain: deque[float] = deque(maxlen=64)
         self._waiting: list[tuple[float, float]] = []
@@ -103,12 +109,15 @@ class Look:
     that is made within is noted. It happens several times a step: hence a class, no generators, all in one place.
     """
 
-    __slots__ = ("_before", "_costs", "_keep", "_kind", "_ledger", "_outer", "_start", "_what")
+    __slots__ = (
+        "_before", "_budgeted", "_costs", "_keep", "_kind", "_ledger", "_outer", "_outer_work", "_start", "_what", "_work",
+    )  # fmt: skip
 
     def __init__(
         self, costs: Costs, kind: str, keep: Keep | None = None, what: str = "", ledger: Pausing | None = None
     ) -> None:
         self._costs, self._kind, self._keep, self._what, self._ledger = costs, kind, keep, what, ledger
+        self._budgeted = kind in _BUDGETED
 
     def __enter__(self) -> None:
         costs, ledger = self._costs, self._ledger
@@ -121,6 +130,9 @@ class Look:
         costs._owner = mine
         costs._depth += 1
         self._outer, costs._nested = costs._nested, 0.0
+        if self._budgeted:
+            self._outer_work, costs._nested_work = costs._nested_work, 0.0
+            self._work = time.thread_time()
         self._start = time.perf_counter()
 
     def __exit__(
@@ -132,14 +144,25 @@ class Look:
             own = spent - costs._nested
             if own > 0.0:
                 costs.seconds[self._kind] += own
-                if self._kind in _CHARGED:
-                    costs._schedule.spend(own)
+            if self._budgeted:
+                self._charge()
             costs._depth -= 1
             if costs._depth:
                 costs._nested = self._outer + spent
             else:
-                costs._nested = 0.0
+                costs._nested = costs._nested_work = 0.0
                 costs._looked += spent
         if self._ledger is not None:
             self._ledger.paused = self._before
         return error is not None and self._keep is not None and self._keep(self._what, error)
+
+    def _charge(self) -> None:
+        """Take the work out of its budget, but for that of budgeted looks within."""
+        costs = self._costs
+        work = time.thread_time() - self._work
+        own = max(0.0, work - costs._nested_work)
+        costs._nested_work = self._outer_work + work
+        if self._kind == "graphs":
+            costs.graph_work += own
+        else:
+            costs._schedule.spend(own)

@@ -97,7 +97,7 @@ class CutOutputs(Watcher):
 
     def _above(self, nodes: list[Any]) -> set[int] | None:
         """The optimizers' parameters that a graph leads to; None for a graph that is too large."""
-        began, owned = time.perf_counter(), self.host.known.owned()
+        began, owned = time.thread_time(), self.host.known.owned()
         found: set[int] = set()
         seen = set(nodes)
         while nodes and len(seen) <= _MOST_NODES:

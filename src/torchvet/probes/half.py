@@ -68,7 +68,7 @@ class Sample:
 
 
 class Allowance:
-    """Seconds that looking may take: some at once, and a share of the time since."""
+    """Seconds of this thread's work that looking may take: some at once, and a share of the time since."""
 
     def __init__(self, seconds: float, share: float) -> None:
         self._seconds = seconds
@@ -81,5 +81,5 @@ class Allowance:
         return self._spent < self._seconds + self._share * (time.perf_counter() - self._started)
 
     def spend(self, since: float) -> None:
-        """Account for the seconds since a reading of the performance counter."""
-        self._spent += time.perf_counter() - since
+        """Account for the work since a reading of `time.thread_time`."""
+        self._spent += time.thread_time() - since

@@ -161,7 +161,7 @@ class HalfSums(Watcher):
         if self._candidates and tick % 16 == 0:
             self._candidates = {k: c for k, c in self._candidates.items() if c.sample.storage() is not None}
         if self._followed and tick % max(1, tick // _OFTEN) == 0 and self._allowance.left():
-            began = time.perf_counter()
+            began = time.thread_time()
             for one in self._followed:
                 one.look(tick)
             self._allowance.spend(began)

@@ -12,7 +12,7 @@ _FIRST = 48
 _SLOW = 0.0005
 """Seconds of one sample from which on it costs more than it tells."""
 _TIMES_SLOW = 3
-"""Samples that took so long before another is taken: any call may be interrupted once."""
+"""Samples that took so long before another is taken: any call may be slow once."""
 _LEAST = 1 << 18
 _LEAST_RESIDENT = 1 << 23
 """Bytes by which a floor must rise: of the heap in use, which is exact, and of the resident set, which also grows with
@@ -54,12 +54,12 @@ class HeapTrend:
         return self.times > 0
 
     def _sample(self, tick: int) -> None:
-        start = time.perf_counter()
+        start = time.thread_time()  # by the clock other programs' interruptions would add up over a long run
         size = host.heap_in_use() if self._exact and host.heap_in_use is not None else host.resident()
         if size is None:
             return
         self._samples.append(size)
-        self._slow += time.perf_counter() - start > _SLOW
+        self._slow += time.thread_time() - start > _SLOW
         if self._exact and self._slow >= _TIMES_SLOW:
             # glibc walks its free lists: after many small allocations a call takes milliseconds.
             self._exact = False

@@ -291,7 +291,7 @@ class Observer:
 
     def _graph_budget(self) -> float:
         elapsed = 0.0 if self._first_boundary is None else time.perf_counter() - self._first_boundary
-        return self._schedule.graph_budget(elapsed, self._costs.seconds["graphs"])
+        return self._schedule.graph_budget(elapsed, self._costs.graph_work)
 
     def _work_begins(self) -> None:
         if self._sampling.on:
