@@ -154,3 +154,32 @@ def test_losses_without_a_graph_are_left_alone() -> None:
     probe.starts(torch.ones(1), True, False, False, 1)
     probe.ended()
     assert all(r.judged == 0 for r in probe.records())
+
+
+def test_a_graph_that_there_was_no_time_to_follow_is_not_judged_and_that_is_said() -> None:
+    """Silence would say that the graphs were needed."""
+    probe, x, said = BackwardProbe(), leaf(), []
+    for tick in range(1, 140):
+        loss, over = loss_of(x), tick < 7
+        probe.starts([loss], True, False, False, tick, late=lambda over=over: over)  # type: ignore[misc]
+        loss.backward(retain_graph=True)
+        probe.ended(late=lambda over=over: over)  # type: ignore[misc]
+        probe.boundary(tick)
+        if tick == 6:
+            said = list(probe.unchecked())
+            assert (only(probe).judged, only(probe).held) == (0, 0)
+    assert ["retain_graph" in gap.check for gap in said] == [True]
+    assert only(probe).judged >= 3 and not list(probe.unchecked()), "there was time later on"
+
+
+def test_a_count_of_bytes_that_was_cut_short_is_not_judged_by() -> None:
+    probe, x = BackwardProbe(), leaf()
+    for tick in range(1, 7):
+        loss = loss_of(x)
+        for _ in range(1100):  # the time is asked for at every 1024th node
+            loss = loss + 1
+        probe.starts([loss], True, False, False, tick)
+        loss.backward(retain_graph=True)
+        probe.ended(late=lambda: True)
+        probe.boundary(tick)
+    assert only(probe).judged == 0 and list(probe.unchecked())

@@ -14,7 +14,7 @@ from torchvet.probes.schedule import Schedule
 
 
 class Time:
-    """A clock that a test sets. A thread works all the time but for `waited` seconds, in which others have the machine."""
+    """A clock that a test sets. The thread works all the time but for `waited` seconds: others have the machine."""
 
     def __init__(self) -> None:
         self.now = 100.0

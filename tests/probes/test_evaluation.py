@@ -162,3 +162,17 @@ def test_modules_are_worth_watching_only_while_graphs_may_pile_up() -> None:
     assert not probe.accumulating, "the second look has come"
     probe.boundary("training", 4)
     assert not probe.accumulating
+
+
+def test_graphs_that_there_was_no_time_to_follow_are_said_to_be_unchecked() -> None:
+    probe, net = EvaluationProbe(), model(training=False)
+    out = forward(probe, net, 1)
+    assert not list(probe.unchecked())
+    probe.backward_starts([out.grad_fn], late=lambda: True)
+    assert len(list(probe.unchecked())) == 1
+    for training, said in ((True, 0), (False, 1)):
+        fresh = EvaluationProbe()
+        fresh.passed_by(model(training=training))
+        with torch.no_grad():
+            fresh.passed_by(model(training=False))
+        assert len(list(fresh.unchecked())) == said

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ import torch
 
 from torchvet.probes import frames, graphs
 from torchvet.recording.records import Place
-from torchvet.recording.training_records import BackwardUse
+from torchvet.recording.training_records import ENOUGH_JUDGED, BackwardUse, Unchecked
 
 _JUDGED_FIRST = 6
 _PATIENCE = 2
@@ -23,6 +23,8 @@ class _Use:
     judged: int = 0
     reused: int = 0
     held: int = 0
+    late: int = 0
+    """Calls whose graph there was no time left to follow."""
 
 
 @dataclass
@@ -64,8 +66,12 @@ class BackwardProbe:
         use = self._uses.setdefault((place, flag), _Use())
         use.calls += 1
         judge = use.calls <= _JUDGED_FIRST or not use.calls & (use.calls - 1)
-        sequences = graphs.sequences_below(roots, late) if flag == "retain_graph" and judge and roots else None
-        if sequences is not None:
+        if flag != "retain_graph" or not judge or not roots:
+            return
+        sequences = graphs.sequences_below(roots, late)
+        if sequences is None:
+            use.late += 1
+        else:
             self._after = _Pending(use, sequences, tick, roots)
 
     def failed(self) -> None:
@@ -91,12 +97,17 @@ class BackwardProbe:
         reach = graphs.walk(pending.roots, set(), set(known), late)
         pending.use.held = max(pending.use.held, reach.saved_bytes)
         pending.roots = []
-        self._pending.append(pending)
+        if reach.complete:
+            self._pending.append(pending)
+        else:
+            pending.use.late += 1
 
     def _settle(self, roots: list[Any], late: graphs.Late) -> None:
         """Another pass begins: does it go through a graph that was retained? Where nobody can tell, none is judged."""
         visited = graphs.sequences_below(roots, late)
         if visited is None:
+            for pending in self._pending:
+                pending.use.late += 1
             self._pending.clear()
             return
         for pending in list(self._pending):
@@ -120,6 +131,15 @@ class BackwardProbe:
             )
             for (place, flag), u in self._uses.items()
         ]
+
+    def unchecked(self) -> Iterator[Unchecked]:
+        """Lines whose graphs could not be followed in time often enough to judge them."""
+        for (place, flag), use in self._uses.items():
+            if flag == "retain_graph" and use.late and use.judged < ENOUGH_JUDGED and not use.reused:
+                yield Unchecked(
+                    check=f"whether graphs kept by retain_graph in line {place.line} were needed",
+                    reason="following them would have taken more than its share of the run's time",
+                )
 
 
 def _flat(tensors: Any) -> list[torch.Tensor]:

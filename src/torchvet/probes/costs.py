@@ -110,7 +110,8 @@ class Look:
     """
 
     __slots__ = (
-        "_before", "_budgeted", "_costs", "_keep", "_kind", "_ledger", "_outer", "_outer_work", "_start", "_what", "_work",
+        "_before", "_budgeted", "_costs", "_keep", "_kind", "_ledger", "_outer", "_outer_work", "_start", "_what",
+        "_work",
     )  # fmt: skip
 
     def __init__(

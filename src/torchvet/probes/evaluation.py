@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from torchvet.probes import frames, graphs
 from torchvet.probes.containers import tensors_in
 from torchvet.recording.records import Place, StepKind
-from torchvet.recording.training_records import EvaluationForward
+from torchvet.recording.training_records import EvaluationForward, Unchecked
 
 _MOST_PENDING = 64
 _FIRST_LOOK, _SECOND_LOOK = 3, 5
@@ -55,6 +56,7 @@ class EvaluationProbe:
         """The largest saved storage of each pass of the evaluation that is under way."""
         self._fresh = False
         self._looks = 0
+        self._late = 0
         self.stretch = 1
         self.peak = 0
 
@@ -99,6 +101,7 @@ class EvaluationProbe:
         if not roots or place is None:
             return
         reach = graphs.walk(roots, set(), set(known), late)
+        self._late += not (reach.complete or module.training)
         if not reach.saved:
             return
         largest = sorted(reach.saved.values(), key=lambda s: -s.nbytes())[:3]
@@ -120,6 +123,7 @@ class EvaluationProbe:
             return
         visited = graphs.sequences_below(roots, late)
         if visited is None:
+            self._late += sum(not one.training_mode for one in self._pending)
             self._pending.clear()
             return
         for one in [p for p in self._pending if p.root in visited]:
@@ -155,3 +159,15 @@ class EvaluationProbe:
             )
             for (place, training), u in self._uses.items() if u.calls
         ]  # fmt: skip
+
+    def passed_by(self, module: torch.nn.Module) -> None:
+        """A root module returned, and there is no time left to look at its output."""
+        self._late += torch.is_grad_enabled() and not module.training
+
+    def unchecked(self) -> Iterator[Unchecked]:
+        """Says so where passes in evaluation mode were not followed to their end."""
+        if self._late:
+            yield Unchecked(
+                check="graphs that evaluation builds",
+                reason=f"following those of {self._late} passes would have taken more than its share of the run's time",
+            )

@@ -302,7 +302,7 @@ class Observer:
         """Does the pass that just ended build a graph?"""
         budget = self._graph_budget()
         if budget <= 0:
-            return
+            return self._evaluations.passed_by(module)
         with self._ledger.quiet():
             known = set(self.known.storages()) if torch.is_grad_enabled() else set()
             self._evaluations.forward_ended(module, output, self.clock.n, known, graphs.within(budget))
@@ -491,6 +491,8 @@ class Observer:
             # What a look without a suspicion could not read is nobody's question.
             *unchecked(self._ledger, self._taps, self._census.unreadable if suspected else set(), sampled),
             *self._watchers.unchecked(),
+            *self._backwards.unchecked(),
+            *self._evaluations.unchecked(),
         ):
             self._write(gap)
 

@@ -9,6 +9,9 @@ from typing import Literal
 
 from torchvet.recording.records import Place, Record, SiteBytes
 
+ENOUGH_JUDGED = 3
+"""Graphs kept by one line from which on it is judged, where it is known of each whether it was used again."""
+
 
 class BackwardUse(Record):
     """Calls of backward with `retain_graph` or `create_graph` from one line.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Finding, Measured
-from torchvet.recording.training_records import BackwardUse
+from torchvet.recording.training_records import ENOUGH_JUDGED, BackwardUse
 from torchvet.rules import grading, words
 from torchvet.rules.base import Rule
 from torchvet.rules.memory._lineage import Lineage, lineage
@@ -90,8 +90,14 @@ for step in range(40):
         for rank in recording.ranks:
             latest = {(u.place, u.flag): u for u in rank.all(BackwardUse)}
             for use in latest.values():
-                if use.flag == "retain_graph" and use.judged >= 3 and not use.reused:
+                if use.flag == "retain_graph" and use.judged >= ENOUGH_JUDGED and not use.reused:
                     yield self._finding(rank, use)
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Also needed: of the graphs that were kept enough have been followed."""
+        uses = [u for rank in recording.ranks for u in rank.all(BackwardUse) if u.flag == "retain_graph"]
+        latest = {u.place: u for u in uses}.values()
+        return super().could_be_measured(recording) and all(u.judged >= ENOUGH_JUDGED or u.reused for u in latest)
 
     def _finding(self, rank: RankRecording, use: BackwardUse) -> Finding:
         peak = max(peak_of(rank), use.held)
