@@ -213,6 +213,9 @@ def _start(client: socket.socket, waiting: selectors.BaseSelector) -> Job | None
     os.environ.clear()
     os.environ.update(environ)
     random.seed()
+    # Nor are the server's modules: torchvet would take their text for the program's.
+    for name in [n for n in sys.modules if n.partition(".")[0] == "casebook"]:
+        del sys.modules[name]
     return Job(words)
 
 

@@ -22,7 +22,7 @@ TELLS = """
 import json, os, sys
 names = sorted(vars(sys.modules["__main__"]))
 print(json.dumps([sys.argv, sys.path[0], __name__, __file__, os.getcwd(), os.environ.get("GIVEN"), sys.orig_argv[1:],
-                  [n for n in names if not n.startswith("__")]]))
+                  [n for n in names if not n.startswith("__")], [m for m in sys.modules if "casebook" in m]]))
 """
 
 ENDINGS = {
