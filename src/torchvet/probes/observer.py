@@ -490,9 +490,7 @@ class Observer:
             *(simulated_gaps() if self.options.simulated_gpu is not None else ()),
             # What a look without a suspicion could not read is nobody's question.
             *unchecked(self._ledger, self._taps, self._census.unreadable if suspected else set(), sampled),
-            *self._watchers.unchecked(),
-            *self._backwards.unchecked(),
-            *self._evaluations.unchecked(),
+            *(gap for probe in (self._watchers, self._backwards, self._evaluations) for gap in probe.unchecked()),
         ):
             self._write(gap)
 
