@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from torchvet.probes import optimizers
 from torchvet.probes.known import KnownMemory
 from torchvet.probes.optimizers import OptimizerProbe
 from torchvet.recording.training_records import OptimizerUse, UnownedParameters
@@ -265,9 +266,14 @@ def test_the_line_that_made_an_optimizer_is_told() -> None:
     assert use.place is not None and use.place.path == __file__
 
 
-def test_two_optimizers_one_after_the_other_have_two_numbers() -> None:
+@pytest.mark.parametrize("one_address", [False, True])
+def test_two_optimizers_one_after_the_other_have_two_numbers(
+    monkeypatch: pytest.MonkeyPatch, one_address: bool
+) -> None:
     loop, model = Loop(), torch.nn.Linear(3, 1)
     numbers = []
+    if one_address:
+        monkeypatch.setattr(optimizers, "id", lambda _: 1, raising=False)
     for _ in range(4):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         loop.probe.made(optimizer)
@@ -277,7 +283,7 @@ def test_two_optimizers_one_after_the_other_have_two_numbers() -> None:
         del optimizer
     kept = {u.id for u in loop.uses()}
     assert len(kept) == len(loop.uses()), "one number an optimizer"
-    assert numbers == sorted(numbers)
+    assert numbers == [0, 1, 2, 3]
 
 
 def test_one_line_that_builds_an_optimizer_again_of_the_same_parameters_is_counted() -> None:

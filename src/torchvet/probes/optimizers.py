@@ -52,6 +52,7 @@ class OptimizerProbe:
     def __init__(self, known: KnownMemory) -> None:
         self._known = known
         self._states: dict[int, _State] = {}
+        self._numbered = 0
         self._unowned: dict[int, tuple[int, int]] = {}
         self._unowned_steps = 0
         self._built: dict[Place, tuple[weakref.ref[torch.Tensor], int]] = {}
@@ -70,7 +71,9 @@ class OptimizerProbe:
     def _state(self, optimizer: Optimizer, place: Place | None = None) -> _State:
         state = self._states.get(id(optimizer))
         if state is None or state.ref() is not optimizer:
-            state = _State(len(self._states), weakref.ref(optimizer), place)
+            # Its address may have been another's, which then has no state any more: their number is no count.
+            state = _State(self._numbered, weakref.ref(optimizer), place)
+            self._numbered += 1
             state.kind = type(optimizer).__name__
             parameters = [p for g in optimizer.param_groups for p in g["params"]]
             state.parameters = len(parameters)
