@@ -169,6 +169,14 @@ def test_what_no_run_measures_stays_as_source_says_it() -> None:
     assert (found.severity, found.evidence) == ("error", "suspected")
 
 
+def test_a_search_for_names_that_never_came_to_its_end_lowers_nothing() -> None:
+    """What holds nothing but nodes leaves no storages behind: only names would tell."""
+    cut, whole = ([census(t, complete=complete) for t in TICKS] for complete in (False, True))
+    suspected = of(diagnose(run(*cut, ran=("losses.append",))), "MEM101")
+    assert (suspected.severity, suspected.evidence) == ("error", "suspected")
+    assert of(diagnose(run(*whole, ran=("losses.append",))), "MEM101").severity == "info"
+
+
 def test_notes_of_source_that_nothing_measured_are_for_check_alone() -> None:
     old = SOURCE.replace("torch.amp.GradScaler()", "torch.cuda.amp.GradScaler()")
     assert not [f for f in diagnose(run(text=old)).findings if f.code == "AMP210"]
