@@ -6,7 +6,7 @@ from handmade import holding
 
 from torchvet.recording.records import Holding
 from torchvet.recording.series import Key, Points
-from torchvet.recording.teeth import longest_tooth, teeth_of
+from torchvet.recording.teeth import carried_for_long, longest_tooth, teeth_of
 
 NAME: Key = ("m", "local: state")
 
@@ -31,6 +31,23 @@ def test_a_long_rise_that_ended_is_a_tooth() -> None:
 def test_short_teeth_are_truncated_backpropagation() -> None:
     assert not longest_tooth(sawtooth((2, 200), (4, 400), (6, 600), (8, 800), (10, 200)))
     assert not longest_tooth(sawtooth((8, 800), (20, 400), (28, 1200), (44, 400), (60, 800), (90, 300)))
+
+
+def test_a_graph_goes_back_further_than_the_first_look() -> None:
+    """On a slow machine looks are dearer, and fewer: none came between the 27th step and the end of the tooth."""
+    seldom = sawtooth((8, 800), (12, 1200), (18, 1800), (27, 2700), (67, 1800), (100, 200))
+    assert [tick for tick, _ in longest_tooth(seldom)] == [8, 12, 18, 27]
+    late = sawtooth((108, 80), (112, 480), (118, 1080), (127, 1980), (167, 180))
+    assert not longest_tooth(late), "twenty steps, however late in the run"
+
+
+def test_a_graph_that_is_carried_for_long_is_seen_at_three_looks() -> None:
+    seen = ((12, 1200), (20, 2000), (30, 3000), (60, 1000))
+    assert carried_for_long({NAME: sawtooth(*seen)})
+    assert not carried_for_long({NAME: sawtooth((12, 1200), (25, 1000), (40, 1300), (43, 1400))}), "cut in between"
+    assert not carried_for_long({NAME: sawtooth((20, 500), (40, 700), (60, 1400))}), "each in another tooth"
+    assert not carried_for_long({NAME: [(tick, holding("kept", graph=graph)) for tick, graph in seen]})
+    assert not carried_for_long({NAME: sawtooth((30, 3000))}) and not carried_for_long({})
 
 
 def test_a_rise_to_the_end_is_growth_and_no_tooth() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from torchvet.recording.series import CONTAINERS, Key, Points, size_of
@@ -11,6 +12,8 @@ _LONG = 25
 """Steps that a tooth lasts at least: detaching every so many steps is truncated backpropagation through time."""
 _LOOKS = 4
 """Points in a row that must rise. Three could be chance."""
+_STEADY = 1.1
+"""Rates that differ by no more than a tenth are one."""
 
 
 @dataclass(frozen=True)
@@ -43,16 +46,41 @@ def longest_tooth(points: Points) -> Points:
 
     Empty where there is none of some length, and where the run reaches the last point: that is growth as it stands.
     """
-    best: Points = []
+    best = max(_rises(points), key=len, default=[])
+    long = len(best) >= _LOOKS and _reach(best) >= _LONG
+    return best if long and best[-1] is not points[-1] else []
+
+
+def carried_for_long(series: Mapping[Key, Points]) -> bool:
+    """Whether a graph was seen to be carried on for that many steps, be it at too few looks to judge by."""
+    runs = [run for points in series.values() for run in _rises(points)]
+    return any(_steadily(run) is not None and _reach(run) >= _LONG for run in runs)
+
+
+def _rises(points: Points) -> Iterator[Points]:
     run: Points = []
     for point in points:
         now = point[1]
         rises = bool(run) and now.carried and now.nodes > run[-1][1].nodes and size_of(now) > size_of(run[-1][1])
+        if run and not rises:
+            yield run
         run = [*run, point] if rises else [point]
-        if len(run) > len(best):
-            best = run
-    long = len(best) >= _LOOKS and best[-1][0] - best[0][0] >= _LONG
-    return best if long and best[-1] is not points[-1] else []
+    if run:
+        yield run
+
+
+def _steadily(run: Points) -> float | None:
+    """Nodes that each tick added to a graph, where that was the same all the time: then it was never cut in between."""
+    added = [(b.nodes - a.nodes) / (then - now) for (now, a), (then, b) in itertools.pairwise(run)]
+    return max(added) if len(added) > 1 and max(added) <= _STEADY * min(added) else None
+
+
+def _reach(run: Points) -> float:
+    """Ticks that the graph at the last of some points goes back: before the first of them, which may be late, where all
+    of its nodes tell."""
+    (first, _), (last, graph) = run[0], run[-1]
+    added = _steadily(run)
+    return last - first if added is None else min(last, max(last - first, graph.nodes / added))
 
 
 def _outermost(key: Key, series: Mapping[Key, Points]) -> Key:

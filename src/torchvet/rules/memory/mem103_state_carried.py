@@ -7,6 +7,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from torchvet.recording.growth import usable_censuses
+from torchvet.recording.series import series_of
+from torchvet.recording.teeth import carried_for_long
 from torchvet.rules import words
 from torchvet.rules.growth_rule import GrowthRule
 from torchvet.rules.memory import _stores
@@ -227,6 +230,11 @@ for step in range(40):
             for growth in summary.dropped:
                 if growth.kind != "evaluation" and self.recognises(growth, recording):
                     yield self.finding(growth, recording, rank.program.device if rank.program else None)
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Also needed: no graph was seen to be carried on for long, at looks too few to judge by."""
+        carried = any(carried_for_long(series_of(usable_censuses(rank))) for rank in recording.ranks)
+        return super().could_be_measured(recording) and not carried
 
     def recognises(self, growth: Growth, recording: Recording) -> bool:
         """A name carries its graph into the next step, through more than sums and averages, or on a module."""
