@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from torchvet.probes import stuck_mode
 from torchvet.probes.stuck_mode import StuckModes
 from torchvet.recording.training_records import EvalModeSteps
 
@@ -65,3 +66,26 @@ def test_a_teacher_and_layers_without_a_mode_are_passed_by() -> None:
     probe.boundary(2, "training")
     probe.boundary(3, "evaluation")
     assert list(probe.totals(3)) == []
+
+
+def test_a_model_that_is_kept_after_its_training_is_trained_no_more() -> None:
+    first, second = net(nn.Dropout(0.5)), net(nn.Dropout(0.5))
+    probe = watched(first, second)
+    step(first, probe, 1)
+    step(first, probe, 2)
+    first.eval()
+    for tick in range(3, 7):
+        step(second, probe, tick)
+    assert list(probe.totals(6)) == []
+
+
+def test_a_model_in_a_dead_ones_place_was_not_trained_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    models = [net(nn.Dropout(0.5))]
+    probe = watched(models[0])
+    monkeypatch.setattr(probe.host.known, "live_roots", lambda: list(models))
+    monkeypatch.setattr(stuck_mode, "id", lambda o: 1 if isinstance(o, nn.Sequential) else id(o), raising=False)
+    step(models[0], probe, 1)
+    models[0] = net(nn.Dropout(0.5)).eval()
+    for tick in (2, 3, 4):
+        step(models[0], probe, tick)
+    assert list(probe.totals(4)) == []

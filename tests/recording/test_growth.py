@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from handmade import GIB, MAIN, census, holding, outcome, program, rank, site, steps, survivors, window
+from handmade import FILE, GIB, MAIN, census, holding, outcome, program, rank, site, steps, survivors, window
 from hypothesis import given
 from hypothesis import strategies as st
 
 from torchvet.recording.growth import Growth, GrowthSummary, evaluation_growth, growth_of, outlives_evaluation
-from torchvet.recording.records import Census, Holding, Record, Source, StepKind, Survivors
+from torchvet.recording.records import Census, Holding, Place, Record, Source, StepKind, Survivors
 from torchvet.recording.training_records import CollectorUse
 
 bug = pytest.mark.xfail
@@ -448,8 +448,17 @@ def test_batches_that_get_longer_are_no_growth() -> None:
     def growths(line: str) -> list[str]:
         text = f"x = torch.zeros(0)\nfor n in sizes:\n    x = {line}\n"
         looks = [census(t, holding("x", direct=1000 + 100 * t, tensors=1)) for t in TICKS]
-        kept = [Source(path=MAIN, text=text)]
+        kept = [Source(path=FILE, text=text)]
         return [g.holding.name for g in growth_of(rank(program(), kept, steps(50), looks, outcome(50))).growths]
 
     assert growths("torch.cat([x, torch.randn(n)])") == ["x"]
     assert growths("torch.randn(n)") == []
+
+
+@pytest.mark.parametrize(("path", "growing"), [("/usr/lib/python3.11/queue.py", 0), (FILE, 1)])
+def test_what_waits_in_a_librarys_function_is_no_growth(path: str, growing: int) -> None:
+    """A thread that waits in `Queue.put` has its item in a local there, in whose file no source is kept."""
+    items = [holding("item", direct=1000 + 100 * t, tensors=1, place=Place(path, 1, "put")) for t in TICKS]
+    looks = [census(t, item) for t, item in zip(TICKS, items, strict=True)]
+    kept = [Source(path=FILE, text="print(1)")]
+    assert len(growth_of(rank(program(), kept, steps(50), looks, outcome(50))).growths) == growing

@@ -96,6 +96,24 @@ SILENT = {
         for x, y in loader:STEP
             meter.update(loss.item(), len(x))
     """,
+    "MEM102 samples now and then": """
+        fixed, samples = torch.randn(8, 4), []
+        for step, (x, y) in enumerate(loader):STEP
+            if (step % 500 == 0) or (step == len(loader) - 1):
+                with torch.no_grad():
+                    samples.append(model(fixed).cpu())
+    """,
+    "MEM102 samples now and then, in a function": """
+        fixed, samples = torch.randn(8, 4), []
+
+        def look():
+            with torch.no_grad():
+                samples.append(model(fixed).cpu())
+
+        for step, (x, y) in enumerate(loader):STEP
+            if not step % 500:
+                look()
+    """,
     "MEM103 reset in each step": """
         class Memory(nn.Module):
             def __init__(self):
@@ -243,6 +261,48 @@ SILENT = {
             loss_of(model(x), y).backward()
             loss_of(model(x).softmax(1), y)
     """,
+    "TRN111 new parameters in each epoch": """
+        class Words(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.table = nn.Embedding(0, 8)
+
+            def grow(self, size):
+                old, self.table = self.table.weight, nn.Embedding(size, 8)
+                with torch.no_grad():
+                    self.table.weight[: len(old)] = old
+
+        words = Words()
+        for epoch in range(9):
+            words.grow(100 * (epoch + 1))
+            adam = torch.optim.Adam(words.parameters())
+            for x, y in loader:
+                adam.zero_grad()
+                criterion(words.table(x), y).backward()
+                adam.step()
+    """,
+    "TRN111 new parameters before each call": """
+        class Tower(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.floors = nn.ModuleList()
+
+            def build(self):
+                self.floors.append(nn.Linear(4, 4))
+
+        tower = Tower()
+
+        def train_epoch():
+            adam = torch.optim.Adam(tower.parameters())
+            for x, y in loader:
+                adam.zero_grad()
+                criterion(tower(x), y).backward()
+                adam.step()
+
+        for epoch in range(9):
+            tower.build()
+            train_epoch()
+    """,
     "TRN111 each sample starts from the first weights": """
         class Adapter:
             def __init__(self, net):
@@ -286,6 +346,41 @@ SILENT = {
                 model.eval()
                 with torch.no_grad():
                     print(sum(criterion(model(x), y).item() for x, y in validation))
+    """,
+    "TRN103 a new model in each call": """
+        def objective(rate):
+            model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(rate))
+            optimizer = torch.optim.Adam(model.parameters())
+            for x, y in loader:
+                optimizer.zero_grad()
+                criterion(model(x), y).backward()
+                optimizer.step()
+            model.eval()
+            with torch.no_grad():
+                return sum(criterion(model(x), y).item() for x, y in val_loader)
+
+        print(min(objective(rate) for rate in (0.1, 0.3)))
+        for rate in (0.2, 0.4):
+            print(objective(rate))
+    """,
+    "TRN103 a new trainer in each turn": """
+        class Trainer:
+            def __init__(self, rate):
+                self.model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(rate))
+                self.optimizer = torch.optim.Adam(self.model.parameters())
+
+            def fit(self):
+                for x, y in loader:
+                    self.optimizer.zero_grad()
+                    criterion(self.model(x), y).backward()
+                    self.optimizer.step()
+                self.model.eval()
+                with torch.no_grad():
+                    return sum(criterion(self.model(x), y).item() for x, y in val_loader)
+
+        for rate in (0.2, 0.4):
+            trainer = Trainer(rate)
+            print(trainer.fit())
     """,
     "TRN103 a context manager that restores the mode": """
         @contextlib.contextmanager

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,6 +18,19 @@ _MOST = 20_000
 """Modules of a program that are looked through at a sampled step."""
 
 
+@dataclass
+class _Known:
+    """A model as it was at the last look. `moved` tells whether it has been trained since: see `_moved`."""
+
+    root: weakref.ref[torch.nn.Module]
+    trained: bool = False
+    """Whether every such layer was in train mode at the end of some step."""
+    in_eval: int | None = None
+    """The first look of those up to now that found it in eval mode."""
+    moved: tuple[int, ...] | None = None
+    stuck: EvalModeSteps | None = None
+
+
 class StuckModes(Watcher):
     """Training in eval mode."""
 
@@ -23,28 +38,45 @@ class StuckModes(Watcher):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._trained: set[int] = set()
-        """Models, by identity, of which every such layer was in train mode at the end of a step."""
-        self._stuck: dict[int, EvalModeSteps] = {}
+        self._known: dict[int, _Known] = {}
+        self._stuck: list[EvalModeSteps] = []
 
     def boundary(self, tick: int, kind: StepKind) -> None:
-        """A step ended: which modes are the models in that have gradients?"""
+        """A step ended: which modes are the models in that are being trained?"""
         if kind != "training":
             return
         for root in self.host.known.live_roots():
             layers = _layers(root)
-            modes = {layer.training for layer in layers}
-            if modes == {True}:
-                self._trained.add(id(root))
-            elif modes == {False} and id(root) in self._trained and _trains(root):
-                one = self._stuck.setdefault(
-                    id(root), EvalModeSteps(model=type(root).__name__, layer=type(layers[0]).__name__, since=tick)
-                )
-                one.steps += 1
+            if not layers:
+                continue
+            modes, moved = {layer.training for layer in layers}, _moved(root)
+            known = self._model(root)
+            # A model that was trained and is kept (a fold's, an ensemble's) has its last gradients, too: only one that
+            # goes on from look to look in eval mode is trained so.
+            goes_on = known.in_eval is not None and moved is not None and moved != known.moved
+            known.trained |= modes == {True}
+            known.in_eval = None if modes != {False} else known.in_eval if goes_on else tick
+            known.moved = moved
+            if known.in_eval is not None and known.trained and goes_on:
+                self._count(root, known, layers[0], known.in_eval)
+
+    def _count(self, root: torch.nn.Module, known: _Known, layer: torch.nn.Module, since: int) -> None:
+        """One more step of a model in eval mode; with the first the one before it, which looked the same."""
+        if known.stuck is None:
+            known.stuck = EvalModeSteps(model=type(root).__name__, layer=type(layer).__name__, since=since, steps=1)
+            self._stuck.append(known.stuck)
+        known.stuck.steps += 1
+
+    def _model(self, root: torch.nn.Module) -> _Known:
+        """What is known of a model; an identity may come again when a model is gone."""
+        known = self._known.get(id(root))
+        if known is None or known.root() is not root:
+            known = self._known[id(root)] = _Known(weakref.ref(root))
+        return known
 
     def totals(self, tick: int) -> Iterable[Record]:
         """Each model's."""
-        return list(self._stuck.values())
+        return list(self._stuck)
 
 
 def _layers(root: torch.nn.Module) -> list[Any]:
@@ -59,6 +91,10 @@ def _layers(root: torch.nn.Module) -> list[Any]:
     return found
 
 
-def _trains(root: torch.nn.Module) -> bool:
-    """Whether a model's parameters have gradients: what only computes targets is in eval mode on purpose."""
-    return any(p.grad is not None for p in root.parameters())
+def _moved(root: torch.nn.Module) -> tuple[int, ...] | None:
+    """What is another after every step of a model: a parameter's version, or the gradient that it has. None of a model
+    without gradients: what only computes targets is in eval mode on purpose."""
+    for p in root.parameters():
+        if p.grad is not None:
+            return p._version, id(p.grad), p.grad._version
+    return None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from torchvet.allocator import sizes
 from torchvet.recording.reader import RankRecording
-from torchvet.recording.records import NODE_BYTES, Census, Holding, StepKind, Survivors, Window
+from torchvet.recording.records import NODE_BYTES, Census, Holding, Source, StepKind, Survivors, Window
 from torchvet.recording.series import (
     Key,
     Points,
@@ -65,6 +65,8 @@ class Growth:
     """The step at which the memory limit would be reached, None where nothing grows by bytes."""
     partial: bool = False
     """Whether the searches ran out of time: the bytes are what was reached, the name may hold more."""
+    length_before: int | None = None
+    """Items of the container at the beginning of the rise, where it is one."""
     dropped_at: int | None = None
     """The tick by which the name had let go of it all again, None where it never did."""
 
@@ -138,7 +140,16 @@ def growth_of(rank: RankRecording) -> GrowthSummary:
 def _is_renewed(rank: RankRecording, points: Points) -> bool:
     """Whether a name has only something larger each time that owes nothing to what it had before: batches that get
     longer over the run."""
-    return no_more(rising_tail(points)) and rank.index.is_renewed(*points[-1][1].where)
+    holding = points[-1][1]
+    return no_more(rising_tail(points)) and (_passes_through(rank, holding) or rank.index.is_renewed(*holding.where))
+
+
+def _passes_through(rank: RankRecording, holding: Holding) -> bool:
+    """Whether a name is a local of a library's function: a thread that waits in `Queue.put` has its item there."""
+    sources = {s.path for s in rank.all(Source)}
+    path = holding.place.path if holding.place is not None else ""
+    plain = holding.kind == "local" and len(holding.path) == 1
+    return plain and bool(sources) and path.endswith(".py") and path not in sources
 
 
 def evaluation_growth(rank: RankRecording) -> list[Growth]:
@@ -324,5 +335,5 @@ def _rates(rank: RankRecording, run: Points, kind: StepKind, per: float, now: in
         visible_per_step=(b.visible - a.visible) / per, tensors_per_step=(b.tensors - a.tensors) / per,
         nodes_per_step=(b.nodes - a.nodes) / per, first_tick=first, last_tick=last, steps=round(per), kind=kind,
         rank=rank.program.rank if rank.program else None, exhausted_at=exhausted,
-        last_step=now, memory_left=left, carrier_ops=ops,
+        last_step=now, memory_left=left, carrier_ops=ops, length_before=a.length,
     )  # fmt: skip

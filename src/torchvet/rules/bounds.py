@@ -1,15 +1,22 @@
-"""What keeps a growing name within limits: its own capacity, code that empties it, a loop that it dies with."""
+"""What keeps a growing name within limits: its own capacity, code that empties it, a loop that it dies with or that
+ends, a dataset whose items it is kept by."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from torchvet.recording.series import CONTAINERS
 from torchvet.recording.training_records import LoopBound
 
 if TYPE_CHECKING:
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
+    from torchvet.source.stores import Store
+
+
+_STEPS_A_TURN = 4
+"""Steps for each item that was stored, at least, where items come by epochs or trainings."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +31,13 @@ def bound_of(growth: Growth, recording: Recording) -> Bound | None:
     """The tightest limit that is known; None when there is none."""
     if growth.dropped_at is not None:
         return Bound(f"it was let go of by step {growth.dropped_at:,}", growth.bytes)
-    return _capacity(growth) or _loop(growth, recording) or _removal(growth, recording)
+    return (
+        _capacity(growth)
+        or _slots(growth)
+        or _loop(growth, recording)
+        or _stored(growth, recording)
+        or _removal(growth, recording)
+    )
 
 
 def _capacity(growth: Growth) -> Bound | None:
@@ -33,6 +46,49 @@ def _capacity(growth: Growth) -> Bound | None:
         return None
     each = growth.bytes / holding.length if holding.length else growth.bytes_per_step
     return Bound(f"its type holds at most {holding.capacity:,} items", int(each * holding.capacity))
+
+
+def _slots(growth: Growth) -> Bound | None:
+    """A list made at its full length, whose places are taken one by one."""
+    holding = growth.holding
+    length, taken = holding.length, holding.items
+    if length is None or length != growth.length_before or not 0 < taken < length or holding.item_type in CONTAINERS:
+        return None
+    return Bound(f"it has {length:,} places, of which {taken:,} are taken", int(growth.bytes / taken * length))
+
+
+def _stored(growth: Growth, recording: Recording) -> Bound | None:
+    """What the statement that stores says itself."""
+    stores = recording.index.stores(*growth.holding.where)
+    stores = [s for s in stores if s.in_loop] or stores
+    if not stores:
+        return None
+    return _turns(growth, stores, recording) or _dataset(growth, stores, recording)
+
+
+def _turns(growth: Growth, stores: list[Store], recording: Recording) -> Bound | None:
+    """One store in each turn of a loop whose turns are whole epochs or trainings: the loop ends before memory does."""
+    length, before = growth.holding.length, growth.length_before
+    if len(stores) > 1 or not length or before is None or not 0 < length - before <= growth.steps / _STEPS_A_TURN:
+        return None
+    of_trainings = recording.index.of_trainings(stores[0])
+    found = recording.index.turns_around(stores[0])
+    if found is not None and length - before <= found[0]:
+        turns, line = found
+        most = growth.bytes + growth.bytes * (turns - (length - before)) // length
+        return Bound(f"the loop in line {line} has {turns:,} turns", most)
+    if of_trainings is not None:
+        return Bound(f"one for each training: the loop in line {of_trainings} makes the model anew")
+    return None
+
+
+def _dataset(growth: Growth, stores: list[Store], recording: Recording) -> Bound | None:
+    """A dataset's cache by index, as long as its first epoch has not passed."""
+    if not all(recording.index.is_keyed_by_index(s) for s in stores) or _outlived_an_epoch(growth, recording):
+        return None
+    lengths = [b.length for r in recording.ranks for b in r.all(LoopBound)]
+    most = int(growth.bytes_per_step * max(lengths)) if lengths else None
+    return Bound("it is full when every item of the dataset has been read", most)
 
 
 def _loop(growth: Growth, recording: Recording) -> Bound | None:

@@ -1,4 +1,4 @@
-"""What one file says: its scopes, loops, touches, flows, calls, classes and imports, each by name."""
+"""What one file says: its scopes, loops and their variables, touches, flows, calls, classes and imports, by name."""
 
 from __future__ import annotations
 
@@ -29,6 +29,16 @@ class ClassInfo:
     bases: list[str]
 
 
+@dataclass(frozen=True, eq=False)
+class Turns:
+    """A name or attribute that is a loop's variable: every turn of the loop binds it to the next of `node`."""
+
+    target: ast.Name | ast.Attribute
+    node: ast.expr
+    scope: Scope
+    loop: Loop
+
+
 @dataclass(frozen=True)
 class Imported:
     """`from module import name as alias`, or `import module as alias` where `name` is empty."""
@@ -50,6 +60,7 @@ class Module:
     loops: list[Loop] = field(default_factory=list)
     touches: dict[str, list[Touch]] = field(default_factory=lambda: defaultdict(list))
     flows: dict[str, list[Flow]] = field(default_factory=lambda: defaultdict(list))
+    turns: dict[str, list[Turns]] = field(default_factory=lambda: defaultdict(list))
     calls: dict[str, list[CallSite]] = field(default_factory=lambda: defaultdict(list))
     passed: set[str] = field(default_factory=set)
     classes: dict[str, ClassInfo] = field(default_factory=dict)

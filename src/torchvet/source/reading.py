@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torchvet.source import flows, syntax
 from torchvet.source.flows import Flow
-from torchvet.source.module import CallSite, ClassInfo, Imported, Module
+from torchvet.source.module import CallSite, ClassInfo, Imported, Module, Turns
 from torchvet.source.scopes import FunctionNode, Loop, Scope, parameters
 from torchvet.source.text import SourceText
 from torchvet.source.touches import Toucher
@@ -113,7 +113,7 @@ class _Reader:
         if isinstance(node, ast.While):
             self._push([node.test], inner)
             return
-        self._add_flows(list(flows.of_loop(node.target, node.iter, place.scope, loop)))
+        self._turns(node.target, node.iter, place.scope, loop)
         self._push([node.iter], _Place(place.scope, place.loop, node))
         self._push([node.target], inner)
 
@@ -121,8 +121,14 @@ class _Reader:
         assert isinstance(node, _COMPREHENSIONS)
         loop = Loop(node.lineno, node.end_lineno or node.lineno, place.loop, comprehension=True)
         for generator in node.generators:
-            self._add_flows(list(flows.of_loop(generator.target, generator.iter, place.scope, loop)))
+            self._turns(generator.target, generator.iter, place.scope, loop)
         self._push(list(ast.iter_child_nodes(node)), _Place(place.scope, loop, node))
+
+    def _turns(self, target: ast.expr, iterated: ast.expr, scope: Scope, loop: Loop) -> None:
+        self._add_flows(list(flows.of_loop(target, iterated, scope, loop)))
+        for name in ast.walk(target):
+            if isinstance(name, (ast.Name, ast.Attribute)) and isinstance(name.ctx, ast.Store):
+                self.module.turns[syntax.ident(name)].append(Turns(name, iterated, scope, loop))
 
     def _note(self, node: ast.AST, place: _Place) -> None:
         self._bind(node, place.scope)

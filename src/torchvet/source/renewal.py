@@ -10,13 +10,12 @@ import ast
 from collections.abc import Iterator
 
 from torchvet.source import syntax
-from torchvet.source.flows import Flow
 from torchvet.source.follow import Follower
 from torchvet.source.holder import Part
-from torchvet.source.module import Module
+from torchvet.source.module import Module, Turns
 from torchvet.source.project import Project
 from torchvet.source.scopes import Loop, Scope
-from torchvet.source.subjects import UNLIKELY
+from torchvet.source.subjects import UNLIKELY, Variable
 from torchvet.source.touches import StoreKind, Touch
 
 _BINDS: frozenset[StoreKind | None] = frozenset(("assign", "setattr", "item"))
@@ -33,7 +32,7 @@ def is_renewed(project: Project, follower: Follower, part: Part) -> bool:
     if any(isinstance(t.node, ast.Call) and syntax.ident(t.node.func) in _OTHER_SIZE for _, t in own):
         return False
     stores = [(m, t) for m, t in own if _binds(t) or _adds(t)]
-    loops = [f for m in {id(m): m for m, _ in own}.values() for f in _elements(m, part.name)]
+    loops = list(_turns(follower, part.name))
     anew = [(m, t) for m, t in stores if _is_anew(project, m, t, part.name)]
     depending = [(m, t) for m, t in stores if not any(t is a for _, a in anew) and _again(project, t)]
     if not (anew or loops or depending):
@@ -106,7 +105,7 @@ def _owes(project: Project, module: Module, scope: Scope, value: ast.AST, name: 
             if any(_adds(t) and _again(project, t) and not _is_short(project, t, touches) for t in touches):
                 return True
             waiting += [(here, t.scope, t.value) for t in touches if t.value is not None]
-            waiting += [(here, f.scope, f.node) for f in _elements(here, ident) if _home(one, f.scope) == home]
+            waiting += [(here, t.scope, t.node) for t in here.turns.get(ident, ()) if _home(one, t.scope) == home]
             function = where.resolve(ident) if isinstance(one, ast.Name) else None
             if function is not None and ident in function.params:
                 waiting += [(m, site.scope, given) for m, site, given in project.arguments(function, ident)]
@@ -130,15 +129,21 @@ def _is_short(project: Project, touch: Touch, touches: list[Touch]) -> bool:
     return False
 
 
-def _elements(module: Module, name: str) -> Iterator[Flow]:
-    """The loops whose variable a name is."""
-    for flows in module.flows.values():
-        yield from (f for f in flows if f.kind == "iterate" and f.target is not None and syntax.ident(f.target) == name)
+def _turns(follower: Follower, name: str) -> Iterator[Turns]:
+    """The loops whose variable a holder is."""
+    for subject in follower.leads:
+        if subject.name != name:
+            continue
+        if isinstance(subject, Variable):
+            turns = subject.module.turns.get(name, ())
+            yield from (t for t in turns if isinstance(t.target, ast.Name) and t.scope.resolve(name) is subject.scope)
+    for module in {id(s.module): s.module for s in follower.seen}.values():
+        yield from (t for t in module.turns.get(name, ()) if isinstance(t.target, ast.Attribute))
 
 
-def _is_of(flow: Flow, touch: Touch) -> bool:
+def _is_of(turns: Turns, touch: Touch) -> bool:
     """Whether a statement stands right in the loop whose variable it changes."""
-    return flow.scope is touch.scope and flow.loop is not None and flow.loop.statement() is _around(touch)
+    return turns.scope is touch.scope and turns.loop.statement() is _around(touch)
 
 
 def _comes_before(module: Module, first: Touch, then: Touch) -> bool:

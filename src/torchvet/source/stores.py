@@ -11,7 +11,7 @@ from collections.abc import Container, Mapping, Sequence
 
 import msgspec
 
-from torchvet.source import holder, places, ranking, removals, renewal, special, subjects
+from torchvet.source import holder, limits, places, ranking, removals, renewal, special, subjects
 from torchvet.source.follow import Follower, Seen
 from torchvet.source.holder import HolderName
 from torchvet.source.module import Module
@@ -135,6 +135,22 @@ class SourceIndex:
         last = len(parsed.parts) - 1
         follower = self._follow(parsed, last, scope, path, files)
         return renewal.is_renewed(self._project, follower, parsed.parts[last])
+
+    def turns_around(self, store: Store) -> tuple[int, int] | None:
+        """How often a store is run at most, by the ranges that the loops around it go over, and the innermost loop's
+        line; None where the program does not state it."""
+        module = self._project.module(store.path)
+        return limits.turns_around(self._project, module, store.line) if module is not None else None
+
+    def is_keyed_by_index(self, store: Store) -> bool:
+        """Whether a dataset's method stores under a key that is made of the index that it is given."""
+        module = self._project.module(store.path)
+        return module is not None and limits.is_keyed_by_index(module, store.line)
+
+    def of_trainings(self, store: Store) -> int | None:
+        """The line of the loop that makes and trains, in each turn, the model that is stored; else None."""
+        module = self._project.module(store.path)
+        return limits.of_trainings(module, store.line, store.value) if module is not None else None
 
     def loop_bound(self, function: str, path: str, name: str, loop_line: int) -> bool:
         """Whether a function's local `name` is made anew so that it cannot outlive one run of the loop at a line.

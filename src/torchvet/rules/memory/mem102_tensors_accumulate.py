@@ -183,7 +183,7 @@ for step in range(40):
         for stored in _stores.collected(file):
             if not of_a_batch(file, stored.value, stored.event) or not _in_training(file, stored.event):
                 continue
-            if _at_one_step(stored.event):
+            if _seldom(stored.event):
                 continue
             store = _stores.kept_on(file, stored)
             if store is not None and store.lasting and not _of_a_hook(file, stored.event.unit):
@@ -200,11 +200,25 @@ for step in range(40):
         )  # fmt: skip
 
 
-def _at_one_step(event: Event) -> bool:
-    """`if step == 0:` around it: once a loop."""
+def _seldom(event: Event) -> bool:
+    """`if step == 0:` around it, once a loop, or `if step % 100 == 0:`: too rarely for source to call it growth."""
     tests = [branch.test for branch, arm in event.context.arms if isinstance(branch, ast.If) and arm == 0]
-    return any(isinstance(t, ast.Compare) and isinstance(t.ops[0], ast.Eq) and isinstance(t.left, ast.Name)
-               and isinstance(t.comparators[0], ast.Constant) for t in tests)  # fmt: skip
+    return any(_holds_seldom(test) for test in tests)
+
+
+def _holds_seldom(test: ast.expr) -> bool:
+    if isinstance(test, ast.BoolOp):
+        return (any if isinstance(test.op, ast.And) else all)(_holds_seldom(one) for one in test.values)
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _is_remainder(test.operand)
+    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq):
+        return False
+    at_one = isinstance(test.left, ast.Name) and not isinstance(test.comparators[0], ast.Name)
+    return at_one or _is_remainder(test.left)
+
+
+def _is_remainder(node: ast.expr) -> bool:
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)
 
 
 def _of_a_hook(file: SourceFile, unit: Unit) -> bool:
@@ -220,7 +234,8 @@ def _in_training(file: SourceFile, event: Event, depth: int = 0) -> bool:
             return True
     if event.unit.name == "forward" and event.unit.owner is not None:
         return any(_runs(file, step, event.unit.owner) for step in file.steps if step.optimizers)
-    return depth < 3 and any(_in_training(file, caller, depth + 1) for caller in file.callers(event.unit))
+    callers = [caller for caller in file.callers(event.unit) if not _seldom(caller)] if depth < 3 else []
+    return any(_in_training(file, caller, depth + 1) for caller in callers)
 
 
 def _runs(file: SourceFile, step: Step, module: ClassModel) -> bool:

@@ -141,6 +141,30 @@ def _gone_over(node: ast.AST) -> ast.expr | None:
     return node.iter if isinstance(node, ast.For) else None
 
 
+def made_by_calls(file: SourceFile, unit: Unit, loop: Loop, model: ast.expr, where: Unit) -> bool:
+    """Whether what a model stands for in some unit is made, each time, by functions that a loop calls."""
+    makers = made_by(model, where)
+    if not makers or any(not isinstance(v, ast.Call) or home is unit or home.is_module for v, home in makers):
+        return False
+    always = [e for v, home in makers for e in home.events if e.node is v and not e.context.arms]
+    if len(always) < len(makers):
+        return False
+    waiting, run = list(loops.events_in(unit, loop)), set[int]()
+    for _ in range(_DEEPEST):
+        callees = {id(u): u for e in waiting if e.node.__class__ is ast.Call for u in _run_by(file, e)}
+        waiting = [e for key, u in callees.items() if key not in run for e in u.events]
+        run |= callees.keys()
+    return all(id(home) in run for _, home in makers)
+
+
+def _run_by(file: SourceFile, event: Event) -> Iterator[Unit]:
+    """The function of the file that a call runs, or the constructor."""
+    made = file.roles.class_named(event.call.func, event.unit)
+    callee = made.method("__init__") if made is not None else file.callee(event)
+    if callee is not None:
+        yield callee
+
+
 def stochastic(file: SourceFile, model: ast.expr, unit: Unit) -> Literal["yes", "no", "unknown"]:
     """Whether a model has layers that behave differently in train mode: dropout, batch norm and their like."""
     made = [(v, w) for v, w in made_by(model, unit) if isinstance(v, ast.Call)]

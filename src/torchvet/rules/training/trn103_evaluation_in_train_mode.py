@@ -167,8 +167,8 @@ for epoch in range(4):
     ) -> Iterator[tuple[Moment, Finding]]:
         """`model.eval()` in a loop that trains on, with no `train()` in it."""
         for one in happenings:
-            loop = _widest_of_one_model(unit, one)
-            if one.kind != "eval" or loop is None or not one.who & trained or not _is_evaluation(file, one):
+            loop = _widest_of_one_model(file, unit, one) if one.kind == "eval" else None
+            if loop is None or not one.who & trained or not _is_evaluation(file, one):
                 continue
             inside = [h for h in happenings if h.at.inside(loop)]
             effects = [e for e in file.effects(unit) if e.at.inside(loop)]
@@ -249,11 +249,13 @@ def _run_with_gradients(file: SourceFile, unit: Unit) -> Identity:
     return found.pop() if len(found) == 1 else frozenset()
 
 
-def _widest_of_one_model(unit: Unit, one: Moment) -> Loop | None:
-    """The widest loop around a moment that goes on with one model: `model = build()` in it, or `for model in models`,
-    makes each pass another's."""
+def _widest_of_one_model(file: SourceFile, unit: Unit, one: Moment) -> Loop | None:
+    """The widest loop around a moment that goes on with one model: `model = build()` in it or in a function that it
+    calls, or `for model in models`, makes each pass another's."""
     widest, loop = None, one.at.loop
     while loop is not None:
+        if modes.made_by_calls(file, unit, loop, _model(one), one.event.unit):
+            return widest
         for event in loops.events_in(unit, loop):
             value = getattr(event.node, "value", None)
             mine = [t for t in targets_of(event.node) if one.who & identity(t, unit)]

@@ -32,6 +32,9 @@ _AGAIN = re.compile(r"load_state_dict|\.apply\(|init_weights|init_param|reset|re
 _OTHER = re.compile(r"fold|seed|trial|run|client|task|stage|round|model|agent|worker|config|lr|phase|episode|attack"
                     r"|restart|ensemble|member|split|repeat|domain|layer|repet|exp", re.IGNORECASE)  # fmt: skip
 """What a loop goes over that is no training pass."""
+_NEW_PARTS = re.compile(r"setattr\(|add_module\(|register_(module|parameter)\(|\bParameter\(|\bnn\.[A-Z]\w*\(")
+_GROWS = re.compile(r"grow|expand|extend|resize|widen|deepen|(^|_)add(_|$)|replace")
+"""Methods of a model from elsewhere that may give it other parameters, by their names."""
 
 
 class OptimizerRecreated(Rule):
@@ -139,7 +142,8 @@ for step in range(40):
         models = models_in(call)
         if branches or name is None or not models or not _trains(file, unit, loop, identity(name, unit), made):
             return False
-        return not _depends_on(unit, loop, call) and not _AGAIN.search(loops.loop_text(file, loop))
+        again = _AGAIN.search(loops.loop_text(file, loop)) or _rebuilt(file, unit, loop, models)
+        return not _depends_on(unit, loop, call) and not again
 
     @staticmethod
     def _in_called(file: SourceFile, made: Event) -> bool:
@@ -153,7 +157,9 @@ for step in range(40):
             return False
         if not models_in(call) or _depends_on(unit, None, call) or _AGAIN.search(loops.unit_text(unit)):
             return False
-        return all(_same_model(file, caller) for caller in callers)
+        models = models_in(call)
+        rebuilt = any(c.loop is not None and _rebuilt(file, c.unit, c.loop, models, unit) for c in callers)
+        return not rebuilt and all(_same_model(file, caller) for caller in callers)
 
     def _finding(self, file: SourceFile, made: Event, moved: list[Edit]) -> Finding:
         name = ast.unparse(targets_of(made.statement)[0])
@@ -275,6 +281,20 @@ def _same_model(file: SourceFile, caller: Event) -> bool:
     if on is None or not steps or any(e.event.loop is not None for e in steps):
         return False
     return loops.is_loader(file, loop.node.iter, caller.unit) and not _depends_on(caller.unit, loop, on)
+
+
+def _rebuilt(file: SourceFile, unit: Unit, loop: Loop, models: list[ast.expr], where: Unit | None = None) -> bool:
+    """Whether a loop calls a method of the model that gives it new parameters, which only a new optimizer knows of.
+    `where` is the unit that names the models, if that is another."""
+    mine = {key for model in models for key in identity(model, where or unit)}
+    for event in loops.events_in(unit, loop):
+        on = receiver(event.call) if event.node.__class__ is ast.Call else None
+        if on is None or not identity(on, unit) & mine:
+            continue
+        callee = file.callee(event)
+        if _GROWS.search(terminal(event.node)) if callee is None else _NEW_PARTS.search(loops.unit_text(callee)):
+            return True
+    return False
 
 
 def _depends_on(unit: Unit, loop: Loop | None, call: ast.expr, but: str = "") -> bool:

@@ -1,0 +1,85 @@
+"""What keeps a growing name within limits, and how grave it is then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from handmade import FILE, GIB, census, holding, outcome, program, rank, steps
+
+from torchvet.recording import Recording
+from torchvet.recording.records import Place, Record, Source
+from torchvet.recording.training_records import LoopBound
+from torchvet.rules import rule
+from torchvet.rules.bounds import bound_of
+
+TICKS = (20, 40, 80, 160, 240)
+
+
+def told(text: str, extra: tuple[Record, ...] = (), every: int = 1, name: str = "kept", **more: Any) -> list[str]:
+    """Severity, and limit where there is one, of a container that takes in 10,000 bytes at every so many steps."""
+    looks = []
+    for tick in TICKS:
+        count = tick // every
+        facts = {
+            "direct": 10_000 * count,
+            "tensors": count,
+            "length": count,
+            "items": count,
+            "item_type": "Tensor",
+            **more,
+        }
+        looks.append(census(tick, holding(name, scope="__main__", **facts)))
+    kept = Source(path=FILE, text=text)
+    one = Recording([rank(program(), kept, steps(250), extra, looks, outcome(250))])
+    (growth,) = one.ranks[0].growth.growths
+    (finding,) = rule("MEM102").in_recording(one)
+    bound = bound_of(growth, one)
+    return [finding.severity, *([bound.text] if bound is not None else []), *([str(bound.bytes)] if bound else [])]
+
+
+APPENDS = "kept = []\nfor step in range(250):\n    kept.append(net(step))\n"
+ROUNDS = "kept = []\nfor turn in range({}):\n    for x in xs:\n        net(x)\n    kept.append(net.state())\n"
+
+
+def test_a_loop_of_steps_is_no_limit() -> None:
+    assert told(APPENDS) == ["error"]
+
+
+def test_a_loop_over_rounds_ends() -> None:
+    assert told(ROUNDS.format(30), every=20) == ["info", "the loop in line 2 has 30 turns", "320000"]
+    assert told(ROUNDS.format(3 * GIB), every=20)[0] == "error", "the limit is beyond the memory"
+    assert told(ROUNDS.format("args.rounds"), every=20) == ["warning"]
+    assert told(ROUNDS.format(30), every=2)[0] == "error", "more than the rounds can have stored"
+
+
+def test_places_made_beforehand_are_taken_one_by_one() -> None:
+    text = "kept = [None] * 1000\nfor i in range(250):\n    kept[i] = net(i)\n"
+    assert told(text, length=1000) == ["info", "it has 1,000 places, of which 240 are taken", "10000000"]
+    assert told(text, length=1000, item_type="list") == ["error"], "each place may be a list that grows"
+
+
+DATASET = """
+class Images(Dataset):
+    def __len__(self):
+        return 9000
+
+    def __getitem__(self, i):
+        if i not in self.kept:
+            self.kept[i] = decode(i)
+        return self.kept[i]
+
+images = Images()
+"""
+
+
+@pytest.mark.parametrize(
+    ("batches", "expected"),
+    [
+        (300, ["info", "it is full when every item of the dataset has been read", "3000000"]),
+        (100, ["error"]),
+    ],
+)
+def test_a_datasets_cache_is_full_after_an_epoch(batches: int, expected: list[str]) -> None:
+    loop = LoopBound(place=Place(FILE, 20, "main"), length=batches)
+    assert told(DATASET, (loop,), name="images .kept", container="dict") == expected
