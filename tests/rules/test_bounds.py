@@ -53,6 +53,29 @@ def test_a_loop_over_rounds_ends() -> None:
     assert told(ROUNDS.format(30), every=2)[0] == "error", "more than the rounds can have stored"
 
 
+JOINS = "kept = first\nfor turn in range({}):\n    for x in xs:\n        net(x)\n    kept = torch.cat([kept, more()])\n"
+
+
+def test_what_is_joined_in_each_round() -> None:
+    facts = {"every": 20, "container": "Tensor", "length": None, "items": 0, "tensors": 1}
+    assert told(JOINS.format(12), **facts) == ["info", "the loop in line 2 has 12 turns", "1440000"]
+    assert told(JOINS.format(100), **facts) == ["warning"], "its turns may be steps"
+
+
+def test_a_model_of_each_training_is_kept() -> None:
+    text = """
+kept = []
+for fold in folds:
+    model = build()
+    optimizer = SGD(model.parameters())
+    for batch in fold:
+        step(model, optimizer, batch)
+    kept.append(model)
+"""
+    bound = "one for each training: the loop in line 3 makes the model anew"
+    assert told(text, every=20, item_type="Net") == ["info", bound, "None"]
+
+
 def test_places_made_beforehand_are_taken_one_by_one() -> None:
     text = "kept = [None] * 1000\nfor i in range(250):\n    kept[i] = net(i)\n"
     assert told(text, length=1000) == ["info", "it has 1,000 places, of which 240 are taken", "10000000"]

@@ -69,14 +69,20 @@ def _stored(growth: Growth, recording: Recording) -> Bound | None:
 def _turns(growth: Growth, stores: list[Store], recording: Recording) -> Bound | None:
     """One store in each turn of a loop whose turns are whole epochs or trainings: the loop ends before memory does."""
     length, before = growth.holding.length, growth.length_before
-    if len(stores) > 1 or not length or before is None or not 0 < length - before <= growth.steps / _STEPS_A_TURN:
+    counted = bool(length) and before is not None
+    added = (length or 0) - (before or 0) if counted else None
+    if len(stores) > 1 or (added is not None and not 0 < added <= growth.steps / _STEPS_A_TURN):
         return None
-    of_trainings = recording.index.of_trainings(stores[0])
     found = recording.index.turns_around(stores[0])
-    if found is not None and length - before <= found[0]:
+    if found is not None:
         turns, line = found
-        most = growth.bytes + growth.bytes * (turns - (length - before)) // length
-        return Bound(f"the loop in line {line} has {turns:,} turns", most)
+        bound = f"the loop in line {line} has {turns:,} turns"
+        if added is not None and length and added <= turns:
+            return Bound(bound, growth.bytes + growth.bytes * (turns - added) // length)
+        if added is None and growth.last_step >= _STEPS_A_TURN * turns:
+            # How many turns it took to come to this is not known: one at the least.
+            return Bound(bound, growth.bytes * turns)
+    of_trainings = recording.index.of_trainings(stores[0]) if added is not None else None
     if of_trainings is not None:
         return Bound(f"one for each training: the loop in line {of_trainings} makes the model anew")
     return None
