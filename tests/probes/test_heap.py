@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import sys
 import threading
 import weakref
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from looking import names_of, walked
+from looking import name_of, names_of, walked
 
 from torchvet.probes import frames, half, heap, taps
 from torchvet.probes.heap import HeapWalk, Root
@@ -409,3 +410,17 @@ def test_our_own_hooks_and_what_they_remember_are_no_ones_names() -> None:
     sample = half.Sample(tensor)
     assert not found(sample.at[0], sample, taps.Taps(listener))  # type: ignore[arg-type]
     assert found(tensor, listener)
+
+
+def test_what_two_iterators_share_is_found_below_the_one_that_lags() -> None:
+    """However many items lie between them, and whichever name comes first."""
+    for read in (3, 57, 58, 200):
+        first, last = itertools.tee(torch.ones(1) for _ in range(300))
+        for _ in range(read):
+            next(first)
+        (tensor,) = itertools.islice(first, 1)
+        for names in ({"first": first, "last": last}, {"last": last, "first": first}):
+            if read > 56 or sys.version_info < (3, 14):
+                assert name_of(tensor, **names).startswith("last ")
+            with walked(**names) as walk:
+                assert len(walk.tensors) == read + 1

@@ -113,3 +113,40 @@ def test_gradients_are_those_of_now() -> None:
     optimizer.zero_grad()
     assert known.gradients() == []
     assert "gradients" not in {c for c, _ in known.storages().values()}
+
+
+def stepped(known: KnownMemory, model: torch.nn.Module) -> torch.optim.Optimizer:
+    optimizer = torch.optim.Adam(model.parameters())
+    known.add_optimizer(optimizer)
+    model(torch.ones(3, 4)).sum().backward()
+    optimizer.step()
+    known.stepped(optimizer)
+    return optimizer
+
+
+def owns_state(known: KnownMemory, optimizer: torch.optim.Optimizer) -> bool:
+    first = next(iter(optimizer.state.values()))["exp_avg"]
+    return key_of(first) in known.storages()
+
+
+def test_what_a_replaced_optimizer_still_holds_is_not_needed() -> None:
+    known, model = KnownMemory(), torch.nn.Linear(4, 4)
+    first = stepped(known, model)
+    assert owns_state(known, first)
+    waiting = torch.optim.Adam(model.parameters())
+    known.add_optimizer(waiting)
+    assert owns_state(known, first), "made, and not used yet"
+    second = stepped(known, model)
+    assert owns_state(known, second) and not owns_state(known, first)
+    known.stepped(first)
+    assert owns_state(known, first), "they take turns"
+
+
+def test_an_optimizer_of_other_parameters_replaces_none() -> None:
+    known, model = KnownMemory(), torch.nn.Linear(4, 4)
+    first = stepped(known, model)
+    assert owns_state(known, stepped(known, torch.nn.Linear(4, 4))) and owns_state(known, first)
+    head = torch.optim.Adam([model.bias])
+    known.add_optimizer(head)
+    known.stepped(head)
+    assert owns_state(known, first), "of a part of them"

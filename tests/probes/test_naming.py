@@ -7,6 +7,7 @@ import functools
 import itertools
 import queue
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -35,6 +36,9 @@ class Slotted:
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = tensor
+
+    def take(self, given: torch.Tensor) -> None:
+        """Nothing."""
 
 
 class Both(Slotted):
@@ -117,6 +121,16 @@ def with_gradient(tensor: torch.Tensor) -> torch.Tensor:
     return leaf
 
 
+def keep(x: int, rows: list[torch.Tensor], *more: Any) -> None:
+    """Nothing."""
+
+
+def thread_local(**values: Any) -> threading.local:
+    one = threading.local()
+    vars(one).update(values)
+    return one
+
+
 NAMES: dict[str, tuple[Callable[[torch.Tensor], Any], str]] = {
     "list": (lambda t: [1, t], "root[1]"),
     "tuple": (lambda t: (t,), "root[0]"),
@@ -134,7 +148,13 @@ NAMES: dict[str, tuple[Callable[[torch.Tensor], Any], str]] = {
     "closure": (closed_over, "root.<closure>.tensor"),
     "attribute of a tensor": (with_attribute, "root.note"),
     "gradient": (with_gradient, "root.grad"),
-    "partial": (lambda t: functools.partial(print, t), "root.args[0]"),
+    "partial of C": (lambda t: functools.partial(print, t), "root.args[0]"),
+    "partial": (lambda t: functools.partial(keep, 1, [t]), "root.<partial keep>.rows[0]"),
+    "partial by keyword": (lambda t: functools.partial(keep, rows=[t]), "root.<partial keep>.rows[0]"),
+    "partial of a method": (lambda t: functools.partial(Slotted(torch.ones(1)).take, t), "root.<partial take>.given"),
+    "partial with more": (lambda t: functools.partial(keep, 1, [], t), "root.args[2]"),
+    "thread's own": (lambda t: thread_local(rows=[t]), "root.rows[0]"),
+    "tee": (lambda t: started(itertools.tee([[t], 1])[0]), "root (itertools.tee)[0]"),
 }
 
 

@@ -224,3 +224,37 @@ def test_of_hooks() -> None:
         handle.remove()  # <-
     """
     assert program(text).bounded("net.fc._forward_hooks") == ["remove"]
+
+
+FIRST = [
+    'if not hasattr(bag, "rows"):\n        bag.rows = []',
+    'if hasattr(bag, "rows"):\n        pass\n    else:\n        bag.rows = []',
+    'if getattr(bag, "rows", None) is None:\n        bag.rows = []',
+    'if "rows" not in vars(bag):\n        bag.rows = []',
+    'if "rows" not in bag.__dict__ and x:\n        bag.rows = []',
+    "if bag.rows is None:\n        bag.rows = []",
+    "if not bag.rows:\n        bag.rows = []",
+    "try:\n        bag.rows\n    except AttributeError:\n        bag.rows = []",
+    "if x not in bag.rows:\n        bag.rows[x] = []",
+    "if bag.rows.get(x) is None:\n        bag.rows[x] = []",
+]
+
+
+@pytest.mark.parametrize("block", FIRST)
+def test_what_starts_a_holder_does_not_bound_it(block: str) -> None:
+    text = f"import bag\ndef keep(x):\n    {block}\n    bag.rows.append(x)\nfor x in xs:\n    keep(x)\n"
+    assert program(text).removals("bag.rows") == []
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "if bag.rows is None or x:\n        bag.rows = []", "if bag.rows:\n        bag.rows = []",
+        "if x is None:\n        bag.rows = []", 'if hasattr(bag, "rows"):\n        bag.rows = []',
+        'if not hasattr(bag, "lines"):\n        bag.rows = []', "if x in bag.rows:\n        bag.rows[x] = []",
+        "try:\n        x()\n    except RuntimeError:\n        bag.rows = []",
+    ],
+)  # fmt: skip
+def test_what_empties_a_holder_under_another_test_bounds_it(block: str) -> None:
+    text = f"import bag\ndef keep(x):\n    {block}\n    bag.rows.append(x)\nfor x in xs:\n    keep(x)\n"
+    assert [r.kind for r in program(text).removals("bag.rows")] == ["fresh"]

@@ -8,9 +8,11 @@ time budget bounds the cost.
 from __future__ import annotations
 
 import gc
+import itertools
 import sys
 import threading
 import types
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,7 +32,8 @@ _ATOMS: tuple[type, ...] = (
     torch.memory_format, torch.UntypedStorage,
 )  # fmt: skip
 
-ATOM, PLAIN, TENSOR, FUNCTION, CLASS, FRAME = range(6)
+ATOM, PLAIN, TENSOR, FUNCTION, CLASS, FRAME, TEE = range(7)
+_TEE: type = type(itertools.tee(())[0])
 _WORTHWHILE = (frames.USER, frames.INSTALLED)
 _kinds: dict[type, int] = dict.fromkeys(_ATOMS, ATOM)
 
@@ -60,6 +63,8 @@ def _classify(cls: type) -> int:
         return FRAME
     if issubclass(cls, weakref.ReferenceType) or _is_own(cls):
         return ATOM
+    if cls is _TEE:
+        return TEE
     # Everything else by its C traversal, which is exact: dicts, lists, instances, cells, generators, bound methods,
     # exceptions, tracebacks, iterators, lru_cache wrappers.
     return PLAIN
@@ -100,6 +105,7 @@ class HeapWalk:
         self.complete = True
         self._deadline = Deadline(budget)
         self._queue: deque[Any] = deque()
+        self._tees: list[Any] = []
         self._classes: set[int] = set()
         self.skip: set[int] = {id(self), id(self.__dict__), id(self.parent), id(self.objects), id(self.roots)}
         self.skip |= {id(self.tensors), id(self._queue), id(self.modules)}
@@ -121,7 +127,15 @@ class HeapWalk:
 
     def run(self) -> None:
         """Walk until nothing is left or the budget ends (`complete` is then false)."""
-        queue, parent, objects, kinds = self._queue, self.parent, self.objects, _kinds
+        self._go_on()
+        # Iterators of one `itertools.tee` share what the last of them has not read yet: it is the one that keeps it.
+        for tee in sorted(self._tees, key=_unread, reverse=True):
+            self._meet(id(tee), gc.get_referents(tee))
+            self._go_on()
+        self._tees.clear()
+
+    def _go_on(self) -> None:
+        queue = self._queue
         count = 0
         while queue:
             count += 1
@@ -129,20 +143,23 @@ class HeapWalk:
                 self.complete = False
                 return
             o = queue.popleft()
-            mine = id(o)
-            for child in self._expand(o):
-                cls = type(child)
-                kind = kinds.get(cls)
-                if kind is None:
-                    kind = kind_of(cls)
-                if kind == ATOM:
-                    continue
-                key = id(child)
-                if key in parent:
-                    continue
-                parent[key] = mine
-                objects[key] = child
-                queue.append(child)
+            self._meet(id(o), self._expand(o))
+
+    def _meet(self, mine: int, children: Iterable[Any]) -> None:
+        queue, parent, objects, kinds = self._queue, self.parent, self.objects, _kinds
+        for child in children:
+            cls = type(child)
+            kind = kinds.get(cls)
+            if kind is None:
+                kind = kind_of(cls)
+            if kind == ATOM:
+                continue
+            key = id(child)
+            if key in parent:
+                continue
+            parent[key] = mine
+            objects[key] = child
+            queue.append(child)
 
     def _expand(self, o: Any) -> Iterable[Any]:
         kind = _kinds.get(type(o), PLAIN)
@@ -159,6 +176,9 @@ class HeapWalk:
             return function_children(o)
         if kind == CLASS:
             return class_children(o)
+        if kind == TEE:
+            self._tees.append(o)
+            return ()
         return frame_children(o)
 
     def chain(self, key: int) -> list[int]:
@@ -171,8 +191,28 @@ class HeapWalk:
 
     def close(self) -> None:
         """Let go of everything."""
-        for store in (self.tensors, self.modules, self.parent, self.objects, self.roots, self._queue, self.skip):
+        for store in (self.tensors, self.modules, self.parent, self.objects, self.roots, self._queue, self._tees,
+                      self.skip):  # fmt: skip
             store.clear()
+
+
+def _unread(tee: Any) -> tuple[int, int]:
+    """How many links of stored items lie before an iterator of `itertools.tee`, and how little of the first it has
+    read, as far as Python tells."""
+    count, links = 0, gc.get_referents(tee)
+    while links:
+        count += 1
+        links = [one for one in gc.get_referents(links[0]) if type(one).__name__ == "_tee_dataobject"]
+    return count, -_read_of_link(tee)
+
+
+def _read_of_link(tee: Any) -> int:
+    with warnings.catch_warnings():  # 3.12 and 3.13 warn that 3.14 will not tell
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            return int(tee.__reduce__()[2][1])
+        except (TypeError, IndexError):
+            return 0
 
 
 def tensor_children(t: torch.Tensor) -> list[Any]:

@@ -135,9 +135,26 @@ class HoldingTree:
             tensors=sums.tensors, direct=sums.direct, visible=sums.visible, graph=sums.graph, ctx=sums.ctx,
             nodes=sums.nodes, called_from=root.called_from, on_module=self._on_module(key),
             key_type=naming.key_type(value),
-            item_type=naming.item_type(value),
-            via=sorted(set(vias)), sites=self._sites(key, births), files=self._files(key),
+            item_type=naming.item_type(value), inner_type=naming.inner_type(value),
+            below=sorted(self._below(key)), via=sorted(set(vias)), sites=self._sites(key, births),
+            files=self._files(key),
         )  # fmt: skip
+
+    def _below(self, key: int) -> set[str]:
+        """The special hops from a container of many on to the most of what it holds: its items have no names."""
+        if sum(c in self._sums for c in self._sums[key].children) <= _BRANCHES:
+            return set()
+        found: set[str] = set()
+        above: Any = None
+        for _ in range(_DEEPEST):
+            heaviest = max(self._sums[key].children, key=lambda c: self._sums[c].bytes, default=None)
+            if heaviest is None:
+                break
+            parent, child = self._walk.objects[key], self._walk.objects[heaviest]
+            via = naming.hop(parent, child, above).via
+            found |= {via} if via else set()
+            key, above = heaviest, parent
+        return found
 
     def _root(self, key: int) -> Root:
         return self._walk.roots[self._walk.chain(key)[0]]

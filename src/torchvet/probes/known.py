@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import weakref
 from collections.abc import Iterator
@@ -23,12 +24,22 @@ class KnownMemory:
     def __init__(self) -> None:
         self._stepping = threading.get_ident()
         self.optimizers: dict[int, weakref.ref[Optimizer]] = {}
+        self._made: dict[int, int] = {}
+        self._stepped: dict[int, int] = {}
+        self._moments = itertools.count(1)
+        """When each optimizer was made and when it stepped last, by identity: numbers that only rise."""
         self.roots: dict[int, weakref.ref[torch.nn.Module]] = {}
         self._names: weakref.WeakKeyDictionary[torch.nn.Module, dict[int, str]] = weakref.WeakKeyDictionary()
 
     def add_optimizer(self, optimizer: Optimizer) -> None:
         """Note an optimizer that was made or stepped."""
         self.optimizers[id(optimizer)] = weakref.ref(optimizer)
+        self._made[id(optimizer)] = next(self._moments)
+        self._stepped.pop(id(optimizer), None)
+
+    def stepped(self, optimizer: Optimizer) -> None:
+        """Note that an optimizer has just changed its parameters."""
+        self._stepped[id(optimizer)] = next(self._moments)
 
     def trained_here(self) -> None:
         """The calling thread is the one that trains, from now on."""
@@ -83,10 +94,24 @@ class KnownMemory:
                 _claim(found, buffer, "buffers")
         for gradient in gradients:
             _claim(found, gradient, "gradients")
-        for optimizer in self.live_optimizers():
+        for optimizer in self._in_use():
             for tensor in _tensors_below(optimizer.state, 4):
                 _claim(found, tensor, "optimizer state")
         return found
+
+    def _in_use(self) -> Iterator[Optimizer]:
+        """The optimizers but for those that others have replaced, made after their last step over the same parameters:
+        what these still hold nobody needs."""
+        live = self.live_optimizers()
+        replaced: dict[int, int] = {}
+        for optimizer in live:
+            if id(optimizer) in self._stepped:
+                made = self._made[id(optimizer)]
+                replaced |= {key: max(made, replaced.get(key, 0)) for key in _parameters_of(optimizer)}
+        for optimizer in live:
+            last = max(self._made[id(optimizer)], self._stepped.get(id(optimizer), 0))
+            if any(replaced.get(key, 0) <= last for key in _parameters_of(optimizer)):
+                yield optimizer
 
     def _steps_here(self) -> bool:
         return threading.get_ident() == self._stepping
@@ -113,6 +138,10 @@ class KnownMemory:
     def parameter_names(self) -> dict[int, str]:
         """Identity to name for every parameter of a root module."""
         return {id(p): name for root in self.live_roots() for name, p in root.named_parameters()}
+
+
+def _parameters_of(optimizer: Optimizer) -> Iterator[int]:
+    return (id(p) for group in optimizer.param_groups for p in group["params"])
 
 
 def _claim(found: dict[int, tuple[str, int]], tensor: torch.Tensor, category: str) -> None:

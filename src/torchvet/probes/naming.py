@@ -8,7 +8,9 @@ from __future__ import annotations
 import functools
 import gc
 import queue
+import threading
 import types
+import weakref
 from collections import deque
 from typing import Any, NamedTuple
 
@@ -31,10 +33,14 @@ class Hop(NamedTuple):
 def hop(parent: Any, child: Any, grandparent: Any = None) -> Hop:
     """How `parent` holds `child`; `grandparent` tells whose attributes a dict is."""
     cls = type(parent)
+    if issubclass(type(grandparent), functools.partial) and issubclass(cls, (tuple, dict)):
+        return _partial_hop(grandparent, parent, child)
     if issubclass(cls, dict):
         return _dict_hop(parent, child, grandparent)
     if issubclass(cls, (list, tuple, deque)):
         return _sequence_hop(parent, child)
+    if issubclass(cls, threading.local) or (issubclass(cls, functools.partial) and _is_given(parent, child)):
+        return Hop("")
     if cls is types.CellType:
         return Hop("")
     if cls is types.FunctionType:
@@ -54,15 +60,54 @@ def hop(parent: Any, child: Any, grandparent: Any = None) -> Hop:
     if cls is types.MethodType:
         return Hop("")
     if cls.__module__ == "itertools":
-        return Hop(f" (itertools.{cls.__name__})", "iterator")
+        links = cls.__name__ == "_tee_dataobject"
+        return Hop("" if links else f" (itertools.{cls.__name__.lstrip('_')})", "iterator")
     if issubclass(cls, torch.autograd.function.BackwardCFunction):
         return _attribute(vars(parent), child, "ctx")
     return _instance_hop(parent, child)
 
 
+def _partial_hop(whole: functools.partial[Any], given: Any, child: Any) -> Hop:
+    """What functools.partial gives to a function, by the name that it has there."""
+    if given is whole.args:
+        index = next((i for i, one in enumerate(whole.args) if one is child), 0)
+        name = _parameter(whole.func, index)
+        return Hop(f".<partial {name[0]}>.{name[1]}", "closure") if name else Hop(f".args[{index}]")
+    if given is whole.keywords:
+        name = _parameter(whole.func, 0)
+        key = next((k for k, one in whole.keywords.items() if one is child), None)
+        return Hop(f".<partial {name[0]}>.{key}" if name and key else f".keywords[{_short(key)}]", "closure")
+    return Hop("")
+
+
+def _is_given(whole: functools.partial[Any], child: Any) -> bool:
+    return child is whole.args or child is whole.keywords
+
+
+def _parameter(function: Any, index: int) -> tuple[str, str] | None:
+    """A function's name and that of a positional parameter; None where it has none or is not Python's."""
+    bound = type(function) is types.MethodType
+    code = getattr(function.__func__ if bound else function, "__code__", None)
+    if type(code) is not types.CodeType or index + bound >= code.co_argcount:
+        return None
+    return code.co_name, code.co_varnames[index + bound]
+
+
+def _is_of_threads(table: Any) -> bool:
+    """Whether a dict is where a threading.local keeps one dict of attributes for each thread."""
+    key = next(iter(dict.keys(table)), None) if type(table) is dict else None
+    return type(key).__name__ == "_localdummy" or (
+        type(key) is weakref.ReferenceType and type(key()).__name__ == "_localdummy"
+    )
+
+
 def _dict_hop(parent: dict[Any, Any], child: Any, grandparent: Any) -> Hop:
+    if _is_of_threads(parent):
+        return Hop("")
     for key, value in dict.items(parent):
         if value is child:
+            if _is_of_threads(grandparent):
+                return Hop(f".{key}")
             if grandparent is not None and _is_namespace(grandparent, parent):
                 return _attribute_hop(grandparent, key)
             if grandparent is not None and _is_table(grandparent, parent):
@@ -229,13 +274,28 @@ def key_type(container: Any) -> str | None:
 
 def item_type(container: Any) -> str | None:
     """The type of a container's last item (a dict's last value); None for anything else."""
+    found = _last_item(container)
+    return type(found).__name__ if found is not _NOTHING else None
+
+
+def inner_type(container: Any) -> str | None:
+    """The type of the last item of a container's last item, where that is a list, deque or dict, as in a dict of
+    lists; None for anything else."""
+    inner = _last_item(container)
+    return item_type(inner) if issubclass(type(inner), (list, deque, dict)) else None
+
+
+_NOTHING = object()
+
+
+def _last_item(container: Any) -> Any:
     cls = type(container)
     for base in (list, tuple, deque):
         if issubclass(cls, base) and base.__len__(container):
-            return type(base.__getitem__(container, -1)).__name__
+            return base.__getitem__(container, -1)
     if issubclass(cls, dict) and dict.__len__(container):
-        return type(next(reversed(list(dict.values(container))))).__name__
-    return None
+        return next(reversed(list(dict.values(container))))
+    return _NOTHING
 
 
 def length(container: Any) -> int | None:

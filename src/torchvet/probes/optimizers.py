@@ -108,6 +108,7 @@ class OptimizerProbe:
     def ended(self, optimizer: Optimizer) -> None:
         """After a step: closures (LBFGS) run their backward inside it, so judge here."""
         state = self._state(optimizer)
+        self._known.stepped(optimizer)
         state.steps += 1
         if not state.had_gradient and state.backwards and state.steps <= _ALWAYS_CHECKED:
             state.had_gradient = _note_gradients(optimizer, state)

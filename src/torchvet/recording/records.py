@@ -144,7 +144,8 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     previous census hangs below its value now, `carrier_ops` name the operators on the ways there, and `updated` is the
     line that changes it in place, if one does. `via` lists the
     special hops (`hook`, `cache`, `exception`, `ctx`,
-    `iterator`, `queue`, `grad`, `frame`, `closure`).
+    `iterator`, `queue`, `grad`, `frame`, `closure`); `below` are those on the way to the most of what a container of
+    many holds. `item_type` is the type of its last item, `inner_type` that of the last item of a container within it.
     """
 
     name: str
@@ -171,6 +172,8 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     on_module: bool = False
     key_type: str | None = None
     item_type: str | None = None
+    inner_type: str | None = None
+    below: list[str] = []
     files: list[str] = []
 
     @property

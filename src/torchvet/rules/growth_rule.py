@@ -6,6 +6,7 @@ the most specific.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, get_args
@@ -19,7 +20,7 @@ from torchvet.rules.bounds import bound_of
 if TYPE_CHECKING:
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
-    from torchvet.recording.records import Place, SiteBytes
+    from torchvet.recording.records import Holding, Place, SiteBytes
     from torchvet.source.stores import Store
 
 _KINDS = frozenset(get_args(HolderKind))
@@ -142,11 +143,42 @@ def is_tensor_class(name: str | None) -> bool:
 
 
 def no_tensor(growth: Growth, store: Store | None) -> str:
-    """The type of what a line puts into a container as an item, where the run has seen that it is no tensor; else
-    empty: tensors' methods are no advice on tuples or log records."""
-    kind = growth.holding.item_type
-    puts = store is not None and re.search(r"\.(append|appendleft|add|insert|put)\(", store.text) is not None
+    """The type of what a line puts into a container as an item, where it is written down to be a container itself or
+    the run has seen that it is no tensor; else empty: tensors' methods are no advice on tuples or log records."""
+    if store is None:
+        return ""
+    made = _parsed(store.value)
+    if isinstance(made, (ast.Tuple, ast.List, ast.Dict)):
+        return type(made).__name__.lower()
+    kind = item_type(growth.holding, store.text)
+    whole = store.kind == "item" and growth.holding.inner_type is None
+    puts = whole or re.search(r"\.(append|appendleft|add|insert|put)\(", store.text) is not None
     return kind if puts and kind is not None and not is_tensor_class(kind) else ""
+
+
+def closed(value: str) -> str:
+    """An expression's text as a method can be called on it: in brackets where they are needed."""
+    made = _parsed(value)
+    return (
+        value if made is None or isinstance(made, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)) else f"({value})"
+    )
+
+
+def _parsed(value: str) -> ast.expr | None:
+    try:
+        return ast.parse(value, mode="eval").body
+    except SyntaxError:
+        return None
+
+
+def item_type(holding: Holding, line: str) -> str | None:
+    """The type of what a line puts in as an item: of `rows["loss"].append(x)` an item of the list in the dict."""
+    deeper = holding.inner_type is not None and not holding.name.endswith("]") and _INTO_PART.search(line) is not None
+    return holding.inner_type if deeper else holding.item_type
+
+
+_INTO_PART = re.compile(r"(\]|\bsetdefault\([^()]*(\(\))?\))\.(append|appendleft|add|insert|put)\(")
+"""An item is put into what stands under a key."""
 
 
 def exhausted_by_nodes(growth: Growth, recording: Recording) -> int | None:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from torchvet.source import holder
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, terminal
 
@@ -37,8 +38,8 @@ def calls_at(file: SourceFile, finding: Finding, *names: str) -> Iterator[tuple[
 
 def held(finding: Finding) -> str:
     """The last identifier of what a finding says holds the memory."""
-    name = finding.holder.name if finding.holder is not None else ""
-    return name.rpartition(".")[2].partition("[")[0].partition(" ")[0]
+    name = holder.parse(finding.holder.name) if finding.holder is not None else None
+    return name.terminal.name if name is not None else ""
 
 
 def may_be_tensor(node: ast.expr) -> bool:

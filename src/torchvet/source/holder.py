@@ -83,6 +83,9 @@ class _Reader:
         elif token == "<closure>":
             self.function = self.parts[-1].name if self.parts and not self._in_hooks else ""
             self._closed = True
+        elif token.startswith("<partial "):
+            self.function = token[len("<partial ") : -1]
+            self._closed = True
         elif token == "<default>":
             self.special = "default"
         elif token == "ctx" and self.parts:

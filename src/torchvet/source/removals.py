@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from torchvet.source import places, ranking, subjects, syntax
+from torchvet.source import beginnings, places, ranking, subjects, syntax
 from torchvet.source.follow import Follower, Seen
 from torchvet.source.holder import Part
 from torchvet.source.module import Module
@@ -29,7 +29,7 @@ def of(project: Project, follower: Follower, part: Part) -> list[Found]:
         kind = seen.touch.removal
         if kind is None:
             continue
-        if kind == "modulo" or kind != "fresh" or _is_made_anew(project, seen):
+        if kind != "fresh" or (_is_made_anew(project, seen) and not beginnings.starts(seen.module, seen.touch)):
             found.append((seen.module.path, seen.line, kind, seen.touch.loop is not None or seen.again))
     found += _rings(certain)
     found += _guards(follower, certain)

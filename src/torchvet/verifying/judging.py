@@ -159,10 +159,11 @@ def new_findings(before: Trial, after: Trial) -> Iterator[Finding]:
 
 def _is_rest_of(earlier: Finding, later: Finding) -> bool:
     """Whether a growth is what a mend has left of an earlier one, under another rule: of rows that pinned whole batches
-    the rows themselves are left. What is left of it judges the mend, and is no fault that the mend has made."""
+    the rows themselves are left, of outputs whose graphs are gone all their bytes. What is left of it judges the mend,
+    and is no fault that the mend has made."""
     was, now = earlier.measured.bytes_per_step, later.measured.bytes_per_step
     same = bool(_held(earlier)) and _held(earlier) == _held(later) and earlier.rank == later.rank
-    return same and was is not None and now is not None and now < was
+    return same and was is not None and now is not None and now <= was * (1 + NOISE)
 
 
 def is_same(earlier: Finding, later: Finding, before: Trial, after: Trial) -> bool:

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Edit
-from torchvet.rules.growth_rule import is_tensor_class
+from torchvet.rules.growth_rule import is_tensor_class, item_type
 from torchvet.rules.memory._fills import filled_with
 from torchvet.rules.memory._stored import Kept, store
 from torchvet.rules.mending import events_at, held, may_be_tensor, with_method
+from torchvet.source import syntax
 from torchvet.source.model import edits
-from torchvet.source.model.units import terminal
+from torchvet.source.model.units import receiver, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
@@ -26,9 +27,25 @@ _DEEPEST = 4
 def stored_at(file: SourceFile, finding: Finding) -> Iterator[Kept]:
     """What the line of a finding stores into what holds the memory."""
     for event in events_at(file, finding):
-        kept = store(event) or _bound(event)
-        if kept is not None and terminal(ast.parse(kept.name, mode="eval").body) in ("", held(finding)):
+        kept = store(event) or _defaulted(event) or _bound(event)
+        if kept is not None and _into(kept) in ("", held(finding)):
             yield kept
+
+
+def _into(kept: Kept) -> str:
+    """The last identifier of what is stored into: `rows` of `self.rows.setdefault(key, [])`."""
+    target = ast.parse(kept.name, mode="eval").body
+    base, _ = syntax.peel(target)
+    return syntax.ident(base) or terminal(target)
+
+
+def _defaulted(event: Event) -> Kept | None:
+    """`holder.setdefault(key, []).append(value)`."""
+    node = event.node
+    on = receiver(node) if isinstance(node, ast.Call) and terminal(node) in ("append", "add") else None
+    if not isinstance(node, ast.Call) or not isinstance(on, ast.Call) or terminal(on) != "setdefault":
+        return None
+    return Kept(event.unit.file.segment(on), node.args[0], event) if len(node.args) == 1 else None
 
 
 def _bound(event: Event) -> Kept | None:
@@ -40,9 +57,18 @@ def _bound(event: Event) -> Kept | None:
     file = event.unit.file
     if isinstance(target, ast.Subscript):
         return Kept(file.segment(target.value), node.value, event, key=target.slice)
-    own = ast.unparse(target)
-    again = any(ast.unparse(one) == own for one in walk(node.value) if isinstance(one, (ast.Name, ast.Attribute)))
+    again = any(
+        syntax.same(one, target) for one in _read_in(node.value) if isinstance(target, (ast.Name, ast.Attribute))
+    )
     return Kept(file.segment(target), node.value, event) if again else None
+
+
+def _read_in(value: ast.expr) -> Iterator[ast.expr]:
+    """Names and attributes that an expression reads, those spelled `getattr(self, "mean", 0)` among them."""
+    for one in walk(value):
+        base = syntax.peel(one)[0] if isinstance(one, ast.Call) else one
+        if isinstance(base, (ast.Name, ast.Attribute)):
+            yield base
 
 
 def stored_with(file: SourceFile, finding: Finding, method: str) -> Sequence[Edit]:
@@ -76,11 +102,18 @@ def tensors_only(
     """Edits that call a method on what is stored; none where they take the whole item of a container whose items the
     run has seen to be something else: tuples off a queue, log records."""
     name = finding.holder.name if finding.holder is not None else None
-    kinds = {g.holding.item_type for _, s in recording.growth() for g in s.growths if g.holding.name == name}
-    if all(map(is_tensor_class, kinds)):
+    found = [g.holding for _, s in recording.growth() for g in s.growths if g.holding.name == name]
+    if all(is_tensor_class(item_type(one, _stored_line(file, finding))) for one in found):
         return made
     whole = {(edits.start_of(file, v), edits.end_of(file, v)) for v in _items(file, finding)}
     return () if any((e.start, e.end) in whole for e in made) else made
+
+
+def _stored_line(file: SourceFile, finding: Finding) -> str:
+    """The line that puts it away, where that is in this file."""
+    places = [*(r for r in finding.related if r.role == "stored"), finding.location]
+    line = next((p.line for p in places if p is not None and p.line is not None and p.path == file.path), None)
+    return file.lines[line - 1] if line is not None and line <= len(file.lines) else ""
 
 
 def _items(file: SourceFile, finding: Finding) -> Iterator[ast.expr]:

@@ -14,6 +14,7 @@ from torchvet.rules import grading, words
 from torchvet.rules.bounds import bound_of
 from torchvet.rules.growth_rule import (
     GrowthRule,
+    closed,
     exhausted_by_nodes,
     location_of,
     no_tensor,
@@ -166,11 +167,13 @@ print(f"mean squared error {sum(pixel_errors) / len(pixel_errors):.3f}")
         """Nodes, where there is next to nothing else."""
         if not nodes_outweigh(growth):
             return super().message(growth, recording)
-        nodes = growth.nodes_per_step
+        nodes, number = growth.nodes_per_step, words.number(growth.nodes_per_step)
+        longer = f"an autograd graph that gets {number} nodes longer" if growth.carrier_ops else (
+            f"autograd graphs of {number} nodes more"
+        )  # fmt: skip
         return (
-            f"{growth.holding.name} keeps an autograd graph that gets {words.number(nodes)} nodes longer every "
-            f"{words.per_step(growth.kind)}: about {words.size(NODE_BYTES * nodes)} of host memory, and "
-            f"{words.size(growth.bytes_per_step)} of tensors"
+            f"{growth.holding.name} keeps {longer} every {words.per_step(growth.kind)}: about "
+            f"{words.size(NODE_BYTES * nodes)} of host memory, and {words.size(growth.bytes_per_step)} of tensors"
         )
 
     def cause(self, growth: Growth, store: Store | None) -> str:
@@ -202,7 +205,7 @@ print(f"mean squared error {sum(pixel_errors) / len(pixel_errors):.3f}")
                 f"put numbers or detached tensors in: `.item()` or `.detach()` of what each {kind} holds, before it "
                 f"goes into {growth.holding.name}"
             )
-        value = store.value if store is not None and store.value else "the value"
+        value = closed(store.value) if store is not None and store.value else "the value"
         return (
             f"store a number or a detached tensor: `{value}.item()` for a scalar, `{value}.detach()` for a tensor; or "
             "compute it under `torch.no_grad()` if it is only logged"

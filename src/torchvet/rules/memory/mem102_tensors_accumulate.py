@@ -149,6 +149,11 @@ for step in range(40):
     def advice(self, growth: Growth, store: Store | None) -> str:
         """Keep less of it."""
         name = growth.holding.name
+        if _of_optimizers(growth):
+            return (
+                f"keep in {name} only the optimizer that is in use: the state of those before it (averages of "
+                "gradients, as large as the weights each) stays as long as they do"
+            )
         return (
             f"keep in {name} only what is needed: a number (`.item()`), a running sum, a "
             "`collections.deque(maxlen=…)`, "
@@ -198,6 +203,13 @@ for step in range(40):
             advice=f"keep in {holder} only what is needed: a number (`.item()`), a running sum, a "
             "`collections.deque(maxlen=…)`, or clear it every epoch",
         )  # fmt: skip
+
+
+def _of_optimizers(growth: Growth) -> bool:
+    """Whether most of what is held was made by optimizers as they stepped, and is no copy that a program took."""
+    sites = growth.holding.sites
+    made = sum(s.bytes for s in sites if s.site.phase == "optimizer" and s.site.op.startswith("aten.zeros"))
+    return made > 0.5 * sum(s.bytes for s in sites)
 
 
 def _seldom(event: Event) -> bool:

@@ -11,7 +11,7 @@ from torchvet.recording.growth import usable_censuses
 from torchvet.recording.series import series_of
 from torchvet.recording.teeth import carried_for_long
 from torchvet.rules import words
-from torchvet.rules.growth_rule import GrowthRule
+from torchvet.rules.growth_rule import GrowthRule, nodes_outweigh
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._crashes import crashed
 from torchvet.rules.memory._cuts import state_cut
@@ -240,7 +240,9 @@ for step in range(40):
         """A name carries its graph into the next step, through more than sums and averages, or on a module."""
         if growth.graph_per_step < 0.5 * growth.bytes_per_step or not growth.carrier_ops:
             return False
-        return growth.holding.on_module or any(_plain(op) not in _ACCUMULATING for op in growth.carrier_ops)
+        sums = all(_plain(op) in _ACCUMULATING for op in growth.carrier_ops)
+        # A counter of a module is no state that its forward pass goes on from: its graph saves next to nothing.
+        return not sums or (growth.holding.on_module and not nodes_outweigh(growth))
 
     def cause(self, growth: Growth, store: Store | None) -> str:
         """State goes into the next forward pass with its history."""

@@ -252,13 +252,13 @@ def _on_tensors(file: SourceFile, event: Event) -> bool:
 
 
 def _below_is_exception(growth: Growth, recording: Recording) -> bool:
-    """The container's items are exceptions: their paths run through tracebacks."""
+    """The container's items are exceptions, or hold such: their paths run through tracebacks."""
+    if "exception" in growth.holding.below:
+        return True
     prefix = (growth.holding.scope, *growth.holding.path)
     for rank in recording.ranks:
         census = rank.last(Census)
         for holding in census.holdings if census is not None else ():
             if (holding.scope, *holding.path)[: len(prefix)] == prefix and "exception" in holding.via:
                 return True
-    return growth.holding.item_type is not None and growth.holding.item_type.endswith(
-        ("Error", "Exception", "Traceback")
-    )
+    return False

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules import words
 from torchvet.rules.bounds import bound_of
-from torchvet.rules.growth_rule import GrowthRule, exhausted_by_nodes, no_tensor, nodes_outweigh, of_numbers
+from torchvet.rules.growth_rule import GrowthRule, closed, exhausted_by_nodes, no_tensor, nodes_outweigh, of_numbers
 from torchvet.rules.memory._lineage import lineage
 from torchvet.rules.memory._mends import detached, stored_with
 from torchvet.rules.memory._stored import Kept, kept_in_steps
@@ -138,8 +138,13 @@ for step in range(40):
     def advice(self, growth: Growth, store: Store | None) -> str:
         """Store the number."""
         if kind := no_tensor(growth, store):
-            return f"put numbers in: `.item()` of the losses in each {kind}, before it goes into {growth.holding.name}"
-        value = store.value if store is not None and store.value else "loss"
+            return (
+                f"put numbers or detached tensors in: `.item()` or `.detach()` of what each {kind} holds, before it "
+                f"goes into {growth.holding.name}"
+            )
+        value = closed(store.value) if store is not None and store.value else "loss"
+        if not of_numbers(growth):
+            return f"store it without its graph: `{value}.detach()`"
         return f"store the number: `{value}.item()`"
 
     def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:

@@ -9,7 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from torchvet.rules import words
-from torchvet.rules.growth_rule import GrowthRule, no_tensor, nodes_outweigh
+from torchvet.rules.growth_rule import GrowthRule, closed, no_tensor, nodes_outweigh
 from torchvet.rules.memory._keyed import UNDER_A_KEY
 from torchvet.rules.memory._mends import stored_with, tensors_only
 from torchvet.rules.memory._shapes import Shapes
@@ -122,7 +122,7 @@ for step in range(40):
                 f"copy the parts that are kept: `.clone()` (after `.detach()`) of what each {kind} holds, before it "
                 f"goes into {growth.holding.name}, so that the large storage can go"
             )
-        value = store.value if store is not None and store.value else "view"
+        value = closed(store.value) if store is not None and store.value else "view"
         return f"copy the part that is kept: `{value}.clone()` (after `.detach()`), so that the large storage can go"
 
     def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:

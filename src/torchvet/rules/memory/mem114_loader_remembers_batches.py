@@ -115,8 +115,8 @@ for step in range(40):
         return "iterator" in growth.holding.via
 
     def grade(self, growth: Growth, recording: Recording) -> Severity:
-        """It stops growing after one epoch: by what an epoch's batches take, of the peak."""
-        whole = _epoch(growth, recording)
+        """`cycle` stops growing after one epoch: by what an epoch's batches take, of the peak."""
+        whole = _epoch(growth, recording) if _iterator(growth) != "tee" else None
         if whole is None:
             return super().grade(growth, recording)
         peak = max([w.peak for r in recording.ranks for w in r.all(Window)], default=0)
@@ -124,20 +124,31 @@ for step in range(40):
         return "error" if limit and whole + peak > limit else grading.of_share(whole / (whole + peak))
 
     def cause(self, growth: Growth, store: Store | None) -> str:
-        """cycle keeps what it has seen."""
+        """cycle keeps what it has seen, tee what one side has not read yet."""
+        name = growth.holding.name
+        if _iterator(growth) == "tee":
+            return (
+                f"{name} has not read what the other iterator of the same itertools.tee has: tee keeps each item until "
+                "both have"
+            )
         return (
-            f"{growth.holding.name} keeps every batch of the first epoch so as to repeat them; the "
-            "loader is never asked "
-            "again, so the order is never shuffled anew either"
+            f"{name} keeps every batch of the first epoch so as to repeat them; the loader is never asked again, so "
+            "the order is never shuffled anew either"
         )
 
     def advice(self, growth: Growth, store: Store | None) -> str:
-        """Loop over the loader again."""
+        """Loop over the loader again; read both sides in step."""
+        if _iterator(growth) == "tee":
+            return (
+                "read both iterators in step, or take one item ahead in a generator of your own: it keeps one item and "
+                "not all between the two"
+            )
         return "write a generator that starts the loader anew: `def endless(loader): while True: yield from loader`"
 
     def location(self, growth: Growth, store: Store | None, recording: Recording) -> Location | None:
-        """The call of `itertools.cycle` where the program has but one, however far from the loop it stands."""
-        found = [place for path, text in recording.sources.items() for place in _calls_of_cycle(path, text)]
+        """The call of itertools' function where the program has but one, however far from the loop it stands."""
+        called = _iterator(growth)
+        found = [place for path, text in recording.sources.items() for place in _calls_of(called, path, text)]
         return found[0] if len(found) == 1 else super().location(growth, store, recording)
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
@@ -181,14 +192,23 @@ for step in range(40):
         )  # fmt: skip
 
 
-def _calls_of_cycle(path: str, text: str) -> list[Location]:
-    if "cycle(" not in text:
+def _iterator(growth: Growth) -> str:
+    """Which of itertools' functions made the iterator that keeps them: `cycle`, as a rule."""
+    found = _ITERATOR.findall(growth.holding.name)
+    return found[-1] if found else "cycle"
+
+
+_ITERATOR = re.compile(r" \(itertools\.(\w+)\)")
+
+
+def _calls_of(called: str, path: str, text: str) -> list[Location]:
+    if f"{called}(" not in text:
         return []
     try:
         file = SourceFile(path, text)
     except (SyntaxError, ValueError, RecursionError):
         return []
-    calls = [e for e in file.calls("cycle") if file.dotted(e.call.func) == "itertools.cycle"]
+    calls = [e for e in file.calls(called) if file.dotted(e.call.func) == f"itertools.{called}"]
     return [file.place(e.node, e) for e in calls]
 
 

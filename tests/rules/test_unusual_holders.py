@@ -1,0 +1,135 @@
+"""Who keeps memory where no plain list does, in programs as they run: the rule, the line, the name, the advice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from example_runs import forked
+
+TRAINING = """
+import contextlib, functools, itertools, threading
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(32, 64), nn.Tanh(), nn.Linear(64, 8))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+{before}
+
+def main():
+    for step in range(60):
+        x = torch.randn(64, 32)
+        out = model(x)
+        loss = nn.functional.cross_entropy(out, x[:, :8].argmax(1))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        {each}
+
+main()
+"""
+
+OWN = """
+own = threading.local()
+def remember(features):
+    if not hasattr(own, "features"):
+        own.features = []
+    own.features.append(features)
+"""
+GIVEN = """
+def log(rows, every, row):
+    rows.append(row)
+callback = functools.partial(log, [], 10)
+"""
+ERRORS = """
+class Skipped(ValueError):
+    pass
+def judge(x):
+    activations = torch.relu(x @ x.T)
+    raise Skipped(f"mean {{activations.mean().item()}}")
+class Guard:
+    def __init__(self):
+        self.kept = {{}}
+    def __enter__(self):
+        return self
+    def __exit__(self, kind, error, traceback):
+        self.kept.setdefault("bad", []).append({stored})
+        return True
+guard = Guard()
+"""
+GROUPS = """
+rows = {}
+def keep(key, row):
+    if key not in rows:
+        rows[key] = []
+    rows[key].append(row)
+"""
+PHASES = """
+optimizers = []
+def new():
+    optimizers.append(torch.optim.Adam(model.parameters(), lr=1e-4))
+    return optimizers[-1]
+"""
+AHEAD = """
+now, ahead = itertools.tee(torch.randn(64, 32) for _ in itertools.count())
+"""
+GUARDED = "with guard: judge(x)"
+
+
+def grown(before: str, each: str, tmp_path: Path) -> list[dict[str, Any]]:
+    """What is said of growth at warning or above."""
+    program = TRAINING.format(before=before, each=each)
+    found = forked(program, tmp_path)
+    assert found is not None
+    lines = program.splitlines()
+    for one in found:
+        one["text"] = lines[one["location"]["line"] - 1].strip() if one["location"] else ""
+    return [f for f in found if f["severity"] != "info" and f["measured"]["bytes_per_step"]]
+
+
+KEPT = {
+    "of a thread": (OWN, "remember(out.detach())", "MEM102", "own.features", "remember(out.detach())"),
+    "under keys": (GROUPS, "keep('out', out.detach())", "MEM102", "rows['out']", "keep('out', out.detach())"),
+    "given beforehand": (
+        GIVEN, "callback((out * out).sum())", "MEM101", "callback.<partial log>.rows", "rows.append(row)",
+    ),
+    "own exceptions": (
+        ERRORS.format(stored="error"), GUARDED, "MEM108", "guard.kept['bad']",
+        'self.kept.setdefault("bad", []).append(error)',
+    ),
+    "exceptions in tuples": (
+        ERRORS.format(stored="(1, error)"), GUARDED, "MEM108", "guard.kept['bad']",
+        'self.kept.setdefault("bad", []).append((1, error))',
+    ),
+    "replaced optimizers": (
+        PHASES, "new().step()", "MEM102", "optimizers",
+        "optimizers.append(torch.optim.Adam(model.parameters(), lr=1e-4))",
+    ),
+    "the other side of a tee": (
+        AHEAD, "next(now)", "MEM114", "ahead (itertools.tee)",
+        "now, ahead = itertools.tee(torch.randn(64, 32) for _ in itertools.count())",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", KEPT)
+def test_an_unusual_holder_is_named(case: str, tmp_path: Path) -> None:
+    before, each, code, name, line = KEPT[case]
+    (found,) = grown(before, each, tmp_path)
+    assert (found["code"], found["holder"]["name"], found["text"]) == (code, name, line)
+    assert ".item()" not in found["remedy"]["summary"] or code in ("MEM101", "MEM102")
+
+
+SILENT = {
+    "text of exceptions": (ERRORS.format(stored="str(error)"), GUARDED),
+    "one optimizer in use": (PHASES.replace("optimizers.append", "optimizers[:] = [None]; optimizers.append"),
+                             "new().step()"),
+    "both sides read": (AHEAD, "next(now), next(ahead)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SILENT)
+def test_what_is_let_go_of_is_not(case: str, tmp_path: Path) -> None:
+    assert grown(*SILENT[case], tmp_path) == []
