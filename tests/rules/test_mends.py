@@ -53,8 +53,13 @@ def mended(code: str, text: str, at: str, **more: Any) -> str:
         ("MEM113", "curve.append(out[0].detach())", "curve", "curve.append(out[0].detach().clone())"),
         ("MEM108", "failures.append(error)", "failures", "failures.append(error.with_traceback(None))"),
         ("MEM108", "failures.append(str(error))", "failures", ""),
+        ("MEM108", "failures.setdefault(k, []).append(error)", "guard.failures['a.b']",
+         "failures.setdefault(k, []).append(error.with_traceback(None))"),
+        ("MEM101", "grads[name].append(total)", "grads['0.weight']", "grads[name].append(total.detach())"),
+        ("MEM101", 'self.n = getattr(self, "n", 0) + loss', "net.n",
+         'self.n = (getattr(self, "n", 0) + loss).detach()'),
     ],
-)
+)  # fmt: skip
 def test_what_is_stored(code: str, line: str, holder: str, expected: str) -> None:
     assert mended(code, f"for step in range(9):\n    {line}\n", line, holder=holder).strip() == expected
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch.optim import lr_scheduler
+from torch.optim.optimizer import Optimizer
 
 from torchvet.probes import frames
 from torchvet.probes._importlib_bootstrap_taps import around
@@ -21,6 +22,9 @@ class EarlySchedules(Watcher):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._sites: dict[Place, EarlySchedule] = {}
+        self._waiting: dict[int, EarlySchedule] = {}
+        """By optimizer: the schedule that took a step and waits for its first."""
+        self.ignored = frozenset({"optimizer_starts"})
 
     def install(self) -> None:
         """Be told of the steps of torch's schedulers."""
@@ -34,12 +38,31 @@ class EarlySchedules(Watcher):
     def _look(self, args: Any, kwargs: Any) -> None:
         # torch counts a first step of its own in the constructor, and notes on the optimizer that it has stepped.
         scheduler = args[0]
+        if self._waiting:
+            # A second step before the optimizer's: training that goes on from a checkpoint winds its schedule on.
+            self._waiting.pop(id(scheduler.optimizer), None)
         first = getattr(scheduler, "_step_count", 0) == 1
         if first and self.host.active and not getattr(scheduler.optimizer, "_opt_called", False):
             with self.host.looking("the order of schedulers"):
                 place = frames.user_place(2)
-                if place is not None:
-                    self._sites.setdefault(place, EarlySchedule(place=place, name=type(scheduler).__name__))
+                if place is not None and place not in self._sites:
+                    self._note(scheduler, place, plain=len(args) == 1 and not kwargs)
+
+    def _note(self, scheduler: Any, place: Place, *, plain: bool) -> None:
+        optimizer = scheduler.optimizer
+        one = EarlySchedule(place=place, name=type(scheduler).__name__, optimizer=type(optimizer).__name__)
+        self._sites[place] = one
+        # With gradients there it may be a scaler that has skipped the optimizer's step.
+        fresh = all(p.grad is None for group in optimizer.param_groups for p in group["params"])
+        if plain and fresh:
+            self._waiting[id(optimizer)] = one
+            self.heed()
+
+    def optimizer_starts(self, optimizer: Optimizer) -> None:
+        """The first step of one that a schedule was ahead of."""
+        one = self._waiting.pop(id(optimizer), None)
+        if one is not None:
+            one.alone = True
 
     def totals(self, tick: int) -> Iterable[Record]:
         """Each line's."""

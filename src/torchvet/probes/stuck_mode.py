@@ -8,12 +8,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn.modules import module as nn_module
 
+from torchvet.probes import frames
+from torchvet.probes._importlib_bootstrap_taps import around
+from torchvet.probes.taps import compiled_anything
 from torchvet.probes.train_mode import differs
 from torchvet.probes.watcher import Host, Watcher
-from torchvet.recording.records import Record, StepKind
+from torchvet.recording.records import Place, Record, StepKind
 from torchvet.recording.training_records import EvalModeSteps
 
+_EVALUATIONS = 20
+"""Calls of `eval()` after which it is seen what the model does next."""
+_CALLS = 500
+"""Modules that are heard of until then: other models may run first."""
 _MOST = 20_000
 """Modules of a program that are looked through at a sampled step."""
 
@@ -29,6 +37,10 @@ class _Known:
     """The first look of those up to now that found it in eval mode."""
     moved: tuple[int, ...] | None = None
     stuck: EvalModeSteps | None = None
+    switched: Place | None = None
+    """The line that called `eval()` on it last."""
+    evaluated: bool = False
+    """Whether it ran without gradients next."""
 
 
 class StuckModes(Watcher):
@@ -40,6 +52,45 @@ class StuckModes(Watcher):
         super().__init__(host)
         self._known: dict[int, _Known] = {}
         self._stuck: list[EvalModeSteps] = []
+        self._hook: Any = None
+        self._left = 0
+        self._heard = 0
+
+    def install(self) -> None:
+        """Be told of `eval()`."""
+        self.replace(torch.nn.Module, "eval", lambda o: around(o, self._switching, torch.compiler.is_compiling))
+
+    def remove(self) -> None:
+        """Leave torch as it was."""
+        self._stop()
+        super().remove()
+
+    def _switching(self, args: Any, kwargs: Any) -> None:
+        known = self._known.get(id(args[0]))
+        # A hook would be seen by a compiler's guards, so that everything were compiled again.
+        if known is None or not known.trained or not self.host.active or compiled_anything():
+            return
+        place = frames.user_place(2)
+        if place is not None and self._heard < _EVALUATIONS and known.root() is args[0]:
+            self._heard += 1
+            known.switched, known.evaluated = place, False
+            self._left = _CALLS
+            if self._hook is None:
+                self._hook = nn_module.register_module_forward_pre_hook(self._called)
+
+    def _called(self, module: torch.nn.Module, args: Any) -> None:
+        self._left -= 1
+        known = self._known.get(id(module))
+        waited_for = known is not None and known.switched is not None and known.root() is module
+        if known is not None and waited_for:
+            known.evaluated = not torch.is_grad_enabled()
+        if waited_for or self._left <= 0:
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
 
     def boundary(self, tick: int, kind: StepKind) -> None:
         """A step ended: which modes are the models in that are being trained?"""
@@ -54,7 +105,8 @@ class StuckModes(Watcher):
             # A model that was trained and is kept (a fold's, an ensemble's) has its last gradients, too: only one that
             # goes on from look to look in eval mode is trained so.
             goes_on = known.in_eval is not None and moved is not None and moved != known.moved
-            known.trained |= modes == {True}
+            if modes == {True}:
+                known.trained, known.switched = True, None
             known.in_eval = None if modes != {False} else known.in_eval if goes_on else tick
             known.moved = moved
             if known.in_eval is not None and known.trained and goes_on:
@@ -66,6 +118,8 @@ class StuckModes(Watcher):
             known.stuck = EvalModeSteps(model=type(root).__name__, layer=type(layer).__name__, since=since, steps=1)
             self._stuck.append(known.stuck)
         known.stuck.steps += 1
+        if known.evaluated and known.switched is not None:
+            known.stuck.switched = known.switched
 
     def _model(self, root: torch.nn.Module) -> _Known:
         """What is known of a model; an identity may come again when a model is gone."""

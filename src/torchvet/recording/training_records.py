@@ -96,18 +96,25 @@ class NormalisedTwice(Record):
 
 
 class OwnWeights(Record):
-    """`load_state_dict` on one line was given the model's own parameters, `calls` times: nothing is brought back."""
+    """`load_state_dict` on one line was given the model's own parameters, `calls` times: nothing is brought back.
+    `taken` is the line whose `state_dict()` gave them, where the weights had been changed by `changed` steps since."""
 
     place: Place
     parameters: int
     calls: int = 0
+    model: str = ""
+    taken: Place | None = None
+    changed: int = 0
 
 
 class EarlySchedule(Record):
-    """The first step of a scheduler, by its class, came before its optimizer's."""
+    """The first step of a scheduler, by its class, came before its optimizer's. `alone`: it was the only one before
+    it, without an argument, where no gradients were there yet, and the optimizer has stepped since."""
 
     place: Place
     name: str
+    optimizer: str = ""
+    alone: bool = False
 
 
 class TrainModePass(Record):
@@ -122,12 +129,14 @@ class TrainModePass(Record):
 
 class EvalModeSteps(Record):
     """A `model` that was trained in train mode before was trained with its `layer` and all of that kind in eval mode,
-    first seen at step `since`, in `steps` of the steps that were looked at."""
+    first seen at step `since`, in `steps` of the steps that were looked at. `switched` is the line that called `eval()`
+    on it, where it ran without gradients next: an evaluation."""
 
     model: str
     layer: str
     since: int
     steps: int = 0
+    switched: Place | None = None
 
 
 class ZeroedInPlace(Record):

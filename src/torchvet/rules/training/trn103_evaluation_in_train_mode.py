@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from torchvet.finding import Measured
 from torchvet.recording.training_records import EvalModeSteps, TrainModePass
 from torchvet.rules.base import Rule
+from torchvet.rules.share_rule import observed
 from torchvet.rules.training import _loops as loops
 from torchvet.rules.training import _modes as modes
 from torchvet.rules.training._mode_mends import switched_around, switched_back
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 
 _STUCK = "stays in eval mode"
 _EVALUATION = re.compile(r"eval|valid|test|predict|sample|infer|accuracy", re.IGNORECASE)
+
+
+_ENOUGH_STEPS = 2
+"""Steps that were looked at in which a model was trained in eval mode."""
 
 
 class EvaluationInTrainMode(Rule):
@@ -136,12 +141,21 @@ for epoch in range(4):
         if len(stuck) != 1:
             return  # of several models source does not say which
         (record,) = stuck.values()
-        for path in recording.sources:
-            for found in suspected_in(self, recording, path):
-                if _STUCK in found.message:
-                    told = f"{found.message}: {record.layer} was in eval mode in {record.steps:,} training steps that "
-                    told += f"were looked at, from step {record.since:,} on"
-                    yield as_observed(found, rank, told, Measured(steps=record.steps))
+        told = f"{record.layer} was in eval mode in {record.steps:,} training steps that were looked at, from step "
+        told += f"{record.since:,} on"
+        suspected = [
+            f for path in recording.sources for f in suspected_in(self, recording, path) if _STUCK in f.message
+        ]
+        for found in suspected:
+            yield as_observed(found, rank, f"{found.message}: {told}", Measured(steps=record.steps))
+        if not suspected and record.switched is not None and record.steps >= _ENOUGH_STEPS:
+            yield observed(
+                self, rank, severity="warning", place=record.switched, measured=Measured(steps=record.steps),
+                message=f"{record.model} {_STUCK} after this evaluation: {told}",
+                cause="eval() lasts until train() is called; from then on dropout is off and batch norm's running "
+                "statistics stand still",
+                advice="call `train()` on the model after the evaluation, or at the start of each training pass",
+            )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A model that goes on training in eval mode, or is evaluated in train mode."""

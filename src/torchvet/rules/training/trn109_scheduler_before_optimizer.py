@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured
+from torchvet.recording.scaling_records import ScalingUse
 from torchvet.recording.training_records import EarlySchedule
 from torchvet.rules.base import Rule
+from torchvet.rules.share_rule import observed
 from torchvet.rules.training import _loops as loops
 from torchvet.rules.training._seen import as_observed, suspected_at
 from torchvet.source.model import edits
@@ -18,7 +20,7 @@ from torchvet.source.model.units import keyword, receiver
 
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
-    from torchvet.recording import Recording
+    from torchvet.recording import RankRecording, Recording
     from torchvet.source.model import SourceFile, Unit
     from torchvet.source.model.steps import Effect
 
@@ -103,12 +105,26 @@ for epoch in range(4):
         return False
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
-        """Schedulers that were seen to step first, where source shows whose optimizer follows."""
+        """Schedulers that were seen to step first, where source shows whose optimizer follows; else where the run has
+        shown it, and no scaler may have skipped the optimizer's step."""
         for rank in recording.ranks:
+            scaled = any(True for _ in rank.all(ScalingUse))
             for record in {r.place: r for r in rank.all(EarlySchedule)}.values():
-                for found in suspected_at(self, recording, record.place):
+                suspected = list(suspected_at(self, recording, record.place))
+                for found in suspected:
                     seen = f"{found.message} ({record.name} in its first step)"
                     yield as_observed(found, rank, seen, Measured(steps=1))
+                if not suspected and record.alone and not scaled and record.name not in _BY_METRIC:
+                    yield self._ran_first(rank, record)
+
+    def _ran_first(self, rank: RankRecording, record: EarlySchedule) -> Finding:
+        return observed(
+            self, rank, severity=self.severity, place=record.place,
+            message=f"{record.name} steps before {record.optimizer} does: the first rate is skipped",
+            cause="the scheduler moves on before the optimizer has used the first value of the schedule",
+            advice="step the scheduler after the optimizer has stepped, at the end of the loop",
+            measured=Measured(steps=1),
+        )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A scheduler that is stepped in a loop before the first optimizer step in it."""
@@ -169,6 +185,9 @@ for epoch in range(4):
         after = edits.after(file, loop.node.body[-1], file.segment(event.node))
         removed = loops.without_statement(file, event.statement)
         return [*removed, *after] if after and removed else []
+
+
+_BY_METRIC = ("ReduceLROnPlateau", "LRScheduler")
 
 
 def _is_torch(dotted: str) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Measured
+from torchvet.finding import Measured, Related
 from torchvet.recording.training_records import OwnWeights
 from torchvet.rules.base import Rule
+from torchvet.rules.mending import events_at
+from torchvet.rules.share_rule import observed
 from torchvet.rules.training import _loops as loops
 from torchvet.rules.training._seen import as_observed, suspected_at
 from torchvet.source.model import edits
@@ -17,8 +19,9 @@ from torchvet.source.model.origins import identity
 from torchvet.source.model.units import receiver, targets_of, terminal, value_for
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.recording import Recording
+    from torchvet.finding import Edit, Finding
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.records import Place
     from torchvet.source.model import Event, Loop, SourceFile, Unit
 
 _BOUND = re.compile(r"= *[({\[\w][^=\n]*\.state_dict\(\)")
@@ -114,12 +117,34 @@ print(f"restored loss {nn.functional.mse_loss(model(held_out), held_out @ truth)
         return False
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
-        """Weights that were to be brought back and are the live ones."""
+        """Weights that were to be brought back and are the live ones: where source shows what was kept, or the run
+        which dict was taken before the weights had changed."""
         for rank in recording.ranks:
             for record in {r.place: r for r in rank.all(OwnWeights)}.values():
-                for found in suspected_at(self, recording, record.place, role="read"):
+                suspected = list(suspected_at(self, recording, record.place, role="read"))
+                for found in suspected:
                     seen = f"{found.message}: load_state_dict was given the model's own {record.parameters} parameters"
                     yield as_observed(found, rank, seen, Measured(steps=record.calls))
+                if not suspected and record.taken is not None:
+                    yield self._given_back(rank, record, record.taken)
+
+    def _given_back(self, rank: RankRecording, record: OwnWeights, taken: Place) -> Finding:
+        return observed(
+            self, rank, severity=self.severity, place=taken, measured=Measured(steps=record.calls),
+            message=f"what state_dict() gave here is no copy: {record.changed:,} steps later load_state_dict was given "
+            f"{record.model}'s own {record.parameters} parameters, and nothing came back",
+            cause="state_dict() refers to the parameters' own memory, which the optimizer goes on changing in place",
+            advice="keep a copy: `copy.deepcopy(…)` of what it gives",
+            related=[Related(role="read", message="load_state_dict", path=record.place.path, line=record.place.line)],
+        )  # fmt: skip
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """A copy in the place of the dict, where one call on the line takes it and it is bound as it is."""
+        calls = [
+            e for e in events_at(file, finding) if isinstance(e.node, ast.Call) and terminal(e.node) == "state_dict"
+        ]
+        bound = len(calls) == 1 and isinstance(calls[0].parent, (ast.Assign, ast.AnnAssign, ast.Dict, ast.Return))
+        return [edits.replace(file, calls[0].call, _cloned(file.segment(calls[0].node)))] if bound else ()
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A live state dict that is kept while the model trains on and read as if it were a snapshot."""
@@ -200,15 +225,18 @@ print(f"restored loss {nn.functional.mse_loss(model(held_out), held_out @ truth)
     def _finding(self, file: SourceFile, taken: Event, name: str, used: Event) -> Finding:
         text = file.segment(taken.node)
         alone = isinstance(taken.parent, (ast.Assign, ast.AnnAssign))
-        clone = f"{{name: value.clone() for name, value in {text}.items()}}"
         return self.suspect(
             file, taken, f"{name} follows the live weights: {text} is not a copy",
             cause="state_dict() refers to the parameters' own memory, which the optimizer goes on changing in place",
             advice=f"keep a copy: `copy.deepcopy({text})`",
-            edits=[edits.replace(file, taken.call, clone)] if alone else (),
+            edits=[edits.replace(file, taken.call, _cloned(text))] if alone else (),
             severity="info" if loops.is_test(file) else None,
             related=[self.also(file, "read", used, file.segment(used.node))],
         )  # fmt: skip
+
+
+def _cloned(text: str) -> str:
+    return f"{{name: value.clone() for name, value in {text}.items()}}"
 
 
 def _kept_as(taken: Event) -> str:
