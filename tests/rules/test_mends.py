@@ -912,3 +912,36 @@ TOWER = """
 )
 def test_modules_that_a_function_makes_are_registered(returned: str, expected: str) -> None:
     assert mended("DEV109", TOWER.replace("RETURNED", returned), "self.blocks =").strip() == expected
+
+
+TWO_PLAYERS = """
+    class Game:
+        def __init__(self):
+            self.g, self.d = nn.Linear(2, 2), nn.Linear(2, 1)
+            self.og, self.od = torch.optim.Adam(self.g.parameters()), torch.optim.Adam(self.d.parameters())
+
+        def judge(self, x):
+            loss = self.d(x).mean() - self.d(self.g(x).detach()).mean()
+            loss.backward()
+            self.od.step()
+
+        def make(self, x):
+            self.og.zero_grad()
+            self.d(self.g(x)).mean().backward()
+            self.og.step()
+"""
+
+
+def test_gradients_are_cleared_before_the_backward_where_another_adds_to_them() -> None:
+    """The generator's backward leaves gradients in the discriminator after its step."""
+    text = "import torch\nfrom torch import nn\n" + textwrap.dedent(TWO_PLAYERS)
+    line = next(n for n, one in enumerate(text.splitlines(), start=1) if "self.od.step" in one)
+    finding = Finding(
+        code="TRN101", name="x", severity="error", evidence="observed", message="", cause="",
+        location=Location(path=FILE, line=line), remedy=Remedy(summary=""),
+    )  # fmt: skip
+    made = msgspec.structs.replace(
+        finding, remedy=Remedy(summary="", edits=list(rule("TRN101").mends(finding, SourceFile(FILE, text))))
+    )
+    lines = [one.strip() for one in apply({FILE: text}, [made])[0][FILE].splitlines()]
+    assert lines[lines.index("self.od.zero_grad()") + 1] == "loss.backward()"

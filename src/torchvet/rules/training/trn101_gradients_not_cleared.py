@@ -20,7 +20,7 @@ from torchvet.source.model.units import receiver
 if TYPE_CHECKING:
     from torchvet.finding import Edit
     from torchvet.recording import Recording
-    from torchvet.source.model import SourceFile
+    from torchvet.source.model import Event, SourceFile
     from torchvet.source.model.steps import Effect, Step
 
 _UNCALLED = re.compile(r"\s*[\w.]+\.zero_grad\s*(#.*)?$")
@@ -119,9 +119,9 @@ for step in range(40):
     mend_may_change_losses = True
 
     def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
-        """Clear them after the step."""
+        """Clear them between the steps."""
         for stepped, on in calls_at(file, finding, "step"):
-            return edits.after(file, stepped.statement, f"{file.segment(on)}.zero_grad()")
+            return _cleared(file, stepped, on)
         return ()
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
@@ -261,8 +261,22 @@ for step in range(40):
 
     @staticmethod
     def _edits(file: SourceFile, stepped: Effect) -> list[Edit]:
-        """Clear right after the step: that is right for accumulation too."""
         subject = loops.subject_of(stepped)
         if subject is None or not isinstance(stepped.event.parent, ast.Expr):
             return []
-        return edits.after(file, stepped.event.statement, f"{file.segment(subject)}.zero_grad()")
+        return _cleared(file, stepped.event, subject)
+
+
+def _cleared(file: SourceFile, stepped: Event, optimizer: ast.expr) -> list[Edit]:
+    """Clear right after the step, which is right for accumulation too; but before its own backward where that is
+    plain to see and another adds to the same gradients, as a generator's goes through the discriminator."""
+    clear = f"{file.segment(optimizer)}.zero_grad()"
+    unit = stepped.unit
+    earlier = [e for e in unit.calls.get("step", ()) if e.index < stepped.index]
+    since = earlier[-1].index if earlier else -1
+    backwards = [*file.calls("backward", "manual_backward")]
+    own = [e for e in backwards if e.unit is unit and since < e.index < stepped.index]
+    together = all(e.loop is stepped.loop and e.context.arms == stepped.context.arms for e in own)
+    if own and together and len(own) < len(backwards):
+        return edits.before(file, own[0].statement, clear)
+    return edits.after(file, stepped.statement, clear)
