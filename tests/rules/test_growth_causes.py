@@ -30,6 +30,7 @@ ITEMS = [
     ("rows", "dict", "Tensor", "rows[k].append(x)", "list", "`x.item()`"),
     ("rows", "dict", "Tensor", "rows.setdefault(k, []).append(x)", "list", "`x.item()`"),
     ("rows", "dict", "tuple", "rows[k].append(x)", "list", "put numbers or detached tensors in"),
+    ("rows", "dict", "Tensor", 'rows["a"]["b"].append(x)', "dict", "`x.item()`"),
     ("rows", "list", "float", "rows.append(x)", "list", "put numbers or detached tensors in"),
 ]  # fmt: skip
 
@@ -39,7 +40,7 @@ def test_advice_fits_what_is_put_in(
     name: str, container: str, inner: str | None, line: str, item: str | None, advice: str
 ) -> None:
     ticks = (20, 40, 80, 160, 240)
-    kept = {"container": container, "item_type": item, "inner_type": inner}
+    kept = {"container": container, "item_type": item, "inner_types": [inner] if inner else []}
     looks = [census(t, holding(name, graph=1000 * t, tensors=t, **kept)) for t in ticks]
     (growth,) = growth_of(rank(program(), steps(250), looks, outcome(250))).growths
     index = SourceIndex({FILE: f"rows = make()\nfor x in xs:\n    {line}\n"})

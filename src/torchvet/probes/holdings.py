@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import sys
 from collections import defaultdict, deque
 from typing import Any
@@ -135,7 +134,7 @@ class HoldingTree:
             tensors=sums.tensors, direct=sums.direct, visible=sums.visible, graph=sums.graph, ctx=sums.ctx,
             nodes=sums.nodes, called_from=root.called_from, on_module=self._on_module(key),
             key_type=naming.key_type(value),
-            item_type=naming.item_type(value), inner_type=naming.inner_type(value),
+            item_type=naming.item_type(value), item_kind=naming.item_kind(value), inner_types=naming.inner_types(value),
             below=sorted(self._below(key)), via=sorted(set(vias)), sites=self._sites(key, births),
             files=self._files(key),
         )  # fmt: skip
@@ -174,7 +173,7 @@ class HoldingTree:
         if own is not None or type(objects[key]) is not deque:
             return own
         holders = (objects[k] for k in self._walk.chain(key)[-3:-1])
-        return next((naming.capacity(q) for q in holders if isinstance(q, queue.Queue)), None)
+        return next((naming.capacity(q) for q in holders if naming.is_queue(type(q))), None)
 
     def _on_module(self, key: int) -> bool:
         """Whether the last hop is an attribute of a module."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 import functools
 import gc
 import queue
+import sys
 import threading
 import types
 import weakref
 from collections import deque
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -145,9 +146,17 @@ def _attribute_hop(owner: Any, key: str) -> Hop:
         return Hop(f".{key}", "hook")
     if issubclass(type(owner), torch.autograd.function.BackwardCFunction):
         return Hop(f".ctx.{key}", "ctx")
-    if issubclass(type(owner), queue.Queue):
+    if is_queue(type(owner)):
         return Hop("", "queue")
     return Hop(f".{key}")
+
+
+def is_queue(cls: type) -> bool:
+    """Whether objects of a type are queues between threads or, of asyncio, between tasks."""
+    if issubclass(cls, queue.Queue):
+        return True
+    asyncio = sys.modules.get("asyncio.queues")
+    return asyncio is not None and issubclass(cls, asyncio.Queue)
 
 
 def _short(key: Any) -> str:
@@ -251,7 +260,8 @@ def capacity(container: Any) -> int | None:
         return size
     if issubclass(cls, queue.Queue):
         return int(container.maxsize) or None
-    return None
+    size = (namespace(container) or {}).get("_maxsize") if is_queue(cls) else None
+    return size or None if type(size) is int else None
 
 
 def cached_function(value: Any) -> Any:
@@ -278,14 +288,28 @@ def item_type(container: Any) -> str | None:
     return type(found).__name__ if found is not _NOTHING else None
 
 
-def inner_type(container: Any) -> str | None:
-    """The type of the last item of a container's last item, where that is a list, deque or dict, as in a dict of
-    lists; None for anything else."""
+def item_kind(container: Any) -> Literal["function", "module"] | None:
+    """Whether a container's last item is something to call, which keeps what it closes over, or a module."""
+    cls = type(_last_item(container))
+    if issubclass(cls, torch.nn.Module):
+        return "module"
+    return "function" if issubclass(cls, (types.FunctionType, types.MethodType, functools.partial)) else None
+
+
+def inner_types(container: Any) -> list[str]:
+    """The types of the last items further in, while what is gone into is a list, deque or dict: of a dict of lists
+    what the lists hold."""
+    found: list[str] = []
     inner = _last_item(container)
-    return item_type(inner) if issubclass(type(inner), (list, deque, dict)) else None
+    while issubclass(type(inner), (list, deque, dict)) and len(found) < _DEEPEST_ITEM:
+        inner = _last_item(inner)
+        if inner is not _NOTHING:
+            found.append(type(inner).__name__)
+    return found
 
 
 _NOTHING = object()
+_DEEPEST_ITEM = 4
 
 
 def _last_item(container: Any) -> Any:

@@ -145,7 +145,8 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     line that changes it in place, if one does. `via` lists the
     special hops (`hook`, `cache`, `exception`, `ctx`,
     `iterator`, `queue`, `grad`, `frame`, `closure`); `below` are those on the way to the most of what a container of
-    many holds. `item_type` is the type of its last item, `inner_type` that of the last item of a container within it.
+    many holds. `item_type` is the type of its last item, `item_kind` tells functions and modules, `inner_types` are
+    the types of the last items of that item and so on, while they are lists, deques or dicts.
     """
 
     name: str
@@ -172,7 +173,8 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     on_module: bool = False
     key_type: str | None = None
     item_type: str | None = None
-    inner_type: str | None = None
+    item_kind: Literal["function", "module"] | None = None
+    inner_types: list[str] = []
     below: list[str] = []
     files: list[str] = []
 

@@ -17,6 +17,8 @@ _OUTGROWN = 1.5
 """What grows along a line must have grown by half to be told from batches of different lengths."""
 _STORES = 8
 """Tensors or nodes more from which on two points are enough however far apart."""
+_MAIN = 0.75
+"""Share of what a container has gained that one item must have gained in its time to be what grows."""
 _WORTH = 0.05
 """Attributes of one object that grow apart are told apart from this share on."""
 CONTAINERS = {"list", "dict", "set", "tuple", "deque", "defaultdict", "OrderedDict", "Counter"}
@@ -110,8 +112,15 @@ def localise(growing: dict[Key, Points]) -> list[Key]:
     chosen: list[Key] = []
     roots = [k for k in growing if k[:-1] not in growing]
     for root in roots:
-        chosen.extend(_descend(root, growing))
-    return chosen
+        chosen.extend(_unlinked(key, growing) for key in _descend(root, growing))
+    return list(dict.fromkeys(chosen))
+
+
+def _unlinked(key: Key, growing: dict[Key, Points]) -> Key:
+    """A chain of links is named by its first: `last.prev`, however many more `.prev` lead to what grows."""
+    while len(key) > 2 and key[-1] == key[-2] and key[-1].startswith(".") and key[:-1] in growing:
+        key = key[:-1]
+    return key
 
 
 def _descend(key: Key, growing: dict[Key, Points]) -> list[Key]:
@@ -122,6 +131,8 @@ def _descend(key: Key, growing: dict[Key, Points]) -> list[Key]:
     is_container = holding.container in CONTAINERS
     if main is not None and children[main] >= _SAME * total:
         child = growing[main][-1][1]
+        if is_container and _gained(growing[main]) < _MAIN * _gained(growing[key]):
+            return [key]  # one item after another grew, as the list of each epoch in turn
         # The one item that grows (a callback among callbacks, a list in a dict) is the better name; a tensor is not.
         if not is_container or child.container in CONTAINERS or not main[-1].startswith("[") or child.items > 0:
             return _descend(main, growing)
@@ -130,6 +141,12 @@ def _descend(key: Key, growing: dict[Key, Points]) -> list[Key]:
         return [key]
     parts = [k for k in children if children[k] >= _WORTH * total]
     return [found for k in parts for found in _descend(k, growing)] or [key]
+
+
+def _gained(points: Points) -> int:
+    """Bytes that came over the last rise."""
+    run = rising_tail(points)
+    return size_of(run[-1][1]) - size_of(run[0][1])
 
 
 def _total_rise(points: Points) -> float:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchvet.recording.series import CONTAINERS
-from torchvet.recording.training_records import LoopBound
+from torchvet.recording.training_records import LoopBound, Ran
 
 if TYPE_CHECKING:
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
-    from torchvet.source.stores import Store
+    from torchvet.source.stores import Removal, Store
 
 
 _STEPS_A_TURN = 4
@@ -123,12 +123,21 @@ def _called_in_loop(growth: Growth, recording: Recording) -> bool:
 
 
 def _removal(growth: Growth, recording: Recording) -> Bound | None:
-    """Code that takes something out again, unless the growth has outlived a whole epoch and so proved it idle."""
+    """Code that takes something out again, unless the growth has outlived a whole epoch and so proved it idle, or it
+    takes out one item at a time, was seen at work and is too slow."""
     removals = recording.index.removals(*growth.holding.where)
-    if not removals or _outlived_an_epoch(growth, recording):
+    if not removals or _outlived_an_epoch(growth, recording) or all(_too_slow(r, recording) for r in removals):
         return None
     first = removals[0]
     return Bound(f"the code empties it or makes it anew (line {first.line})")
+
+
+def _too_slow(removal: Removal, recording: Recording) -> bool:
+    """Whether what grew all the while did so although a line ran that takes out one item, as from a queue."""
+    if removal.kind not in ("get", "pop", "popleft"):
+        return False
+    seen = {n for rank in recording.ranks for ran in rank.all(Ran) if ran.path == removal.path for n in ran.lines}
+    return recording.index.reached(removal.path, seen, removal.line)
 
 
 def _outlived_an_epoch(growth: Growth, recording: Recording) -> bool:

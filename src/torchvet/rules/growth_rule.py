@@ -151,8 +151,8 @@ def no_tensor(growth: Growth, store: Store | None) -> str:
     if isinstance(made, (ast.Tuple, ast.List, ast.Dict)):
         return type(made).__name__.lower()
     kind = item_type(growth.holding, store.text)
-    whole = store.kind == "item" and growth.holding.inner_type is None
-    puts = whole or re.search(r"\.(append|appendleft|add|insert|put)\(", store.text) is not None
+    whole = store.kind == "item" and not growth.holding.inner_types
+    puts = whole or _PUTS.search(store.text) is not None
     return kind if puts and kind is not None and not is_tensor_class(kind) else ""
 
 
@@ -173,12 +173,15 @@ def _parsed(value: str) -> ast.expr | None:
 
 def item_type(holding: Holding, line: str) -> str | None:
     """The type of what a line puts in as an item: of `rows["loss"].append(x)` an item of the list in the dict."""
-    deeper = holding.inner_type is not None and not holding.name.endswith("]") and _INTO_PART.search(line) is not None
-    return holding.inner_type if deeper else holding.item_type
+    into = _PUTS.search(line)
+    keys = len(_KEY.findall(line[: into.start()])) - len(_KEY.findall(holding.name)) if into is not None else 0
+    types = [holding.item_type, *holding.inner_types]
+    return types[min(max(keys, 0), len(types) - 1)]
 
 
-_INTO_PART = re.compile(r"(\]|\bsetdefault\([^()]*(\(\))?\))\.(append|appendleft|add|insert|put)\(")
-"""An item is put into what stands under a key."""
+_PUTS = re.compile(r"\.(append|appendleft|add|insert|put)\(")
+_KEY = re.compile(r"\]|\.setdefault\(")
+"""What is put in goes into what stands under a key."""
 
 
 def exhausted_by_nodes(growth: Growth, recording: Recording) -> int | None:

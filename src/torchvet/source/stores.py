@@ -7,11 +7,11 @@ is it made anew inside the loop. Imports no torch.
 from __future__ import annotations
 
 import ast
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 
 import msgspec
 
-from torchvet.source import holder, limits, places, ranking, removals, renewal, special, subjects
+from torchvet.source import holder, limits, places, ranking, reach, removals, renewal, special, subjects
 from torchvet.source.follow import Follower, Seen
 from torchvet.source.holder import HolderName
 from torchvet.source.module import Module
@@ -159,6 +159,11 @@ class SourceIndex:
         """
         module = self._project.module(path)
         return module is not None and removals.bound_by_loop(module, function, name, loop_line)
+
+    def reached(self, path: str, seen: Collection[int], line: int) -> bool:
+        """Whether the statement at a line ran, given lines of its file that did. False where that cannot be told."""
+        module = self._project.module(path)
+        return module is not None and reach.reached(module.tree, seen, line)
 
     def function_at(self, path: str, line: int) -> FunctionSpan | None:
         """The innermost `def` around a line, its decorators included; None outside of all."""

@@ -142,6 +142,8 @@ for step in range(40):
         rate = growth.tensors_per_step
         if rate * growth.steps < 1:
             return f"{name} is replaced by a larger tensor again and again"
+        if _is_queue(growth):
+            return f"more is put into {name} than is taken out of it"
         one = words.per_step(growth.kind)
         when = f"every {one}" if rate > 0.5 else f"one {one} in {round(1 / rate):,}"
         return f"{name} takes in tensors at {when} and nothing takes them out"
@@ -149,6 +151,12 @@ for step in range(40):
     def advice(self, growth: Growth, store: Store | None) -> str:
         """Keep less of it."""
         name = growth.holding.name
+        if _is_queue(growth):
+            return (
+                f"give {name} a `maxsize`, so that who fills it waits for who empties it; or take out as many as go in"
+            )
+        if growth.holding.item_kind is not None:
+            return _OTHER_ITEMS[growth.holding.item_kind].format(name=name)
         if _of_optimizers(growth):
             return (
                 f"keep in {name} only the optimizer that is in use: the state of those before it (averages of "
@@ -203,6 +211,18 @@ for step in range(40):
             advice=f"keep in {holder} only what is needed: a number (`.item()`), a running sum, a "
             "`collections.deque(maxlen=…)`, or clear it every epoch",
         )  # fmt: skip
+
+
+def _is_queue(growth: Growth) -> bool:
+    return growth.holding.container.endswith("Queue") or "queue" in growth.holding.via
+
+
+_OTHER_ITEMS = {
+    "function": "put into {name} once, before the loop, or take each out again after use: a function keeps the tensors "
+    "that it closes over, or was given; numbers (`.item()`) taken beforehand keep none",
+    "module": "keep in {name} only the modules that are still needed, as the best few; others can be written to disk "
+    "(`torch.save` of their `state_dict()`)",
+}
 
 
 def _of_optimizers(growth: Growth) -> bool:
