@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from trials_by_hand import FILE, TEXT, finding, trial
 
-from torchvet.finding import Location
+from torchvet.finding import Location, Measured, Related
 from torchvet.verifying.judging import judge, new_findings, remains
 from torchvet.verifying.lines import lines_after
 from torchvet.verifying.trial import Trial
@@ -126,3 +126,29 @@ def test_what_a_mend_leaves_of_a_growth_is_no_new_fault() -> None:
     more, other = (finding("MEM102", rate=r, name=n) for r, n in ((2e6, "gallery.rows"), (512.0, "others")))
     assert list(new_findings(trial(pinned), trial(more))) == [more]
     assert list(new_findings(trial(pinned), trial(other))) == [other]
+
+
+def test_what_a_leak_had_kept_and_is_only_built_now_is_not_new() -> None:
+    """An average that took in errors with their graphs, detached: the evaluation still builds them."""
+    computed = Related(role="allocated", message="aten.addmm", path=FILE, line=3)
+    leak = finding(rate=1000.0, name="total", related=[computed])
+    mended = TEXT.replace("loss = f(x)", "\n    loss = f(x)")
+    at = Location(path=FILE, line=4, function="evaluate")
+    built = finding("MEM104", location=at, severity="warning", measured=Measured(bytes=500))
+    after = trial(built, sources={FILE: mended})
+    assert fresh(trial(leak), after) == []
+    assert fresh(trial(), after) == ["MEM104"]
+    elsewhere = msgspec.structs.replace(leak, related=[])
+    assert fresh(trial(elsewhere), after) == ["MEM104"]
+    whole = msgspec.structs.replace(built, measured=Measured(bytes=990))
+    assert fresh(trial(elsewhere), trial(whole, sources={FILE: mended})) == []
+    more = msgspec.structs.replace(built, measured=Measured(bytes=2000))
+    assert fresh(trial(leak), trial(more, sources={FILE: mended})) == ["MEM104"]
+
+
+def test_a_growth_that_a_mend_has_left_as_it_is_under_another_rule_is_not_new() -> None:
+    """Outputs whose graphs' nodes were the greater part: the outputs are still collected."""
+    nodes = finding("MEM112", rate=1000.0, name="total")
+    assert fresh(trial(nodes), trial(finding("MEM102", rate=1000.0, name="total"))) == []
+    assert fresh(trial(nodes), trial(finding("MEM102", rate=1100.0, name="total"))) == ["MEM102"]
+    assert fresh(trial(nodes), trial(finding("MEM102", rate=1000.0, name="other"))) == ["MEM102"]

@@ -22,6 +22,8 @@ LEFT = 0.5
 """Share of what a line cost in a step that may be left after a mend: one wait in the place of one for each layer."""
 _OF_GRAPHS = ("MEM101",)
 """Findings that are about what graphs saved: what the name itself stores may be wanted, and is another's affair."""
+_AS_MUCH = 1.1
+"""Times what a leak kept of each step that another finding may come to and be about the same memory."""
 MOST_NOISE = 0.05
 """However much grows in a run without a name, more than this share of a growth is not noise."""
 
@@ -152,7 +154,7 @@ def new_findings(before: Trial, after: Trial) -> Iterator[Finding]:
         earlier += [f for f in before.findings if f.code == finding.code and _rank(f) >= _rank(finding)
                     and (_held(f) == _held(finding) if _held(f) and _held(finding) else _in_one_function(f, finding))
         ]  # fmt: skip
-        earlier += [f for f in before.findings if _is_rest_of(f, finding)]
+        earlier += [f for f in before.findings if _is_rest_of(f, finding) or _had_kept(f, finding, before, after)]
         if not any(_rank(f) >= _rank(finding) or f.evidence == "observed" for f in earlier):
             yield finding
 
@@ -164,6 +166,19 @@ def _is_rest_of(earlier: Finding, later: Finding) -> bool:
     was, now = earlier.measured.bytes_per_step, later.measured.bytes_per_step
     same = bool(_held(earlier)) and _held(earlier) == _held(later) and earlier.rank == later.rank
     return same and was is not None and now is not None and now <= was * (1 + NOISE)
+
+
+def _had_kept(leak: Finding, later: Finding, before: Trial, after: Trial) -> bool:
+    """Whether what a later finding is about is the memory of a step that a leak had kept: an evaluation whose graphs
+    are let go of still builds them."""
+    kept, size_now, at = leak.measured.bytes_per_step, later.measured.bytes, later.location
+    if not kept or not size_now or later.measured.bytes_per_step or size_now > kept * _AS_MUCH or at is None:
+        return False
+    if size_now * _AS_MUCH >= kept:
+        return True  # as much, to a few bytes, of other lines: those of a model that the later finding's line calls
+    texts = before.sources.get(at.path, ""), after.sources.get(at.path, "")
+    allocated = [r.line for r in leak.related if r.role == "allocated" and r.path == at.path and r.line is not None]
+    return any(at.line in lines_after(*texts, line) for line in allocated)
 
 
 def is_same(earlier: Finding, later: Finding, before: Trial, after: Trial) -> bool:
