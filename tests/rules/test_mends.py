@@ -656,10 +656,14 @@ def test_what_a_helper_unscales_each_time_is_unscaled_once_before_it() -> None:
         ("(64,) and (64, 1)", "loss = self.loss(y, out)", "loss = self.loss(y, out.squeeze(-1))"),
         ("(64, 1) and (64,)", "loss = self.loss(out, y) + other(out, y)", ""),
         ("(64, 1) and (64,)", "loss = self.loss(out, y, weight)", ""),
+        ("(64, 1) and (64,)", 'err = self(batch["x"]) - batch["y"]', 'err = self(batch["x"]).squeeze(-1) - batch["y"]'),
+        ("(64,) and (64, 1)", "err = (y - out) - 0.5", "err = (y - out.squeeze(-1)) - 0.5"),
+        ("(64, 1) and (64,)", "err = (a - b) - (c - d)", ""),
     ],
 )
 def test_a_column_is_squeezed_where_it_meets_a_row(shapes: str, line: str, expected: str) -> None:
-    message = f"smooth_l1_loss of {shapes} compares each with every other: a table of 16 kB"
+    told = "smooth_l1_loss" if "loss(" in line else "sub"
+    message = f"{told} of {shapes} compares each with every other: a table of 16 kB"
     assert mended("MEM204", f"{line}\n", line, message=message).strip() == expected
 
 

@@ -91,10 +91,23 @@ def of_distances(model: nn.Module) -> torch.Tensor:
     return nn.functional.l1_loss(model(x), x.sum(1))
 
 
+def of_two_parts(model: nn.Module) -> torch.Tensor:
+    """Huber's loss, written by hand."""
+    x = torch.randn(300, 8, device="cuda")
+    error = model(x) - x.sum(1)
+    return torch.where(error.abs() < 1, 0.5 * error**2, error.abs() - 0.5).mean()
+
+
+def of_quantiles(model: nn.Module) -> torch.Tensor:
+    x = torch.randn(300, 8, device="cuda")
+    error = x.sum(1) - model(x)
+    return torch.maximum(0.9 * error, -0.1 * error).sum()
+
+
 @pytest.mark.filterwarnings("ignore:Using a target size")
 def test_a_column_against_a_row() -> None:
     model = head()
-    losses = (of_column_and_row, of_difference, of_distances)
+    losses = (of_column_and_row, of_difference, of_distances, of_two_parts, of_quantiles)
     findings = [f for f in said(*(trainer(model, partial(loss, model)) for loss in losses)) if f.code == "MEM204"]
     assert {f.severity for f in findings} == {"error"} and {f.measured.bytes for f in findings} == {300 * 300 * 4}
     assert {f.location.function for f in findings if f.location} == {loss.__name__ for loss in losses}

@@ -17,7 +17,13 @@ from torchvet.recording.records import Place, Record
 _aten = torch.ops.aten
 _MEETING = (_aten.sub.Tensor, _aten.add.Tensor)
 _LOSSES = (_aten.mse_loss.default, _aten.smooth_l1_loss.default, _aten.huber_loss.default)
-_KEEPING = (_aten.pow.Tensor_Scalar, _aten.abs.default, _aten.mul.Tensor)
+_KEEPING = (
+    _aten.pow.Tensor_Scalar, _aten.abs.default, _aten.mul.Tensor, _aten.div.Tensor, _aten.neg.default,
+    _aten.where.self, _aten.where.ScalarOther, _aten.where.ScalarSelf, _aten.maximum.default, _aten.minimum.default,
+    _aten.clamp.default, _aten.clamp_min.default, _aten.relu.default, _aten.softplus.default, _aten.exp.default,
+    _aten.log.default, _aten.log1p.default, _aten.cosh.default, _aten.tanh.default, _aten.sqrt.default,
+)  # fmt: skip
+"""What losses that are written by hand do element by element."""
 _REDUCING = (_aten.mean.default, _aten.sum.default)
 _FUNCTIONAL = os.path.join("torch", "nn", "functional.py")
 _FEWEST = 17
@@ -48,6 +54,8 @@ class PairTables(Watcher):
         record = self._noted(func, args, out)
         if record is not None:
             self._follow(out, record)
+        else:
+            self._kept(func, args, kwargs, out)
 
     def _lost(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         if len(args) > 2 and args[2] == 0:  # no reduction: a table that somebody wants, unless it is averaged later
@@ -88,7 +96,7 @@ class PairTables(Watcher):
         return known[1] if known is not None and known[0]() is storage else None
 
     def _kept(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
-        record = self._of(args[0])
+        record = next((found for one in args if (found := self._of(one)) is not None), None)
         if record is not None:
             self._follow(out, record)
 

@@ -18,6 +18,7 @@ from torchvet.rules.share_rule import observed, peak_of
 from torchvet.source.model import edits
 from torchvet.source.model.origins import made_by
 from torchvet.source.model.units import receiver, terminal, value_for
+from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
@@ -106,13 +107,16 @@ for step in range(200):
 """
 
     def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
-        """The last dimension of the column dropped, where the line has one call that is given both."""
+        """The last dimension of the column dropped, where the line has one call, or one difference, of both."""
         shapes = [s.split(", ") for s in _SHAPES.findall(finding.message)]
         calls = [e.call for e in events_at(file, finding) if isinstance(e.node, ast.Call) and len(e.call.args) == 2]
         column = next((n for n, shape in enumerate(shapes[:2]) if len(shape) > 1 and shape[-1] == "1"), None)
-        if len(shapes) < 2 or column is None or len(calls) != 1:
+        if len(shapes) < 2 or column is None:
             return ()
-        return with_method(file, calls[0].args[column], "squeeze(-1)")
+        pairs = _differences_at(file, finding)
+        if finding.message.startswith(("sub ", "add ")) and pairs:
+            return with_method(file, pairs[0][column], "squeeze(-1)") if len(pairs) == 1 else ()
+        return with_method(file, calls[0].args[column], "squeeze(-1)") if len(calls) == 1 else ()
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Tables of a model's column against a row of as many values that were averaged or summed to one number."""
@@ -163,6 +167,15 @@ for step in range(200):
             advice=f"`{name}.squeeze(-1)`, so that it has the shape of {rest}",
             edits=_squeezed(file, columns[0]),
         )  # fmt: skip
+
+
+def _differences_at(file: SourceFile, finding: Finding) -> list[tuple[ast.expr, ast.expr]]:
+    """What is subtracted or added on the line of a finding: no numbers."""
+    statements = {id(e.statement): e.statement for e in events_at(file, finding)}.values()
+    line = finding.location.line if finding.location is not None else 0
+    nodes = (n for s in statements for n in walk(s) if isinstance(n, ast.BinOp) and n.lineno == line)
+    return [(n.left, n.right) for n in nodes if isinstance(n.op, (ast.Sub, ast.Add))
+            and not isinstance(n.left, ast.Constant) and not isinstance(n.right, ast.Constant)]  # fmt: skip
 
 
 def _losses(file: SourceFile) -> Iterator[Event]:
