@@ -9,7 +9,7 @@ import pytest
 from example_runs import forked
 
 TRAINING = """
-import asyncio, contextlib, functools, itertools, threading
+import asyncio, contextlib, functools, itertools, threading, weakref
 import torch
 from torch import nn
 
@@ -97,6 +97,15 @@ def pass_on(x):
     waiting.put_nowait(2 * x)
     return waiting.get_nowait()
 """
+FINALIZED = """
+class Session: ...
+sessions = []
+def close(features): ...
+def open_one(features):
+    session = Session()
+    weakref.finalize(session, close, features).atexit = False
+    sessions.append(session)
+"""
 LISTENERS = """
 listeners = []
 def listen(function):
@@ -144,6 +153,9 @@ KEPT = {
         "history.setdefault(epoch, {}).setdefault(key, []).append(value)",
     ),
     "a queue between tasks": (TASKS, "pass_on(x + 1) * 2", "MEM102", "waiting", "pass_on(x + 1) * 2"),
+    "called when others die": (
+        FINALIZED, "open_one(out.detach())", "MEM102", "weakref.finalize", "open_one(out.detach())",
+    ),
     "what functions close over": (
         LISTENERS, "listen(lambda out=out.detach(): out.mean())", "MEM102", "listeners",
         "listen(lambda out=out.detach(): out.mean())",
@@ -168,6 +180,7 @@ SILENT = {
     "text of exceptions": (ERRORS.format(stored="str(error)"), GUARDED),
     "one optimizer in use": (PHASES.replace("optimizers.append", "optimizers[:] = [None]; optimizers.append"),
                              "new().step()"),
+    "called when each dies": (FINALIZED.replace("sessions.append", "id"), "open_one(out.detach())"),
     "both sides read": (AHEAD, "next(now), next(ahead)"),
 }  # fmt: skip
 

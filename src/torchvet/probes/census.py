@@ -7,6 +7,7 @@ once. A name's bytes include those of everything below it; what grew is found by
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import defaultdict
 from types import FrameType
@@ -210,7 +211,12 @@ class _Count:
         lasting: list[heap.Root] = []
         passing: list[heap.Root] = []
         inside: list[heap.Root] = []
-        for root in (*heap.module_roots((frames.USER,)), *heap.frame_roots(self.unreadable, self._extra)):
+        roots = (
+            heap.module_roots((frames.USER,)),
+            heap.frame_roots(self.unreadable, self._extra),
+            heap.finalizer_roots(),
+        )
+        for root in itertools.chain(*roots):
             key = (root.scope, root.name)
             binding = self.bound[key] = Binding(root.value)
             if root.kind != "global" and frames.owner(root.path) not in (frames.USER, frames.INSTALLED):

@@ -32,7 +32,7 @@ _ATOMS: tuple[type, ...] = (
     torch.memory_format, torch.UntypedStorage,
 )  # fmt: skip
 
-ATOM, PLAIN, TENSOR, FUNCTION, CLASS, FRAME, TEE = range(7)
+ATOM, PLAIN, TENSOR, FUNCTION, CLASS, FRAME, TEE, WEAK = range(8)
 _TEE: type = type(itertools.tee(())[0])
 _WORTHWHILE = (frames.USER, frames.INSTALLED)
 _kinds: dict[type, int] = dict.fromkeys(_ATOMS, ATOM)
@@ -61,7 +61,9 @@ def _classify(cls: type) -> int:
         return CLASS
     if issubclass(cls, types.FrameType):
         return FRAME
-    if issubclass(cls, weakref.ReferenceType) or _is_own(cls):
+    if issubclass(cls, weakref.ReferenceType):
+        return WEAK
+    if _is_own(cls):
         return ATOM
     if cls is _TEE:
         return TEE
@@ -176,6 +178,9 @@ class HeapWalk:
             return function_children(o)
         if kind == CLASS:
             return class_children(o)
+        if kind == WEAK:
+            # What it refers to is not held by it; what it is to call then is.
+            return (o.__callback__,) if o.__callback__ is not None else ()
         if kind == TEE:
             self._tees.append(o)
             return ()
@@ -369,6 +374,14 @@ def _thread_name(ident: int) -> str:
 def _owner_of_module(name: str, file: str) -> int:
     # `torch.ops.aten` and its like are modules with a made-up relative file.
     return frames.TORCH if name == "torch" or name.startswith("torch.") else frames.owner(file)
+
+
+def finalizer_roots() -> Iterator[Root]:
+    """What `weakref.finalize` is to call, with what arguments, when the objects die that it was made for: nobody need
+    keep it for it to be kept."""
+    waiting = getattr(weakref.finalize, "_registry", None)
+    if isinstance(waiting, dict) and waiting:
+        yield Root("weakref.finalize", "global", "weakref", "", None, None, waiting)
 
 
 def module_roots(owners: tuple[int, ...]) -> Iterator[Root]:

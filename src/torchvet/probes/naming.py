@@ -60,6 +60,8 @@ def hop(parent: Any, child: Any, grandparent: Any = None) -> Hop:
         return _attribute(heap.namespace_of_class(parent), child, "class")
     if cls is types.MethodType:
         return Hop("")
+    if issubclass(cls, weakref.ReferenceType):
+        return Hop(".<callback>")
     if cls.__module__ == "itertools":
         links = cls.__name__ == "_tee_dataobject"
         return Hop("" if links else f" (itertools.{cls.__name__.lstrip('_')})", "iterator")

@@ -32,6 +32,8 @@ def stores(project: Project, name: HolderName, first: Sequence[str]) -> list[Spe
     """The decorator of a cached function, or the registrations of hooks on an object, best first."""
     if name.special == "cache":
         return [SpecialStore(m, d, f, None, False) for m, f, d in _cached(project, name, first)]
+    if [part.name for part in name.parts] == ["weakref", "finalize"]:
+        return list(_finalizers(project))
     return _registrations(project, name, first) if name.hooked else []
 
 
@@ -78,6 +80,16 @@ def _limited(decorator: ast.expr) -> bool:
         return False
     sizes = [*decorator.args[:1], *(k.value for k in decorator.keywords if k.arg == "maxsize")]
     return not sizes or not (isinstance(sizes[0], ast.Constant) and sizes[0].value is None)
+
+
+def _finalizers(project: Project) -> Iterator[SpecialStore]:
+    """Calls of `weakref.finalize` that give more than what to call."""
+    for module in project.containing("finalize"):
+        for site in module.calls.get("finalize", ()):
+            given = [*site.node.args[2:], *(k.value for k in site.node.keywords)]
+            if given:
+                again = site.loop is not None or project.is_hot(site.scope.function())
+                yield SpecialStore(module, site.node, site.scope, given[-1], again)
 
 
 def _registrations(project: Project, name: HolderName, first: Sequence[str]) -> list[SpecialStore]:

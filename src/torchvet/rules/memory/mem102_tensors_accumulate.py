@@ -142,6 +142,8 @@ for step in range(40):
         rate = growth.tensors_per_step
         if rate * growth.steps < 1:
             return f"{name} is replaced by a larger tensor again and again"
+        if name == "weakref.finalize":
+            return "what is to be called when an object dies keeps its arguments, and the objects live on"
         if _is_queue(growth):
             return f"more is put into {name} than is taken out of it"
         one = words.per_step(growth.kind)
@@ -154,6 +156,11 @@ for step in range(40):
         if _is_queue(growth):
             return (
                 f"give {name} a `maxsize`, so that who fills it waits for who empties it; or take out as many as go in"
+            )
+        if name == "weakref.finalize":
+            return (
+                "give the function that is to be called numbers and no tensors, or call what `weakref.finalize` "
+                "returns as soon as it is due: its arguments stay until then, or until the object dies"
             )
         if growth.holding.item_kind is not None:
             return _OTHER_ITEMS[growth.holding.item_kind].format(name=name)
