@@ -133,6 +133,7 @@ HEALTHY = {
     "a deep copy": ("TRN110", KEEPS.format(kept="copy.deepcopy(run.net.state_dict())")),
     "given back at once": ("TRN110", GIVES_BACK),
     "the schedule last": ("TRN109", SCHEDULES.format(first="pass", when="after_batch")),
+    "past a rate of nothing": ("TRN109", SCHEDULES.format(first="run.plan.step()", when="after_batch")),
     "wound on to where it was": (
         "TRN109", SCHEDULES.format(first="run.plan.step(), run.plan.step()", when="after_batch"),
     ),

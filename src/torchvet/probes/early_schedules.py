@@ -24,6 +24,8 @@ class EarlySchedules(Watcher):
         self._sites: dict[Place, EarlySchedule] = {}
         self._waiting: dict[int, EarlySchedule] = {}
         """By optimizer: the schedule that took a step and waits for its first."""
+        self._begun: dict[int, EarlySchedule] = {}
+        """By optimizer: the schedule that was ahead of it, until the next step tells whether it is so each time."""
         self.ignored = frozenset({"optimizer_starts"})
 
     def install(self) -> None:
@@ -38,9 +40,13 @@ class EarlySchedules(Watcher):
     def _look(self, args: Any, kwargs: Any) -> None:
         # torch counts a first step of its own in the constructor, and notes on the optimizer that it has stepped.
         scheduler = args[0]
-        if self._waiting:
-            # A second step before the optimizer's: training that goes on from a checkpoint winds its schedule on.
+        if self._waiting or self._begun:
+            # A second step before the optimizer's: training that goes on from a checkpoint winds its schedule on. One
+            # step of another line was made on purpose, as over a warm-up's first rate of nothing.
             self._waiting.pop(id(scheduler.optimizer), None)
+            begun = self._begun.pop(id(scheduler.optimizer), None)
+            if begun is not None and frames.user_place(2) == begun.place:
+                begun.alone = True
         first = getattr(scheduler, "_step_count", 0) == 1
         if first and self.host.active and not getattr(scheduler.optimizer, "_opt_called", False):
             with self.host.looking("the order of schedulers"):
@@ -62,7 +68,7 @@ class EarlySchedules(Watcher):
         """The first step of one that a schedule was ahead of."""
         one = self._waiting.pop(id(optimizer), None)
         if one is not None:
-            one.alone = True
+            self._begun[id(optimizer)] = one
 
     def totals(self, tick: int) -> Iterable[Record]:
         """Each line's."""

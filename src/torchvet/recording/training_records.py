@@ -109,7 +109,8 @@ class OwnWeights(Record):
 
 class EarlySchedule(Record):
     """The first step of a scheduler, by its class, came before its optimizer's. `alone`: it was the only one before
-    it, without an argument, where no gradients were there yet, and the optimizer has stepped since."""
+    it, without an argument, where no gradients were there yet, and the same line took the next after the
+    optimizer's."""
 
     place: Place
     name: str
