@@ -7,9 +7,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.recording.growth import usable_censuses
-from torchvet.recording.series import series_of
-from torchvet.recording.teeth import carried_for_long
 from torchvet.rules import words
 from torchvet.rules.growth_rule import GrowthRule, nodes_outweigh
 from torchvet.rules.memory import _stores
@@ -233,6 +230,10 @@ for step in range(40):
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Also needed: no graph was seen to be carried on for long, at looks too few to judge by."""
+        from torchvet.recording.growth import usable_censuses
+        from torchvet.recording.series import series_of
+        from torchvet.recording.teeth import carried_for_long
+
         carried = any(carried_for_long(series_of(usable_censuses(rank))) for rank in recording.ranks)
         return super().could_be_measured(recording) and not carried
 
