@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import threading
 import weakref
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from torchvet.probes import bindings, heap
@@ -468,3 +470,18 @@ def test_finishing_twice_does_nothing_more(watched: Watched) -> None:
     watched.session.finish("exception", 1, ValueError())
     rank = watched.end()
     assert [o.how for o in rank.all(Outcome)] == ["finished"]
+
+
+@pytest.mark.parametrize("called", ["torch's", "the program's"])
+def test_what_torch_is_to_call_when_an_object_dies_is_no_holder(called: str) -> None:
+    """A compiler's guards lead to the globals of all files that were compiled."""
+
+    class Session: ...
+
+    def close(kept: Any) -> None: ...
+
+    session, closing = Session(), F.normalize if called == "torch's" else close
+    waiting = weakref.finalize(session, functools.partial(closing, torch.zeros(100)))
+    census = look(CensusTaker(KnownMemory(), budget=20.0), Ledger(), 1)
+    waiting.detach()
+    assert any(h.name.startswith("weakref.finalize") for h in census.holdings) is (called == "the program's")

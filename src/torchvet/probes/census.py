@@ -214,7 +214,7 @@ class _Count:
         roots = (
             heap.module_roots((frames.USER,)),
             heap.frame_roots(self.unreadable, self._extra),
-            heap.finalizer_roots(),
+            heap.finalizer_roots(self.walk.skip),
         )
         for root in itertools.chain(*roots):
             key = (root.scope, root.name)

@@ -7,6 +7,7 @@ time budget bounds the cost.
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import sys
@@ -376,12 +377,27 @@ def _owner_of_module(name: str, file: str) -> int:
     return frames.TORCH if name == "torch" or name.startswith("torch.") else frames.owner(file)
 
 
-def finalizer_roots() -> Iterator[Root]:
+def finalizer_roots(skip: set[int]) -> Iterator[Root]:
     """What `weakref.finalize` is to call, with what arguments, when the objects die that it was made for: nobody need
-    keep it for it to be kept."""
+    keep it for it to be kept. What torch is to call is added to what a walk skips: its compiler's guards lead to the
+    globals of every file that was compiled."""
     waiting = getattr(weakref.finalize, "_registry", None)
     if isinstance(waiting, dict) and waiting:
-        yield Root("weakref.finalize", "global", "weakref", "", None, None, waiting)
+        infos = list(waiting.values())
+        skip |= {id(one) for one in infos if _is_torchs(getattr(one, "func", None))}
+        if any(id(one) not in skip for one in infos):
+            yield Root("weakref.finalize", "global", "weakref", "", None, None, waiting)
+
+
+def _is_torchs(called: Any) -> bool:
+    while type(called) is functools.partial:
+        called = called.func
+    if type(called) is types.MethodType:
+        called = called.__func__
+    if type(called) is not types.FunctionType:
+        return False
+    name = called.__globals__.get("__name__", "")
+    return isinstance(name, str) and name.partition(".")[0] == "torch"
 
 
 def module_roots(owners: tuple[int, ...]) -> Iterator[Root]:
