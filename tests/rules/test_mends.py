@@ -792,6 +792,13 @@ def test_a_softmax_that_a_run_has_seen_before_a_loss_goes() -> None:
     assert mended("TRN108", TWICE, "loss = ") == ""
 
 
+def test_a_softmax_that_may_be_a_module_of_a_class_elsewhere_stays() -> None:
+    seen = Related(role="normalised", message="softmax", path=FILE, line=6)
+    for call in ("self.softmax(self.last(x))", "ops.softmax(x, 1)"):
+        text = TWICE.replace("self.last(x).softmax(dim=1)", call)
+        assert mended("TRN108", text, "loss = ", related=[seen]) == ""
+
+
 ENDING = """
     class Critic(nn.Module):
         def __init__(self, width):

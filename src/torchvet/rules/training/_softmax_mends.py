@@ -35,7 +35,13 @@ def _raw(file: SourceFile, call: ast.Call) -> ast.expr | None:
         return None
     if file.dotted(call.func).startswith("torch."):
         return call.args[0] if call.args else None
-    return receiver(call)
+    # `scores.softmax(1)`; what is given something other than a dimension is a module or a function of somebody's.
+    return receiver(call) if all(_is_number(a) for a in call.args) else None
+
+
+def _is_number(node: ast.expr) -> bool:
+    value = node.operand if isinstance(node, ast.UnaryOp) else node
+    return isinstance(value, ast.Constant) and isinstance(value.value, int)
 
 
 def _made(event: Event) -> list[ast.Call]:
