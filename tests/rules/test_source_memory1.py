@@ -169,6 +169,17 @@ def test_a_metric_beside_the_loss_owns_its_graph() -> None:
     assert [edit.text for edit in one.remedy.edits] == ["(output - y).pow(2).mean().detach()"]
 
 
+@pytest.mark.parametrize(
+    ("test", "stepping", "told"),
+    [("mode == 'train'", "", True), ("number % 2 == 0", "", True), ("number % 8 == 0", "optimizer.step()", True),
+     ("number % 8 == 0", "", False), ("number == 0", "", False), ("not number % 500", "", False)],
+)  # fmt: skip
+def test_what_is_stored_under_a_test_is_rare_or_not(test: str, stepping: str, told: bool) -> None:
+    text = TRAIN.replace("for x, y in batches:", "for number, (x, y) in enumerate(batches):")
+    body = "".join(f"        {line}\n" for line in (stepping, "kept.append(output.detach())") if line)
+    assert bool(found("MEM102", f"{text}    if {test}:\n{body}")) is told
+
+
 def test_once_an_epoch_is_a_warning() -> None:
     text = "for epoch in range(9):\n" + "".join(f"    {line}\n" for line in TRAIN.splitlines())
     (one,) = found("MEM101", text + "    kept.append(F.cross_entropy(model(test_x), test_y))\n")

@@ -14,6 +14,8 @@ from torchvet.rules.memory._trims import trimmed
 from torchvet.rules.memory._windows import bounded
 from torchvet.rules.snapshot_growth import leaking
 from torchvet.rules.training._loops import is_test
+from torchvet.source.model.units import terminal
+from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from torchvet.source.model.steps import Step
     from torchvet.source.stores import Store
 
+_OFTEN = 4
+"""Steps from one store to the next below which it is no rare one."""
 _MOST = 5
 """Lines of a snapshot that are told; the sum is in the facts."""
 
@@ -240,9 +244,14 @@ def _of_optimizers(growth: Growth) -> bool:
 
 
 def _seldom(event: Event) -> bool:
-    """`if step == 0:` around it, once a loop, or `if step % 100 == 0:`: too rarely for source to call it growth."""
-    tests = [branch.test for branch, arm in event.context.arms if isinstance(branch, ast.If) and arm == 0]
-    return any(_holds_seldom(test) for test in tests)
+    """`if step == 0:` around it, once a loop, or `if step % 100 == 0:`: too rarely for source to call it growth. Where
+    the optimizer steps under the same test, it is each training step."""
+    arms = [branch for branch, arm in event.context.arms if isinstance(branch, ast.If) and arm == 0]
+    return any(_holds_seldom(arm.test) and not any(map(_steps, arm.body)) for arm in arms)
+
+
+def _steps(statement: ast.stmt) -> bool:
+    return any(isinstance(n, ast.Call) and terminal(n) == "step" for n in walk(statement))
 
 
 def _holds_seldom(test: ast.expr) -> bool:
@@ -252,12 +261,19 @@ def _holds_seldom(test: ast.expr) -> bool:
         return _is_remainder(test.operand)
     if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq):
         return False
-    at_one = isinstance(test.left, ast.Name) and not isinstance(test.comparators[0], ast.Name)
+    other = test.comparators[0]
+    # `if mode == "train":` holds in every step.
+    number = isinstance(other, ast.Constant) and isinstance(other.value, int)
+    at_one = isinstance(test.left, ast.Name) and (number or not isinstance(other, (ast.Name, ast.Constant)))
     return at_one or _is_remainder(test.left)
 
 
 def _is_remainder(node: ast.expr) -> bool:
-    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)
+    """`step % 100`; every second or third step is often."""
+    if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)):
+        return False
+    every = node.right
+    return not (isinstance(every, ast.Constant) and isinstance(every.value, int) and every.value < _OFTEN)
 
 
 def _of_a_hook(file: SourceFile, unit: Unit) -> bool:
