@@ -24,8 +24,9 @@ PATIENCE = 300
 HANGS = 150
 """Seconds after which a program is taken to hang, bare or watched."""
 TRIES = 2
-"""How often one is begun: a model in DistributedDataParallel that is dropped after its group was destroyed joins gloo's
-thread under the GIL, for which that thread may be waiting (torch 2.13.0, about once in 2,000 times, watched or not)."""
+"""How often one of several ranks is begun: a model in DistributedDataParallel that is dropped after its group was
+destroyed joins gloo's thread under the GIL, for which that thread may be waiting (torch 2.13.0, about once in 2,000
+times, watched or not)."""
 
 
 @dataclass(frozen=True)
@@ -85,13 +86,14 @@ def vetted(program: Program, argv: Sequence[str], tool: str = "", command: Seque
 
 def started(command: Sequence[str], folder: Path) -> Run:
     """Run a command to its end, in a folder, in the casebook's environment."""
-    for _ in range(TRIES):
+    tries = TRIES if any(b"torch.distributed" in p.read_bytes() for p in folder.rglob("*.py")) else 1
+    for _ in range(tries):
         try:
             done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=HANGS)
             break
         except subprocess.TimeoutExpired:
             print(f"given up after {HANGS} s: {shlex.join(command)}", file=sys.stderr, flush=True)
     else:
-        return Run(-1, "", None, f"given up {TRIES} times after {HANGS} s")
+        return Run(-1, "", None, f"given up {tries} times after {HANGS} s")
     last = done.stderr.strip().splitlines()[-1:]
     return Run(done.returncode, done.stdout, None, last[0] if last else f"exit status {done.returncode}")
