@@ -30,7 +30,7 @@ from torchvet.probes.schedule import EARLY_ALLOWANCE, SUSPECT_CENSUSES, Pace, Sc
 from torchvet.probes.session import Options, Session, StepLog, StepsReached
 from torchvet.probes.sources import SourceKeeper
 from torchvet.probes.taps import Taps
-from torchvet.probes.unchecked import simulated_gaps, unchecked
+from torchvet.probes.unchecked import all_gaps
 from torchvet.probes.watchers import WATCHERS
 from torchvet.recording.records import Place, Record, StepKind
 from torchvet.recording.training_records import Host, Overhead
@@ -485,13 +485,11 @@ class Observer:
             self._take_census(tick, self.clock.level, elapsed, final=True)
         self._totals(tick)
         self._census.extra_frames = self._sources.standing = []
-        sampled = bool(self._sampling.windows) or not tick
-        for gap in (
-            *(simulated_gaps() if self.options.simulated_gpu is not None else ()),
-            # What a look without a suspicion could not read is nobody's question.
-            *unchecked(self._ledger, self._taps, self._census.unreadable if suspected else set(), sampled),
-            *(gap for probe in (self._watchers, self._backwards, self._evaluations) for gap in probe.unchecked()),
-        ):
+        # What a look without a suspicion could not read is nobody's question.
+        unreadable = self._census.unreadable if suspected else set()
+        simulated, sampled = self.options.simulated_gpu is not None, bool(self._sampling.windows) or not tick
+        probes = (self._watchers, self._backwards, self._evaluations)
+        for gap in all_gaps(simulated, self._ledger, self._taps, unreadable, sampled, probes):
             self._write(gap)
 
     def overhead(self, elapsed: float) -> Overhead:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from typing import Protocol
 
 from torchvet.probes.ledger import Ledger
 from torchvet.probes.taps import Taps, compiled_anything
 from torchvet.recording.training_records import Unchecked
 
 _MOST_NAMES = 5
+
+
+class Doubting(Protocol):
+    """A probe that has gaps of its own."""
+
+    def unchecked(self) -> Iterator[Unchecked]:
+        """What it could not look at."""
 
 
 def simulated_gaps(dry: bool = False) -> Iterator[Unchecked]:
@@ -34,6 +42,17 @@ def simulated_gaps(dry: bool = False) -> Iterator[Unchecked]:
         yield Unchecked(
             check=f"what {passed_by} would do", reason="the simulated allocator has no such setting: it was passed by"
         )
+
+
+def all_gaps(
+    simulated: bool, ledger: Ledger, taps: Taps, unreadable: Collection[str], sampled: bool, probes: Iterable[Doubting]
+) -> Iterator[Unchecked]:  # fmt: skip
+    """All gaps at the end of a run: those of a simulated GPU, the session's own, and what the probes say of theirs."""
+    if simulated:
+        yield from simulated_gaps()
+    yield from unchecked(ledger, taps, unreadable, sampled)
+    for probe in probes:
+        yield from probe.unchecked()
 
 
 def unchecked(ledger: Ledger, taps: Taps, unreadable: Collection[str], sampled: bool) -> Iterator[Unchecked]:
