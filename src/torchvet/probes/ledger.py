@@ -252,6 +252,13 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
             self.births.append(birth)
             self.events.append((birth, birth.nbytes))
 
+    def ran_aside(self, op: str, out: Any) -> None:
+        """See `OwnMode`."""
+        if self.broken is None and not (self.paused or self.stopped or self.exhausted):
+            for tensor in out if isinstance(out, (tuple, list)) else (out,):
+                if isinstance(tensor, torch.Tensor):
+                    self.born(tensor, op)
+
     def adopt(self, tensor: torch.Tensor) -> None:
         """Follow storages that were there before the window; the watch for their death is all that is new."""
         for storage in graphs.storages_of(tensor):

@@ -13,6 +13,9 @@ from torch.utils._python_dispatch import (
     _push_mode,
 )
 
+from torchvet.probes.mode_dependent import STEPPING_ASIDE
+from torchvet.probes.taps import compiled_anything
+
 
 class OwnMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """What looks at operators without changing them. Several may stand above each other, but above none of others."""
@@ -43,7 +46,11 @@ class OwnMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not self.can_leave or any(not isinstance(m, OwnMode) for m in _get_current_dispatch_mode_stack()):
             return False
         self.__enter__()  # type: ignore[no-untyped-call]
+        STEPPING_ASIDE.mode_entered(self, compiled_anything())
         return True
+
+    def ran_aside(self, op: str, out: Any) -> None:
+        """An operator ran with this mode off, as it computes in another way under one: its name and its result."""
 
     def enter_beneath(self) -> bool:
         """Switch on where modes of the program's own are on: beneath them all, so that each finds itself on top when
@@ -61,10 +68,12 @@ class OwnMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             # What was so before their mode was so before ours; when theirs is left, ours is on.
             flags.append(theirs[-1])
             theirs[-1] = flags is not getattr(self, _COMPILING, None) or theirs[-1]
+        STEPPING_ASIDE.mode_entered(self, compiled_anything())
         return True
 
     def leave(self) -> None:
         """Switch off, wherever in the stack of modes this one stands by now."""
+        STEPPING_ASIDE.mode_left(self)
         stack: list[Any] = _get_current_dispatch_mode_stack()
         if not any(mode is self for mode in stack):
             return

@@ -27,6 +27,7 @@ from torch.utils.data import dataloader
 
 from torchvet.probes import frames
 from torchvet.probes.finite import followed
+from torchvet.probes.mode_dependent import STEPPING_ASIDE
 from torchvet.probes.patching import replace
 
 Batch = Any
@@ -106,6 +107,7 @@ class Taps:
         def compiled(*args: Any, **kwargs: Any) -> Any:
             self._compiling = True
             self.unwatch_modules()
+            STEPPING_ASIDE.withdraw()
             return original(*args, **kwargs)
 
         return compiled
