@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from casebook import rows
+from casebook import rows, tries
 from casebook.program import ROOT
 from casebook.rivals import recorded
 from casebook.rivals.judging import NOT_RUN, VERDICTS
@@ -123,12 +123,18 @@ def page(kept: Kept, said: Recorded) -> str:
         ])  # fmt: skip
     return "\n\n".join([
         HEAD.format(versions=made_with).rstrip(),
+        "## First try on unseen programs", UNSEEN, markdown(tries.table()),
         "## All", markdown(families(table)),
         "## Other tools", RULE, markdown(rivals(table, said)), *not_run(table, said),
         "## RED, case by case", markdown(red),
         "## GREEN and REFACTOR, case by case", markdown(green),
     ]) + "\n"  # fmt: skip
 
+
+UNSEEN = """\
+Faults from public threads and commits, rebuilt by somebody who had not read the rules, with healthy twins and a truth
+that was measured without torchvet; and healthy programs that others published (`casebook/unseen.py` says what counts).
+The cases below are written by those who write the rules: they guard what works, and measure nothing."""
 
 RULE = """\
 *named*: a remark on the fault's subject, at an accepted line or where the mended program gets none; *line*: some other

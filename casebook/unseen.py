@@ -1,6 +1,6 @@
 """What torchvet says of programs that its authors have not seen: pairs of a faulty program and its healthy twin.
 
-    python -m casebook.unseen FOLDER [-k SUBSTRING] [--fix] [--json FILE] [--tool COMMAND]
+    python -m casebook.unseen FOLDER [-k SUBSTRING] [--fix] [--json FILE] [--keep TITLE --try first] [--tool COMMAND]
 
 A set is a folder with ``truth.json`` and, for each NAME in it, ``NAME_bad.py`` and ``NAME_ok.py``; or a folder with
 ``index.json``, which lists healthy programs only. Whoever writes a set has not read the rules and measures its truth
@@ -10,6 +10,7 @@ A finding counts at warning or above (at ``info`` where the truth says ``soft``)
 is named, on a true line. Its line is right within one line of a true one, places that it relates to included; its
 holder, if a true word is in the holder's name or path; its bytes per step, within 25 %. A report *reassures* if it says
 "No fault found" or "harmless" over a fault. A finding at warning or above on a healthy program is a false alarm.
+``--keep`` adds the rates to those that ``docs/scoreboard.md`` shows (`casebook.tries`).
 ``--fix`` lets ``torchvet fix --verify --apply`` change a copy of each faulty program that was found; it is fixed if the
 finding is gone from a new run.
 """
@@ -30,6 +31,7 @@ from typing import Any
 
 import msgspec
 
+from casebook import tries
 from casebook.program import environment, python
 from casebook.report import at_least
 
@@ -94,6 +96,7 @@ class Row:
     """Findings at warning or above on the healthy twin."""
     twin: str = ""
     """The twin's verdict."""
+    twin_headline: str = ""
     fixed: bool | None = None
     said: str = ""
     """The headline, for whoever reads the table."""
@@ -160,7 +163,7 @@ def judge(name: str, truth: Truth, faulty: Told, twin: Told) -> Row:
         bytes=any(_amounts(f, truth.bytes_per_step) for f in hits) if truth.bytes_per_step else None,
         reassured=not hits and (bool(calm) or faulty.headline.startswith("No fault found")),
         alarms=[f"{f['code']} {f['severity']}" for f in twin.loud], twin=twin.report.get("verdict", "no report"),
-        said=faulty.headline,
+        twin_headline=twin.headline, said=faulty.headline,
     )  # fmt: skip
 
 
@@ -205,7 +208,8 @@ def healthy(folder: Path, only: str, tool: Sequence[str]) -> list[Row]:
             continue
         seen = told(Path(one.script), one.args, tool, folder / one.cwd)
         alarms = [f"{f['code']} {f['severity']}" for f in seen.loud]
-        rows.append(Row(name, alarms=alarms, twin=seen.report.get("verdict", "no report"), said=seen.headline))
+        verdict = seen.report.get("verdict", "no report")
+        rows.append(Row(name, alarms=alarms, twin=verdict, twin_headline=seen.headline))
         print(f"{name:32} {rows[-1].twin:13} {alarms or ''} {seen.headline[:110]}", file=sys.stderr, flush=True)
     return rows
 
@@ -218,25 +222,18 @@ def marks(row: Row) -> str:
     return f"{row.name:28} {' '.join(shown)} {calm:9} twin {row.twin} {','.join(row.alarms)}"
 
 
-def summary(rows: Sequence[Row]) -> str:
-    """The set's rates."""
-    shares = []
-    for part in ("found", "line", "holder", "bytes", "fixed"):
-        marks_of = [getattr(row, part) for row in rows if getattr(row, part) is not None]
-        if marks_of:
-            shares.append(f"{part} {sum(marks_of)} of {len(marks_of)}")
-    shares.append(f"reassured {sum(r.reassured for r in rows)}")
-    shares.append(f"twins with an alarm {sum(bool(r.alarms) for r in rows)} of {len(rows)}")
-    shares.append(f"twins clean {sum(r.twin == 'clean' for r in rows)}")
-    return "; ".join(shares)
-
-
-def summary_of_healthy(rows: Sequence[Row]) -> str:
-    """How many of an index are called healthy."""
-    alarmed = [r.name for r in rows if r.alarms]
-    verdicts = {v: sum(r.twin == v for r in rows) for v in sorted({r.twin for r in rows})}
-    calm = sum(r.said.startswith("No fault found") for r in rows)
-    return f"{len(rows)} healthy: {calm} say so; verdicts {verdicts}; alarmed {len(alarmed)} {alarmed}"
+def rates(rows: Sequence[Row], of_pairs: bool, title: str, when: str) -> tries.Try:
+    """A set's rates as a row of the scoreboard."""
+    date, commit = tries.here()
+    parts = {
+        part: tries.rate([getattr(row, part) for row in rows if of_pairs])
+        for part in ("found", "line", "holder", "bytes", "fixed", "reassured")
+    }
+    called = [row.twin_headline.startswith("No fault found") for row in rows]
+    return tries.Try(
+        date=date, commit=commit, set=title, when=when, programs=len(rows),
+        alarms=tries.rate([bool(row.alarms) for row in rows]), clean=tries.rate(called), **parts,
+    )  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -246,15 +243,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("-k", dest="only", default="", help="only programs whose name has this in it")
     parser.add_argument("--fix", action="store_true", help="also let `fix --verify --apply` change a copy of each")
     parser.add_argument("--json", type=Path, help="write the rows here as well")
+    parser.add_argument("--keep", metavar="TITLE", help="add the rates to the scoreboard's, under this name of the set")
+    parser.add_argument("--try", dest="when", choices=("first", "after"), default="after")
     parser.add_argument("--tool", default="", help="the command in the place of `python -m torchvet`")
     asked = parser.parse_args(argv)
     tool = shlex.split(asked.tool) or python("-m", "torchvet")
     if (asked.folder / "truth.json").exists():
-        rows = pairs(asked.folder, asked.only, tool, asked.fix)
-        print(summary(rows))
+        rows, of_pairs = pairs(asked.folder, asked.only, tool, asked.fix), True
     else:
-        rows = healthy(asked.folder, asked.only, tool)
-        print(summary_of_healthy(rows))
+        rows, of_pairs = healthy(asked.folder, asked.only, tool), False
+    found = rates(rows, of_pairs, asked.keep or asked.folder.name, asked.when)
+    print(msgspec.json.encode(found).decode())
+    if asked.keep:
+        tries.keep(found)
     if asked.json is not None:
         asked.json.write_bytes(msgspec.json.format(msgspec.json.encode(rows)))
     return 0
