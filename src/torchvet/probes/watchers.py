@@ -20,6 +20,7 @@ from torchvet.probes.half_sums import HalfSums
 from torchvet.probes.line_memory import LineMemory
 from torchvet.probes.loss_curve import LossCurve
 from torchvet.probes.lost_losses import LostLosses
+from torchvet.probes.micro_batches import MicroBatches
 from torchvet.probes.nonfinite import NonFiniteWatcher
 from torchvet.probes.normalised_twice import NormalisedLosses
 from torchvet.probes.out_of_memory import OutOfMemoryWatcher
@@ -70,5 +71,6 @@ WATCHERS: tuple[type[Watcher], ...] = (
     TrainModePasses,
     StuckModes,
     UpdatedLines,
+    MicroBatches,
 )
 """In the order in which they are told. A watcher's first docstring line names what is unchecked where it fails."""

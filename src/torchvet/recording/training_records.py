@@ -140,6 +140,20 @@ class EvalModeSteps(Record):
     switched: Place | None = None
 
 
+class SummedLosses(Record):
+    """A backward call on a sum of `parts` losses whose graphs share no node and were built one after the other.
+
+    `saved` bytes are what all their graphs save, `largest` what the largest of them saves. `calls` counts such calls
+    from this line among those that were followed.
+    """
+
+    place: Place
+    parts: int
+    saved: int
+    largest: int
+    calls: int = 1
+
+
 class ZeroedInPlace(Record):
     """Gradients set to zero and kept, where dropping them would have lowered the peak by `saving` bytes."""
 
