@@ -70,7 +70,7 @@ for step in range(30):
         total = total + nn.functional.cross_entropy(model(x), y) / 8
     total.backward()
     optimizer.step()
-    if step % 10 == 9:
+    if step % 5 == 4:
         print(f"step {step + 1} loss {total.item():.4f}")
 """
 
@@ -90,7 +90,7 @@ for step in range(30):
         loss.backward()
         total = total + loss.detach()
     optimizer.step()
-    if step % 10 == 9:
+    if step % 5 == 4:
         print(f"step {step + 1} loss {total.item():.4f}")
 """
 
