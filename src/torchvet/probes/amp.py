@@ -16,9 +16,8 @@ from typing import Any
 import torch
 from torch.nn.modules import module as nn_module
 from torch.optim.optimizer import Optimizer
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from torchvet.probes import frames
+from torchvet.probes import frames, private
 from torchvet.probes.half_hardware import devices
 from torchvet.probes.watcher import Host, Watcher
 from torchvet.recording.amp_records import AmpRun, Unaligned
@@ -102,7 +101,7 @@ class AmpWatcher(Watcher):
         """A step's time, the device's work included."""
         self._end_wrap()
         # A step in which storages are noted takes longer for that.
-        self._step_ended(not _get_current_dispatch_mode_stack(), kind in ("training", "manual"))
+        self._step_ended(not private.dispatch_modes(), kind in ("training", "manual"))
 
     def _step_ended(self, timed: bool, counts: bool = True) -> None:
         if self._device == "cuda":

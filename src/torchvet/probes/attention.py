@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from torchvet.probes import frames
+from torchvet.probes import frames, private
 from torchvet.probes.watcher import Host, Watcher
 from torchvet.recording.memory_records import AttentionMatrix
 from torchvet.recording.records import Place, Record, StepKind
@@ -60,7 +60,7 @@ class Attention(Watcher):
     def _operator(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         if not self._scores and func not in _PRODUCTS:
             return
-        if torch._C._current_graph_task_id() != -1:  # what the backward pass reads was saved for it
+        if private.graph_task() != -1:  # what the backward pass reads was saved for it
             return
         made = out[0] if isinstance(out, tuple) and out else out
         if not isinstance(made, torch.Tensor) or made.layout is not torch.strided or made.is_nested:

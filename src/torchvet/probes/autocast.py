@@ -14,6 +14,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.nn.modules import module as nn_module
 from torch.optim.optimizer import Optimizer
 
+from torchvet.probes import private
 from torchvet.probes.autocast_backward import BackwardPrecisionProbe
 from torchvet.probes.autocast_copies import CopyProbe
 from torchvet.probes.autocast_errors import ErrorProbe
@@ -85,7 +86,7 @@ class AutocastWatcher(Watcher):
 
     def backward_starts(self, tensors: Any, is_grad: bool) -> None:
         """See `Watcher`. A backward within a backward (checkpointing) is part of it."""
-        if not self.regions.sites or is_grad or torch._C._current_graph_task_id() != -1:
+        if not self.regions.sites or is_grad or private.graph_task() != -1:
             return
         given = tensors if isinstance(tensors, (list, tuple)) else [tensors]
         roots = [t for t in given if isinstance(t, torch.Tensor)]
@@ -150,7 +151,7 @@ class AutocastWatcher(Watcher):
             stack = self.regions.stack()
             if not stack:
                 self._threads.called(module, output)
-            elif torch._C._current_graph_task_id() == -1:
+            elif private.graph_task() == -1:
                 more = self._copies.called(module) and more
             if not more:
                 self._hush()
@@ -165,7 +166,7 @@ class AutocastWatcher(Watcher):
         if func is _COPY:
             with self.host.looking(_WHAT):
                 self._peaks.copied(args[0], out)
-        if torch._C._current_graph_task_id() != -1:
+        if private.graph_task() != -1:
             if self._scaling.noting:
                 with self.host.looking(_WHAT):
                     self._scaling.operator(func, args, kwargs, out)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from torchvet.probes import frames
+from torchvet.probes import frames, private
 from torchvet.probes.autocast_regions import HALVES, Region, Regions
 from torchvet.probes.ledger import Ledger
 from torchvet.recording.autocast_records import HalfOperator, RoundedProbabilities
@@ -42,8 +42,7 @@ class Again:
     """Torchvet's own arithmetic: no autocast, no gradients."""
 
     def __enter__(self) -> None:
-        off: Any = torch._C._DisableAutocast
-        self._off = off()
+        self._off = private.DisableAutocast()
         self._off.__enter__()
         self._grad = torch.no_grad()
         self._grad.__enter__()

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from torchvet.probes import private
 from torchvet.probes.autocast_regions import Regions
 from torchvet.probes.ledger import Birth, Ledger, place_of_line
 from torchvet.recording.memory_records import AutocastPeak
@@ -36,7 +37,7 @@ class PeakProbe:
         birth = self._birth(out)
         if birth is None:
             return
-        if torch._C._current_graph_task_id() != -1:
+        if private.graph_task() != -1:
             self._gradient(source, birth, out.dtype in _HALVES)
         elif self._regions.active(out.device.type) is not None:
             self._seen = True

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from torchvet.collector import collector_off
-from torchvet.probes import frames, graphs, heap
+from torchvet.probes import frames, graphs, heap, private, saved
 from torchvet.probes.crash import earlier_pass
-from torchvet.probes.crash.earlier_pass import Reached, Why
+from torchvet.probes.crash.earlier_pass import Reached
 from torchvet.probes.crash.raised import Level, deciding, levels_of, users
 from torchvet.probes.holdings import HoldingTree
 from torchvet.probes.watcher import Watcher
@@ -21,7 +21,7 @@ from torchvet.recording.memory_records import CarriedGraph, CarriedName
 
 _Way = tuple[tuple[int, int], ...]
 """Code objects, by identity, each with the instruction at which it stands."""
-_WHY: dict[str, Why] = {
+_WHY: dict[str, saved.Why] = {
     "backward through the graph a second time": "freed", "modified by an inplace operation": "changed",
 }  # fmt: skip
 _MOST_WAYS_THERE = 256
@@ -45,13 +45,13 @@ class CarriedGraphs(Watcher):
 
     def backward_starts(self, tensors: Any, is_grad: bool) -> None:
         """Nodes made from now on are of the line's next pass. A backward within one (checkpointing) is part of it."""
-        if torch._C._current_graph_task_id() != -1:
+        if private.graph_task() != -1:
             return
         way = self._last = _way_here()
         if way not in self._marks and len(self._marks) >= _MOST_WAYS_THERE:
             self._marks.clear()
         _, mark, passes = self._marks.get(way, (0, 0, -1))
-        self._marks[way] = mark, torch._C._autograd._get_sequence_nr(), passes + 1
+        self._marks[way] = mark, private.sequence_nr(), passes + 1
 
     def finish(self, how: str, error: BaseException | None) -> None:
         """Look at the error while its frames are alive. Nothing is looked at before: what is caught is no fault."""
@@ -63,7 +63,7 @@ class CarriedGraphs(Watcher):
             if level is None or at is None or why is None or mark[2] < 1:
                 continue
             given = level.local("tensors") if level.function == "backward" else level.local("outputs")
-            with collector_off(), torch._C.DisableTorchFunction():
+            with collector_off(), private.DisableTorchFunction():
                 self._look(graphs.roots_of(given), CarriedGraph(
                     place=at.place, why=why, message=(str(one).splitlines() or [""])[0][:300], passes=mark[2],
                 ), mark[0], [v.frame for v in levels])  # fmt: skip

@@ -17,7 +17,7 @@ import msgspec
 import torch
 
 from torchvet.collector import collector_off
-from torchvet.probes import frames, graphs, heap, strangers
+from torchvet.probes import frames, graphs, heap, private, strangers
 from torchvet.probes.bindings import Binding, Bindings
 from torchvet.probes.deadline import Deadline
 from torchvet.probes.holdings import HoldingTree
@@ -62,7 +62,7 @@ class CensusTaker:
         start, work = time.perf_counter(), time.thread_time()
         # Tensor subclasses answer for themselves through `__torch_function__`: not to us.
         # The walk allocates enough to set off the collector, which would free the very garbage that is to be found.
-        with ledger.quiet(), collector_off(), torch._C.DisableTorchFunctionSubclass():
+        with ledger.quiet(), collector_off(), private.DisableTorchFunctionSubclass():
             one = _Count(self._known, ledger, tick, Deadline(self.budget), self.extra_frames, self._bound)
             try:
                 return self._count(one, tick, kind, start, final)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import torch
 
-from torchvet.probes import frames
+from torchvet.probes import frames, private
 from torchvet.probes.watcher import Host, Watcher
 from torchvet.recording.crossing_records import Crossing
 from torchvet.recording.records import Place, Record, StepKind
@@ -65,7 +65,7 @@ class Crossings(Watcher):
             (torch.cuda.Stream, "synchronize"),
         ):
             self.replace(owner, name, self._waiting(name))
-        self.replace(torch._tensor_str, "_str", self._printing)
+        self.replace(private.tensor_text, "_str", self._printing)
 
     def boundary(self, tick: int, kind: StepKind) -> None:
         """A step ended: was it sampled?"""

@@ -7,11 +7,10 @@ import math
 from collections.abc import Iterable
 
 import torch
-from torch._C import _get_dispatch_mode, _len_torch_dispatch_stack, _TorchDispatchModeKey
-from torch._C._functorch import is_functorch_wrapped_tensor
-from torch._subclasses.fake_tensor import is_fake
 
-_WITHOUT_VALUES = (_TorchDispatchModeKey.FAKE, _TorchDispatchModeKey.FUNCTIONAL, _TorchDispatchModeKey.PROXY)
+from torchvet.probes import private
+
+_WITHOUT_VALUES = tuple(getattr(private.ModeKey, name) for name in ("FAKE", "FUNCTIONAL", "PROXY") if private.ModeKey)
 """Modes of tracing and of sizing: nothing has values, and reading an element fails."""
 
 
@@ -23,7 +22,7 @@ _PLAIN = {torch.Tensor}
 
 def followed() -> bool:
     """Whether operators are followed here and not computed. Asked several times a step: nearly always none is."""
-    return _len_torch_dispatch_stack() > 0 and any(_get_dispatch_mode(mode) is not None for mode in _WITHOUT_VALUES)
+    return private.modes_on() > 0 and any(private.get_dispatch_mode(mode) is not None for mode in _WITHOUT_VALUES)
 
 
 def numeric(value: object) -> bool:
@@ -36,8 +35,8 @@ def numeric(value: object) -> bool:
         and value.layout is torch.strided
         and not value.is_nested
         and value.numel() > 0
-        and not is_functorch_wrapped_tensor(value)
-        and not is_fake(value)
+        and not private.is_functorch_wrapped(value)
+        and not private.is_fake(value)
         and not followed()
     )
 
@@ -94,7 +93,7 @@ def suspicious(gradients: list[torch.Tensor]) -> bool:
 
 
 def _not_finite(gradients: list[torch.Tensor]) -> bool:
-    return not math.isfinite(torch.stack(torch._foreach_norm(gradients)).sum().item())
+    return not math.isfinite(torch.stack(private.foreach_norm(gradients)).sum().item())
 
 
 def _grouped(gradients: Iterable[torch.Tensor]) -> Iterable[list[torch.Tensor]]:

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from torchvet.probes import private
 from torchvet.probes.autocast_policy import FILLS, SHARES, Policy, policy_of
 from torchvet.probes.forecast_sites import GradientTally, SiteTally, Tallies
 from torchvet.probes.ledger import locate
@@ -136,7 +137,7 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
         if not results:
             return
         self.operators += 1
-        node = torch._C._current_autograd_node()
+        node = private.current_node()
         # Recomputation under checkpointing runs within backward too, with gradients enabled.
         operands = [t for t in _flat((args, kwargs.values())) if measurable(t)]
         if node is not None and not torch.is_grad_enabled():
@@ -161,7 +162,7 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
                 self.tallies.half += 1
                 self._measure(kind, tally, operands, results)
             # The node of the graph has its number already: the last that was given out.
-            number = torch.autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]
+            number = private.sequence_nr() - 1
             self._nodes.setdefault(number, _Forward(tally, half, bool(reads)))
         if not half:
             self.tallies.float32 += 1

@@ -1,7 +1,6 @@
 """Walks autograd graphs: what they keep alive, which Python's referrers do not show.
 
-Saved tensors are read from the raw slots (`_raw_saved_*`), never unpacked: unpacking under activation checkpointing
-would run the forward pass again. A slot that backward has freed raises, or is None: it holds nothing.
+Saved tensors are read without running hooks of anybody's: see `saved.py`.
 """
 
 from __future__ import annotations
@@ -14,6 +13,8 @@ import torch
 
 from torchvet.probes import freeing
 from torchvet.probes.deadline import Deadline
+from torchvet.probes.saved import forget_types as forget_types
+from torchvet.probes.saved import saved_tensors, tensors_in
 
 Node = Any
 """An autograd node: torch has no public type for all of them."""
@@ -31,55 +32,16 @@ def within(seconds: float) -> Late:
     return Deadline(seconds).passed
 
 
-_slots: dict[type, tuple[str, ...]] = {}
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 """What the nodes of leaves are called: they are as old as the leaf."""
 _NO_SEQUENCE = (1 << 64) - 1
-
-
-def slots_of(node: Node) -> tuple[str, ...]:
-    """The names of the raw slots of what a node saves."""
-    cls = type(node)
-    known = _slots.get(cls)
-    if known is None:
-        known = _slots[cls] = tuple(name for name in dir(cls) if name.startswith("_raw_saved_"))
-    return known
-
-
-def forget_types() -> None:
-    """Let go of the program's own Functions."""
-    _slots.clear()
-
-
-def saved_tensors(node: Node) -> Iterator[torch.Tensor]:
-    """The tensors that a node saved for backward, those packed away by saved-tensor hooks included."""
-    for name in slots_of(node):
-        try:
-            value = getattr(node, name)
-        except RuntimeError:
-            continue
-        for slot in value if type(value) in (list, tuple) else (value,):
-            try:
-                data = slot.data
-            except (RuntimeError, AttributeError):
-                continue
-            if data is not None:
-                yield from _tensors_in(data)
-
-
-def _tensors_in(data: Any) -> Iterator[torch.Tensor]:
-    if isinstance(data, torch.Tensor):
-        yield data
-    elif type(data) in (tuple, list, dict):
-        for item in data.values() if type(data) is dict else data:
-            yield from _tensors_in(item)
 
 
 def ctx_tensors(node: Node) -> Iterator[torch.Tensor]:
     """The tensors that a custom Function keeps as attributes of its `ctx`, which backward does not free."""
     if isinstance(node, torch.autograd.function.BackwardCFunction):
         for value in vars(node).values():
-            yield from _tensors_in(value)
+            yield from tensors_in(value)
 
 
 def _leaf(node: Node) -> Iterator[torch.Tensor]:

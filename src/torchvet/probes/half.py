@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from torchvet.probes import private
+
 HALF = (torch.float16, torch.bfloat16)
 NAMES = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
 SAMPLED = 64
@@ -26,7 +28,7 @@ def spacing(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 def in_backward() -> bool:
     """Whether the autograd engine is running on this thread."""
-    return bool(torch._C._current_graph_task_id() != -1)
+    return bool(private.graph_task() != -1)
 
 
 def indices(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:

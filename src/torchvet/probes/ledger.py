@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from torchvet.probes import frames, graphs
+from torchvet.probes import frames, graphs, private
 from torchvet.probes.lines_seen import LinesSeen
 from torchvet.probes.modes import OwnMode
 from torchvet.recording.records import Place, Site, SiteBytes
@@ -245,7 +245,7 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
             birth = Birth(key, storage.nbytes(), self.tick, len(self.events))
             birth.op = op
             self._describe(birth, tensor)
-            birth.phase = self.phase or ("backward" if torch._C._current_autograd_node() is not None else "forward")
+            birth.phase = self.phase or ("backward" if private.current_node() is not None else "forward")
             birth.module = self.module()
             birth.ref = weakref.ref(storage, _Death(self, key, birth))
             self.live[key] = birth

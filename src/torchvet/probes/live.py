@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import torch
 
+from torchvet.probes import private
 from torchvet.probes.finite import is_finite, local, numeric
 from torchvet.probes.replay.live_mode import BesideDynamo, LiveMode, Origin
 from torchvet.probes.replay.loops import counters
@@ -178,7 +179,7 @@ class LiveLook:
         if not host.active or host.ledger.paused:
             return False
         # An optimizer's own arithmetic runs without gradients; a closure's passes within its step do not.
-        return not self.optimizing or torch.is_grad_enabled() or torch._C._current_graph_task_id() != -1
+        return not self.optimizing or torch.is_grad_enabled() or private.graph_task() != -1
 
     def _guard(self) -> AbstractContextManager[None]:
         return self._host.looking(_WHAT)

@@ -14,7 +14,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack, _pop_mode, _push_mode
+
+from torchvet.probes import private
 
 Applies = Callable[..., bool]
 _SPECTRAL = ("nuc", 2, -2)
@@ -139,16 +140,16 @@ class SteppingAside:
     @contextmanager
     def _modes_off(self) -> Iterator[list[Any]]:
         """No dispatch mode is on; none is taken off where one of the program's is among them: it is on by itself."""
-        stack = _get_current_dispatch_mode_stack()
+        stack = private.dispatch_modes()
         if not all(mode in self._on for mode in stack):
             yield []
             return
-        taken = [_pop_mode() for _ in stack]
+        taken = [private.pop_mode() for _ in stack]
         try:
             yield taken
         finally:
             for mode in reversed(taken):
-                _push_mode(mode)
+                private.push_mode(mode)
 
 
 STEPPING_ASIDE = SteppingAside()

@@ -6,18 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import (
-    TorchDispatchMode,
-    _get_current_dispatch_mode_stack,
-    _pop_mode,
-    _push_mode,
-)
 
+from torchvet.probes import private
 from torchvet.probes.mode_dependent import STEPPING_ASIDE
 from torchvet.probes.taps import compiled_anything
 
 
-class OwnMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class OwnMode(private.DispatchMode):  # type: ignore[no-untyped-call]
     """What looks at operators without changing them. Several may stand above each other, but above none of others."""
 
     supports_higher_order_operators = True
@@ -32,6 +27,11 @@ class OwnMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # Compiled regions stay compiled while the mode is on: falling back to eager would change the program's numbers.
         return True
 
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        # Said by versions that do not know `ignore_compile_internals` (2.6 to 2.9), to the same end.
+        return not hasattr(private.DispatchMode, "ignore_compile_internals")
+
     @property
     def can_leave(self) -> bool:
         """Whether the mode can be switched here, on or off.
@@ -39,11 +39,11 @@ class OwnMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         `inference_mode` and the autograd engine put the dispatch keys back on exit as they found them on entry: a mode
         taken out in between would leave its key behind, and the program's next operator would fail.
         """
-        return not torch.is_inference_mode_enabled() and torch._C._current_graph_task_id() == -1
+        return not torch.is_inference_mode_enabled() and private.graph_task() == -1
 
     def enter(self) -> bool:
         """Switch on. False where that is not safe, or others' modes are on: theirs must be left before ours."""
-        if not self.can_leave or any(not isinstance(m, OwnMode) for m in _get_current_dispatch_mode_stack()):
+        if not self.can_leave or any(not isinstance(m, OwnMode) for m in private.dispatch_modes()):
             return False
         self.__enter__()  # type: ignore[no-untyped-call]
         STEPPING_ASIDE.mode_entered(self, compiled_anything())
@@ -55,15 +55,15 @@ class OwnMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def enter_beneath(self) -> bool:
         """Switch on where modes of the program's own are on: beneath them all, so that each finds itself on top when
         it is left, and this one sees what they let through. False where that is not safe."""
-        stack: list[Any] = _get_current_dispatch_mode_stack()
+        stack: list[Any] = private.dispatch_modes()
         if not stack:
             return self.enter()
         if not self.can_leave or any(getattr(m, "_mode_key", None) is not None for m in stack):
             return False
-        above = [_pop_mode() for _ in stack]
-        _push_mode(self)
+        above = [private.pop_mode() for _ in stack]
+        private.push_mode(self)
         for mode in reversed(above):
-            _push_mode(mode)
+            private.push_mode(mode)
         for flags, theirs in _flags(self, stack[0]):
             # What was so before their mode was so before ours; when theirs is left, ours is on.
             flags.append(theirs[-1])
@@ -74,19 +74,19 @@ class OwnMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def leave(self) -> None:
         """Switch off, wherever in the stack of modes this one stands by now."""
         STEPPING_ASIDE.mode_left(self)
-        stack: list[Any] = _get_current_dispatch_mode_stack()
+        stack: list[Any] = private.dispatch_modes()
         if not any(mode is self for mode in stack):
             return
         above = []
-        while (top := _get_current_dispatch_mode_stack()[-1]) is not self:
+        while (top := private.dispatch_modes()[-1]) is not self:
             above.append(top)
-            _pop_mode()
+            private.pop_mode()
         if not above:
-            self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            self.__exit__(None, None, None)
             return
-        _pop_mode()
+        private.pop_mode()
         for mode in reversed(above):
-            _push_mode(mode)
+            private.push_mode(mode)
         for flags, theirs in _flags(self, above[-1]):
             theirs[-1] = flags.pop()
 
@@ -95,10 +95,10 @@ _COMPILING = "old_without_ignore_compile_internals_dispatch_mode_flags"
 _OLD_FLAGS = ("old_dispatch_mode_flags", "old_non_infra_dispatch_mode_flags", _COMPILING)
 
 
-def _flags(mine: TorchDispatchMode, theirs: Any) -> Iterator[tuple[Any, Any]]:
+def _flags(mine: Any, theirs: Any) -> Iterator[tuple[Any, Any]]:
     """What two modes have noted of the state before each, kind by kind: torch puts it back when a mode is left, so
     that the one next in the stack must be told who goes from below it, or the state of this one would stay."""
-    mine._lazy_init_old_dispatch_mode_flags()  # type: ignore[no-untyped-call]
+    mine._lazy_init_old_dispatch_mode_flags()
     for name in _OLD_FLAGS:
         ours, others = getattr(mine, name, None), getattr(theirs, name, None)
         if ours is not None and others:

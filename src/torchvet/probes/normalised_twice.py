@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from torchvet.probes import private
 from torchvet.probes.watcher import Host, Watcher
 from torchvet.recording.records import Place, Record
 from torchvet.recording.training_records import NormalisedTwice
@@ -36,14 +37,14 @@ class NormalisedLosses(Watcher):
         self._made.clear()
 
     def _normalised(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
-        if torch._C._current_graph_task_id() == -1:
+        if private.graph_task() == -1:
             storage = out.untyped_storage()
             how = "sigmoid" if func is _FIRST[1] else "softmax"
             self._made[storage._cdata] = (weakref.ref(storage), how, self.host.line())
 
     def _lost(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         given = args[0]
-        if not given.requires_grad or torch._C._current_graph_task_id() != -1:
+        if not given.requires_grad or private.graph_task() != -1:
             return
         storage = given.untyped_storage()
         known = self._made.get(storage._cdata)

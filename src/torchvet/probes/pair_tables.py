@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from torchvet.probes import frames
+from torchvet.probes import frames, private
 from torchvet.probes.watcher import Host, Watcher
 from torchvet.recording.memory_records import PairTable
 from torchvet.recording.records import Place, Record
@@ -72,7 +72,7 @@ class PairTables(Watcher):
         if rows and func in _MEETING and _is_meant(left, right):
             return None
         place = self.host.line() if rows else None
-        if place is None or torch._C._current_graph_task_id() != -1:
+        if place is None or private.graph_task() != -1:
             return None
         name = func._schema.name.partition("::")[2]
         record = self._sites.get((place, name))

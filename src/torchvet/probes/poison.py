@@ -14,11 +14,10 @@ from types import FrameType
 from typing import Any, Literal
 
 import torch
-from torch.nn.modules.batchnorm import _NormBase
 from torch.optim.optimizer import Optimizer
 from torch.optim.swa_utils import AveragedModel
 
-from torchvet.probes import frames, half, soundness
+from torchvet.probes import frames, half, private, soundness
 from torchvet.probes.ledger import locate, place_of_line
 from torchvet.probes.watcher import Host, Watcher
 from torchvet.recording.numeric_records import Poisoned
@@ -218,7 +217,7 @@ class Poison(Watcher):
     def _buffers(self, averaged: list[torch.nn.Module]) -> Iterator[_Kept]:
         for root in self.host.known.live_roots():
             for path, module in root.named_modules():
-                what: What = "statistics" if isinstance(module, _NormBase) else "buffer"
+                what: What = "statistics" if isinstance(module, private.Normalizations) else "buffer"
                 for name, buffer in module._buffers.items():
                     if buffer is not None and root not in averaged:
                         full = f"{path}.{name}" if path else name

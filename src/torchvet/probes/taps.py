@@ -16,18 +16,17 @@ from types import FrameType
 from typing import Any, Protocol
 
 import torch
-from torch._guards import TracingContext
 from torch.nn.modules import module as nn_module
 from torch.optim.optimizer import (
     Optimizer,
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from torch.utils.data import dataloader
 
-from torchvet.probes import frames
+from torchvet.probes import frames, private
 from torchvet.probes.finite import followed
 from torchvet.probes.mode_dependent import STEPPING_ASIDE
+from torchvet.probes.packing import PACKING
 from torchvet.probes.patching import replace
 
 Batch = Any
@@ -68,6 +67,8 @@ class Taps:
     def install(self) -> None:
         """Put the permanent taps in."""
         listener = self._listener
+        if not private.SLOTS_SHOW_TENSORS:
+            PACKING.listen(self._undo)
         for register, method in (
             (register_optimizer_step_pre_hook, listener.optimizer_starts),
             (register_optimizer_step_post_hook, listener.optimizer_ended),
@@ -76,7 +77,7 @@ class Taps:
             self._undo.callback(handle.remove)
         self._replace(torch.autograd, "backward", _tap_backward(listener, torch.autograd.backward))
         self._replace(torch.autograd, "grad", _tap_grad(listener, torch.autograd.grad))
-        iterator = dataloader._BaseDataLoaderIter
+        iterator = private.LoaderIterator
         self._replace(iterator, "__next__", _tap_next(listener, iterator.__next__))
         self._replace(Optimizer, "__init__", _tap_init(listener, Optimizer.__init__))
         self._replace(torch, "compile", self._tap_compile(torch.compile))
@@ -149,7 +150,7 @@ def compiled_anything() -> bool:
 def tracing() -> bool:
     """Whether torch.compile is tracing, or the program sizes a model with fake tensors: what is differentiated then has
     no values, and is no step of the program's."""
-    return TracingContext.try_get() is not None or followed()
+    return private.TracingContext.try_get() is not None or followed()
 
 
 def _hook(listener: Listener, method: Callable[[Optimizer], None]) -> Callable[..., None]:

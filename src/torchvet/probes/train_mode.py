@@ -10,10 +10,8 @@ from typing import Any
 
 import torch
 from torch.nn.modules import module as nn_module
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 
-from torchvet.probes import frames
+from torchvet.probes import frames, private
 from torchvet.probes._importlib_bootstrap_taps import around
 from torchvet.probes.taps import compiled_anything
 from torchvet.probes.watcher import Host, Watcher
@@ -109,9 +107,9 @@ def _acts(module: torch.nn.Module) -> bool:
 
 def differs(module: torch.nn.Module) -> bool:
     """Whether a layer does in train mode what it does not in eval mode."""
-    if isinstance(module, _DropoutNd):
-        return module.p > 0
-    return isinstance(module, _BatchNorm) and module.running_mean is not None
+    if isinstance(module, private.Dropouts):
+        return bool(module.p > 0)
+    return bool(isinstance(module, private.BatchNorms) and module.running_mean is not None)
 
 
 def _lines(frame: FrameType | None) -> Iterable[Place]:

@@ -7,13 +7,11 @@ anybody's would be called.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
 
 from torchvet.probes import freeing, graphs
+from torchvet.probes.saved import Why, spoilt
 
-Why = Literal["freed", "changed"]
 Node = graphs.Node
-_RAW, _SAVED = "_raw_saved_", "_saved_"
 
 
 @dataclass
@@ -95,40 +93,3 @@ def _all_below(roots: list[Node], late: graphs.Late) -> list[Node]:
                 seen[below] = None
                 queue.append(below)
     return queue
-
-
-def spoilt(node: Node, why: Why) -> bool:
-    """Whether what a node saved was freed by a backward pass, or has been changed in place since."""
-    return any(_slot_spoilt(node, name, why) for name in graphs.slots_of(node))
-
-
-def _slot_spoilt(node: Node, name: str, why: Why) -> bool:
-    try:
-        value = getattr(node, name)
-    except RuntimeError:
-        return why == "freed"
-    slots = value if type(value) in (list, tuple) else [value]
-    try:
-        if why == "changed":
-            return any(_is_changed(slot) for slot in slots)
-        if not slots or any(slot.data is not None for slot in slots):
-            return False
-    except (AttributeError, RuntimeError):
-        return False
-    try:
-        getattr(node, name.replace(_RAW, _SAVED, 1))  # nothing is there to unpack: it is None, or raises
-    except RuntimeError:
-        return True
-    except AttributeError:
-        return False
-    return False
-
-
-def _is_changed(slot: Any) -> bool:
-    if slot.unpack_hook is not None or slot.data is None:
-        return False
-    try:
-        slot.unpack()
-    except RuntimeError as error:
-        return "inplace operation" in str(error)
-    return False

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchvet.probes import frames
+from torchvet.probes import frames, private
 from torchvet.probes.finite import is_finite, numeric
 from torchvet.probes.modes import OwnMode
 from torchvet.probes.replay import stage
@@ -86,7 +86,7 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         self._index += 1
         if func is torch.ops.aten._local_scalar_dense.default:
             self.taken(args[0])
-        node = torch._C._current_autograd_node()
+        node = private.current_node()
         placed = self._place(node)
         written = _written_operands(func, args, kwargs)
         was_bad = {id(t): (False, None) if is_finite(t) else (True, self.taints.of(t)) for t in written}
@@ -104,7 +104,7 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         """Notes where a node of the graph is made; of a node that runs, where it was made."""
         if node is None:
             here = (*frames.outside_torch(3, handlers=False), self._module())
-            self._places.setdefault(torch.autograd._get_sequence_nr() - 1, here)  # type: ignore[attr-defined]
+            self._places.setdefault(private.sequence_nr() - 1, here)
             return here
         name = node.name()
         if name.startswith(_CHOOSING):
@@ -113,7 +113,7 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         if inner is not None:
             # A custom function's backward, a hook, or a forward pass done again by checkpointing.
             here = (inner, None, self._module())
-            self._places.setdefault(torch.autograd._get_sequence_nr() - 1, here)  # type: ignore[attr-defined]
+            self._places.setdefault(private.sequence_nr() - 1, here)
             return here
         return self._places.get(node._sequence_nr())
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from torchvet.probes import frames
+from torchvet.probes import frames, private
 
 _MOST_BYTES = 1 << 20
 """Buffers of a model that are copied each step: running statistics are small, masks and tables are not."""
@@ -93,7 +93,7 @@ class Kept:
         buffers = self._alive() if self._buffers else []
         if buffers:
             with torch.no_grad():
-                torch._foreach_copy_(self._copies, buffers)
+                private.copy_each(self._copies, buffers)
 
     def restore(self) -> None:
         """Put the kept state back. Only in a process of one's own."""

@@ -11,8 +11,8 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
+from torchvet.probes import private
 from torchvet.probes.finite import is_finite
 from torchvet.probes.replay.finite_mode import Before, FiniteMode, within
 from torchvet.probes.replay.sources import PassingTaints, Source, Taint
@@ -22,7 +22,7 @@ _COMMUNICATION = ("c10d", "_c10d_functional", "c10d_functional", "symm_mem")
 """Operators whose results are not there yet when they return: reading them would be reading half of them."""
 _LARGEST = 1 << 28
 """Bytes of a tensor that is still copied: the program's memory may be nearly full."""
-_PLAIN = torch._C._disabled_torch_dispatch_impl
+_PLAIN = private.disabled_dispatch
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class LiveMode(FiniteMode):
     ) -> None:  # fmt: skip
         super().__init__(named, module)
         self.taints = self._passing = PassingTaints()
-        self.backward_code = torch.autograd.graph._engine_run_backward.__code__
+        self.backward_code = private.run_backward.__code__
         self.largest = _LARGEST
         self.operators = 0
         """Operators that were looked at."""
@@ -78,7 +78,7 @@ class LiveMode(FiniteMode):
         index, node = self._since
         self.sources = [s for s in self.sources if s.index > index]
         self._places = {n: p for n, p in self._places.items() if n >= node}
-        self._since = (self._index, torch.autograd._get_sequence_nr())  # type: ignore[attr-defined]
+        self._since = (self._index, private.sequence_nr())
         self._chosen = False
         self._described = 0
 
@@ -92,12 +92,12 @@ class LiveMode(FiniteMode):
     def _looking(self) -> Iterator[None]:
         """Neither the program's modes nor other ones of ours see what is computed within."""
         started = time.perf_counter()
-        with self._guard(), torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+        with self._guard(), private.DisableTorchDispatch(), private.DisableTorchFunction():
             yield
         self.seconds += time.perf_counter() - started
 
     def _may_look(self, func: Any, args: Any, kwargs: Any) -> bool:
-        if not isinstance(func, OpOverload) or func.namespace in _COMMUNICATION or _tracing():
+        if not isinstance(func, private.OpOverload) or func.namespace in _COMMUNICATION or _tracing():
             return False
         if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
             return False
@@ -118,7 +118,7 @@ class LiveMode(FiniteMode):
     def _external(self, tensor: torch.Tensor, value: torch.Tensor) -> Taint:
         taint = super()._external(tensor, value)
         source = self.sources[-1]
-        source.external = self._origin(tensor, torch._C._current_autograd_node() is not None)
+        source.external = self._origin(tensor, private.current_node() is not None)
         source.reason = source.external.reason
         return taint
 
@@ -163,9 +163,9 @@ def _within_compiled_region() -> bool:
     return False
 
 
-_TRACERS = tuple(torch._C._TorchDispatchModeKey.__members__.values())
+_TRACERS = tuple(getattr(private.ModeKey, "__members__", {}).values())
 
 
 def _tracing() -> bool:
     """Whether operators are being recorded, by tensors without values, and not run."""
-    return any(torch._C._get_dispatch_mode(key) is not None for key in _TRACERS)
+    return any(private.get_dispatch_mode(key) is not None for key in _TRACERS)

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 from torch.nn.modules import module as nn_module
-from torch.utils.data import dataloader
 
+from torchvet.probes import private
 from torchvet.probes.containers import tensors_in
 from torchvet.probes.known import KnownMemory
 from torchvet.probes.patching import replace
@@ -33,7 +33,7 @@ def set_up(known: KnownMemory, batch: Any, names: dict[str, Any], clear_gradient
             return one
         raise NoBatch("the step takes another batch")
 
-    dataloader._BaseDataLoaderIter.__next__ = next_batch  # type: ignore[method-assign]
+    private.LoaderIterator.__next__ = next_batch
     torch.save = _nothing
     for optimizer in known.live_optimizers():
         optimizer.step = _nothing  # type: ignore[method-assign, assignment]
