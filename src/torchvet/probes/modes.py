@@ -13,6 +13,8 @@ from torch.utils._python_dispatch import (
     _push_mode,
 )
 
+from torchvet.probes.compiled_regions import REGIONS
+
 
 class OwnMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """What looks at operators without changing them. Several may stand above each other, but above none of others."""
@@ -33,10 +35,11 @@ class OwnMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def can_leave(self) -> bool:
         """Whether the mode can be switched here, on or off.
 
-        `inference_mode` and the autograd engine put the dispatch keys back on exit as they found them on entry: a mode
-        taken out in between would leave its key behind, and the program's next operator would fail.
+        `inference_mode`, the autograd engine and compiled regions put the dispatch keys back on exit as they found them
+        on entry: a mode taken out in between would leave its key behind, and the program's next operator would fail.
         """
-        return not torch.is_inference_mode_enabled() and torch._C._current_graph_task_id() == -1
+        elsewhere = torch.is_inference_mode_enabled() or torch._C._current_graph_task_id() != -1
+        return not (elsewhere or REGIONS.inside)
 
     def enter(self) -> bool:
         """Switch on. False where that is not safe, or others' modes are on: theirs must be left before ours."""
