@@ -21,8 +21,29 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture(autouse=True)
-def distributions_as_a_fresh_process_has_them() -> None:
-    """`torch.compile` switches the validation of distributions off for the rest of the process that it ran in."""
+def _as_a_fresh_process_has_it() -> Iterator[None]:
+    """What torch keeps for a process, and a test may change, is as it was when the next test comes."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "set_num_threads"):
+        yield
+        return
+    torch.set_num_threads(1)
+    dtype, generator = torch.get_default_dtype(), torch.get_rng_state()
+    yield
+    torch.set_default_dtype(dtype)
+    torch.set_rng_state(generator)
+    torch.set_grad_enabled(True)
+    torch.clear_autocast_cache()
+    _forget_what_was_compiled()
+
+
+def _forget_what_was_compiled() -> None:
+    dynamo = sys.modules.get("torch._dynamo")
+    utils = sys.modules.get("torch._dynamo.utils")
+    if dynamo is not None and utils is not None and (utils.counters["frames"] or dynamo.eval_frame.cached_backends):
+        dynamo.reset()
+        utils.counters.clear()
+    # `torch.compile` switches the validation of distributions off for the rest of the process.
     distributions = sys.modules.get("torch.distributions")
     if distributions is not None:
         distributions.Distribution.set_default_validate_args(__debug__)
@@ -56,6 +77,10 @@ def _slots(torch: ModuleType) -> Iterator[tuple[str, Any]]:
     for name in ("clip_grad_norm_", "clip_grad_value_"):
         yield f"nn.utils.{name}", getattr(torch.nn.utils, name)
     yield "LRScheduler.step", torch.optim.lr_scheduler.LRScheduler.step
+    yield "nn.modules.module._has_any_global_hook", module._has_any_global_hook
+    compiler = sys.modules.get("torch._dynamo.eval_frame")
+    if compiler is not None:
+        yield "torch._dynamo.eval_frame", compiler._maybe_set_eval_frame
     for name in vars(module):
         if name.startswith("_global_") and name.endswith("_hooks"):
             yield from ((f"nn.{name}", hook) for hook in getattr(module, name).values())
@@ -93,9 +118,6 @@ def leftovers() -> Callable[[], list[str]]:
 
 @pytest.fixture(autouse=True)
 def _nothing_stays_installed() -> Iterator[None]:
-    torch = sys.modules.get("torch")
-    if torch is not None and hasattr(torch, "set_num_threads"):
-        torch.set_num_threads(1)
     graphs = sys.modules.get("torchvet.probes.graphs")
     if graphs is not None:
         # A look that met a very deep graph ends all looks of its run: the next test is another run.

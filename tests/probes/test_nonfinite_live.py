@@ -8,7 +8,6 @@ import gc
 import runpy
 import textwrap
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +33,6 @@ NO_REPLAY = "CUDA is in use, and cannot be used in a forked process"
 def no_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where a replay is out of the question."""
     monkeypatch.setattr(nonfinite, "why_not", lambda: NO_REPLAY)
-
-
-@pytest.fixture
-def compiling() -> Iterator[None]:
-    """`torch.compile` leaves nothing behind."""
-    yield
-    import torch._dynamo
-
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    torch._dynamo.eval_frame.cached_backends.clear()
-    torch.distributions.Distribution.set_default_validate_args(__debug__)
 
 
 def watched(text: str, folder: Path, **names: Any) -> tuple[list[NonFinite], Report]:
@@ -359,7 +346,6 @@ COMPILED = """
 """
 
 
-@pytest.mark.usefixtures("compiling")
 @pytest.mark.parametrize("replayed", [True, False])
 def test_compiled_regions_are_done_again_eagerly_and_that_is_said(
     replayed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

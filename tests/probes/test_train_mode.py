@@ -11,7 +11,6 @@ import torch
 from torch import nn
 from torch.nn.modules import module as nn_module
 
-from torchvet.probes import train_mode
 from torchvet.probes.train_mode import TrainModePasses
 from torchvet.recording.training_records import TrainModePass
 
@@ -25,9 +24,7 @@ class _Host:
 
 
 @pytest.fixture
-def probe(monkeypatch: pytest.MonkeyPatch) -> Iterator[TrainModePasses]:
-    """Other tests of the process may have compiled something."""
-    monkeypatch.setattr(train_mode, "compiled_anything", lambda: False)
+def probe() -> Iterator[TrainModePasses]:
     host: Any = _Host()
     watcher = TrainModePasses(host)
     entered, hooks = torch.no_grad.__enter__, len(nn_module._global_forward_pre_hooks)
@@ -101,11 +98,14 @@ def test_a_line_is_looked_into_a_few_times_only(probe: TrainModePasses) -> None:
     assert found.passes == 3
 
 
-def test_no_hook_is_there_once_a_compiler_comes(probe: TrainModePasses) -> None:
+def test_what_is_not_compiled_is_seen_beside_what_is(probe: TrainModePasses) -> None:
+    compiled = torch.compile(net(nn.Dropout(0.5)), backend="eager")
     with torch.no_grad():
-        torch.compile(nn.Linear(4, 4), backend="eager")
-    evaluate(net(nn.Dropout(0.5)))
+        compiled(torch.randn(2, 4))
     assert not seen(probe)
+    evaluate(net(nn.Dropout(0.5)))
+    (found,) = seen(probe)
+    assert found.passes == 3
 
 
 def test_scripts_and_traces_are_as_without_it(probe: TrainModePasses) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import pytest
 
-from torchvet.probes import taps
+from torchvet.probes.compiled_regions import REGIONS
 from torchvet.probes.ledger import Ledger
-from torchvet.probes.taps import Taps
 from torchvet.probes.unchecked import unchecked
 
 
@@ -17,16 +14,14 @@ def ledger() -> Ledger:
     return Ledger()
 
 
-def said(ledger: Ledger, refused: bool = False, unreadable: tuple[str, ...] = (), sampled: bool = True) -> list[str]:
-    one = Taps(cast(taps.Listener, None))
-    one.modules_refused = refused
-    return [f"{u.check}: {u.reason}" for u in unchecked(ledger, one, unreadable, sampled)]
+def said(ledger: Ledger, unreadable: tuple[str, ...] = (), sampled: bool = True) -> list[str]:
+    return [f"{u.check}: {u.reason}" for u in unchecked(ledger, unreadable, sampled)]
 
 
 @pytest.fixture(autouse=True)
 def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tests compile."""
-    monkeypatch.setattr("torchvet.probes.unchecked.compiled_anything", lambda: False)
+    monkeypatch.setattr(REGIONS, "entered", 0)
 
 
 def test_a_run_that_was_looked_at_in_full_has_no_gap(ledger: Ledger) -> None:
@@ -34,10 +29,11 @@ def test_a_run_that_was_looked_at_in_full_has_no_gap(ledger: Ledger) -> None:
 
 
 def test_what_torch_compile_keeps_out_is_said(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    (gap,) = said(ledger, refused=True)
-    assert "without no_grad" in gap and "torch.compile" in gap
-    monkeypatch.setattr("torchvet.probes.unchecked.compiled_anything", lambda: True)
-    assert len(said(ledger, refused=True)) == 2
+    monkeypatch.setattr(REGIONS, "entered", 1)
+    (gap,) = said(ledger)
+    assert "torch.compile" in gap and "modules" in gap and "optimizer steps" in gap
+    (unsampled, _) = said(ledger, sampled=False)
+    assert unsampled.endswith("free of other dispatch modes and of compiled regions")
 
 
 def test_the_rest(ledger: Ledger) -> None:

@@ -24,7 +24,7 @@ from torchvet.probes.autocast_peaks import PeakProbe
 from torchvet.probes.autocast_regions import Region, Regions
 from torchvet.probes.autocast_scaling import ScalingProbe
 from torchvet.probes.autocast_threads import ThreadProbe
-from torchvet.probes.taps import compiled_anything
+from torchvet.probes.compiled_regions import REGIONS, Aside
 from torchvet.probes.watcher import Host, Watcher
 from torchvet.recording.records import Record
 from torchvet.recording.training_records import Unchecked
@@ -51,11 +51,10 @@ class AutocastWatcher(Watcher):
         self._backwards = BackwardPrecisionProbe(self.regions)
         self._scaling = ScalingProbe(self.regions, host.known)
         self._errors = ErrorProbe(self.regions)
-        self._hook: ExitStack | None = None
+        self._hook = Aside(self._hook_modules)
         self._listened: set[Region] = set()
         """The outermost regions for whose sake layers are listened to."""
         self._calls = 0
-        self._compiled = False
         self.asleep = True
         """Until a region is entered, or a scaler is at work."""
 
@@ -69,7 +68,6 @@ class AutocastWatcher(Watcher):
             GradScaler, "scale", lambda original: self._scaling.tap_scale(original, self._is_active, self.host)
         )
         self.replace(torch.nn.Module, "load_state_dict", self._tap_load)
-        self.replace(torch, "compile", self._tap_compile)
 
     def remove(self) -> None:
         """See `Watcher`."""
@@ -119,28 +117,24 @@ class AutocastWatcher(Watcher):
         if any(site.enabled for site in sites) and not any(site.inside for site in sites):
             reason = "no matrix product was seen in one: inference_mode and compiled code cannot be looked into"
             yield Unchecked(check="operators within autocast regions", reason=reason)
-        if sites and self._compiled:
-            reason = "layers are not listened to in programs that use torch.compile: its guards would see it"
+        if sites and REGIONS.ran:
+            reason = "layers in compiled regions are not listened to"
             yield Unchecked(check="stale copies of weights, threads without autocast", reason=reason)
 
     # Layers ------------------------------------------------------------------------------------------------------
 
     def _listen(self, root: Region) -> None:
-        """Be told of every layer that runs from now on. Not where torch.compile is in use: its guards would see it."""
-        self._compiled = self._compiled or compiled_anything()
-        if self._compiled:
-            return
+        """Be told of every layer that runs from now on, but for compiled regions."""
         self._listened.add(root)
         self._calls = 0
-        if self._hook is None:
-            self._hook = ExitStack()
-            self._hook.callback(nn_module.register_module_forward_hook(self._called).remove)
+        self._hook.on()
 
     def _hush(self) -> None:
         self._listened.clear()
-        hook, self._hook = self._hook, None
-        if hook is not None:
-            hook.close()
+        self._hook.off()
+
+    def _hook_modules(self, undo: ExitStack) -> None:
+        undo.callback(nn_module.register_module_forward_hook(self._called).remove)
 
     def _called(self, module: torch.nn.Module, _: Any, output: Any) -> None:
         if not self.host.active or next(module.children(), None) is not None:
@@ -230,12 +224,3 @@ class AutocastWatcher(Watcher):
             return result
 
         return load_state_dict
-
-    def _tap_compile(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def compiled(*args: Any, **kwargs: Any) -> Any:
-            self._compiled = True
-            self._hush()
-            return original(*args, **kwargs)
-
-        return compiled

@@ -13,9 +13,9 @@ import torch
 from torch.nn.modules import module as nn_module
 from torch.optim.optimizer import Optimizer
 
+from torchvet.probes.compiled_regions import REGIONS, Aside
 from torchvet.probes.forecast_mode import ForecastMode
 from torchvet.probes.half_hardware import devices
-from torchvet.probes.taps import compiled_anything
 from torchvet.probes.watcher import Host, Watcher
 from torchvet.recording.forecast_records import ForecastRun
 from torchvet.recording.records import Record, StepKind
@@ -39,9 +39,10 @@ class ForecastWatcher(Watcher):
         super().__init__(host)
         self.mode = ForecastMode()
         self.mode.module = self._module
-        self.mode.wanted = lambda: host.active
+        self.mode.wanted = lambda: host.active and not REGIONS.inside
         self.mode.guard = lambda: host.looking(_WHAT)
         self._stack: list[torch.nn.Module] = []
+        self._aside = Aside(self._put_in)
         self._patches = ExitStack()
         self._on = False
         self._thread = 0
@@ -50,7 +51,6 @@ class ForecastWatcher(Watcher):
         self._ticks: list[int] = []
         self._scaler: weakref.ref[Any] | None = None
         self._scale = 1.0
-        self._compiled = False
 
     def install(self) -> None:
         """Hear which scaler scales the loss."""
@@ -133,7 +133,7 @@ class ForecastWatcher(Watcher):
 
     def unchecked(self) -> Iterable[Unchecked]:
         """Why there may be nothing to forecast from."""
-        if self._compiled:
+        if REGIONS.ran:
             yield Unchecked(check=_WHAT, reason="compiled regions are not looked into; run it without torch.compile")
         if "float16" in self.mode.own:
             reason = "the program computes in float16 already: what overflowed there is not seen; run it in float32"
@@ -142,18 +142,18 @@ class ForecastWatcher(Watcher):
             yield Unchecked(check=_WHAT, reason="no operator that autocast would run in float16 was seen in any step")
 
     def _enter(self) -> None:
-        if compiled_anything():
-            self._compiled = True
-            return
         if not self.mode.enter():
             return
         self._on, self._thread = True, threading.get_ident()
         self.mode.tick = self.host.tick + 1
         self._stack.clear()
         self.mode.inside = False
-        patches = self._patches = ExitStack()
-        patches.callback(nn_module.register_module_forward_pre_hook(self._before).remove)
-        patches.callback(nn_module.register_module_forward_hook(self._after, always_call=True).remove)
+        self._aside.on()
+
+    def _put_in(self, undo: ExitStack) -> None:
+        self._patches = undo
+        undo.callback(nn_module.register_module_forward_pre_hook(self._before).remove)
+        undo.callback(nn_module.register_module_forward_hook(self._after, always_call=True).remove)
         self._patch(torch.nn.functional, "scaled_dot_product_attention", self._attention)
         for name in ("float", "to", "type"):
             self._patch(torch.Tensor, name, self._widening)
@@ -164,7 +164,7 @@ class ForecastWatcher(Watcher):
     def _leave(self) -> None:
         if self._on:
             self.mode.leave()
-            self._patches.close()
+            self._aside.off()
             self.mode.forget()
             self._on = False
 

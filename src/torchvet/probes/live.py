@@ -11,6 +11,7 @@ import msgspec
 import torch
 
 from torchvet.probes import private
+from torchvet.probes.compiled_regions import REGIONS, Aside
 from torchvet.probes.finite import is_finite, local, numeric
 from torchvet.probes.replay.live_mode import BesideDynamo, LiveMode, Origin
 from torchvet.probes.replay.loops import counters
@@ -18,7 +19,6 @@ from torchvet.probes.replay.naming import Names
 from torchvet.probes.replay.sources import Source, root_of
 from torchvet.probes.replay.stage import Autocast, Modules
 from torchvet.probes.replay.telling import Symptom, record_of
-from torchvet.probes.taps import compiled_anything
 from torchvet.probes.watcher import Host
 from torchvet.recording.nonfinite_records import NonFinite
 
@@ -130,10 +130,14 @@ class LiveLook:
             return
         self._mode, self._thread = mode, threading.get_ident()
         mode.autocast = autocast.now
-        if not compiled_anything():
-            # Guards of compiled code would see them.
-            modules.follow(self._undo)
-            autocast.follow(self._undo)
+
+        def follow(undo: ExitStack) -> None:
+            modules.follow(undo)
+            autocast.follow(undo)
+
+        aside = Aside(follow)
+        aside.on()
+        self._undo.callback(aside.off)
 
     def _leave(self) -> None:
         mode = self._mode
@@ -200,7 +204,7 @@ class LiveLook:
             return Origin(reason, _COMPILED if "Compiled" in tensor.grad_fn.name() else _ELSEWHERE)
         if in_backward or self._is_gradient(tensor):
             return Origin(reason, _ELSEWHERE)
-        if compiled_anything() and not self._of_step().known(tensor):
+        if REGIONS.ran and not self._of_step().known(tensor):
             return Origin(reason, _COMPILED)
         return Origin(reason)
 

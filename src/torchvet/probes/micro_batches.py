@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from torchvet.probes import frames, freeing, graphs
+from torchvet.probes.saved import saved_tensors
 from torchvet.probes.watcher import Host, Watcher
 from torchvet.recording.records import Place, Record
 from torchvet.recording.training_records import SummedLosses
@@ -146,7 +147,7 @@ def _joined(one: _Part, other: _Part, owner: dict[Any, _Part]) -> _Part:
 def _measure(part: _Part, node: Any, claimed: set[int]) -> None:
     number = node._sequence_nr()
     part.first, part.last = min(part.first, number), max(part.last, number)
-    for tensor in graphs.saved_tensors(node):
+    for tensor in saved_tensors(node):
         for storage in graphs.storages_of(tensor):
             if storage._cdata not in claimed:
                 claimed.add(storage._cdata)

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from torchvet.probes import private
+from torchvet.probes.compiled_regions import Aside
 
 Applies = Callable[..., bool]
 _SPECTRAL = ("nuc", 2, -2)
@@ -75,33 +76,24 @@ class SteppingAside:
 
     def __init__(self) -> None:
         self._on: list[Any] = []
-        self._undo = ExitStack()
+        self._wrappers = Aside(self._install)
 
-    def mode_entered(self, mode: Any, compiled: bool) -> None:
-        """One more mode is on. Where torch.compile is in use its guards would see the wrappers."""
+    def mode_entered(self, mode: Any) -> None:
+        """One more mode is on."""
         self._on.append(mode)
-        if len(self._on) == 1 and not compiled:
-            for owner, name, applies in _FORWARD:
-                self._wrap(owner, name, functools.partial(self._forward, applies, name))
-            for owner, name, applies in _BACKWARD:
-                self._wrap(owner, name, functools.partial(self._backward, applies))
+        self._wrappers.on()
 
     def mode_left(self, mode: Any) -> None:
         """One mode fewer is on; after the last torch is as it was."""
         self._on = [other for other in self._on if other is not mode]
         if not self._on:
-            self.withdraw()
+            self._wrappers.off()
 
-    def withdraw(self) -> None:
-        """Take the wrappers out, though modes may be on: a compiler is about to trace."""
-        self._undo.close()
-
-    def _wrap(self, owner: Any, name: str, around: Callable[[Any], Any]) -> None:
-        inherited = name not in owner.__dict__
-        original = getattr(owner, name)
-        ours = functools.wraps(original)(around(original))
-        setattr(owner, name, ours)
-        self._undo.callback(_restore, owner, name, ours, None if inherited else original)
+    def _install(self, undo: ExitStack) -> None:
+        for owner, name, applies in _FORWARD:
+            _wrap(undo, owner, name, functools.partial(self._forward, applies, name))
+        for owner, name, applies in _BACKWARD:
+            _wrap(undo, owner, name, functools.partial(self._backward, applies))
 
     def _forward(self, applies: Applies, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def aside(*args: Any, **kwargs: Any) -> Any:
@@ -154,6 +146,14 @@ class SteppingAside:
 
 STEPPING_ASIDE = SteppingAside()
 """Of this process: torch's functions are its own only once."""
+
+
+def _wrap(undo: ExitStack, owner: Any, name: str, around: Callable[[Any], Any]) -> None:
+    inherited = name not in owner.__dict__
+    original = getattr(owner, name)
+    ours = functools.wraps(original)(around(original))
+    setattr(owner, name, ours)
+    undo.callback(_restore, owner, name, ours, None if inherited else original)
 
 
 def _restore(owner: Any, name: str, ours: Any, original: Any) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from torchvet.probes import private
+from torchvet.probes.compiled_regions import REGIONS
 from torchvet.probes.mode_dependent import STEPPING_ASIDE
-from torchvet.probes.taps import compiled_anything
 
 
 class OwnMode(private.DispatchMode):  # type: ignore[no-untyped-call]
@@ -36,17 +36,18 @@ class OwnMode(private.DispatchMode):  # type: ignore[no-untyped-call]
     def can_leave(self) -> bool:
         """Whether the mode can be switched here, on or off.
 
-        `inference_mode` and the autograd engine put the dispatch keys back on exit as they found them on entry: a mode
-        taken out in between would leave its key behind, and the program's next operator would fail.
+        `inference_mode`, the autograd engine and compiled regions put the dispatch keys back on exit as they found them
+        on entry: a mode taken out in between would leave its key behind, and the program's next operator would fail.
         """
-        return not torch.is_inference_mode_enabled() and private.graph_task() == -1
+        elsewhere = torch.is_inference_mode_enabled() or private.graph_task() != -1
+        return not (elsewhere or REGIONS.inside)
 
     def enter(self) -> bool:
         """Switch on. False where that is not safe, or others' modes are on: theirs must be left before ours."""
         if not self.can_leave or any(not isinstance(m, OwnMode) for m in private.dispatch_modes()):
             return False
         self.__enter__()  # type: ignore[no-untyped-call]
-        STEPPING_ASIDE.mode_entered(self, compiled_anything())
+        STEPPING_ASIDE.mode_entered(self)
         return True
 
     def ran_aside(self, op: str, out: Any) -> None:
@@ -68,7 +69,7 @@ class OwnMode(private.DispatchMode):  # type: ignore[no-untyped-call]
             # What was so before their mode was so before ours; when theirs is left, ours is on.
             flags.append(theirs[-1])
             theirs[-1] = flags is not getattr(self, _COMPILING, None) or theirs[-1]
-        STEPPING_ASIDE.mode_entered(self, compiled_anything())
+        STEPPING_ASIDE.mode_entered(self)
         return True
 
     def leave(self) -> None:

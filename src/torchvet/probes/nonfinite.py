@@ -14,6 +14,7 @@ import torch
 from torch.optim.optimizer import Optimizer
 
 from torchvet.probes import frames
+from torchvet.probes.compiled_regions import REGIONS
 from torchvet.probes.containers import tensors_in
 from torchvet.probes.finite import dense, is_finite, local, suspicious
 from torchvet.probes.live import LiveLook
@@ -26,7 +27,6 @@ from torchvet.probes.replay.plans import whereabouts
 from torchvet.probes.replay.process import Failed, ask, why_not
 from torchvet.probes.replay.rehearsal import Answer, Failure, rehearse
 from torchvet.probes.replay.telling import Symptom
-from torchvet.probes.taps import compiled_anything
 from torchvet.probes.watcher import Host, Watcher
 from torchvet.recording.nonfinite_records import NonFinite, NonFiniteTotals
 from torchvet.recording.records import Place, Record, StepKind
@@ -341,7 +341,7 @@ class NonFiniteWatcher(Watcher):
                 check="further steps with values that are not finite",
                 reason=f"{self._counted} were counted and not looked into: the first ones had been",
             )
-        if self._replays and compiled_anything():
+        if self._replays and REGIONS.ran:
             yield Unchecked(
                 check="operators inside torch.compile regions, where values are not finite",
                 reason="compiled kernels are not seen into: a failed step is done again with the regions run eagerly, "

@@ -489,7 +489,7 @@ class Observer:
         unreadable = self._census.unreadable if suspected else set()
         simulated, sampled = self.options.simulated_gpu is not None, bool(self._sampling.windows) or not tick
         probes = (self._watchers, self._backwards, self._evaluations)
-        for gap in all_gaps(simulated, self._ledger, self._taps, unreadable, sampled, probes):
+        for gap in all_gaps(simulated, self._ledger, unreadable, sampled, probes):
             self._write(gap)
 
     def overhead(self, elapsed: float) -> Overhead:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch.nn.modules import module as nn_module
 
 from torchvet.probes import frames
 from torchvet.probes._importlib_bootstrap_taps import around
-from torchvet.probes.taps import compiled_anything
+from torchvet.probes.compiled_regions import Aside
 from torchvet.probes.train_mode import differs
 from torchvet.probes.watcher import Host, Watcher
 from torchvet.recording.records import Place, Record, StepKind
@@ -52,7 +53,7 @@ class StuckModes(Watcher):
         super().__init__(host)
         self._known: dict[int, _Known] = {}
         self._stuck: list[EvalModeSteps] = []
-        self._hook: Any = None
+        self._hook = Aside(self._hook_modules)
         self._left = 0
         self._heard = 0
 
@@ -67,16 +68,17 @@ class StuckModes(Watcher):
 
     def _switching(self, args: Any, kwargs: Any) -> None:
         known = self._known.get(id(args[0]))
-        # A hook would be seen by a compiler's guards, so that everything were compiled again.
-        if known is None or not known.trained or not self.host.active or compiled_anything():
+        if known is None or not known.trained or not self.host.active:
             return
         place = frames.user_place(2)
         if place is not None and self._heard < _EVALUATIONS and known.root() is args[0]:
             self._heard += 1
             known.switched, known.evaluated = place, False
             self._left = _CALLS
-            if self._hook is None:
-                self._hook = nn_module.register_module_forward_pre_hook(self._called)
+            self._hook.on()
+
+    def _hook_modules(self, undo: ExitStack) -> None:
+        undo.callback(nn_module.register_module_forward_pre_hook(self._called).remove)
 
     def _called(self, module: torch.nn.Module, args: Any) -> None:
         self._left -= 1
@@ -88,9 +90,7 @@ class StuckModes(Watcher):
             self._stop()
 
     def _stop(self) -> None:
-        if self._hook is not None:
-            self._hook.remove()
-            self._hook = None
+        self._hook.off()
 
     def boundary(self, tick: int, kind: StepKind) -> None:
         """A step ended: which modes are the models in that are being trained?"""

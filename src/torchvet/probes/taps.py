@@ -24,8 +24,8 @@ from torch.optim.optimizer import (
 )
 
 from torchvet.probes import frames, private
+from torchvet.probes.compiled_regions import REGIONS, Aside
 from torchvet.probes.finite import followed
-from torchvet.probes.mode_dependent import STEPPING_ASIDE
 from torchvet.probes.packing import PACKING
 from torchvet.probes.patching import replace
 
@@ -58,10 +58,8 @@ class Taps:
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self._undo = ExitStack()
-        self._modules: ExitStack | None = None
-        self._compiling = False
-        self.modules_refused = False
-        """Whether module hooks were wanted and kept out because of torch.compile."""
+        self._modules = Aside(self._hook_modules)
+        self._optimizers = Aside(self._hook_optimizers)
         self._depth = 0
 
     def install(self) -> None:
@@ -69,82 +67,59 @@ class Taps:
         listener = self._listener
         if not private.SLOTS_SHOW_TENSORS:
             PACKING.listen(self._undo)
-        for register, method in (
-            (register_optimizer_step_pre_hook, listener.optimizer_starts),
-            (register_optimizer_step_post_hook, listener.optimizer_ended),
-        ):
-            handle = register(_hook(listener, method))
-            self._undo.callback(handle.remove)
+        REGIONS.watch()
+        self._undo.callback(REGIONS.unwatch)
+        self._optimizers.on()
+        self._undo.callback(self._optimizers.off)
         self._replace(torch.autograd, "backward", _tap_backward(listener, torch.autograd.backward))
         self._replace(torch.autograd, "grad", _tap_grad(listener, torch.autograd.grad))
         iterator = private.LoaderIterator
         self._replace(iterator, "__next__", _tap_next(listener, iterator.__next__))
         self._replace(Optimizer, "__init__", _tap_init(listener, Optimizer.__init__))
-        self._replace(torch, "compile", self._tap_compile(torch.compile))
+        self._replace(torch, "compile", _tap_compile(torch.compile))
         self._replace(torch.nn.Module, "train", _tap_train(listener, torch.nn.Module.train))
 
     def watch_modules(self) -> None:
-        """Hook every module call. Not while torch.compile is in use: its guards would see the hooks."""
-        if self._modules is not None:
-            return
-        if self._compiling or compiled_anything():
-            self.modules_refused = True
-            return
-        self._depth = 0
-        stack = self._modules = ExitStack()
-        stack.callback(nn_module.register_module_forward_pre_hook(self._before).remove)
-        stack.callback(nn_module.register_module_forward_hook(self._after, always_call=True).remove)
+        """Hook every module call that is not in a compiled region."""
+        if not self._modules.wanted:
+            self._depth = 0
+            self._modules.on()
 
     def unwatch_modules(self) -> None:
         """Take the module hooks out again."""
-        if self._modules is not None:
-            self._modules.close()
-            self._modules = None
-
-    def _tap_compile(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """The first call of a compiled module traces whatever hooks there are then: ours must be gone by that time."""
-
-        @functools.wraps(original)
-        def compiled(*args: Any, **kwargs: Any) -> Any:
-            self._compiling = True
-            self.unwatch_modules()
-            STEPPING_ASIDE.withdraw()
-            return original(*args, **kwargs)
-
-        return compiled
+        self._modules.off()
 
     @property
     def watching_modules(self) -> bool:
         """Whether module calls are being reported."""
-        return self._modules is not None
+        return self._modules.wanted
 
     def remove(self) -> None:
         """Leave torch as it was."""
         self.unwatch_modules()
         self._undo.close()
 
+    def _hook_modules(self, undo: ExitStack) -> None:
+        undo.callback(nn_module.register_module_forward_pre_hook(self._before).remove)
+        undo.callback(nn_module.register_module_forward_hook(self._after, always_call=True).remove)
+
+    def _hook_optimizers(self, undo: ExitStack) -> None:
+        listener = self._listener
+        undo.callback(register_optimizer_step_pre_hook(_hook(listener, listener.optimizer_starts)).remove)
+        undo.callback(register_optimizer_step_post_hook(_hook(listener, listener.optimizer_ended)).remove)
+
     def _replace(self, owner: Any, name: str, value: Any) -> None:
         replace(self._undo, owner, name, value)
 
     def _before(self, module: torch.nn.Module, _: Any) -> None:
         if self._listener.active and not tracing():
-            self._listener.forward_starts(module, self._depth)
+            self._listener.forward_starts(_uncompiled(module), self._depth)
         self._depth += 1
 
     def _after(self, module: torch.nn.Module, _: Any, output: Any) -> None:
         self._depth = max(0, self._depth - 1)
         if self._listener.active and not tracing():
-            self._listener.forward_ended(module, output, self._depth)
-
-
-def compiled_anything() -> bool:
-    """Whether torch.compile is in use in this process: it has compiled a frame, or will when it is called first.
-
-    (The optimizers import dynamo in any case, which has one backend of its own: torch 2.13.)
-    """
-    dynamo = sys.modules.get("torch._dynamo.utils")
-    frame = sys.modules.get("torch._dynamo.eval_frame")
-    return (dynamo is not None and bool(dynamo.counters["frames"])) or len(getattr(frame, "cached_backends", ())) > 1
+            self._listener.forward_ended(_uncompiled(module), output, self._depth)
 
 
 def tracing() -> bool:
@@ -153,9 +128,25 @@ def tracing() -> bool:
     return private.TracingContext.try_get() is not None or followed()
 
 
+def _uncompiled(module: torch.nn.Module) -> torch.nn.Module:
+    """The program's own module: `torch.compile` puts one of its own around it."""
+    inner = module._modules.get("_orig_mod") if type(module).__name__ == "OptimizedModule" else None
+    return module if inner is None else inner
+
+
+def _tap_compile(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        REGIONS.follow()  # the first call has imported the compiler
+        return result
+
+    return compiled
+
+
 def _hook(listener: Listener, method: Callable[[Optimizer], None]) -> Callable[..., None]:
     def call(optimizer: Optimizer, *_: Any) -> None:
-        if listener.active and not tracing():
+        if not torch.compiler.is_compiling() and listener.active and not tracing():
             method(optimizer)
 
     return call
@@ -167,7 +158,7 @@ def _tap_backward(listener: Listener, original: Callable[..., None]) -> Callable
         tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
         *args: Any, **kwargs: Any,
     ) -> None:  # fmt: skip
-        if not listener.active or tracing():
+        if torch.compiler.is_compiling() or not listener.active or tracing():
             return original(tensors, grad_tensors, retain_graph, create_graph, *args, **kwargs)
         listener.backward_starts(tensors, bool(retain_graph), create_graph, False)
         start = time.perf_counter()
@@ -188,7 +179,7 @@ def _tap_grad(listener: Listener, original: Callable[..., Any]) -> Callable[...,
         outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool | None = None,
         create_graph: bool = False, *args: Any, **kwargs: Any,
     ) -> Any:  # fmt: skip
-        if not listener.active or tracing():
+        if torch.compiler.is_compiling() or not listener.active or tracing():
             return original(outputs, inputs, grad_outputs, retain_graph, create_graph, *args, **kwargs)
         listener.backward_starts(outputs, bool(retain_graph), create_graph, True)
         start = time.perf_counter()
@@ -225,7 +216,7 @@ def _tap_init(listener: Listener, original: Callable[..., None]) -> Callable[...
     @functools.wraps(original)
     def __init__(self: Optimizer, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        if listener.active and not tracing():
+        if not torch.compiler.is_compiling() and listener.active and not tracing():
             listener.optimizer_made(self)
 
     return __init__

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import ExitStack
 from types import CodeType, FrameType
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch.nn.modules import module as nn_module
 
 from torchvet.probes import frames, private
 from torchvet.probes._importlib_bootstrap_taps import around
-from torchvet.probes.taps import compiled_anything
+from torchvet.probes.compiled_regions import Aside
 from torchvet.probes.watcher import Host, Watcher
 from torchvet.recording.records import Place, Record
 from torchvet.recording.training_records import TrainModePass
@@ -34,26 +35,23 @@ class TrainModePasses(Watcher):
         self._sites: dict[Place, TrainModePass] = {}
         self._opened: Counter[tuple[CodeType, int]] = Counter()
         self._left = 0
-        self._hook: Any = None
-        self._compiling = False
+        self._hook = Aside(self._hook_modules)
 
     def install(self) -> None:
-        """Be told where gradients are switched off, and where a compiler may come: its guards would see a hook."""
+        """Be told where gradients are switched off."""
         for region in (torch.no_grad, torch.inference_mode):
             self.replace(region, "__enter__", lambda o: around(o, self._opening, torch.compiler.is_compiling))
-        self.replace(torch, "compile", lambda o: around(o, self._compile, torch.compiler.is_compiling))
 
     def remove(self) -> None:
         """Leave torch as it was."""
         self._stop()
         super().remove()
 
-    def _compile(self, args: Any, kwargs: Any) -> None:
-        self._compiling = True
-        self._stop()
+    def _hook_modules(self, undo: ExitStack) -> None:
+        undo.callback(nn_module.register_module_forward_pre_hook(self._called).remove)
 
     def _opening(self, args: Any, kwargs: Any) -> None:
-        if self._compiling or self._hook is not None or not self.host.active or self._opened.total() >= _ALL:
+        if self._hook.wanted or not self.host.active or self._opened.total() >= _ALL:
             return
         frame: FrameType | None = sys._getframe(2)
         if frame is not None and frame.f_code.co_name == "decorate_context":
@@ -61,15 +59,13 @@ class TrainModePasses(Watcher):
         if frame is None or frames.owner(frame.f_code.co_filename) == frames.TORCH:
             return
         key = frame.f_code, frame.f_lineno
-        if self._opened[key] < _EACH and not compiled_anything():
+        if self._opened[key] < _EACH:
             self._opened[key] += 1
             self._left = _CALLS
-            self._hook = nn_module.register_module_forward_pre_hook(self._called)
+            self._hook.on()
 
     def _stop(self) -> None:
-        if self._hook is not None:
-            self._hook.remove()
-            self._hook = None
+        self._hook.off()
 
     def _called(self, module: torch.nn.Module, args: Any) -> None:
         if not self.host.active:

@@ -6,8 +6,8 @@ import os
 from collections.abc import Collection, Iterable, Iterator
 from typing import Protocol
 
+from torchvet.probes.compiled_regions import REGIONS
 from torchvet.probes.ledger import Ledger
-from torchvet.probes.taps import Taps, compiled_anything
 from torchvet.recording.training_records import Unchecked
 
 _MOST_NAMES = 5
@@ -45,17 +45,17 @@ def simulated_gaps(dry: bool = False) -> Iterator[Unchecked]:
 
 
 def all_gaps(
-    simulated: bool, ledger: Ledger, taps: Taps, unreadable: Collection[str], sampled: bool, probes: Iterable[Doubting]
+    simulated: bool, ledger: Ledger, unreadable: Collection[str], sampled: bool, probes: Iterable[Doubting]
 ) -> Iterator[Unchecked]:  # fmt: skip
     """All gaps at the end of a run: those of a simulated GPU, the session's own, and what the probes say of theirs."""
     if simulated:
         yield from simulated_gaps()
-    yield from unchecked(ledger, taps, unreadable, sampled)
+    yield from unchecked(ledger, unreadable, sampled)
     for probe in probes:
         yield from probe.unchecked()
 
 
-def unchecked(ledger: Ledger, taps: Taps, unreadable: Collection[str], sampled: bool) -> Iterator[Unchecked]:
+def unchecked(ledger: Ledger, unreadable: Collection[str], sampled: bool) -> Iterator[Unchecked]:
     """The gaps, at the end of the run. `unreadable` functions call `locals()`; `sampled` is whether any step was."""
     if ledger.broken is not None:
         error = ledger.broken
@@ -67,13 +67,11 @@ def unchecked(ledger: Ledger, taps: Taps, unreadable: Collection[str], sampled: 
             reason="it calls locals(), whose dictionary may not be refreshed behind its back",
         )
     if not sampled:
-        yield Unchecked(check="storages of sampled steps", reason="no step was free of other dispatch modes")
-    if compiled_anything():
+        regions = " and of compiled regions" if REGIONS.ran else ""
+        yield Unchecked(check="storages of sampled steps", reason=f"no step was free of other dispatch modes{regions}")
+    if REGIONS.ran:
         yield Unchecked(
-            check="inside torch.compile regions", reason="compiled kernels allocate out of the ledger's sight"
-        )
-    if taps.modules_refused:
-        yield Unchecked(
-            check="module names, and evaluation without no_grad",
-            reason="module hooks stay out of programs that use torch.compile: its guards would see them",
+            check="inside torch.compile regions",
+            reason="compiled kernels allocate out of the ledger's sight, and hooks stay out: neither the modules that "
+            "run there nor optimizer steps are seen",
         )

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import torch
 
+from torchvet.probes.compiled_regions import REGIONS
 from torchvet.probes.containers import tensors_in
 from torchvet.probes.finite import is_finite, numeric
 from torchvet.probes.known import KnownMemory
@@ -24,7 +25,6 @@ from torchvet.probes.replay.slicing import BATCH
 from torchvet.probes.replay.sources import Source, root_of
 from torchvet.probes.replay.stage import Autocast, Modules, set_up
 from torchvet.probes.replay.telling import Symptom, record_of
-from torchvet.probes.taps import compiled_anything
 from torchvet.recording.nonfinite_records import NonFinite
 
 
@@ -129,7 +129,7 @@ class _Rehearsal:
         except BaseException as error:
             reason = f"doing the step again failed: {type(error).__name__}: {error}"[:300]
         if reached is None:
-            eagerly = ", its torch.compile regions run eagerly" if compiled_anything() else ""
+            eagerly = ", its torch.compile regions run eagerly" if REGIONS.ran else ""
             return Answer(reason=reason + eagerly)
         exact = not plan.missing and all(
             _equal(copies[n], tensors_in(plan.names.get(n), 2)) for n in originals
