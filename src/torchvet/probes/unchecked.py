@@ -59,7 +59,7 @@ def unchecked(ledger: Ledger, taps: Taps, unreadable: Collection[str], sampled: 
     """The gaps, at the end of the run. `unreadable` functions call `locals()`; `sampled` is whether any step was."""
     if ledger.broken is not None:
         error = ledger.broken
-        yield Unchecked(check="storages of sampled steps", reason=f"{type(error).__name__}: {error}")
+        yield Unchecked(check="storages of sampled steps", reason=f"{type(error).__name__}: {error}", voids=True)
     if unreadable:
         names = ", ".join(sorted(unreadable)[:_MOST_NAMES])
         yield Unchecked(
@@ -67,7 +67,8 @@ def unchecked(ledger: Ledger, taps: Taps, unreadable: Collection[str], sampled: 
             reason="it calls locals(), whose dictionary may not be refreshed behind its back",
         )
     if not sampled:
-        yield Unchecked(check="storages of sampled steps", reason="no step was free of other dispatch modes")
+        reason = "another TorchDispatchMode was active in every step"
+        yield Unchecked(check="storages of sampled steps", reason=reason, voids=True)
     if compiled_anything():
         yield Unchecked(
             check="inside torch.compile regions", reason="compiled kernels allocate out of the ledger's sight"
