@@ -69,14 +69,14 @@ def trend_of(sizes: Sizes) -> Trend | None:
 def _rises(sizes: Sizes, count: int) -> list[float]:
     """The rise from each stretch's floor to the next one's, per tick."""
     floors = _floors(sizes, count)
-    return [(b[1] - a[1]) / max(1.0, b[0] - a[0]) for a, b in itertools.pairwise(floors)]
+    return [(b[1] - a[1]) / max(1, b[0] - a[0]) for a, b in itertools.pairwise(floors)]
 
 
-def _floors(sizes: Sizes, count: int) -> list[tuple[float, int]]:
-    """The middle tick and the smallest size of each of so many stretches."""
+def _floors(sizes: Sizes, count: int) -> list[tuple[int, int]]:
+    """The first tick and the smallest size of each of so many stretches."""
     edges = [len(sizes) * i // count for i in range(count + 1)]
     parts = [sizes[a:b] for a, b in itertools.pairwise(edges)]
-    return [((part[0][0] + part[-1][0]) / 2, min(s for _, s in part)) for part in parts]
+    return [(part[0][0], min(s for _, s in part)) for part in parts]
 
 
 def _falls(sizes: Sizes, count: int) -> bool:

@@ -61,6 +61,8 @@ class Witness:
     unit: Literal["bytes", "nodes"] = "bytes"
     reason: str = ""
     fix: str = ""
+    explained: float = 0.0
+    """What growing names explain of what was counted, per step, at the most."""
 
 
 def witnesses(rank: RankRecording, recording: Recording) -> list[Witness]:
@@ -183,7 +185,7 @@ def _sampled(rank: RankRecording, name: WitnessName, sizes: Sizes, explained: tu
     least, most = explained
     rate = _beyond(trend.rate * ticks, least, most)
     low, high = trend.low * ticks - most * (1 + _TOLERANCE), trend.high * ticks - least
-    base = replace(base, measured=rate, low=low, high=high)
+    base = replace(base, measured=rate, low=low, high=high, explained=most)
     ceiling = trend.ceiling * ticks - most
     if (rate <= small and high <= large + most - least) or (trend.falls and ceiling <= small):
         return replace(base, state="flat")

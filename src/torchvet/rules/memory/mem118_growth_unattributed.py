@@ -128,7 +128,7 @@ for step in range(80):
             counted = allocator(rank)
             if rate := without_a_name(rank):
                 yield self._of_storages(rank, counted, rate)
-            elif counted.state == "grows":
+            elif counted.state == "grows" and (counted.measured or 0.0) > _BESIDE * counted.explained:
                 yield self._of_allocator(rank, counted)
 
     def _of_storages(self, rank: RankRecording, counted: Witness, rate: float) -> Finding:
@@ -154,7 +154,7 @@ for step in range(80):
         likely, sure = _likely(rank, counted)
         end = self._end(rank, rate) if sure else None
         between = f"between {words.size(counted.low or 0.0)} and {words.size(counted.high or 0.0)}"
-        until = " while no tensor lives on" + ("" if end is None else f"; memory is exhausted at step {count(end)}")
+        until = " more than tensors do" + ("" if end is None else f"; memory is exhausted at step {count(end)}")
         return observed(
             self, rank, severity=self._grade(rank, rate) if sure else "info", place=None,
             message=f"the {counted.name} grows by {words.size(rate)} per step ({between}){until}",
@@ -177,6 +177,8 @@ for step in range(80):
         return Measured(bytes_per_step=rate, steps=rank.ticks, exhausted_at_step=end)
 
 
+_BESIDE = 2.0
+"""Times what names explain of an allocator's growth that the rest must be: each tensor costs more than it shows."""
 _STEADY = 0.5
 """The least share of its rate that the lower end of the interval has where growth is steady."""
 
