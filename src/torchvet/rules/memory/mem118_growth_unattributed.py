@@ -123,10 +123,12 @@ for step in range(80):
 """
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
-        """One finding a rank: of storages without a name, else of an allocator that grows while storages do not."""
+        """One finding a rank: of storages without a name, where names were searched, else of an allocator that grows
+        while storages do not."""
         for rank in recording.ranks:
             counted = allocator(rank)
-            if rate := without_a_name(rank):
+            rate = without_a_name(rank)
+            if rate and any(c.complete for c in rank.all(Census)):
                 yield self._of_storages(rank, counted, rate)
             elif counted.state == "grows" and (counted.measured or 0.0) > _BESIDE * counted.explained:
                 yield self._of_allocator(rank, counted)
