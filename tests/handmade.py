@@ -19,7 +19,7 @@ from torchvet.recording.records import (
     Survivors,
     Window,
 )
-from torchvet.recording.training_records import Outcome
+from torchvet.recording.training_records import HostSamples, Outcome
 
 MAIN = "__main__.main"
 FILE = "/project/train.py"
@@ -67,6 +67,17 @@ def survivors(window: int, tick: int, amount: int, *, per: int = 2) -> Survivors
 def window(number: int, first: int, last: int, peak: int = 5000) -> Window:
     """A sampled window."""
     return Window(id=number, first=first, last=last, kind="training", born=peak, peak=peak)
+
+
+def heap(ticks: int, grows: float = 0.0, start: int = 1) -> HostSamples:
+    """The heap at every boundary: 100 MB, and so many bytes more each step."""
+    numbers = list(range(start, ticks + 1))
+    return HostSamples(ticks=numbers, heap=[100_000_000 + int(grows * n) for n in numbers])
+
+
+def evidence(ticks: int) -> list[Record]:
+    """What a clean verdict rests on besides steps: two windows of which nothing lived on, and a flat heap."""
+    return [window(1, 2, 3), window(2, 5, 6), heap(ticks)]
 
 
 def outcome(ticks: int, how: Any = "finished", **more: Any) -> Outcome:

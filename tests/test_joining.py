@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from handmade import FILE, census, holding, outcome, program, recording, site, steps, survivors, window
+import pytest
+from handmade import FILE, census, evidence, heap, holding, outcome, program, recording, site, steps, survivors, window
 
 from torchvet.diagnosis import diagnose
 from torchvet.finding import Finding, Location, Related, Remedy, Report
@@ -14,7 +15,7 @@ from torchvet.recording import Recording
 from torchvet.recording.numeric_records import HalfSum
 from torchvet.recording.records import Place, Source
 from torchvet.recording.scaling_records import ScalingUse
-from torchvet.recording.training_records import EvaluationForward, OptimizerUse, Ran
+from torchvet.recording.training_records import EvaluationForward, OptimizerUse, Ran, Unchecked
 from torchvet.recording.verify_records import MadeAt
 
 SOURCE = """\
@@ -62,7 +63,7 @@ def line(text: str) -> int:
 def run(*records: Any, ran: tuple[str, ...] = ("loss = nn",), count: int = 40, text: str = SOURCE) -> Recording:
     """Forty steps of the program, in which these lines were seen running."""
     seen = Ran(path=FILE, lines=[line(text) for text in ran])
-    return recording(program(), Source(path=FILE, text=text), steps(count), window(1, 2, 3), seen, *records,
+    return recording(program(), Source(path=FILE, text=text), steps(count), evidence(count), seen, *records,
                      outcome(count))  # fmt: skip
 
 
@@ -152,6 +153,22 @@ def test_a_store_that_grew_nothing_is_harmless() -> None:
 def test_growth_that_has_no_name_might_be_it() -> None:
     nameless = [survivors(number, 21, 1000) for number in (1, 2)]
     found = of(diagnose(run(*nameless)), "MEM101")
+    assert (found.severity, found.evidence) == ("error", "suspected")
+
+
+def test_a_heap_that_grows_might_be_it() -> None:
+    """No storage lives on, but the heap grows by a megabyte a step: graphs that carry state are nodes, not storages."""
+    unlike = {"grows": [heap(80, grows=1_300_000, start=41)], "few": []}
+    base = [program(), Source(path=FILE, text=SOURCE), steps(80), window(1, 2, 3), window(2, 5, 6), outcome(80),
+            Ran(path=FILE, lines=[line("loss = nn")])]  # fmt: skip
+    for records in unlike.values():
+        assert of(diagnose(recording(*base, *records)), "MEM101").severity == "error"
+    assert of(diagnose(recording(*base, heap(80))), "MEM101").severity == "info"
+
+
+@pytest.mark.parametrize("gap", [{"voids": True}, {"graphs": True}])
+def test_a_probe_that_could_not_look_lowers_nothing(gap: dict[str, bool]) -> None:
+    found = of(diagnose(run(Unchecked(check="storages", reason="RuntimeError: it broke", **gap))), "MEM101")
     assert (found.severity, found.evidence) == ("error", "suspected")
 
 

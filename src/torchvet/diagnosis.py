@@ -6,21 +6,23 @@ from collections.abc import Sequence
 from typing import Any
 
 from torchvet.failures import explained
-from torchvet.finding import SEVERITIES, Finding, Location, NotChecked, Report, Verdict
+from torchvet.finding import SEVERITIES, Finding, Location, NotChecked, Report
 from torchvet.joining import joined
 from torchvet.recording import RankRecording, Recording
-from torchvet.recording.dry_records import DrySize
 from torchvet.recording.facts import facts_of, overhead_of
-from torchvet.recording.reader import ENOUGH
-from torchvet.recording.records import Census, Window
-from torchvet.recording.training_records import Outcome, Unchecked
-from torchvet.rules import Rule, all_rules, wanted, words
+from torchvet.recording.records import Census
+from torchvet.recording.training_records import Unchecked
+from torchvet.rules import Rule, all_rules, wanted
 from torchvet.rules.growth_rule import GrowthRule
+from torchvet.rules.memory.mem118_growth_unattributed import GrowthUnattributed
 from torchvet.sizing import facts_of as sizes_of
 from torchvet.sizing import with_parts
+from torchvet.verdicts import judge
 
 _EXCERPT = 2
 """Source lines kept before and after a location."""
+_SAME_BYTES = 0.5
+"""Share of growth without a name that another finding must speak of to be about the same memory."""
 
 
 def diagnose(
@@ -35,16 +37,17 @@ def diagnose(
         recording = recording.limited(memory_limit)
     recording = with_parts(recording)
     rules = [r for r in all_rules() if wanted(r.code, select, ignore)]
-    findings = _most_specific([(r, f) for r in rules for f in r.in_recording(recording)])
+    findings = _unattributed(_most_specific([(r, f) for r in rules for f in r.in_recording(recording)]))
     failures, unread = explained(recording, rules)
     findings = sorted([*joined(recording, findings, rules), *failures], key=gravest_first)
-    verdict: Verdict = "findings" if findings else "clean"
-    if not findings and not _had_something_to_judge(recording):
-        verdict = "undetermined"
+    judged = judge(recording, findings, growth=any(isinstance(r, GrowthRule) for r in rules))
+    facts = _facts(recording, findings)
+    if facts:
+        facts["verdict"] = judged.facts()
     return Report(
-        subject=_subject(recording), verdict=verdict, findings=findings,
-        not_checked=[*_not_checked(recording, findings), *unread],
-        facts=_facts(recording, findings), overhead=overhead_of(recording.ranks[0]) if recording.ranks else {},
+        subject=_subject(recording), verdict=judged.verdict, findings=findings,
+        not_checked=list(dict.fromkeys([*_not_checked(recording), *judged.gaps, *unread])), facts=facts,
+        overhead=overhead_of(recording.ranks[0]) if recording.ranks else {},
     )  # fmt: skip
 
 
@@ -82,11 +85,6 @@ def gravest_first(finding: Finding) -> tuple[int, bool, float, str]:
     )
 
 
-def _had_something_to_judge(recording: Recording) -> bool:
-    """Something was looked at. A last look at a program that has not come to its first step shows nothing."""
-    return any(rank.all(Window) or (rank.ticks and rank.all(Census)) or rank.all(DrySize) for rank in recording.ranks)
-
-
 def _subject(recording: Recording) -> dict[str, Any]:
     program = recording.ranks[0].program if recording.ranks else None
     subject: dict[str, Any] = {"kind": "run"}
@@ -97,49 +95,32 @@ def _subject(recording: Recording) -> dict[str, Any]:
     return subject
 
 
-def _not_checked(recording: Recording, findings: list[Finding]) -> list[NotChecked]:
+def _not_checked(recording: Recording) -> list[NotChecked]:
     found: list[NotChecked] = []
     for rank in recording.ranks:
         found += [NotChecked(check=u.check, reason=u.reason) for u in rank.all(Unchecked)]
-        found += _gaps(rank, findings)
+        cut = [c for c in rank.all(Census) if not c.complete]
+        if cut:
+            reason = f"the search for holders was ended after {cut[-1].seconds:.1f} s"
+            found.append(NotChecked(check="some names", reason=reason))
         if rank.damaged:
             reason = "the recording has lines that cannot be read (the process was killed while writing?)"
             found.append(NotChecked(check=f"{rank.damaged} lines of rank {rank.rank}", reason=reason))
-    return list(dict.fromkeys(found))
-
-
-def _gaps(rank: RankRecording, findings: list[Finding]) -> list[NotChecked]:
-    """What a short or torch-free run could not show."""
-    program = rank.program
-    if program is None or not program.torch:
-        return [NotChecked(check="everything", reason="the program did not import torch, or ended before it had")]
-    found: list[NotChecked] = []
-    outcome = rank.last(Outcome)
-    if rank.last(DrySize) is not None:
-        return found
-    if outcome is not None and outcome.ticks == 0:
-        reason = "no optimizer step, backward call, loader batch or forward pass was seen"
-        found.append(NotChecked(check="growth from step to step", reason=reason))
-    elif outcome is not None and outcome.ticks < ENOUGH:
-        reason = f"{outcome.ticks} steps are too few to tell growth from warming up; run ten or more"
-        found.append(NotChecked(check="growth from step to step", reason=reason))
-    incomplete = [c for c in rank.all(Census) if not c.complete]
-    if incomplete:
-        seconds = f"{incomplete[-1].seconds:.1f} s"
-        found.append(NotChecked(check="some names", reason=f"the search for holders was ended after {seconds}"))
-    unknown = _growth_gap(rank, findings)
-    if unknown:
-        found.append(unknown)
     return found
 
 
-def _growth_gap(rank: RankRecording, findings: list[Finding]) -> NotChecked | None:
-    """Growth that no name was found for, and no cycle or native holder, is said with its amount."""
-    summary, unexplained = rank.growth, _without_a_word(rank, findings)
-    if unexplained <= 0.05 * summary.measured:
-        return None
-    amount = f"{words.size(unexplained)} of {words.size(summary.measured)} per step"
-    return NotChecked(check="the holder of a part of the growth", reason=f"no name was found for {amount}")
+def _unattributed(findings: list[Finding]) -> list[Finding]:
+    """Without growth that no name explains, where what else was found speaks of the same bytes: a cycle, or what only
+    C++ holds, has no name in Python either."""
+    told: dict[int | None, float] = {}
+    for finding in findings:
+        nameless = finding.holder is None or finding.holder.kind in ("cycle", "ctx", "native")
+        if nameless and finding.code != GrowthUnattributed.code:
+            told[finding.rank] = told.get(finding.rank, 0.0) + (finding.measured.bytes_per_step or 0.0)
+    return [
+        f for f in findings
+        if f.code != GrowthUnattributed.code or told.get(f.rank, 0.0) < _SAME_BYTES * (f.measured.bytes_per_step or 0.0)
+    ]  # fmt: skip
 
 
 def _without_a_word(rank: RankRecording, findings: list[Finding]) -> float:

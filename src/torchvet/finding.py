@@ -123,6 +123,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA
     version: str = __version__
 
+    @property
+    def earned(self) -> bool:
+        """Whether finding no fault is backed by evidence; true of reports that claim nothing of the kind: see
+        `facts["verdict"]` of a run."""
+        judged: dict[str, Any] = self.facts.get("verdict") or {}
+        return bool(judged.get("earned", True))
+
     def worst(self) -> Severity | None:
         """The gravest severity among the findings, or None when there are none."""
         return max((f.severity for f in self.findings), key=SEVERITIES.index, default=None)

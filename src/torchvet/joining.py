@@ -16,9 +16,12 @@ from torchvet.checking.engine import Scope, check_text, source_rules
 from torchvet.finding import Finding, Location, Measured, Related, Remedy
 from torchvet.recording import Recording
 from torchvet.recording.costs import cost_of, costs, worded
-from torchvet.recording.training_records import Outcome, Ran
+from torchvet.recording.records import Census
+from torchvet.recording.training_records import Outcome, Ran, Unchecked
 from torchvet.rules import Rule
+from torchvet.rules.base import Need
 from torchvet.rules.growth_rule import GrowthRule
+from torchvet.rules.witnesses import all_flat
 from torchvet.source.reach import reached
 
 
@@ -50,6 +53,7 @@ def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Ru
                 found.append(seen)
             elif suspicion.severity != "info":
                 alone.append(suspicion)
+    met = needs_met(recording)
     # A leak that no suspicion accounts for may be any of them, stored in a way that source does not see.
     leaking = any(_grows(f) for i, f in enumerate(observed) if i not in claimed)
     trees: dict[str, ast.Module] = {}
@@ -57,7 +61,7 @@ def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Ru
         rule, at = by_code[suspicion.code], suspicion.location
         assert at is not None
         may_grow = isinstance(rule, GrowthRule) and (leaking or _in_evaluation(observed, at))
-        judged = rule.could_be_measured(recording) and not may_grow
+        judged = met.issuperset(rule.absence_needs) and rule.could_be_measured(recording) and not may_grow
         if judged:
             if at.path not in trees:
                 trees[at.path] = ast.parse(recording.sources[at.path])
@@ -65,6 +69,19 @@ def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Ru
         judged = judged or rule.cannot_apply(recording)
         found.append(_harmless(suspicion, recording) if judged else _came_true(suspicion, rule, alone, recording))
     return [_with_mend(f, by_code.get(f.code), recording) for f in found]
+
+
+def needs_met(recording: Recording) -> frozenset[Need]:
+    """What a run has measured to the end; nothing where a probe could not look."""
+    gaps = [u for rank in recording.ranks for u in rank.all(Unchecked)]
+    searches = [rank.all(Census) for rank in recording.ranks]
+    met: dict[Need, bool] = {
+        "flat memory": all_flat(recording),
+        # Without any search there was nothing to search for.
+        "names": all(not looks or any(c.complete for c in looks) for looks in searches),
+        "graphs": not any(u.graphs for u in gaps),
+    }
+    return frozenset(need for need, so in met.items() if so and not any(u.voids for u in gaps))
 
 
 def _came_true(

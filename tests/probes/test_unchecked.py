@@ -40,4 +40,4 @@ def test_the_rest(ledger: Ledger) -> None:
     ledger.broken = RuntimeError("no such operator")
     found = said(ledger, unreadable=("b", "a"), sampled=False)
     assert found[0] == "storages of sampled steps: RuntimeError: no such operator"
-    assert found[1].startswith("variables of a, b()") and found[2].endswith("free of other dispatch modes")
+    assert found[1].startswith("variables of a, b()") and found[2].endswith("was active in every step")

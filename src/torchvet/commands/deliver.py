@@ -91,7 +91,9 @@ class Delivery:
         if not self.configuration.per_file_ignores:
             return report
         kept = [f for f in report.findings if not self._left_out(f)]
-        verdict = "clean" if report.findings and not kept else report.verdict
+        verdict = report.verdict
+        if report.findings and not kept:
+            verdict = "clean" if report.earned else "undetermined"
         return msgspec.structs.replace(report, findings=kept, verdict=verdict)
 
     def _left_out(self, finding: Finding) -> bool:
@@ -118,7 +120,8 @@ class Delivery:
                 raise BadInput(f"{name}: the report could not be written: {error.strerror}") from error
 
     def status(self, report: Report) -> int:
-        """0 clean, 1 findings at or above `fail_on`, 3 could not judge."""
+        """0 clean, 1 findings at or above `fail_on`, 3 could not judge: notes beside a run that is evidence of nothing
+        are no clean verdict."""
         from torchvet.finding import SEVERITIES
 
         if self.exit_zero:
@@ -126,10 +129,10 @@ class Delivery:
         if report.verdict == "undetermined":
             return UNDETERMINED
         worst, fail_on = report.worst(), self.fail_on or self.configuration.fail_on
-        if worst is None or fail_on == "never":
-            return CLEAN
         levels: tuple[str, ...] = SEVERITIES
-        return FINDINGS if levels.index(worst) >= levels.index(fail_on) else CLEAN
+        if worst is not None and fail_on != "never" and levels.index(worst) >= levels.index(fail_on):
+            return FINDINGS
+        return CLEAN if report.earned or worst not in (None, "info") else UNDETERMINED
 
 
 def _check_writable(path: Path) -> None:

@@ -139,6 +139,7 @@ class BackwardProbe:
                 yield Unchecked(
                     check=f"whether graphs kept by retain_graph in line {place.line} were needed",
                     reason="following them would have taken more than its share of the run's time",
+                    graphs=True,
                 )
 
 

@@ -53,7 +53,7 @@ class Cohorts:
             found.append(
                 Survivors(
                     window=cohort.window, tick=tick, steps=cohort.steps, bytes=cohort.survived,
-                    storages=len(cohort.births), sites=sum_by_site(cohort.births, 6),
+                    storages=len(cohort.births), sites=sum_by_site(cohort.births, 6), final=everything,
                 )
             )  # fmt: skip
         return found

@@ -170,4 +170,5 @@ class EvaluationProbe:
             yield Unchecked(
                 check="graphs that evaluation builds",
                 reason=f"following those of {self._late} passes would have taken more than its share of the run's time",
+                graphs=True,
             )

@@ -240,7 +240,7 @@ class Session:
         reason = f"{type(error).__name__}: {error}"
         if (what, reason) not in self._failures and len(self._failures) < 20:
             self._failures.add((what, reason))
-            self.writer.write(Unchecked(check=what, reason=reason[:500]))
+            self.writer.write(Unchecked(check=what, reason=reason[:500], voids=True))
         return True
 
     def finish(self, how: str, status: int, error: BaseException | None) -> None:

@@ -59,7 +59,7 @@ def unchecked(ledger: Ledger, unreadable: Collection[str], sampled: bool) -> Ite
     """The gaps, at the end of the run. `unreadable` functions call `locals()`; `sampled` is whether any step was."""
     if ledger.broken is not None:
         error = ledger.broken
-        yield Unchecked(check="storages of sampled steps", reason=f"{type(error).__name__}: {error}")
+        yield Unchecked(check="storages of sampled steps", reason=f"{type(error).__name__}: {error}", voids=True)
     if unreadable:
         names = ", ".join(sorted(unreadable)[:_MOST_NAMES])
         yield Unchecked(
@@ -67,8 +67,9 @@ def unchecked(ledger: Ledger, unreadable: Collection[str], sampled: bool) -> Ite
             reason="it calls locals(), whose dictionary may not be refreshed behind its back",
         )
     if not sampled:
-        regions = " and of compiled regions" if REGIONS.ran else ""
-        yield Unchecked(check="storages of sampled steps", reason=f"no step was free of other dispatch modes{regions}")
+        regions = " and outside compiled regions" if REGIONS.ran else ""
+        reason = f"no step ran without another TorchDispatchMode{regions}"
+        yield Unchecked(check="storages of sampled steps", reason=reason, voids=True)
     if REGIONS.ran:
         yield Unchecked(
             check="inside torch.compile regions",

@@ -17,6 +17,7 @@ from torchvet.probes.forecast import ForecastWatcher
 from torchvet.probes.half_constants import RoundedPositions, VanishedConstants
 from torchvet.probes.half_optimizers import HalfOptimizers
 from torchvet.probes.half_sums import HalfSums
+from torchvet.probes.host_samples import HostSampler
 from torchvet.probes.line_memory import LineMemory
 from torchvet.probes.loss_curve import LossCurve
 from torchvet.probes.lost_losses import LostLosses
@@ -38,6 +39,7 @@ from torchvet.probes.updated_lines import UpdatedLines
 from torchvet.probes.watcher import Watcher
 
 WATCHERS: tuple[type[Watcher], ...] = (
+    HostSampler,
     NonFiniteWatcher,
     LossCurve,
     ThreadErrors,

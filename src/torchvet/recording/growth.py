@@ -132,7 +132,7 @@ def growth_of(rank: RankRecording) -> GrowthSummary:
     summary.dropped = [_dropped(rank, tooth) for tooth in teeth_of(series, chosen).values()]
     by_total = (last.total - first.total) / max(1, steps)
     summary.explained = sum(g.bytes_per_step for g in summary.growths)
-    named = max(summary.explained, min(by_total, survived))
+    named = max(summary.explained, min(by_total, max(survived, survival_rate(rank, final=False))))
     summary.measured = named + summary.unreached
     return summary
 
@@ -222,14 +222,16 @@ def ended_by_itself(rank: RankRecording) -> bool:
     return outcome is None or outcome.how in ("finished", "exit", "os-exit")
 
 
-def survival_rate(rank: RankRecording) -> float:
-    """Bytes per step that outlive their step for good: the median over windows of what is alive at their last check.
+def survival_rate(rank: RankRecording, final: bool = True) -> float:
+    """Bytes per step that outlive their step for good: the median over windows of what is alive at their last check,
+    that after the program's end among them only where `final`: it finds the variables of functions gone.
 
     Zero unless storages of the last windows live on too: what filled once and stopped is not growth.
     """
     latest: dict[int, Survivors] = {}
     for record in rank.since_restart(Survivors):
-        latest[record.window] = record
+        if final or not record.final:
+            latest[record.window] = record
     rates = [s.bytes / s.steps for _, s in sorted(latest.items()) if s.steps]
     if len(rates) < 2 or rates[-1] == 0 or min(rates) == 0:
         return 0.0

@@ -122,7 +122,8 @@ class Window(Record):
 
 class Survivors(Record):
     """How much of a window's storages (known categories left out) was alive at a later boundary; `steps` is the divisor
-    of a rate per step, 0 for a window that ended within one.
+    of a rate per step, 0 for a window that ended within one. `final` says that it was counted after the program's end,
+    when the variables of its functions were gone.
     """
 
     window: int
@@ -131,6 +132,7 @@ class Survivors(Record):
     bytes: int
     storages: int
     sites: list[SiteBytes] = []
+    final: bool = False
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -268,6 +268,15 @@ class Host(Record):
     nodes: int | None = None
 
 
+class HostSamples(Record):
+    """The host's own view at many ticks in a row: heap in use and resident set, one entry a tick each, or no entry at
+    all where the system does not say. Each record has what was sampled since the one before."""
+
+    ticks: list[int]
+    heap: list[int] = []
+    resident: list[int] = []
+
+
 class Ran(Record):
     """Lines of the user's that were seen running in sampled steps; each stands in one record of a run."""
 
@@ -319,7 +328,10 @@ class Overhead(Record):
 
 
 class Unchecked(Record):
-    """What a probe could not look at, and why."""
+    """What a probe could not look at, and why. `voids` says that a leak could hide there, so that a run in which none
+    was found says nothing; `graphs`, that autograd graphs were not followed to their end."""
 
     check: str
     reason: str
+    voids: bool = False
+    graphs: bool = False

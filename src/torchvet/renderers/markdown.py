@@ -22,6 +22,8 @@ class MarkdownRenderer:
     def render(self, report: Report, color: bool = False, width: int = 100) -> str:
         """The verdict as a heading, the findings as a table. `color` and `width` change nothing."""
         parts = [f"## torchvet: {escaped(_verdict(report))}"]
+        if rests_on := _evidence(report):
+            parts.append(escaped(rests_on))
         if report.findings:
             rows = [_row(finding) for finding in report.findings]
             parts.append("\n".join(["| severity | code | where | what | what to do |", "|---|---|---|---|---|", *rows]))
@@ -74,6 +76,14 @@ def _verdict(report: Report) -> str:
     from torchvet.renderers.verdict import verdict
 
     return verdict(report)
+
+
+def _evidence(report: Report) -> str:
+    if report.facts.get("verdict") is None:
+        return ""
+    from torchvet.renderers.verdict import evidence
+
+    return evidence(report)
 
 
 def _row(finding: Finding) -> str:

@@ -10,7 +10,7 @@ from torchvet.renderers.gaps import add_not_checked
 from torchvet.renderers.page import Page
 from torchvet.renderers.text_facts import add_facts
 from torchvet.renderers.text_finding import add_finding, add_note, shown_path
-from torchvet.renderers.verdict import notes, serious, verdict
+from torchvet.renderers.verdict import evidence, notes, serious, verdict
 
 IN_FULL = 5
 """Findings shown whole; the others get two lines each, so that the first screen stays near."""
@@ -27,6 +27,8 @@ class TextRenderer:
         """The report as text. Paths below the working directory are shown relative to it."""
         page = Page(width)
         page.paragraph(verdict(report), "bold", most=3)
+        if rests_on := evidence(report):
+            page.paragraph(rests_on, "dim", most=2)
         add_findings(page, report)
         add_facts(page, report)
         add_rest(page, report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from typing import Any
 
 from torchvet.finding import SEVERITIES, Finding, Report
 from torchvet.renderers.wording import count, limit, size
@@ -27,11 +28,38 @@ def verdict(report: Report) -> str:
     found = serious(report)
     if found:
         return f"{_how_many(found)}: {_headline(found[0])}{_fate(found[0], report)}"
-    if report.verdict == "undetermined":
-        reason = report.not_checked[0].reason if report.not_checked else _ending(report)
-        return f"Could not judge: {reason}"
     extra = f"; {count(len(notes(report)), 'note')} below" if notes(report) else ""
+    if report.verdict == "undetermined" or not report.earned:
+        return f"Could not judge: {_missing(report)}{_failed(report)}{extra}"
     return f"No fault found{_over_steps(report)}{_failed(report)}{extra}"
+
+
+def evidence(report: Report) -> str:
+    """What the absence of faults rests on: each witness of growth with its measure and its threshold. Empty where
+    there are faults, or nothing was measured."""
+    if serious(report) or not report.earned:
+        return ""
+    rows = (report.facts.get("verdict") or {}).get("evidence") or []
+    parts = [_measure(row) for row in rows if row.get("unit") and row.get("measured") is not None]
+    ranks = {row.get("rank") for row in rows}
+    return f"Measured per step: {', '.join(parts)}" if parts and len(ranks) == 1 else ""
+
+
+def _measure(row: dict[str, Any]) -> str:
+    """One witness: `heap +0.2 kB (at most 0.7 kB; flat up to 2.5 kB)`."""
+    write = size if row["unit"] == "bytes" else count
+    high, threshold = row.get("high"), row.get("threshold")
+    most = f"at most {write(max(0.0, high))}; " if high is not None and high != row["measured"] else ""
+    limits = f" ({most}flat up to {write(threshold)})" if threshold else ""
+    return f"{row['witness']} {'+' if row['measured'] >= 0 else ''}{write(row['measured'])}{limits}"
+
+
+def _missing(report: Report) -> str:
+    """What is missing for a clean verdict, and what to do about it."""
+    judged = report.facts.get("verdict") or {}
+    if judged.get("reason"):
+        return "; ".join(filter(None, (judged["reason"], judged.get("fix"))))
+    return report.not_checked[0].reason if report.not_checked else _ending(report)
 
 
 def _how_many(found: list[Finding]) -> str:

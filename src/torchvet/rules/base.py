@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from torchvet.source.model import Event, SourceFile
 
 
+Need = Literal["flat memory", "names", "graphs"]
+"""What else a run must have measured to the end, so that a fault's absence is one: no witness of growth saw any and
+each saw enough; a search for names came to its end; autograd graphs were followed to theirs."""
+
+
 class Rule:
     """One fault that torchvet knows. Subclasses fill in the knowledge and override the matchers that apply.
 
@@ -60,6 +65,10 @@ class Rule:
     mend_may_change_losses: ClassVar[bool] = False
     """Whether its mend changes on purpose what is learnt, as a cut gradient or a cleared one does, be it that the
     example's losses stay the same."""
+
+    absence_needs: ClassVar[tuple[Need, ...]] = ()
+    """What a run must have measured, besides what `could_be_measured` asks for, before a suspicion that it did not
+    confirm is called harmless."""
 
     cost: ClassVar[str] = ""
     """Of a fault of speed: what its line costs, by the kinds of `recording.costs`. A run that has counted it there has

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, get_args
 
 from torchvet.finding import Finding, Holder, HolderKind, Location, Measured, Related, Remedy, Severity
-from torchvet.recording.records import NODE_BYTES, Census, Window
+from torchvet.recording.records import NODE_BYTES, Window
 from torchvet.rules import grading, words
 from torchvet.rules.base import Rule
 from torchvet.rules.bounds import bound_of
@@ -34,13 +34,7 @@ class GrowthRule(Rule):
     specificity: ClassVar[int] = 0
     """Among rules that recognise one growth the highest is kept."""
 
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Also needed: whatever grew has a name, or what grew without one might be this; and a search for names, where
-        there were any, that came to its end."""
-        named = all(rank.growth.all_named for rank in recording.ranks)
-        looks = [rank.all(Census) for rank in recording.ranks]
-        seen = all(not censuses or any(c.complete for c in censuses) for censuses in looks)
-        return super().could_be_measured(recording) and named and seen
+    absence_needs = ("flat memory", "names", "graphs")
 
     def recognises(self, growth: Growth, recording: Recording) -> bool:
         """Whether this growth comes about in the way that the rule is about."""

@@ -43,7 +43,7 @@ def undetermined(before: Trial, verified: Verified) -> str:
         return f"the program failed: {before.failure}"
     if before.steps < ENOUGH and not before.failure:
         return f"{before.steps} steps are too few to tell anything by; ten or more are needed"
-    return ""
+    return before.missing if not before.failure and not verified.refused else ""
 
 
 def report_of(told: Told, verified: Verified) -> Report:

@@ -30,7 +30,7 @@ class Trial:
     the bytes per step that grew without a name, and `windows` says in how many stretches storages were noted, `costs`
     what lines cost in a step. `failure` is empty where the program came to its end or to the last step asked for, where
     it was `stopped`; `printed` is its stdout. `threads` are the exceptions that threads of the
-    program ended in, by type.
+    program ended in, by type. `missing` says what a run without faults lacks to be evidence of health.
     """
 
     findings: list[Finding]
@@ -48,6 +48,7 @@ class Trial:
     printed: str = ""
     sources: dict[str, str] = field(default_factory=dict)
     threads: dict[str, str] = field(default_factory=dict)
+    missing: str = ""
 
 
 def trial_of(recording: Recording, report: Report, outcome: Outcome, printed: str = "") -> Trial:
@@ -69,7 +70,16 @@ def trial_of(recording: Recording, report: Report, outcome: Outcome, printed: st
         seconds_per_step=_seconds_per_step(recording),
         failure=_failure(outcome), stopped=outcome.how == "steps-reached", printed=printed, sources=recording.sources,
         threads={r.kind: r.message for rank in recording.ranks for r in rank.all(ThreadFailed)},
+        missing=_missing(report),
     )  # fmt: skip
+
+
+def _missing(report: Report) -> str:
+    """What a report without faults lacks for a clean verdict; empty where there are faults or it lacks nothing."""
+    if report.earned or report.worst() not in (None, "info"):
+        return ""
+    judged = report.facts["verdict"]
+    return "; ".join(filter(None, (judged["reason"], judged["fix"])))
 
 
 def _seconds_per_step(recording: Recording) -> float | None:

@@ -36,6 +36,7 @@ class EvaluationBuildsGraph(Rule):
     summary = "Evaluation, prediction or sampling runs with gradients on"
     severity = "warning"
     words = (".eval()", "val", "test")
+    absence_needs = ("graphs",)
 
     what = (
         "A forward pass outside `no_grad` and `inference_mode` builds a graph and saves activations for a "

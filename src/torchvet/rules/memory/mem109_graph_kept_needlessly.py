@@ -28,6 +28,7 @@ class GraphKeptNeedlessly(Rule):
     summary = "retain_graph=True although no second backward uses the graph"
     severity = "warning"
     words = ("retain_graph",)
+    absence_needs = ("flat memory", "graphs")
 
     what = (
         "`backward()` frees each node's saved tensors as it passes. With `retain_graph=True` they stay until the "

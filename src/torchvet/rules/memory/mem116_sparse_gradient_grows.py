@@ -30,6 +30,7 @@ class SparseGradientGrows(Rule):
     summary = "Sparse gradients that are never cleared grow with every backward"
     severity = "error"
     words = ("sparse",)
+    absence_needs = ("flat memory",)
 
     what = (
         "`nn.Embedding(sparse=True)` makes a gradient that lists the rows used by the batch. A second backward "

@@ -1,0 +1,244 @@
+"""MEM118: memory grows from step to step and no name explains it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.amounts import count
+from torchvet.finding import Finding, Measured, Severity
+from torchvet.recording.growth import searched
+from torchvet.recording.records import Census, SiteBytes, Survivors
+from torchvet.recording.training_records import CollectorUse
+from torchvet.rules import grading, words
+from torchvet.rules.base import Rule
+from torchvet.rules.growth_rule import allocated, first_place
+from torchvet.rules.share_rule import observed, peak_of
+from torchvet.rules.witnesses import (
+    Witness,
+    allocator,
+    nodes,
+    room_in,
+    shapes_change,
+    windows_followed,
+    without_a_name,
+)
+
+if TYPE_CHECKING:
+    from torchvet.recording import RankRecording, Recording
+
+
+class GrowthUnattributed(Rule):
+    """Memory grows from step to step and no name explains it."""
+
+    code = "MEM118"
+    name = "growth-unattributed"
+    summary = "Memory grows from step to step and no name explains it"
+    severity = "warning"
+
+    what = (
+        "Storages made in one step are alive many steps later although no Python name leads to them, or the heap "
+        "(the device's memory on a GPU) grows by a steady amount per step while no tensor does. What holds them is "
+        "out of reach of a search by names: a C++ object, a C iterator, an array or a bytes object that is no "
+        "tensor, a library's own cache."
+    )
+    why = (
+        "It ends the run like any other leak. Two measures stand behind it: storages of sampled steps are followed "
+        "one by one, and the allocator's count is sampled over the whole run. Where they disagree the finding says "
+        "so and is only a note."
+    )
+    when_not = (
+        "A cache that fills and stops, a sawtooth that falls again, a jump (a first evaluation, a first checkpoint) "
+        "and a heap that varies by more than it grows are not reported. Growth that another finding names is that "
+        "finding's. Where shapes change from step to step, libraries keep a compiled kernel for each new shape: "
+        "that growth is a note."
+    )
+    proof = (
+        "torch 2.13.0, CPU. The example keeps a serialized copy of 67,000 bytes of weights per step: the heap grew "
+        "by 67.8 kB per step and no storage lived on; with one copy kept it grew by 0. In 16 healthy programs of 50 "
+        "to 139 steps the heap's rate lay between 0 and 1.2 kB per step, except for two with caches that filled."
+    )
+    remedy = (
+        "Look at the line that allocates, where one is given, for what its result is handed to: a queue, a thread, "
+        "a C extension, a hook. Where no tensor grows, look for what is kept once a step and is no tensor: NumPy "
+        "arrays, bytes, figures, log records, a library's cache. `tracemalloc` names the line of Python objects, "
+        "memray that of native ones."
+    )
+
+    BAD = """\
+import io
+
+import torch
+from torch import nn
+
+
+def packed(model):
+    buffer = io.BytesIO()
+    torch.save(model.state_dict(), buffer)
+    return buffer.getvalue()
+
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+checkpoints = []
+for step in range(80):
+    x = torch.randn(32, 128)
+    loss = nn.functional.mse_loss(model(x), x.mean(1, keepdim=True))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    checkpoints.append(packed(model))
+    if step % 20 == 19:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    GOOD = """\
+import io
+
+import torch
+from torch import nn
+
+
+def packed(model):
+    buffer = io.BytesIO()
+    torch.save(model.state_dict(), buffer)
+    return buffer.getvalue()
+
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+checkpoints = []
+for step in range(80):
+    x = torch.randn(32, 128)
+    loss = nn.functional.mse_loss(model(x), x.mean(1, keepdim=True))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    checkpoints = [packed(model)]
+    if step % 20 == 19:
+        print(f"step {step + 1} loss {loss.item():.4f}")
+"""
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """One finding a rank: of storages without a name, where names were searched, else of an allocator that grows
+        while storages do not."""
+        for rank in recording.ranks:
+            counted = allocator(rank)
+            rate = without_a_name(rank)
+            if rate and any(c.complete for c in rank.all(Census)):
+                yield self._of_storages(rank, counted, rate)
+            elif counted.state == "grows" and (counted.measured or 0.0) > _BESIDE * counted.explained:
+                yield self._of_allocator(rank, counted)
+
+    def _of_storages(self, rank: RankRecording, counted: Witness, rate: float) -> Finding:
+        seen = None if counted.high is None else max(0.0, counted.high + rank.growth.unreached)
+        disagree = counted.state != "not seen" and seen is not None and seen < rate / 2
+        sites = _surviving(rank)
+        part = "" if rate >= 0.95 * rank.growth.measured else f" of {words.size(rank.growth.measured)}"
+        message = f"storages of {words.size(rate)}{part} per step live on and no name leads to them"
+        if disagree and seen is not None:
+            message += f", but the {counted.name} grows by at most {words.size(seen)}: the two measures disagree"
+        end = self._end(rank, rate)
+        return observed(
+            self, rank, severity="info" if disagree else self._grade(rank, rate), place=first_place(sites),
+            message=message + ("" if disagree or end is None else f"; memory is exhausted at step {count(end)}"),
+            cause=f"{_kind(rank)}. Ruled out: {_ruled_out(rank)}",
+            advice="look at what the result of this line is handed to: a queue, a thread, a C extension, a hook or an "
+            "iterator outlives the step and keeps it",
+            measured=self._measured(rank, rate, end), related=[allocated(s) for s in sites[:3]],
+        )  # fmt: skip
+
+    def _of_allocator(self, rank: RankRecording, counted: Witness) -> Finding:
+        rate = counted.measured or 0.0
+        likely, sure = _likely(rank, counted)
+        end = self._end(rank, rate) if sure else None
+        between = f"between {words.size(counted.low or 0.0)} and {words.size(counted.high or 0.0)}"
+        until = " more than tensors do" + ("" if end is None else f"; memory is exhausted at step {count(end)}")
+        return observed(
+            self, rank, severity=self._grade(rank, rate) if sure else "info", place=None,
+            message=f"the {counted.name} grows by {words.size(rate)} per step ({between}){until}",
+            cause=f"{likely}. Ruled out: {_ruled_out(rank)}",
+            advice="look for what is kept once a step and is no tensor (NumPy arrays, bytes, figures, log records, a "
+            "library's cache): `tracemalloc` names the line of Python objects, memray that of native ones",
+            measured=self._measured(rank, rate, end),
+        )  # fmt: skip
+
+    def _grade(self, rank: RankRecording, rate: float) -> Severity:
+        return grading.of_growth(rank.ticks, self._end(rank, rate))
+
+    @staticmethod
+    def _end(rank: RankRecording, rate: float) -> int | None:
+        room = room_in(rank)
+        return None if room is None or rate <= 0 else int(rank.ticks + max(0, room - peak_of(rank)) / rate)
+
+    @staticmethod
+    def _measured(rank: RankRecording, rate: float, end: int | None) -> Measured:
+        return Measured(bytes_per_step=rate, steps=rank.ticks, exhausted_at_step=end)
+
+
+_BESIDE = 2.0
+"""Times what names explain of an allocator's growth that the rest must be: each tensor costs more than it shows."""
+_STEADY = 0.5
+"""The least share of its rate that the lower end of the interval has where growth is steady."""
+
+
+def _likely(rank: RankRecording, counted: Witness) -> tuple[str, bool]:
+    """What grows in an allocator while no tensor does, and whether it is sure to go on growing."""
+    steady = (counted.low or 0.0) >= _STEADY * (counted.measured or 0.0)
+    if nodes(rank, counted).state == "grows":
+        return "autograd graphs get longer from step to step and no name leads to their end", steady
+    if shapes_change(rank):
+        return "shapes change from step to step, and libraries keep a compiled kernel for each new one", False
+    what = "arrays, bytes, objects of Python or of a library"
+    return f"something that is no tensor is kept from step to step: {what}", steady
+
+
+def _surviving(rank: RankRecording) -> list[SiteBytes]:
+    """Where the storages were made that live on, the largest first: those without a name where they are known."""
+    census = searched(rank)
+    if census is not None and census.unreached_sites:
+        return census.unreached_sites
+    latest: dict[int, Survivors] = {}
+    for record in rank.since_restart(Survivors):
+        if not record.final or record.window not in latest:
+            latest[record.window] = record
+    total: Counter[int] = Counter()
+    by_site = [s for record in latest.values() for s in record.sites]
+    sites = list(dict.fromkeys(s.site for s in by_site))
+    for one in by_site:
+        total[sites.index(one.site)] += one.bytes
+    storages = Counter({i: sum(s.storages for s in by_site if s.site == site) for i, site in enumerate(sites)})
+    return [SiteBytes(site=sites[i], bytes=held, storages=storages[i]) for i, held in total.most_common()]
+
+
+def _kind(rank: RankRecording) -> str:
+    """What kind of holder is likely, by what the search for names came upon."""
+    kinds = {s.kind for c in rank.all(Census) for s in c.strangers}
+    if "native" in kinds:
+        return "no Python object holds them: they are owned by C++ (an autograd graph, a library's object)"
+    if kinds & {"cycle", "ctx"}:
+        return "they hang in reference cycles that Python's collector has not freed"
+    incomplete = [c for c in rank.all(Census) if not c.complete]
+    if incomplete:
+        return f"the search for names was ended after {incomplete[-1].seconds:.1f} s and may have missed their holder"
+    return "something that Python's names do not lead to holds them: an iterator, a thread, a C extension or C++"
+
+
+def _ruled_out(rank: RankRecording) -> str:
+    """What was looked at and does not hold it."""
+    looks = [c for c in rank.all(Census) if c.complete]
+    found = ["parameters, gradients, optimizer state"]
+    if looks:
+        names = max(len(c.holdings) for c in looks)
+        found.append(
+            f"{count(names, 'name')} with tensors and their autograd graphs ({count(len(looks), 'search', 'searches')})"
+        )
+    else:
+        found.append(f"storages of {count(windows_followed(rank), 'sampled stretch', 'sampled stretches')} that died")
+    use = rank.last(CollectorUse)
+    if use is not None and use.collections:
+        found.append(f"garbage that the cyclic collector frees ({count(use.collections, 'collection')})")
+    return "; ".join(found)

@@ -1,0 +1,65 @@
+"""The host's memory is sampled at every step at first, then ever more rarely, and not where that is slow."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from torchvet.probes import host, host_samples
+from torchvet.probes.host_samples import HostSampler
+from torchvet.recording.training_records import HostSamples
+
+
+def sampled(steps: range, monkeypatch: pytest.MonkeyPatch, heap: Any = lambda: 7) -> list[HostSamples]:
+    monkeypatch.setattr(host, "heap_in_use", heap)
+    monkeypatch.setattr(host, "resident", lambda: 9)
+    written: list[Any] = []
+    sampler = HostSampler(SimpleNamespace(write=written.append))  # type: ignore[arg-type]
+    for tick in steps:
+        sampler.boundary(tick, "training")
+    sampler.totals(0)
+    return written
+
+
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_samples, "_SHARE", 0)
+
+
+def test_steps_are_sampled_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick(monkeypatch)
+    ticks = [t for r in sampled(range(1, 10_001), monkeypatch) for t in r.ticks]
+    assert ticks[:64] == list(range(1, 65)) and len(ticks) < 64 + 44 * 9
+    assert sum(t > 5000 for t in ticks) >= 40, "the later half has enough of them"
+
+
+def test_what_waits_is_written_before_much_can_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick(monkeypatch)
+    records = sampled(range(1, 200), monkeypatch)
+    assert len(records) > 1 and all(len(r.ticks) == len(r.heap) == len(r.resident) <= 64 for r in records)
+
+
+def test_a_system_that_does_not_count_the_heap_has_the_resident_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick(monkeypatch)
+    (record,) = sampled(range(1, 4), monkeypatch, heap=None)
+    assert (record.ticks, record.heap, record.resident) == ([1, 2, 3], [], [9, 9, 9])
+
+
+def test_steps_that_are_counted_anew_are_sampled_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick(monkeypatch)
+    (record,) = sampled([*range(1, 30), *range(1, 5)], monkeypatch)  # type: ignore[arg-type]
+    assert record.ticks == [1, 2, 3, 4]
+
+
+def test_a_heap_that_is_slow_to_tell_is_asked_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(host_samples.time, "thread_time", lambda: clock[0])
+    monkeypatch.setattr(host_samples.time, "perf_counter", lambda: clock[0])
+
+    def slow() -> int:
+        clock[0] += 0.005
+        return 7
+
+    asked = [t for r in sampled(range(1, 60), monkeypatch, heap=slow) for t in r.ticks]
+    assert asked == [1, 2], "no time has passed in which a third would be less than a hundredth"

@@ -1,0 +1,99 @@
+"""MEM118: growth without a name says what grows, where, what was ruled out; it keeps quiet beside what explains it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import pytest
+from handmade import FILE, census, evidence, heap, holding, outcome, program, recording, site, steps, survivors, window
+
+from torchvet.diagnosis import diagnose
+from torchvet.finding import Finding
+from torchvet.recording.records import Record, Site, SiteBytes, Stranger, Window
+
+TICKS = (5, 6, 9, 14, 21, 32)
+
+
+def found(*records: Record | Iterable[Record], count: int = 80, **changes: Any) -> list[Finding]:
+    limit = {"memory_limit": 24 << 30}
+    report = diagnose(recording(program(**(limit | changes)), steps(count), *records, outcome(count)))
+    return [f for f in report.findings if f.code == "MEM118"]
+
+
+def windows() -> list[Record]:
+    return [window(1, 2, 3), window(2, 5, 6)]
+
+
+def kept(amount: int) -> list[Record]:
+    """Storages of that many bytes a step live on, made in line 7."""
+    one = [msgspec.structs.replace(survivors(n, 8 * n, 2 * amount), sites=[site(size=2 * amount)]) for n in (1, 2, 3)]
+    return [*one, *(census(t, other=amount * t) for t in TICKS)]
+
+
+def test_storages_that_no_name_holds_are_said_with_their_line() -> None:
+    (one,) = found(windows(), kept(50_000), heap(80, grows=50_000))
+    assert one.severity == "error" and one.location is not None and (one.location.path, one.location.line) == (FILE, 7)
+    assert one.message.startswith("storages of 50.0 kB per step live on and no name leads to them; memory is exhausted")
+    assert one.measured.bytes_per_step == 50_000 and [r.role for r in one.related] == ["allocated"]
+    assert "Ruled out: parameters, gradients, optimizer state; " in one.cause
+
+
+@pytest.mark.parametrize(("kind", "says"), [("native", "owned by C++"), ("cycle", "reference cycles")])
+def test_the_kind_of_holder_is_said_where_the_search_came_upon_it(kind: Any, says: str) -> None:
+    seen = census(33, other=50_000 * 33, strangers=[Stranger(kind=kind, owner="")])
+    (one,) = found(windows(), kept(50_000), seen, heap(80, grows=50_000))
+    assert says in one.cause
+
+
+def test_measures_that_disagree_are_said_and_are_a_note() -> None:
+    (one,) = found(evidence(80), kept(50_000))
+    assert one.severity == "info" and "the heap grows by at most" in one.message and "disagree" in one.message
+
+
+def test_before_names_were_searched_nothing_is_without_one() -> None:
+    early = [survivors(n, 8 * n, 2000) for n in (1, 2)]
+    assert not found(windows(), early, heap(80, grows=1000))
+
+
+def test_a_heap_that_grows_while_no_tensor_does() -> None:
+    (one,) = found(windows(), heap(80, grows=60_000))
+    assert one.severity == "error" and one.location is None and one.measured.exhausted_at_step
+    assert one.message.startswith("the heap grows by 60.0 kB per step (between 60.0 kB and 60.0 kB) more than tensors")
+    (slow,) = found(windows(), heap(80, grows=5_000))
+    assert slow.severity == "warning"
+
+
+def test_a_heap_that_grows_by_less_is_nobodys_trouble() -> None:
+    assert not found(windows(), heap(80, grows=1_000))
+
+
+def test_a_device_that_grows_while_no_tensor_does() -> None:
+    grows = [msgspec.structs.replace(s, allocated=10**9 + s.n * 10**5) for s in steps(80)]  # type: ignore[call-arg,attr-defined]
+    report = diagnose(recording(program(device="cuda", memory_limit=24 << 30), grows, evidence(80), outcome(80)))
+    assert [f.message[:36] for f in report.findings] == ["the device memory grows by 100.0 kB "]
+
+
+def test_kernels_for_ever_new_shapes_are_a_note() -> None:
+    def looked(number: int, length: int) -> Window:
+        row = SiteBytes(site=Site(op="aten.convolution", shape=(8, length), dtype="float32", device="cpu"), bytes=9)
+        return msgspec.structs.replace(window(number, 4 * number, 4 * number + 1), sites=[row])
+
+    (one,) = found([looked(n, 100 + n) for n in (1, 2, 3)], heap(80, grows=60_000))
+    assert one.severity == "info" and "compiled kernel for each new" in one.cause
+    (last_batch,) = found([looked(n, 100 + n // 3) for n in (1, 2, 3)], heap(80, grows=60_000))
+    assert last_batch.severity == "error"
+
+
+@pytest.mark.parametrize("grows", [52_000, 120_000])
+def test_what_names_explain_for_the_most_part_is_theirs(grows: int) -> None:
+    rows = [census(t, holding("rows", direct=50_000 * t, tensors=t)) for t in TICKS]
+    assert not found(windows(), rows, heap(80, grows=grows))
+
+
+def test_a_cycle_that_is_reported_is_not_said_again() -> None:
+    cycle = [Stranger(kind="cycle", owner="Node", attribute="parent")]
+    looks = [census(t, unreached=400_000, unreached_sites=[site()], strangers=cycle) for t in (5, 9, 14, 20)]
+    lived = [survivors(n, 4 * n, 400_000) for n in (1, 2, 3)]
+    assert not found(windows(), lived, looks, heap(80, grows=50_000))
