@@ -88,11 +88,15 @@ class GrowthRule(Rule):
         if bound is None:
             return grading.of_growth(growth.last_step, growth.exhausted_at)
         if bound.bytes is None:
-            return "info"
-        if growth.memory_left is not None and bound.bytes > growth.memory_left:
+            promised = grading.of_growth(growth.last_step, growth.exhausted_at)
+            return "warning" if promised == "error" and not bound.sure else "info"
+        more = bound.bytes - growth.bytes
+        if growth.memory_left is not None and more > growth.memory_left:
             return "error"
         peak = max((w.peak for r in recording.ranks for w in r.all(Window)), default=0)
-        return grading.of_share(bound.bytes / (bound.bytes + peak)) if self.bounded_matters else "info"
+        if self.bounded_matters:
+            return grading.of_share(bound.bytes / (bound.bytes + peak))
+        return grading.of_what_is_left(more, growth.memory_left)
 
     def message(self, growth: Growth, recording: Recording) -> str:
         """The headline: name, bytes per step, total, and when memory runs out or what bounds it."""
