@@ -82,6 +82,10 @@ class GrowthRule(Rule):
     """Whether growth that stays within a known limit is graded by its share of the peak, or is just information:
     tensors are collected on purpose, autograd graphs are not."""
 
+    def matters_bounded(self, growth: Growth) -> bool:
+        """The same, of one growth."""
+        return self.bounded_matters
+
     def grade(self, growth: Growth, recording: Recording) -> Severity:
         """By forecast where nothing bounds it, else by whether the bound fits into memory."""
         bound = bound_of(growth, recording)
@@ -94,7 +98,7 @@ class GrowthRule(Rule):
         if growth.memory_left is not None and more > growth.memory_left:
             return "error"
         peak = max((w.peak for r in recording.ranks for w in r.all(Window)), default=0)
-        if self.bounded_matters:
+        if self.matters_bounded(growth):
             return grading.of_share(bound.bytes / (bound.bytes + peak))
         return grading.of_what_is_left(more, growth.memory_left)
 
