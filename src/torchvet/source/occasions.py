@@ -75,9 +75,7 @@ def ways(project: Project, place: Place) -> list[Way]:
     return found
 
 
-def _climb(
-    project: Project, module: Module, line: int, way: Way, found: list[Way], seen: tuple[Scope, ...]
-) -> None:
+def _climb(project: Project, module: Module, line: int, way: Way, found: list[Way], seen: tuple[Scope, ...]) -> None:
     scope = places.function_at(module, line)
     node = scope.node if scope is not None else module.tree
     way = Way([*way.loops], [*way.tests], rare=way.rare)
@@ -186,7 +184,8 @@ def _pass(module: Module, scope: Scope, statement: ast.stmt, block: str, way: Wa
 
 
 def _first(statement: ast.stmt) -> int:
-    return min([statement.lineno, *(d.lineno for d in getattr(statement, "decorator_list", ()))])
+    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
+    return min([statement.lineno, *(d.lineno for d in decorators)])
 
 
 def _holds(block: Sequence[ast.stmt], line: int) -> bool:
@@ -207,8 +206,7 @@ def beat_of(project: Project, stores: Sequence[Place], steps: Sequence[Place]) -
     """The loops around some stores. `steps` are lines of the loop whose turns are steps: an optimizer's step, the head
     of a loop over a loader."""
     of_steps = [way.loops for place in steps for way in ways(project, place) if way.loops]
-    heads = {place for place in steps}
-    counted = {loops[0][0] for loops in of_steps} | heads
+    counted = {loops[0][0] for loops in of_steps} | set(steps)
     own: dict[LoopAt, None] = {}
     outer: dict[LoopAt, None] = {}
     first: LoopAt | None = None
@@ -309,7 +307,9 @@ def _asks_presence(node: ast.expr) -> bool:
 
 def _compared(project: Project, test: Test, node: ast.Compare, held: Collection[str]) -> Occasion | None:
     sides = (node.left, node.comparators[0])
-    remainder = next((n for s in sides for n in ast.walk(s) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)), None)
+    remainder = next(
+        (n for s in sides for n in ast.walk(s) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)), None
+    )
     if remainder is not None:
         return _every(project, test, remainder)
     if any(_is_length(s) for s in sides) and not any(_is_length_of(s, held) for s in sides):

@@ -148,8 +148,8 @@ for step in range(40):
         """Key by values, and by those that come again."""
         if _keeps_objects(growth):
             return (
-                "cache in the object instead (`functools.cached_property`, or a dict that `__init__` makes), or cache a "
-                "plain function of what determines the result"
+                "cache in the object instead (`functools.cached_property`, or a dict that `__init__` makes), or cache "
+                "a plain function of what determines the result"
             )
         if _by_values(growth):
             return (
@@ -237,7 +237,9 @@ def _keeps_objects(growth: Growth) -> bool:
     """Whether a class's cached method keeps more tensors than results: those of the objects that it was called on."""
     holding = growth.holding
     return (
-        holding.container == _WRAPPER and "class" in holding.via and holding.tensors > _MORE * max(1, holding.length or 0)
+        holding.container == _WRAPPER
+        and "class" in holding.via
+        and holding.tensors > _MORE * max(1, holding.length or 0)
     )
 
 
