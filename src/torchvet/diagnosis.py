@@ -13,6 +13,7 @@ from torchvet.recording.facts import facts_of, overhead_of
 from torchvet.recording.records import Census
 from torchvet.recording.training_records import Unchecked
 from torchvet.rules import Rule, all_rules, wanted
+from torchvet.rules.exhaustion import exhaustion_of
 from torchvet.rules.growth_rule import GrowthRule
 from torchvet.rules.memory.mem118_growth_unattributed import GrowthUnattributed
 from torchvet.sizing import facts_of as sizes_of
@@ -138,6 +139,11 @@ def _facts(recording: Recording, findings: list[Finding]) -> dict[str, Any]:
     if rest < rank.growth.unexplained:
         share = 1 - rest / rank.growth.measured
         facts["growth"].update(explained_share=share, unexplained_bytes_per_step=rest)
+    forecast = exhaustion_of(rank, recording)
+    if forecast.rate > 0:
+        facts["forecast"] = {
+            "bytes_per_step": forecast.rate, "bytes_left": forecast.left, "step": forecast.step,
+        }  # fmt: skip
     facts.update(sizes_of(rank))
     facts["recording"] = str(recording.path) if recording.path is not None else None
     facts["sources"] = _excerpts(recording, findings)

@@ -44,7 +44,7 @@ def test_the_limit_is_the_smaller_of_cgroup_and_machine(monkeypatch: pytest.Monk
         ("0", (100 * MB, "this machine's memory")),
         ("", (100 * MB, "this machine's memory")),
     ):
-        monkeypatch.setattr(host, "_cgroup_limits", lambda t=text: [("the cgroup's memory limit", t)])
+        monkeypatch.setattr(host, "_cgroup_limits", lambda t=text: [t])
         assert host.memory_limit() == expected, text
 
 

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from torchvet.recording.training_records import Host
+
 
 class _Mallinfo2(ctypes.Structure):
     """glibc's `struct mallinfo2` (2.33): ten size_t fields, see mallinfo(3)."""
@@ -43,24 +45,50 @@ About 10 µs. A better footnote than the resident set, which also counts what th
 
 def resident() -> int | None:
     """The resident set in bytes, on Linux."""
+    return _statm(1)
+
+
+def virtual() -> int | None:
+    """All of the process's address space in bytes, on Linux."""
+    return _statm(0)
+
+
+def _statm(column: int) -> int | None:
     try:
         file = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        return int(os.read(file, 256).split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(os.read(file, 256).split()[column]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return None
     finally:
         os.close(file)
 
 
+def record(tick: int) -> Host:
+    """All of it at a tick."""
+    heap = heap_in_use() if heap_in_use is not None else None
+    return Host(tick=tick, resident=resident(), heap=heap, virtual=virtual())
+
+
+def address_space() -> int:
+    """The limit on the process's address space in bytes (`ulimit -v`); 0 where there is none."""
+    try:
+        import resource
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    except (ImportError, OSError, ValueError):
+        return 0
+    return soft if soft != resource.RLIM_INFINITY and soft > 0 else 0
+
+
 def memory_limit() -> tuple[int, str]:
     """The host memory that the program can use in bytes, and where that was read: a cgroup's limit or the machine's."""
     total = _machine()
-    for name, text in _cgroup_limits():
-        if text.isdigit() and 0 < int(text) < (total or 1 << 62):
-            return int(text), name
+    found = [int(text) for text in _cgroup_limits() if text.isdigit() and 0 < int(text) < (total or 1 << 62)]
+    if found:
+        return min(found), "the cgroup's memory limit"
     return (total, "this machine's memory") if total else (0, "unknown")
 
 
@@ -71,15 +99,34 @@ def _machine() -> int:
         return 0
 
 
-def _cgroup_limits() -> list[tuple[str, str]]:
-    files = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+def _cgroup_limits(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> list[str]:
+    """What the process's control groups say, from its own up to the root: versions 2 and 1."""
     found = []
-    for file in files:
+    for folder, file in _cgroups(root, own):
         try:
-            found.append(("the cgroup's memory limit", Path(file).read_text().strip()))
+            found.append((folder / file).read_text().strip())
         except OSError:
             continue
     return found
+
+
+def _cgroups(root: Path, own: Path) -> list[tuple[Path, str]]:
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        lines = []
+    groups = {fields[1]: fields[2].strip("/") for line in lines if len(fields := line.split(":", 2)) == 3}
+    second = groups.get("", "")
+    first = next((path for names, path in groups.items() if "memory" in names.split(",")), "")
+    return [
+        *((folder, "memory.max") for folder in _upward(root, second)),
+        *((folder, "memory.limit_in_bytes") for folder in _upward(root / "memory", first)),
+    ]
+
+
+def _upward(root: Path, below: str) -> list[Path]:
+    parts = [p for p in below.split("/") if p and p != ".."]
+    return [root.joinpath(*parts[:n]) for n in range(len(parts), -1, -1)]
 
 
 def memory_available() -> int | None:

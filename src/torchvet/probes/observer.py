@@ -33,7 +33,7 @@ from torchvet.probes.taps import Taps
 from torchvet.probes.unchecked import all_gaps
 from torchvet.probes.watchers import WATCHERS
 from torchvet.recording.records import Place, Record, StepKind
-from torchvet.recording.training_records import Host, Overhead
+from torchvet.recording.training_records import Overhead
 
 _EVALUATION_LOOKS = 3
 _EARLY = 8
@@ -451,7 +451,7 @@ class Observer:
         ):  # fmt: skip
             self._write(record)
         self._write(self._collector.record(self._sampling.steps))
-        self._write(Host(tick=tick, resident=host.resident(), heap=host.heap_in_use() if host.heap_in_use else None))
+        self._write(host.record(tick))
         self._hooks.count(tick, self.known, self._write)
         self._sources.keep()
 

@@ -282,14 +282,15 @@ class Session:
         from torchvet.probes import host
 
         limit, source = host.memory_limit()
+        space = host.address_space()
         if self.options.memory_limit is not None:
-            limit, source = self.options.memory_limit, "--memory-limit"
+            limit, source, space = self.options.memory_limit, "--memory-limit", 0
         rank, world = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
         return Program(
             argv=self.options.argv, path=self.options.path, cwd=os.getcwd(), python=sys.version.split()[0],
             torch=torch, device=device, started=time.time(), pid=self._pid, memory_limit=limit,
             rank=int(rank) if rank.isdigit() else None, world_size=int(world) if world.isdigit() else None,
-            memory_limit_source=source, user_roots=[self.options.user_root],
+            memory_limit_source=source, address_space=space, user_roots=[self.options.user_root],
         )  # fmt: skip
 
 

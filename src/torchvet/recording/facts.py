@@ -10,6 +10,7 @@ from torchvet.recording.forecast_facts import forecast_facts
 from torchvet.recording.growth import GrowthSummary, ended_by_itself
 from torchvet.recording.reader import RankRecording
 from torchvet.recording.records import Window
+from torchvet.recording.room import Limit, limit_of
 from torchvet.recording.steps import current_steps
 from torchvet.recording.training_records import CollectorUse, Host, Outcome, Overhead
 
@@ -19,9 +20,10 @@ def facts_of(rank: RankRecording, growth: GrowthSummary) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     program, outcome = rank.program, rank.last(Outcome)
     if program is not None:
+        limit = limit_of(rank) or Limit(program.memory_limit, program.memory_limit_source)
         facts.update(
             device=program.device, torch=program.torch, python=program.python, program=program.path,
-            memory_limit={"bytes": program.memory_limit, "source": program.memory_limit_source},
+            memory_limit={"bytes": limit.bytes, "source": limit.source},
         )  # fmt: skip
         if program.simulated is not None:
             facts["simulated_gpu"] = program.simulated

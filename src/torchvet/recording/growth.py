@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from torchvet.allocator import sizes
 from torchvet.recording.reader import RankRecording
-from torchvet.recording.records import NODE_BYTES, Census, Holding, Source, StepKind, Survivors, Window
+from torchvet.recording.records import NODE_BYTES, Census, Holding, Source, StepKind, Survivors
+from torchvet.recording.room import memory_left
 from torchvet.recording.series import (
     Key,
     Points,
@@ -31,10 +30,6 @@ from torchvet.recording.steps import steps_between, steps_of_bursts, steps_until
 from torchvet.recording.teeth import Tooth, teeth_of
 from torchvet.recording.training_records import Outcome
 
-LASTING = ("parameters", "buffers", "gradients", "optimizer state")
-"""Categories of memory that is there between steps."""
-_WORTH_ITS_OWN = 0.05
-"""Share of a growth that decides by which of the allocator's segments memory ends."""
 _LONG = 10
 """Steps over which one step more or less changes a rate by a tenth at most."""
 
@@ -236,43 +231,6 @@ def survival_rate(rank: RankRecording, final: bool = True) -> float:
     if len(rates) < 2 or rates[-1] == 0 or min(rates) == 0:
         return 0.0
     return statistics.median(rates)
-
-
-def memory_left(rank: RankRecording, census: Census) -> int | None:
-    """Bytes between what a step that begins at a census comes to, by the windows looked at, and what it may."""
-    room = room_of(rank)
-    if room is None:
-        return None
-    windows = rank.all(Window)
-    # Windows know of nothing that was made before them but the lasting categories; a census knows of nothing passing.
-    passing = max((w.peak - sum(w.categories.get(c, 0) for c in LASTING) for w in windows), default=0)
-    in_use = max([census.total + passing, *(w.peak for w in windows)])
-    return max(0, room - in_use)
-
-
-def room_of(rank: RankRecording) -> int | None:
-    """Bytes that tensors may take: of a device less than its memory, as others and the allocator's segments need some.
-
-    None where no limit is known.
-    """
-    program = rank.program
-    if program is None or not program.memory_limit:
-        return None
-    unusable = _unusable(rank) if program.device == "cuda" else 0
-    return max(0, program.memory_limit - program.memory_outside - unusable)
-
-
-def _unusable(rank: RankRecording) -> int:
-    """Bytes of the last memory that no segment can be had of any more: half a segment, on the average.
-
-    Which segments those are goes by the blocks that outlive their steps; without any, large ones.
-    """
-    alive = next((r.sites for r in reversed(rank.since_restart(Survivors)) if r.sites), [])
-    segments: Counter[int] = Counter()
-    for one in alive:
-        segments[sizes.segment_for(one.bytes // max(1, one.storages))] += one.bytes
-    filled = [size for size, taken in segments.items() if taken >= _WORTH_ITS_OWN * segments.total()]
-    return max(filled, default=sizes.LARGE_SEGMENT) // 2
 
 
 def _sizes_at_the_end(rank: RankRecording, last: Census) -> dict[Key, int]:

@@ -127,7 +127,9 @@ class Recording:
         def of(line: Record) -> Record:
             if not isinstance(line, Program):
                 return line
-            return msgspec.structs.replace(line, memory_limit=memory_limit, memory_limit_source="--memory-limit")
+            return msgspec.structs.replace(
+                line, memory_limit=memory_limit, memory_limit_source="--memory-limit", address_space=0
+            )
 
         ranks = [RankRecording(r.rank, [of(line) for line in r.lines], r.damaged) for r in self.ranks]
         return Recording(ranks, self.path)

@@ -61,6 +61,7 @@ class Program(Record):
     """What ran, where, and the memory limit that forecasts go by. `simulated` names the GPU that was not there.
 
     `memory_outside` bytes of a device were not this process's tensors' to have: the driver's, other programs'.
+    `address_space` is the limit on the process's virtual memory; 0 where there is none.
     """
 
     argv: list[str]
@@ -76,6 +77,7 @@ class Program(Record):
     memory_limit: int = 0
     memory_limit_source: str = "unknown"
     memory_outside: int = 0
+    address_space: int = 0
     user_roots: list[str] = []
     simulated: str | None = None
 

@@ -260,12 +260,14 @@ class LoopBound(Record):
 
 
 class Host(Record):
-    """The host's own view at a tick: resident set and heap in use (glibc), None where the system does not say."""
+    """The host's own view at a tick: resident set, heap in use (glibc) and, where it is limited, virtual memory; None
+    where the system does not say."""
 
     tick: int
     resident: int | None
     heap: int | None
     nodes: int | None = None
+    virtual: int | None = None
 
 
 class HostSamples(Record):

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchvet.recording.series import CONTAINERS
-from torchvet.recording.training_records import LoopBound, Ran
+from torchvet.recording.training_records import LoopBound, OptimizerUse, Ran
 
 if TYPE_CHECKING:
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
-    from torchvet.source.stores import Removal, Store
+    from torchvet.source.stores import Limit, Removal, Store
 
 
 _STEPS_A_TURN = 4
@@ -25,6 +25,8 @@ class Bound:
 
     text: str
     bytes: int | None = None
+    sure: bool = True
+    """Whether it is known to come in time: not where the program says that there is a limit and not which."""
 
 
 def bound_of(growth: Growth, recording: Recording) -> Bound | None:
@@ -94,7 +96,7 @@ def _dataset(growth: Growth, stores: list[Store], recording: Recording) -> Bound
         return None
     lengths = [b.length for r in recording.ranks for b in r.all(LoopBound)]
     most = int(growth.bytes_per_step * max(lengths)) if lengths else None
-    return Bound("it is full when every item of the dataset has been read", most)
+    return Bound("it is full when every item of the dataset has been read", most, sure=most is not None)
 
 
 def _loop(growth: Growth, recording: Recording) -> Bound | None:
@@ -123,19 +125,58 @@ def _called_in_loop(growth: Growth, recording: Recording) -> bool:
 
 
 def _removal(growth: Growth, recording: Recording) -> Bound | None:
-    """Code that takes something out again, unless the growth has outlived a whole epoch and so proved it idle, or it
-    takes out one item at a time, was seen at work and is too slow."""
-    removals = recording.index.removals(*growth.holding.where)
-    if not removals or _outlived_an_epoch(growth, recording) or all(_too_slow(r, recording) for r in removals):
+    """Code that takes something out again or makes it anew, where the text says how often, and the run does not show
+    that it comes to nothing: what grew on all the same, at every step, is not bounded by it."""
+    found = [b for limit in recording.index.limits(*growth.holding.where, steps=_steps(recording))
+             if (b := _limited(growth, limit, recording)) is not None]  # fmt: skip
+    known = [b for b in found if b.bytes is not None]
+    return min(known, key=lambda b: b.bytes or 0) if known else next(iter(found), None)
+
+
+def _steps(recording: Recording) -> list[tuple[str, int]]:
+    """Lines of the loops whose turns are steps."""
+    optimizers = [u.step_place for r in recording.ranks for u in r.all(OptimizerUse) if u.step_place is not None]
+    loops = [b.place for r in recording.ranks for b in r.all(LoopBound)]
+    return list(dict.fromkeys((p.path, p.line) for p in [*optimizers, *loops]))
+
+
+def _limited(growth: Growth, limit: Limit, recording: Recording) -> Bound | None:
+    occasion, line = limit.occasion, limit.removal.line
+    if occasion.items is not None:
+        held = growth.holding.length
+        each = growth.bytes / held if held else growth.bytes_per_step
+        if (held or 0) > occasion.items + 1:
+            return None
+        return Bound(f"line {line} keeps it to {occasion.items:,} items", max(growth.bytes, int(each * occasion.items)))
+    if occasion.outer:
+        return _emptied_outside(growth, limit, recording)
+    if _too_slow(limit.removal, recording):
         return None
-    first = removals[0]
-    return Bound(f"the code empties it or makes it anew (line {first.line})")
+    if occasion.turns is not None:
+        if growth.last_step - growth.first_tick > 1.5 * occasion.turns:
+            return None
+        most = max(growth.bytes, int(growth.bytes_per_step * occasion.turns))
+        return Bound(f"line {line} empties it every {occasion.turns:,} steps", most)
+    return Bound(f"line {line} limits it, at a size that is not known", sure=False)
+
+
+def _emptied_outside(growth: Growth, limit: Limit, recording: Recording) -> Bound | None:
+    """What is emptied once the loop that stores has ended: by an epoch of the length that the loader or the text
+    states, unless the growth has outlived that."""
+    lengths = [b.length for r in recording.ranks for b in r.all(LoopBound)]
+    longest = max(lengths, default=limit.turns)
+    line = limit.removal.line
+    if longest is None:
+        return Bound(f"line {line} empties it between epochs, of which this run has seen no end", sure=False)
+    steps = longest * limit.occasion.rounds
+    if growth.last_tick - growth.first_tick > 1.5 * steps:
+        return None
+    most = max(growth.bytes, int(growth.bytes_per_step * steps))
+    return Bound(f"line {line} empties it between epochs, after {steps:,} steps", most)
 
 
 def _too_slow(removal: Removal, recording: Recording) -> bool:
-    """Whether what grew all the while did so although a line ran that takes out one item, as from a queue."""
-    if removal.kind not in ("get", "pop", "popleft"):
-        return False
+    """Whether what grew all the while did so although a line ran that takes something out."""
     seen = {n for rank in recording.ranks for ran in rank.all(Ran) if ran.path == removal.path for n in ran.lines}
     return recording.index.reached(removal.path, seen, removal.line)
 

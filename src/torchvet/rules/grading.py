@@ -7,7 +7,8 @@ from torchvet.finding import Severity
 _DIES_SOON = 1_000_000
 _DIES_LATE = 100_000_000
 _LARGE_SHARE = 0.10
-
+_MOST_OF_IT = 0.5
+"""Share of the memory left from which on little else may grow."""
 
 _LARGE_BYTES = 32 << 20
 """Less than two segments of CUDA's allocator (20 MiB): what it holds in reserve in any program, and what a bus carries
@@ -25,6 +26,11 @@ def of_growth(step: int, exhausted_at: int | None) -> Severity:
 def of_share(share: float) -> Severity:
     """What does not grow, by its share of the peak (or of the step's time), from 0 to 1."""
     return "warning" if share > _LARGE_SHARE else "info"
+
+
+def of_what_is_left(more: int, left: int | None) -> Severity:
+    """What is collected on purpose and stays within a bound: by the bytes still to come, of those that are left."""
+    return "warning" if left is not None and more > _MOST_OF_IT * left else "info"
 
 
 def of_waste(size: int, share: float = 1.0) -> Severity:

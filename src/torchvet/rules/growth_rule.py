@@ -11,11 +11,12 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, get_args
 
-from torchvet.finding import Finding, Holder, HolderKind, Location, Measured, Related, Remedy, Severity
+from torchvet.finding import SEVERITIES, Finding, Holder, HolderKind, Location, Measured, Related, Remedy, Severity
 from torchvet.recording.records import NODE_BYTES, Window
 from torchvet.rules import grading, words
 from torchvet.rules.base import Rule
-from torchvet.rules.bounds import bound_of
+from torchvet.rules.bounds import Bound, bound_of
+from torchvet.rules.exhaustion import exhaustion_of, part_of, rank_of
 
 if TYPE_CHECKING:
     from torchvet.recording import Recording
@@ -63,7 +64,8 @@ class GrowthRule(Rule):
             code=self.code, name=self.name, severity=severity, evidence="observed",
             message=self.message(growth, recording), location=self.location(growth, store, recording),
             cause=self.cause(growth, store), remedy=Remedy(summary=self.advice(growth, store)),
-            related=self.related(growth, recording), holder=holder_of(growth), measured=measured_of(growth),
+            related=self.related(growth, recording), holder=holder_of(growth),
+            measured=measured_of(growth, recording),
             rank=growth.rank, device=device,
         )  # fmt: skip
 
@@ -76,17 +78,25 @@ class GrowthRule(Rule):
     """Whether growth that stays within a known limit is graded by its share of the peak, or is just information:
     tensors are collected on purpose, autograd graphs are not."""
 
+    def matters_bounded(self, growth: Growth) -> bool:
+        """The same, of one growth."""
+        return self.bounded_matters
+
     def grade(self, growth: Growth, recording: Recording) -> Severity:
         """By forecast where nothing bounds it, else by whether the bound fits into memory."""
         bound = bound_of(growth, recording)
         if bound is None:
-            return grading.of_growth(growth.last_step, growth.exhausted_at)
+            return _by_forecast(growth, recording)
         if bound.bytes is None:
-            return "info"
-        if growth.memory_left is not None and bound.bytes > growth.memory_left:
+            late = not bound.sure and _by_forecast(growth, recording) == "error"
+            return "warning" if late else "info"
+        more = bound.bytes - growth.bytes
+        if growth.memory_left is not None and more > growth.memory_left:
             return "error"
         peak = max((w.peak for r in recording.ranks for w in r.all(Window)), default=0)
-        return grading.of_share(bound.bytes / (bound.bytes + peak)) if self.bounded_matters else "info"
+        if self.matters_bounded(growth):
+            return grading.of_share(bound.bytes / (bound.bytes + peak))
+        return grading.of_what_is_left(more, growth.memory_left)
 
     def message(self, growth: Growth, recording: Recording) -> str:
         """The headline: name, bytes per step, total, and when memory runs out or what bounds it."""
@@ -97,12 +107,8 @@ class GrowthRule(Rule):
             f"({words.size(growth.bytes)} at step {growth.last_step:,})"
         )
         bound = bound_of(growth, recording)
-        if bound is not None:
-            return f"{text}; {bound.text}"
-        if growth.exhausted_at is not None:
-            latest = " at the latest" if growth.partial else ""
-            return f"{text}; memory is exhausted at step {growth.exhausted_at:,}{latest}"
-        return text
+        limits = f"; {bound.text}" if bound is not None else ""
+        return text + limits + _ending(growth, bound, recording)
 
     def location(self, growth: Growth, store: Store | None, recording: Recording) -> Location | None:
         """The store line, or the call that handed in what a container's method stores; else where it was allocated."""
@@ -194,12 +200,57 @@ def holder_of(growth: Growth) -> Holder:
     return Holder(name=holding.name, kind=kind, path=holding.path)  # type: ignore[arg-type]
 
 
-def measured_of(growth: Growth) -> Measured:
-    """The growth's figures."""
+def measured_of(growth: Growth, recording: Recording) -> Measured:
+    """The growth's figures; the end of memory is that of the run's one forecast."""
     return Measured(
         bytes_per_step=growth.bytes_per_step, tensors_per_step=growth.tensors_per_step, bytes=growth.bytes,
-        steps=growth.steps, exhausted_at_step=growth.exhausted_at,
+        steps=growth.steps, exhausted_at_step=_end(growth, bound_of(growth, recording), recording),
     )  # fmt: skip
+
+
+def _end(growth: Growth, bound: Bound | None, recording: Recording) -> int | None:
+    """The step at which memory ends, where this growth has a part in that."""
+    if bound is not None and (bound.bytes is None or bound.bytes - growth.bytes <= (growth.memory_left or 0)):
+        return None
+    rank = rank_of(growth, recording)
+    return exhaustion_of(rank, recording).step_for(part_of(growth, rank))
+
+
+def _ending(growth: Growth, bound: Bound | None, recording: Recording) -> str:
+    """The end of memory in words, alone or with all else that grows."""
+    end = _end(growth, bound, recording)
+    if end is None:
+        return ""
+    rank = rank_of(growth, recording)
+    forecast = exhaustion_of(rank, recording)
+    if forecast.ran_out:
+        return f"; memory ran out at step {end:,}"
+    before = " before that," if bound is not None else ""
+    others = " with all else that grows," if forecast.share(part_of(growth, rank)) < _ALONE else ""
+    latest = " at the latest" if growth.partial else ""
+    return f";{before}{others} memory is exhausted at step {end:,}{latest}"
+
+
+_ALONE = 0.9
+"""Share of all growth from which on the rest is not spoken of."""
+
+
+def _by_forecast(growth: Growth, recording: Recording) -> Severity:
+    """By the run's forecast where this growth is a good part of what ends memory, by its own rate alone where it is a
+    smaller one, and nothing to speak of where it is a thousandth."""
+    rank = rank_of(growth, recording)
+    forecast = exhaustion_of(rank, recording)
+    share = forecast.share(growth.bytes_per_step)
+    if share < _NOTHING:
+        return "info"
+    alone = grading.of_growth(growth.last_step, growth.exhausted_at)
+    if share < _GOOD_PART or growth.kind != forecast.kind:
+        return alone
+    return max(alone, grading.of_growth(forecast.now, forecast.step), key=SEVERITIES.index)
+
+
+_NOTHING = 0.001
+_GOOD_PART = 0.05
 
 
 def allocated(row: SiteBytes) -> Related:

@@ -9,6 +9,7 @@ from torchvet.finding import Finding, Holder, Location, Measured, Remedy
 from torchvet.recording.records import Stranger, Survivors, Window
 from torchvet.recording.training_records import CollectorUse, Outcome
 from torchvet.rules import grading, words
+from torchvet.rules.exhaustion import exhaustion_of
 from torchvet.rules.growth_rule import allocated, first_place, location_of
 
 if TYPE_CHECKING:
@@ -48,14 +49,18 @@ def stranger_findings(
         names = list(dict.fromkeys(f"{s.owner}.{s.attribute}" if s.attribute else s.owner for s in who if s.owner))
         name = names[0] if names else "an autograd graph that nothing names"
         yield Finding(
-            code=rule.code, name=rule.name, severity=_grade(rank, rate, kind == "native"), evidence="observed",
+            code=rule.code, name=rule.name, evidence="observed",
+            severity=_grade(rank, recording, rate, kind == "native"),
             message=f"{name} keeps {words.size(rate)} more alive every step, and no name leads "
             f"there{_until(rank, kind, rate)}",
             location=location or stranger_location(who, recording) or location_of(first_place(census.unreached_sites)),
             cause=cause, remedy=Remedy(summary=advice),
             related=[allocated(s) for s in census.unreached_sites[:3]],
             holder=Holder(name=name, kind="native" if kind == "native" else kind, path=names),
-            measured=Measured(bytes_per_step=rate, bytes=census.unreached, share=_share(rank, rate)),
+            measured=Measured(
+                bytes_per_step=rate, bytes=census.unreached, share=_share(rank, rate),
+                exhausted_at_step=exhaustion_of(rank, recording).step_for(rate) if kind == "native" else None,
+            ),
             rank=rank.program.rank if rank.program else None, device=rank.program.device if rank.program else None,
         )  # fmt: skip
 
@@ -87,13 +92,13 @@ def _share(rank: RankRecording, rate: float) -> float:
     return held / (held + peak) if held else 0.0
 
 
-def _grade(rank: RankRecording, rate: float, for_good: bool) -> Literal["error", "warning", "info"]:
+def _grade(
+    rank: RankRecording, recording: Recording, rate: float, for_good: bool
+) -> Literal["error", "warning", "info"]:
     if not for_good:
         return grading.of_share(_share(rank, rate))
-    program = rank.program
-    if program is None or not program.memory_limit or rate <= 0:
-        return "info"
-    return grading.of_growth(0, int(program.memory_limit / rate))
+    forecast = exhaustion_of(rank, recording)
+    return grading.of_growth(forecast.now, forecast.step_for(rate))
 
 
 def _until(rank: RankRecording, kind: str, rate: float) -> str:

@@ -9,9 +9,10 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from torchvet.recording.growth import room_of, usable_censuses
+from torchvet.recording.growth import usable_censuses
 from torchvet.recording.memory_series import device_sizes, heap_sizes, per_step, resident_sizes
 from torchvet.recording.records import NODE_BYTES, Census, Survivors, Window
+from torchvet.recording.room import room_of
 from torchvet.recording.series import key_of
 from torchvet.recording.steps import steps_between
 from torchvet.rules import words

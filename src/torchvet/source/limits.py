@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.source import places, syntax
+from torchvet.source import numbers, places, syntax
 from torchvet.source.module import Module
 from torchvet.source.project import Project
 from torchvet.source.scopes import Loop, Scope
@@ -26,13 +26,19 @@ def turns_around(project: Project, module: Module, line: int) -> tuple[int, int]
         while loop is not None:
             node = _node_of(here, loop)
             function = places.function_at(here, at)
-            turns = _turns(here, node.iter, function or here.top) if isinstance(node, ast.For) else None
+            turns = _turns(project, here, node.iter, function or here.top) if isinstance(node, ast.For) else None
             if turns is None:
                 return None
             total, first = total * turns, first or loop.first
             loop = loop.parent.statement() if loop.parent is not None else None
         where = _only_call(project, here, at)
     return (total, first) if first else None
+
+
+def turns_of(project: Project, module: Module, line: int) -> int | None:
+    """The turns of the `for` loop at a line, where the program states them."""
+    node = next((n for n in ast.walk(module.tree) if isinstance(n, ast.For) and n.lineno == line), None)
+    return _turns(project, module, node.iter, places.function_at(module, line) or module.top) if node else None
 
 
 def _only_call(project: Project, module: Module, line: int) -> tuple[Module, int] | None:
@@ -49,7 +55,7 @@ def _node_of(module: Module, loop: Loop) -> ast.AST | None:
     return next((n for n in ast.walk(module.tree) if isinstance(n, kinds) and n.lineno == loop.first), None)
 
 
-def _turns(module: Module, over: ast.expr, scope: Scope, depth: int = 0) -> int | None:
+def _turns(project: Project, module: Module, over: ast.expr, scope: Scope, depth: int = 0) -> int | None:
     """The number of elements of what a loop goes over, where it is written down."""
     if depth > _DEEPEST:
         return None
@@ -57,26 +63,15 @@ def _turns(module: Module, over: ast.expr, scope: Scope, depth: int = 0) -> int 
         return None if any(isinstance(e, ast.Starred) for e in over.elts) else len(over.elts)
     if isinstance(over, ast.Name):
         value = _bound_once(module, over.id, scope)
-        return _turns(module, value, scope, depth + 1) if value is not None else None
+        return _turns(project, module, value, scope, depth + 1) if value is not None else None
     if not isinstance(over, ast.Call) or syntax.ident(over.func) not in _SEEN_THROUGH or not over.args:
         return None
     if syntax.ident(over.func) not in ("range", "trange"):
-        return _turns(module, over.args[0], scope, depth + 1)
-    numbers = [_number(module, a, scope) for a in over.args]
-    known = [n for n in numbers if n is not None]
-    valid = len(known) == len(numbers) <= 3 and (len(known) < 3 or known[2] != 0)
+        return _turns(project, module, over.args[0], scope, depth + 1)
+    stated = [numbers.number(project, module, a, scope) for a in over.args]
+    known = [n for n in stated if n is not None]
+    valid = len(known) == len(stated) <= 3 and (len(known) < 3 or known[2] != 0)
     return len(range(*known)) if valid else None
-
-
-def _number(module: Module, node: ast.expr, scope: Scope) -> int | None:
-    if isinstance(node, ast.Name):
-        value = _bound_once(module, node.id, scope)
-        return _number(module, value, scope) if isinstance(value, ast.Constant) else None
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        inner = _number(module, node.operand, scope)
-        return -inner if inner is not None else None
-    plain = isinstance(node, ast.Constant) and type(node.value) is int
-    return node.value if plain else None  # type: ignore[attr-defined]
 
 
 def _bound_once(module: Module, name: str, scope: Scope) -> ast.expr | None:

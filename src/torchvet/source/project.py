@@ -13,7 +13,7 @@ from torchvet.source.scopes import Scope
 
 _DEEPEST_CALL = 4
 _OTHER_SPELLINGS = {"__dict__": ("setattr", "vars(")}
-_CALLED_BY_FRAMEWORK = {
+CALLED_BY_FRAMEWORK = {
     "forward", "backward", "__call__", "__getitem__", "__iter__", "__next__", "run", "training_step",
     "validation_step", "test_step", "compute_loss", "on_log", "on_step_end", "__enter__", "__exit__",
 }  # fmt: skip
@@ -168,7 +168,7 @@ class Project:
         if function is None:
             return False
         name = function.name
-        if name in _CALLED_BY_FRAMEWORK:
+        if name in CALLED_BY_FRAMEWORK:
             return True
         if name not in self._hot:
             self._hot[name] = False  # recursion ends here

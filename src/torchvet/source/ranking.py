@@ -78,13 +78,19 @@ def _carries(project: Project, seen: Seen) -> int:
     value = seen.touch.value
     if value is None:
         return 1
-    if syntax.is_number(value) or _is_given_number(project, seen, value):
+    if syntax.is_number(_plain(value)) or _is_given_number(project, seen, value):
         return 0
     lets_go = any(isinstance(n, ast.Attribute) and n.attr in ("detach", "data") for n in ast.walk(value))
     others = {n.func.id for n in ast.walk(value) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
     sums = any(isinstance(n, (ast.BinOp, ast.AugAssign)) for n in ast.walk(value))
     own = lets_go and seen.touch.rebinds and syntax.mentions(value, seen.touch.base)
     return 0 if own and not sums and others <= {"tuple", "list", "map"} else 1
+
+
+def _plain(value: ast.expr) -> ast.expr:
+    """What a tensor is made of that is written down: `torch.as_tensor(float(x))` holds a number."""
+    made = isinstance(value, ast.Call) and syntax.ident(value.func) in ("tensor", "as_tensor") and bool(value.args)
+    return value.args[0] if made else value  # type: ignore[attr-defined]
 
 
 def _is_given_number(project: Project, seen: Seen, value: ast.expr) -> bool:

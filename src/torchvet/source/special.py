@@ -93,7 +93,7 @@ def _finalizers(project: Project) -> Iterator[SpecialStore]:
 
 
 def _registrations(project: Project, name: HolderName, first: Sequence[str]) -> list[SpecialStore]:
-    found: list[tuple[tuple[bool, bool, bool], SpecialStore]] = []
+    found: list[tuple[tuple[bool, ...], SpecialStore]] = []
     for module in project.containing("register_", first):
         for called, sites in module.calls.items():
             if not (called.startswith("register_") and called.endswith("_hook")):
@@ -104,10 +104,20 @@ def _registrations(project: Project, name: HolderName, first: Sequence[str]) -> 
     return [one for _, one in found]
 
 
-def _closeness(project: Project, site: CallSite, name: HolderName, module: Module) -> tuple[bool, bool, bool]:
+def _closeness(project: Project, site: CallSite, name: HolderName, module: Module) -> tuple[bool, ...]:
     chain = syntax.dotted(site.node.func).split(".")[:-1]
     again = site.loop is not None or project.is_hot(site.scope.function())
-    return bool(chain) and chain[-1].removesuffix("[]") == name.hooked, again, name.owner in chain
+    close = bool(chain) and chain[-1].removesuffix("[]") == name.hooked
+    return close, not _is_undone(site, module), again, name.owner in chain
+
+
+def _is_undone(site: CallSite, module: Module) -> bool:
+    """Whether the function that registers removes hooks too, by their handles."""
+    function = site.scope.function()
+    return function is not None and any(
+        other.scope.function() is function and not other.node.args and isinstance(other.node.func, ast.Attribute)
+        for other in module.calls.get("remove", ())
+    )
 
 
 def _registration(project: Project, site: CallSite, module: Module) -> SpecialStore:

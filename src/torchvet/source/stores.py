@@ -11,7 +11,7 @@ from collections.abc import Collection, Container, Mapping, Sequence
 
 import msgspec
 
-from torchvet.source import holder, limits, places, ranking, reach, removals, renewal, special, subjects
+from torchvet.source import holder, limits, occasions, places, ranking, reach, removals, renewal, special, subjects
 from torchvet.source.follow import Follower, Seen
 from torchvet.source.holder import HolderName
 from torchvet.source.module import Module
@@ -48,6 +48,15 @@ class Removal(msgspec.Struct, frozen=True):
     in_loop: bool
 
 
+class Limit(msgspec.Struct, frozen=True):
+    """A removal that bounds a holder: on what occasion, and the turns of the loop that stores, where they are stated
+    and it waits for the end of that loop."""
+
+    removal: Removal
+    occasion: occasions.Occasion
+    turns: int | None = None
+
+
 class FunctionSpan(msgspec.Struct, frozen=True):
     """A function's lines, from its `def` to the last of its body."""
 
@@ -62,6 +71,10 @@ class Statement(msgspec.Struct, frozen=True):
     first_line: int
     last_line: int
     text: str
+
+
+_TOLD = 3
+"""Stores whose loops are looked at."""
 
 
 class SourceIndex:
@@ -123,6 +136,48 @@ class SourceIndex:
                 if found or ranking.ranked(self._project, follower, parsed.parts[index], [path, *files]):
                     break
         return list(dict.fromkeys(found))
+
+    def limits(self, name: str, scope: str, path: str, files: Sequence[str] = (),
+               steps: Sequence[tuple[str, int]] = ()) -> list[Limit]:  # fmt: skip
+        """What bounds a holder, as far as the text says how often or at what length; in the order of the files.
+
+        `steps` are lines of the loop whose turns are steps: what is done once a turn of a loop around it is `outer`.
+        """
+        parsed = holder.parse(name)
+        if parsed is None:
+            return []
+        stores = [(s.path, s.line) for s in self.stores(name, scope, path, files)[:_TOLD]]
+        beat = occasions.beat_of(self._project, stores, steps)
+        held = self._names_of(parsed, scope, path, files)
+        found = []
+        for removal in self.removals(name, scope, path, files):
+            occasion = self._occasion(removal, beat, held)
+            if occasion is not None:
+                found.append(Limit(removal, occasion, self._length(beat) if occasion.outer else None))
+        return found
+
+    def _occasion(self, removal: Removal, beat: occasions.Beat, held: Collection[str]) -> occasions.Occasion | None:
+        module = self._project.module(removal.path)
+        if module is None:
+            return None
+        if removal.kind == "len-guard":
+            return occasions.Occasion(items=occasions.items_in_guard(self._project, module, removal.line, held))
+        if removal.kind == "modulo":
+            return occasions.Occasion(items=occasions.places_in_ring(self._project, module, removal.line))
+        if removal.kind == "maxlen":
+            return occasions.Occasion()
+        return occasions.occasion_of(self._project, (removal.path, removal.line), beat, held)
+
+    def _length(self, beat: occasions.Beat) -> int | None:
+        """The turns of the loop that stores, where the program states them."""
+        module = self._project.module(beat.counted[0]) if beat.counted is not None else None
+        if module is None or beat.counted is None:
+            return None
+        return limits.turns_of(self._project, module, beat.counted[1])
+
+    def _names_of(self, parsed: HolderName, scope: str, path: str, files: Sequence[str]) -> set[str]:
+        follower = self._follow(parsed, len(parsed.parts) - 1, scope, path, files)
+        return {parsed.terminal.name, *(lead.name for lead in follower.leads)}
 
     def is_renewed(self, name: str, scope: str, path: str, files: Sequence[str] = ()) -> bool:
         """Whether every pass binds a holder to something new, made neither of its value before nor of what piles up.

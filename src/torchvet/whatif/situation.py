@@ -7,8 +7,9 @@ import statistics
 from dataclasses import dataclass, field
 
 from torchvet.recording import RankRecording
-from torchvet.recording.growth import LASTING, Growth, room_of
+from torchvet.recording.growth import Growth
 from torchvet.recording.records import StepKind, Window
+from torchvet.recording.room import LASTING, room_of
 from torchvet.recording.steps import current_steps
 from torchvet.recording.training_records import Outcome
 

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from torchvet.source.stores import Store
 
 
+_WRAPPER = "_lru_cache_wrapper"
+_MORE = 2
+"""Tensors an entry that are more than a method's result has."""
+
+
 class CacheKeyedByTensor(GrowthRule):
     """A cache keyed by tensors or on a method never hits and keeps everything."""
 
@@ -115,10 +120,19 @@ for step in range(40):
 
     def recognises(self, growth: Growth, recording: Recording) -> bool:
         """A functools cache, or a dict whose keys are tensors."""
-        return "cache" in growth.holding.via or growth.holding.key_type == "Tensor"
+        return _is_cache(growth) or growth.holding.key_type == "Tensor"
+
+    def matters_bounded(self, growth: Growth) -> bool:
+        """Objects that a program has dropped are kept by nobody on purpose."""
+        return _keeps_objects(growth)
 
     def cause(self, growth: Growth, store: Store | None) -> str:
-        """Tensors hash by identity; plain values may be others in every call."""
+        """Tensors hash by identity; plain values may be others in every call; a method's cache keeps its objects."""
+        if _keeps_objects(growth):
+            return (
+                f"{growth.holding.name} is a method: the cache's keys hold the objects that it was called on, and with "
+                "them every tensor that they own, long after the program has dropped them"
+            )
         if _by_values(growth):
             return (
                 f"{growth.holding.name} is called with other arguments in every {words.per_step(growth.kind)}: no call "
@@ -132,6 +146,11 @@ for step in range(40):
 
     def advice(self, growth: Growth, store: Store | None) -> str:
         """Key by values, and by those that come again."""
+        if _keeps_objects(growth):
+            return (
+                "cache in the object instead (`functools.cached_property`, or a dict that `__init__` makes), or cache "
+                "a plain function of what determines the result"
+            )
         if _by_values(growth):
             return (
                 "leave arguments that never come twice (step numbers, fractions that go on) out of the cached function "
@@ -145,7 +164,7 @@ for step in range(40):
 
     def location(self, growth: Growth, store: Store | None, recording: Recording) -> Location | None:
         """The cached function, else the store."""
-        if "cache" in growth.holding.via:
+        if _is_cache(growth):
             return location_of(growth.holding.place)
         return super().location(growth, store, recording)
 
@@ -208,6 +227,20 @@ for step in range(40):
             severity="warning", cause="tensors hash by identity, so that two batches with equal numbers are two keys",
             advice=f"key {holder} by plain values: indices, sizes, `tuple({key.id}.tolist())` where the numbers matter",
         )  # fmt: skip
+
+
+def _is_cache(growth: Growth) -> bool:
+    return "cache" in growth.holding.via or growth.holding.container == _WRAPPER
+
+
+def _keeps_objects(growth: Growth) -> bool:
+    """Whether a class's cached method keeps more tensors than results: those of the objects that it was called on."""
+    holding = growth.holding
+    return (
+        holding.container == _WRAPPER
+        and "class" in holding.via
+        and holding.tensors > _MORE * max(1, holding.length or 0)
+    )
 
 
 def _by_values(growth: Growth) -> bool:

@@ -102,6 +102,7 @@ for step in range(40):
 """
 
     specificity = 2
+    bounded_matters = True
 
     def recognises(self, growth: Growth, recording: Recording) -> bool:
         """Less than half of the bytes that are held are shown by the tensors that hold them, and no graphs that are

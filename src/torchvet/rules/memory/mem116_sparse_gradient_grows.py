@@ -10,7 +10,8 @@ from torchvet.finding import Finding, Holder, Location, Measured
 from torchvet.recording.training_records import OptimizerUse, SparseGradient
 from torchvet.rules import grading, words
 from torchvet.rules.base import Rule
-from torchvet.rules.share_rule import observed, peak_of
+from torchvet.rules.exhaustion import exhaustion_of
+from torchvet.rules.share_rule import observed
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, targets_of, terminal
 from torchvet.source.model.walking import walk
@@ -114,8 +115,7 @@ for step in range(40):
     def _finding(self, recording: Recording, rank: RankRecording, points: list[SparseGradient]) -> Finding:
         first, last = points[0], points[-1]
         rate = (last.bytes - first.bytes) / max(1, last.tick - first.tick)
-        limit = rank.program.memory_limit if rank.program else 0
-        exhausted = int(last.tick + max(0, limit - last.bytes - peak_of(rank)) / rate) if limit and rate > 0 else None
+        exhausted = exhaustion_of(rank, recording).beside(rate).step
         uses = [u for u in rank.all(OptimizerUse) if u.step_place is not None]
         place = uses[-1].step_place if uses else None
         return observed(
