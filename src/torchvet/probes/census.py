@@ -17,7 +17,7 @@ import msgspec
 import torch
 
 from torchvet.collector import collector_off
-from torchvet.probes import frames, graphs, heap, strangers
+from torchvet.probes import arrays, frames, graphs, heap, strangers, strays
 from torchvet.probes.bindings import Binding, Bindings
 from torchvet.probes.deadline import Deadline
 from torchvet.probes.holdings import HoldingTree
@@ -51,6 +51,8 @@ class CensusTaker:
         self._descriptions = 0
         self._bound: Bindings = {}
         """What each name was bound to at the last census: a name bound anew is a passing one."""
+        self._strays = False
+        """Whether something was found that only a loop's iterator holds."""
         self.unreadable: set[str] = set()
         self.extra_frames: list[FrameType] = []
         """Frames that do not run any more but live: those of the exception that ended the program."""
@@ -72,9 +74,14 @@ class CensusTaker:
 
     def _count(self, one: _Count, tick: int, kind: StepKind, start: float, final: bool) -> Census:
         one.walk_all()
+        if self._strays:
+            one.walk_strays()
         self._find_carriers(one)
         self._find_updates(one)
         one.claim_graphs(set(self._carriers))
+        if not self._strays and one.unreached() and one.walk_strays():
+            self._strays = True
+            one.claim_graphs(set(self._carriers))
         if one.much_unreached() and self._descriptions < _DESCRIPTIONS:
             one.walk_all(further=True)
             one.claim_graphs(set(self._carriers))
@@ -179,9 +186,10 @@ class _Count:
         self.births: dict[int, Birth] = ledger.live
         self.updated = ledger.updated
         self._tick = tick
-        self._absorbed = 0
+        self._absorbed = self._absorbed_arrays = 0
         self.graphs_of: dict[int, tuple[int, int]] = {}
         """Nodes and saved bytes that were credited to a tensor's graph."""
+        self._claimed_arrays: set[int] = set()
         self._slots: list[tuple[int, torch.Tensor]] = []
         self._nodes: graphs.Seen = set()
 
@@ -199,10 +207,26 @@ class _Count:
             for roots in self._by_age():
                 self.walk.add_roots(roots)
                 self.walk.run()
+        self._absorb()
+
+    def walk_strays(self) -> bool:
+        """Walk from what only the iterators of running loops hold; whether that led to tensors."""
+        before = len(self.walk.tensors)
+        running = heap.running_frames()
+        self.walk.add_roots(list(strays.stray_roots(self.walk.parent, running)))
+        running.clear()
+        self._absorb()
+        return len(self.walk.tensors) > before
+
+    def _absorb(self) -> None:
+        """Walk on from the roots added, and claim what tensors hold directly."""
         self.walk.run()
         for tensor in self.walk.tensors[self._absorbed :]:
             self._claim_direct(tensor)
         self._absorbed = len(self.walk.tensors)
+        for array in self.walk.arrays[self._absorbed_arrays :]:
+            self._claim_array(array)
+        self._absorbed_arrays = len(self.walk.arrays)
 
     def _by_age(self) -> tuple[list[heap.Root], ...]:
         """Names that are bound to what they were bound to before, then those bound anew each step: a batch drawn from
@@ -240,6 +264,14 @@ class _Count:
             self.tree.add(key, direct=size, visible=min(visible, size), tensors=1)
         if tensor.grad_fn is not None:
             self._slots.append((key, tensor))
+
+    def _claim_array(self, array: Any) -> None:
+        """Memory of NumPy's own, which a view of it keeps. What shows a tensor's memory leads to that tensor."""
+        whole, size, shown = arrays.memory(array)
+        if size and id(whole) not in self._claimed_arrays:
+            self._claimed_arrays.add(id(whole))
+            self.total += size
+            self.tree.add(id(array), direct=size, visible=min(shown, size), tensors=1)
 
     def singles(self) -> list[tuple[int, torch.Tensor]]:
         """Tensors with a graph that stand under a name of their own, not in a container of many."""
