@@ -23,7 +23,7 @@ from torchvet.probes.deadline import Deadline
 from torchvet.probes.holdings import HoldingTree
 from torchvet.probes.known import KnownMemory
 from torchvet.probes.ledger import Birth, Ledger, sum_by_site
-from torchvet.recording.records import Census, Holding, Place, StepKind, Stranger
+from torchvet.recording.records import Census, Holding, Place, StepKind
 
 _CONTAINER = 4
 """Siblings with a graph from which on their parent counts as a container."""
@@ -47,7 +47,7 @@ class CensusTaker:
         """The line that changes a carrier in place."""
         self._carried: dict[str, tuple[int, int]] = {}
         """Nodes, and bytes that they saved, counted below each carrier at the last census."""
-        self._strangers: list[Stranger] = []
+        self._found = strangers.Found([], 0)
         self._descriptions = 0
         self._bound: Bindings = {}
         """What each name was bound to at the last census: a name bound anew is a passing one."""
@@ -96,17 +96,22 @@ class CensusTaker:
             tick=tick, kind=kind, seconds=time.perf_counter() - start, complete=one.complete, total=one.total,
             categories=one.categories, holdings=holdings, final=final,
             unreached=sum(b.nbytes for b in one.unreached().values() if b.rated), unreached_sites=sites,
-            strangers=found,
+            strangers=found.strangers, garbage=found.garbage,
         )  # fmt: skip
 
-    def _describe(self, one: _Count) -> list[Stranger]:
-        """Who holds what no name reaches. Each answer costs many passes over the heap: the first few are kept."""
-        births = one.unreached()
-        if births and self._descriptions < _DESCRIPTIONS:
+    def _describe(self, one: _Count) -> strangers.Found:
+        """Who holds what no name reaches. Each answer costs a pass over the heap: the first few are kept."""
+        births, orphans = one.unreached(), one.orphans()
+        if not births and not orphans:
+            return strangers.Found([], 0)
+        if self._descriptions < _DESCRIPTIONS:
             self._descriptions += 1
             late = graphs.within(_DESCRIBING_SECONDS)
-            self._strangers = strangers.describe(births, one.own_objects(), one.walk.parent.keys(), late)
-        return self._strangers if births else []
+            self._found = strangers.describe(
+                births, one.own_objects(), one.walk.parent.keys(), late, orphans=orphans, claimed=one.named()
+            )
+            return self._found
+        return strangers.Found(self._found.strangers, 0)
 
     def _find_carriers(self, one: _Count) -> None:
         """Names whose previous value's graph is part of the graph of their value now."""
@@ -177,6 +182,7 @@ class _Count:
         self.walk.skip |= {id(known), id(known.__dict__), id(ledger), id(ledger.__dict__), id(ledger.live)}
         self.unreadable: list[str] = []
         self.tree = HoldingTree(self.walk)
+        self._known = known
         stored = self._stored = known.storages()
         self.claimed: set[int] = set(stored)
         self.categories: dict[str, int] = defaultdict(int)
@@ -342,6 +348,18 @@ class _Count:
         if not self.complete:
             return {}
         return {k: b for k, b in self.births.items() if k not in self.claimed and b.tick < self._tick - 1}
+
+    def orphans(self) -> set[int]:
+        """Identities of the parameters and buffers of root modules that no name leads to."""
+        if not self.complete:
+            return set()
+        roots = [m for m in self._known.live_roots() if id(m) not in self.walk.parent]
+        tensors = (t for m in roots for t in itertools.chain(m.parameters(), m.buffers()))
+        return {key for key in map(id, tensors) if key not in self.walk.parent}
+
+    def named(self) -> set[int]:
+        """Storages that names lead to, and those of the parameters and the like that they lead to."""
+        return self.claimed - self._stored.keys()
 
     def much_unreached(self) -> bool:
         """Whether so much lives on without a name that other people's modules are worth a look."""

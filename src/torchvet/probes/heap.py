@@ -242,6 +242,17 @@ def _read_of_link(tee: Any) -> int:
             return 0
 
 
+def children_of(o: Any) -> Iterable[Any]:
+    """What any object holds, as a walk goes on from it."""
+    kind = kind_of(type(o))
+    if kind in (ATOM, WEAK):
+        return ()
+    special = {TENSOR: tensor_children, FUNCTION: function_children, CLASS: class_children, FRAME: frame_children}
+    expand: Any = special.get(kind, arrays.children if kind == ARRAY else gc.get_referents)
+    found: Iterable[Any] = expand(o)
+    return found
+
+
 def tensor_children(t: torch.Tensor) -> list[Any]:
     """What a tensor holds that is a Python object: its gradient, hooks, attributes, and a custom Function's `ctx`."""
     found: list[Any] = []
