@@ -17,13 +17,13 @@ import msgspec
 import torch
 
 from torchvet.collector import collector_off
-from torchvet.probes import frames, graphs, heap, private, strangers
+from torchvet.probes import arrays, frames, graphs, heap, private, strangers, strays
 from torchvet.probes.bindings import Binding, Bindings
 from torchvet.probes.deadline import Deadline
 from torchvet.probes.holdings import HoldingTree
 from torchvet.probes.known import KnownMemory
 from torchvet.probes.ledger import Birth, Ledger, sum_by_site
-from torchvet.recording.records import Census, Holding, Place, StepKind, Stranger
+from torchvet.recording.records import Census, Holding, Place, StepKind
 
 _CONTAINER = 4
 """Siblings with a graph from which on their parent counts as a container."""
@@ -47,10 +47,12 @@ class CensusTaker:
         """The line that changes a carrier in place."""
         self._carried: dict[str, tuple[int, int]] = {}
         """Nodes, and bytes that they saved, counted below each carrier at the last census."""
-        self._strangers: list[Stranger] = []
+        self._found = strangers.Found([], 0)
         self._descriptions = 0
         self._bound: Bindings = {}
         """What each name was bound to at the last census: a name bound anew is a passing one."""
+        self._strays = False
+        """Whether something was found that only a loop's iterator holds."""
         self.unreadable: set[str] = set()
         self.extra_frames: list[FrameType] = []
         """Frames that do not run any more but live: those of the exception that ended the program."""
@@ -72,9 +74,14 @@ class CensusTaker:
 
     def _count(self, one: _Count, tick: int, kind: StepKind, start: float, final: bool) -> Census:
         one.walk_all()
+        if self._strays:
+            one.walk_strays()
         self._find_carriers(one)
         self._find_updates(one)
         one.claim_graphs(set(self._carriers))
+        if not self._strays and one.unreached() and one.walk_strays():
+            self._strays = True
+            one.claim_graphs(set(self._carriers))
         if one.much_unreached() and self._descriptions < _DESCRIPTIONS:
             one.walk_all(further=True)
             one.claim_graphs(set(self._carriers))
@@ -89,17 +96,22 @@ class CensusTaker:
             tick=tick, kind=kind, seconds=time.perf_counter() - start, complete=one.complete, total=one.total,
             categories=one.categories, holdings=holdings, final=final,
             unreached=sum(b.nbytes for b in one.unreached().values() if b.rated), unreached_sites=sites,
-            strangers=found,
+            strangers=found.strangers, garbage=found.garbage,
         )  # fmt: skip
 
-    def _describe(self, one: _Count) -> list[Stranger]:
-        """Who holds what no name reaches. Each answer costs many passes over the heap: the first few are kept."""
-        births = one.unreached()
-        if births and self._descriptions < _DESCRIPTIONS:
+    def _describe(self, one: _Count) -> strangers.Found:
+        """Who holds what no name reaches. Each answer costs a pass over the heap: the first few are kept."""
+        births, orphans = one.unreached(), one.orphans()
+        if not births and not orphans:
+            return strangers.Found([], 0)
+        if self._descriptions < _DESCRIPTIONS:
             self._descriptions += 1
             late = graphs.within(_DESCRIBING_SECONDS)
-            self._strangers = strangers.describe(births, one.own_objects(), one.walk.parent.keys(), late)
-        return self._strangers if births else []
+            self._found = strangers.describe(
+                births, one.own_objects(), one.walk.parent.keys(), late, orphans=orphans, claimed=one.named()
+            )
+            return self._found
+        return strangers.Found(self._found.strangers, 0)
 
     def _find_carriers(self, one: _Count) -> None:
         """Names whose previous value's graph is part of the graph of their value now."""
@@ -170,6 +182,7 @@ class _Count:
         self.walk.skip |= {id(known), id(known.__dict__), id(ledger), id(ledger.__dict__), id(ledger.live)}
         self.unreadable: list[str] = []
         self.tree = HoldingTree(self.walk)
+        self._known = known
         stored = self._stored = known.storages()
         self.claimed: set[int] = set(stored)
         self.categories: dict[str, int] = defaultdict(int)
@@ -179,9 +192,10 @@ class _Count:
         self.births: dict[int, Birth] = ledger.live
         self.updated = ledger.updated
         self._tick = tick
-        self._absorbed = 0
+        self._absorbed = self._absorbed_arrays = 0
         self.graphs_of: dict[int, tuple[int, int]] = {}
         """Nodes and saved bytes that were credited to a tensor's graph."""
+        self._claimed_arrays: set[int] = set()
         self._slots: list[tuple[int, torch.Tensor]] = []
         self._nodes: graphs.Seen = set()
 
@@ -199,10 +213,26 @@ class _Count:
             for roots in self._by_age():
                 self.walk.add_roots(roots)
                 self.walk.run()
+        self._absorb()
+
+    def walk_strays(self) -> bool:
+        """Walk from what only the iterators of running loops hold; whether that led to tensors."""
+        before = len(self.walk.tensors)
+        running = heap.running_frames()
+        self.walk.add_roots(list(strays.stray_roots(self.walk.parent, running)))
+        running.clear()
+        self._absorb()
+        return len(self.walk.tensors) > before
+
+    def _absorb(self) -> None:
+        """Walk on from the roots added, and claim what tensors hold directly."""
         self.walk.run()
         for tensor in self.walk.tensors[self._absorbed :]:
             self._claim_direct(tensor)
         self._absorbed = len(self.walk.tensors)
+        for array in self.walk.arrays[self._absorbed_arrays :]:
+            self._claim_array(array)
+        self._absorbed_arrays = len(self.walk.arrays)
 
     def _by_age(self) -> tuple[list[heap.Root], ...]:
         """Names that are bound to what they were bound to before, then those bound anew each step: a batch drawn from
@@ -240,6 +270,14 @@ class _Count:
             self.tree.add(key, direct=size, visible=min(visible, size), tensors=1)
         if tensor.grad_fn is not None:
             self._slots.append((key, tensor))
+
+    def _claim_array(self, array: Any) -> None:
+        """Memory of NumPy's own, which a view of it keeps. What shows a tensor's memory leads to that tensor."""
+        whole, size, shown = arrays.memory(array)
+        if size and id(whole) not in self._claimed_arrays:
+            self._claimed_arrays.add(id(whole))
+            self.total += size
+            self.tree.add(id(array), direct=size, visible=min(shown, size), tensors=1)
 
     def singles(self) -> list[tuple[int, torch.Tensor]]:
         """Tensors with a graph that stand under a name of their own, not in a container of many."""
@@ -310,6 +348,18 @@ class _Count:
         if not self.complete:
             return {}
         return {k: b for k, b in self.births.items() if k not in self.claimed and b.tick < self._tick - 1}
+
+    def orphans(self) -> set[int]:
+        """Identities of the parameters and buffers of root modules that no name leads to."""
+        if not self.complete:
+            return set()
+        roots = [m for m in self._known.live_roots() if id(m) not in self.walk.parent]
+        tensors = (t for m in roots for t in itertools.chain(m.parameters(), m.buffers()))
+        return {key for key in map(id, tensors) if key not in self.walk.parent}
+
+    def named(self) -> set[int]:
+        """Storages that names lead to, and those of the parameters and the like that they lead to."""
+        return self.claimed - self._stored.keys()
 
     def much_unreached(self) -> bool:
         """Whether so much lives on without a name that other people's modules are worth a look."""

@@ -6,8 +6,15 @@ import gc
 import time
 from typing import Any
 
+from torchvet.probes import host
 from torchvet.probes.ledger import Ledger, sum_by_site
 from torchvet.recording.training_records import CollectorUse
+
+_FIRST = 2
+"""Steps after which the heap is read at collections: the first ones import and compile, which leaves garbage as well."""
+_SLOW = 0.0005
+_TIMES_SLOW = 8
+"""Collections whose reading of the heap took so many seconds before it is not read any more."""
 
 
 class CollectorProbe:
@@ -21,6 +28,11 @@ class CollectorProbe:
         self.freed = 0
         self.storages = 0
         self.longest = 0
+        self.heap_freed = 0
+        self._heap = 0
+        self._slow = 0
+        self._since: int | None = None
+        self._until = 0
         self._ticks: set[int] = set()
         self._sample: list[Any] = []
 
@@ -38,10 +50,12 @@ class CollectorProbe:
         if phase == "start":
             self._started = time.perf_counter()
             ledger.collecting = True
+            self._heap = self._heap_in_use()
             return
         ledger.collecting = False
         self.collections += 1
         self.seconds += time.perf_counter() - self._started
+        self._heap_freed(self._heap - self._heap_in_use())
         for birth in ledger.collected:
             if birth.op != "adopted":
                 self.freed += birth.nbytes
@@ -52,6 +66,26 @@ class CollectorProbe:
                     self._sample.append(birth)
         ledger.collected.clear()
 
+    def _heap_in_use(self) -> int:
+        """Bytes that the program has from malloc; 0 where that is not to be asked."""
+        if self._ledger.tick < _FIRST or host.heap_in_use is None or self._slow >= _TIMES_SLOW:
+            return 0
+        start = time.thread_time()
+        found = host.heap_in_use()
+        self._slow += time.thread_time() - start > _SLOW
+        return found
+
+    def _heap_freed(self, size: int) -> None:
+        """Bytes that the heap is smaller after a collection that began at a step."""
+        if not self._heap:
+            return
+        if self._since is None:
+            self._since = self._ledger.tick
+            return  # it freed what is older as well
+        if size > 0:
+            self.heap_freed += size
+            self._until = self._ledger.tick
+
     def record(self, sampled: int) -> CollectorUse:
         """The running totals; `sampled` is the number of steps whose storages were noted."""
         sites = sum_by_site(self._sample, 4)
@@ -59,4 +93,5 @@ class CollectorProbe:
             collections=self.collections, seconds=self.seconds, freed=self.freed, storages=self.storages,
             sampled=sampled, enabled=gc.isenabled(), longest=self.longest, steps=len(self._ticks),
             place=sites[0].site.place if sites else None, sites=sites,
+            heap_freed=self.heap_freed if self._slow < _TIMES_SLOW else 0, since=self._since or 0, until=self._until,
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Walks the heap forward from Python names, breadth first, to find every tensor that a name reaches.
+"""Walks the heap forward from Python names, breadth first, to find every tensor and NumPy array that a name reaches.
 
 Forward, because what Python's referrers show is misleading (the search's own frames, no frame locals since 3.11) and
 slow (one heap scan a hop). Nothing is kept alive after `close()`, no attribute of a user's object is evaluated, and a
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import inspect
 import itertools
 import sys
 import threading
@@ -22,8 +23,9 @@ from typing import Any
 
 import torch
 
-from torchvet.probes import frames
+from torchvet.probes import arrays, frames
 from torchvet.probes.deadline import Deadline
+from torchvet.probes.variables import frame_locals
 from torchvet.recording.records import Place
 
 _ATOMS: tuple[type, ...] = (
@@ -33,10 +35,11 @@ _ATOMS: tuple[type, ...] = (
     torch.memory_format, torch.UntypedStorage,
 )  # fmt: skip
 
-ATOM, PLAIN, TENSOR, FUNCTION, CLASS, FRAME, TEE, WEAK = range(8)
+ATOM, PLAIN, TENSOR, FUNCTION, CLASS, FRAME, TEE, WEAK, ARRAY = range(9)
 _TEE: type = type(itertools.tee(())[0])
-_WORTHWHILE = (frames.USER, frames.INSTALLED)
+WORTHWHILE = (frames.USER, frames.INSTALLED)
 _kinds: dict[type, int] = dict.fromkeys(_ATOMS, ATOM)
+_iterators: dict[type, bool] = {}
 
 
 def kind_of(cls: type) -> int:
@@ -47,10 +50,21 @@ def kind_of(cls: type) -> int:
     return kind
 
 
+def is_iterator(cls: type) -> bool:
+    """Whether objects of a type are iterators. By type alone, as kinds are."""
+    known = _iterators.get(cls)
+    if known is None:
+        bases = type.__dict__["__mro__"].__get__(cls)
+        known = kind_of(cls) != ATOM and any("__next__" in namespace_of_class(base) for base in bases)
+        _iterators[cls] = known
+    return known
+
+
 def forget_types() -> None:
     """Let go of the program's classes."""
     _kinds.clear()
     _kinds.update(dict.fromkeys(_ATOMS, ATOM))
+    _iterators.clear()
 
 
 def _classify(cls: type) -> int:
@@ -68,6 +82,8 @@ def _classify(cls: type) -> int:
         return ATOM
     if cls is _TEE:
         return TEE
+    if arrays.is_array(cls):
+        return ARRAY
     # Everything else by its C traversal, which is exact: dicts, lists, instances, cells, generators, bound methods,
     # exceptions, tracebacks, iterators, lru_cache wrappers.
     return PLAIN
@@ -81,7 +97,8 @@ def _is_own(cls: type) -> bool:
 
 @dataclass
 class Root:
-    """A Python name that memory hangs from. `kind` is `global`, `local`, or `attribute` for a frame's `self`."""
+    """A Python name that memory hangs from. `kind` is `global`, `local`, `attribute` for a frame's `self`, or `iterator`
+    for what drives a loop."""
 
     name: str
     kind: str
@@ -101,6 +118,7 @@ class HeapWalk:
 
     def __init__(self, budget: float) -> None:
         self.tensors: list[torch.Tensor] = []
+        self.arrays: list[Any] = []
         self.modules: list[torch.nn.Module] = []
         self.parent: dict[int, int] = {}
         self.objects: dict[int, Any] = {}
@@ -111,7 +129,7 @@ class HeapWalk:
         self._tees: list[Any] = []
         self._classes: set[int] = set()
         self.skip: set[int] = {id(self), id(self.__dict__), id(self.parent), id(self.objects), id(self.roots)}
-        self.skip |= {id(self.tensors), id(self._queue), id(self.modules)}
+        self.skip |= {id(self.tensors), id(self.arrays), id(self._queue), id(self.modules)}
 
     def add_roots(self, roots: Iterable[Root]) -> None:
         """Start from these names; of several names for one object the first counts."""
@@ -185,6 +203,9 @@ class HeapWalk:
         if kind == TEE:
             self._tees.append(o)
             return ()
+        if kind == ARRAY:
+            self.arrays.append(o)
+            return arrays.children(o)
         return frame_children(o)
 
     def chain(self, key: int) -> list[int]:
@@ -197,7 +218,7 @@ class HeapWalk:
 
     def close(self) -> None:
         """Let go of everything."""
-        for store in (self.tensors, self.modules, self.parent, self.objects, self.roots, self._queue, self._tees,
+        for store in (self.tensors, self.arrays, self.modules, self.parent, self.objects, self.roots, self._queue, self._tees,
                       self.skip):  # fmt: skip
             store.clear()
 
@@ -219,6 +240,17 @@ def _read_of_link(tee: Any) -> int:
             return int(tee.__reduce__()[2][1])
         except (TypeError, IndexError):
             return 0
+
+
+def children_of(o: Any) -> Iterable[Any]:
+    """What any object holds, as a walk goes on from it."""
+    kind = kind_of(type(o))
+    if kind in (ATOM, WEAK):
+        return ()
+    special = {TENSOR: tensor_children, FUNCTION: function_children, CLASS: class_children, FRAME: frame_children}
+    expand: Any = special.get(kind, arrays.children if kind == ARRAY else gc.get_referents)
+    found: Iterable[Any] = expand(o)
+    return found
 
 
 def tensor_children(t: torch.Tensor) -> list[Any]:
@@ -279,25 +311,6 @@ def frame_children(f: types.FrameType) -> list[Any]:
     return [x for x in gc.get_referents(f) if id(x) not in outside and not isinstance(x, types.FrameType)]
 
 
-def frame_locals(frame: types.FrameType) -> dict[str, Any] | None:
-    """A running frame's variables, leaving no trace in it; None where that cannot be promised.
-
-    Before Python 3.13 `f_locals` caches strong references in the frame, which would keep rebound tensors alive: the
-    cache is emptied again. A function that calls `locals()` may have handed that very dict out, so it is left alone.
-    """
-    code = frame.f_code
-    if not code.co_flags & 0x1:  # CO_OPTIMIZED: module and class bodies have real dicts
-        return dict(frame.f_locals)
-    if sys.version_info >= (3, 13):
-        return dict(frame.f_locals)
-    if "locals" in code.co_names or "exec" in code.co_names:
-        return None
-    cache = frame.f_locals
-    found = dict(cache)
-    cache.clear()
-    return found
-
-
 def frame_roots(unreadable: list[str], extra: list[types.FrameType]) -> Iterator[Root]:
     """Variables of running frames, the outermost first, then `self` and `cls`, then torch's own; ours left out.
 
@@ -305,17 +318,43 @@ def frame_roots(unreadable: list[str], extra: list[types.FrameType]) -> Iterator
     """
     own = threading.get_ident()
     late: list[Root] = []
+    spaces: set[int] = set()
     for ident, stack in _stacks():
         if ident == own:
-            stack[:0] = [f for f in reversed(extra) if frames.owner(f.f_code.co_filename) in _WORTHWHILE]
+            stack[:0] = [f for f in reversed(extra) if frames.owner(f.f_code.co_filename) in WORTHWHILE]
         thread = "" if ident == own else f" (thread {_thread_name(ident)})"
         for frame in reversed(stack):
-            for root in _roots_of(frame, thread, unreadable):
-                if root.kind == "attribute" or frames.owner(root.path) not in _WORTHWHILE:
+            for root in itertools.chain(_free_globals(frame, spaces), _roots_of(frame, thread, unreadable)):
+                worthwhile = root.kind == "global" or frames.owner(root.path) in WORTHWHILE
+                if root.kind == "attribute" or not worthwhile:
                     late.append(root)
                 else:
                     yield root
     yield from late
+
+
+def _free_globals(frame: types.FrameType, spaces: set[int]) -> Iterator[Root]:
+    """The globals of a frame, and the locals of code outside functions, where they are no loaded module's: of code that
+    was given to `exec`, of a main module that was replaced. Each of these `spaces` comes once."""
+    code = frame.f_code
+    found = [frame.f_globals]
+    if not code.co_flags & inspect.CO_OPTIMIZED and code.co_name == "<module>":
+        found.append(frame.f_locals)
+    name = frame.f_globals.get("__name__", "?")
+    module = sys.modules.get(name) if type(name) is str else None
+    for space in found:
+        if id(space) in spaces or (isinstance(module, types.ModuleType) and vars(module) is space):
+            continue
+        spaces.add(id(space))
+        if isinstance(space, dict) and frames.owner(code.co_filename) != frames.TORCH:
+            yield from _globals(space, str(name), code.co_filename)
+
+
+def running_frames() -> list[types.FrameType]:
+    """The running frames of all threads, each thread's outermost first, this thread's last."""
+    own = threading.get_ident()
+    stacks = sorted(_stacks(), key=lambda one: one[0] == own)
+    return [frame for _, stack in stacks for frame in reversed(stack)]
 
 
 def _stacks() -> list[tuple[int, list[types.FrameType]]]:
@@ -354,9 +393,21 @@ def _roots_of(frame: types.FrameType, thread: str, unreadable: list[str]) -> Ite
     caller = _caller(frame)
     scope = f"{module}.{getattr(code, 'co_qualname', code.co_name)}{thread}"
     for name, value in variables.items():
-        if not name.startswith("."):
+        if name == ".0":
+            yield root_of_loop(value, code.co_firstlineno, frame)
+        elif not name.startswith("."):
             kind = "attribute" if name in ("self", "cls") else "local"
             yield Root(name, kind, scope, code.co_filename, code.co_firstlineno, caller, value)
+
+
+def root_of_loop(iterator: Any, line: int, frame: types.FrameType) -> Root:
+    """What drives a loop of a frame, as a name: no variable holds it."""
+    code = frame.f_code
+    function = getattr(code, "co_qualname", code.co_name)
+    module = frame.f_globals.get("__name__", "?")
+    scope = module if function == "<module>" else f"{module}.{function}"
+    name = f"<iterator of the loop in line {line}>"
+    return Root(name, "iterator", scope, code.co_filename, code.co_firstlineno, _caller(frame), iterator)
 
 
 def _caller(frame: types.FrameType) -> Place | None:
@@ -411,6 +462,10 @@ def module_roots(owners: tuple[int, ...]) -> Iterator[Root]:
             continue
         if is_main and frames.USER not in owners:
             continue
-        for key, value in list(vars(module).items()):
-            if not (key.startswith("__") and key.endswith("__")):
-                yield Root(key, "global", name, file or "", None, None, value)
+        yield from _globals(vars(module), name, file or "")
+
+
+def _globals(space: dict[str, Any], scope: str, path: str) -> Iterator[Root]:
+    for key, value in list(space.items()):
+        if not (isinstance(key, str) and key.startswith("__") and key.endswith("__")):
+            yield Root(str(key), "global", scope, path, None, None, value)

@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from torchvet.probes import heap
+from torchvet.probes.variables import frame_locals
 
 _LRU = type(functools.lru_cache(maxsize=1)(lambda: None))
 _MODULE_TABLES = ("_modules", "_parameters", "_buffers")
@@ -38,6 +39,8 @@ def hop(parent: Any, child: Any, grandparent: Any = None) -> Hop:
         return _partial_hop(grandparent, parent, child)
     if issubclass(cls, dict):
         return _dict_hop(parent, child, grandparent)
+    if cls is tuple and _is_plain_iterator(type(grandparent)):
+        return Hop("")
     if issubclass(cls, (list, tuple, deque)):
         return _sequence_hop(parent, child)
     if issubclass(cls, threading.local) or (issubclass(cls, functools.partial) and _is_given(parent, child)):
@@ -62,12 +65,19 @@ def hop(parent: Any, child: Any, grandparent: Any = None) -> Hop:
         return Hop("")
     if issubclass(cls, weakref.ReferenceType):
         return Hop(".<callback>")
+    if _is_plain_iterator(cls):
+        return Hop("")
     if cls.__module__ == "itertools":
         links = cls.__name__ == "_tee_dataobject"
         return Hop("" if links else f" (itertools.{cls.__name__.lstrip('_')})", "iterator")
     if issubclass(cls, torch.autograd.function.BackwardCFunction):
         return _attribute(vars(parent), child, "ctx")
     return _instance_hop(parent, child)
+
+
+def _is_plain_iterator(cls: type) -> bool:
+    """Whether a type is one of Python's own iterators: `enumerate`, `zip`, that of a list."""
+    return cls.__module__ == "builtins" and cls is not types.GeneratorType and heap.is_iterator(cls)
 
 
 def _partial_hop(whole: functools.partial[Any], given: Any, child: Any) -> Hop:
@@ -210,7 +220,7 @@ def _frame_hop(parent: Any, child: Any) -> Hop:
     frame = parent if isinstance(parent, types.FrameType) else _frame_of(parent)
     if frame is None:
         return Hop("", "frame")
-    names = heap.frame_locals(frame) or {}
+    names = frame_locals(frame) or {}
     scope = frame.f_code.co_name
     for name, value in names.items():
         if value is child:

@@ -16,6 +16,7 @@ from torchvet.probes import autocast_peaks, frames, graphs, heap
 from torchvet.probes.containers import tensors_in
 from torchvet.probes.known import KnownMemory
 from torchvet.probes.ledger import Birth, Ledger, place_of_line, sum_by_site
+from torchvet.probes.variables import frame_locals
 from torchvet.recording.records import Place, SiteBytes, StepKind, Window
 from torchvet.recording.training_records import StaleAtPeak, ZeroedInPlace
 
@@ -156,7 +157,7 @@ def _bound_tensors() -> list[tuple[str, torch.Tensor, types.FrameType]]:
     frame: types.FrameType | None = sys._getframe(2)
     while frame is not None:
         if frames.owner(frame.f_code.co_filename) in (frames.USER, frames.INSTALLED):
-            for name, value in (heap.frame_locals(frame) or {}).items():
+            for name, value in (frame_locals(frame) or {}).items():
                 found.extend((name, t, frame) for t in tensors_in(value, 3))
         frame = frame.f_back
     return found

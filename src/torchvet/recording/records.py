@@ -190,13 +190,14 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class Stranger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What keeps a storage alive that no name leads to: an attribute (or a closure) in a garbage cycle, among them a
-    custom Function's `ctx`; or only C++."""
+    custom Function's `ctx`; or only C++. Where it is a `variable` of the function `owner`, `attribute` is its name."""
 
     kind: Literal["cycle", "ctx", "native"]
     owner: str = ""
     attribute: str | None = None
     path: str | None = None
     line: int | None = None
+    variable: bool = False
 
 
 class Census(Record):
@@ -204,6 +205,7 @@ class Census(Record):
 
     `categories` are the known ones (parameters, buffers, gradients, optimizer state). `unreached` are storages of
     sampled steps that are alive although no name leads to them; `complete` is false when the time budget ended first.
+    `garbage` bytes of all storages, sampled or not, are held by reference cycles only, where that was looked into.
 
     `amid` numbers the evaluation in whose middle it was taken, after `passes` forward passes whose graph was still
     alive; 0 for a census at a boundary.
@@ -219,6 +221,7 @@ class Census(Record):
     unreached: int = 0
     unreached_sites: list[SiteBytes] = []
     strangers: list[Stranger] = []
+    garbage: int = 0
     final: bool = False
     amid: int = 0
     passes: int = 0

@@ -189,7 +189,8 @@ class CollectorUse(Record):
     """Python's cyclic collector: how often, how long, and which sampled storages only it freed.
 
     `freed` bytes of the storages born in `sampled` watched steps died inside a collection, the oldest `longest` steps
-    after it was born, in `steps` different ones; `owners` names the classes that the cycles went through.
+    after it was born, in `steps` different ones; `owners` names the classes that the cycles went through. The heap was
+    `heap_freed` bytes smaller after collections than before, those after tick `since` up to tick `until`.
     """
 
     collections: int
@@ -203,6 +204,9 @@ class CollectorUse(Record):
     owners: list[str] = []
     place: Place | None = None
     sites: list[SiteBytes] = []
+    heap_freed: int = 0
+    since: int = 0
+    until: int = 0
 
 
 class HookFunction(Record):

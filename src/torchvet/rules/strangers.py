@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from torchvet.finding import Finding, Holder, Location, Measured, Remedy
-from torchvet.recording.records import Stranger, Survivors, Window
+from torchvet.recording.records import Census, Stranger, Survivors, Window
 from torchvet.recording.training_records import CollectorUse, Outcome
 from torchvet.rules import grading, words
 from torchvet.rules.exhaustion import exhaustion_of
@@ -34,19 +34,17 @@ def stranger_findings(
 ) -> Iterator[Finding]:
     """One finding a rank where storages without a name live on in this way. A cycle's are the collector's to free:
     they are graded by what is held between its runs; what only C++ holds is never freed and is graded as growth."""
-    from torchvet.recording.growth import searched
-
     for rank in recording.ranks:
-        census = searched(rank)
-        rate = rank.growth.unreached if kind == "native" else max(rank.growth.unreached, _born_as_garbage(rank))
-        if census is None or rank.growth.unreached < _WORTH_SAYING * rank.growth.measured:
+        census = _searched(rank, kind)
+        if census is None:
             continue
-        if not any(s.kind == kind for s in census.strangers):
+        rate = rank.growth.unreached if kind == "native" else garbage_rate(rank)
+        if max(rank.growth.unreached, rate) < _WORTH_SAYING * rank.growth.measured:
             continue
         if kind != "native" and held_between_collections(rank, rate) < _LEAST_HELD:
             continue
         who = [s for s in census.strangers if s.kind == kind]
-        names = list(dict.fromkeys(f"{s.owner}.{s.attribute}" if s.attribute else s.owner for s in who if s.owner))
+        names = names_of(who)
         name = names[0] if names else "an autograd graph that nothing names"
         yield Finding(
             code=rule.code, name=rule.name, evidence="observed",
@@ -58,11 +56,54 @@ def stranger_findings(
             related=[allocated(s) for s in census.unreached_sites[:3]],
             holder=Holder(name=name, kind="native" if kind == "native" else kind, path=names),
             measured=Measured(
-                bytes_per_step=rate, bytes=census.unreached, share=_share(rank, rate),
+                bytes_per_step=rate, bytes=max(census.unreached, census.garbage), share=_share(rank, rate),
                 exhausted_at_step=exhaustion_of(rank, recording).step_for(rate) if kind == "native" else None,
             ),
             rank=rank.program.rank if rank.program else None, device=rank.program.device if rank.program else None,
         )  # fmt: skip
+
+
+def _searched(rank: RankRecording, kind: str) -> Census | None:
+    """The last census that compares and that found somebody of this kind."""
+    from torchvet.recording.growth import usable_censuses
+
+    found = (c for c in reversed(usable_censuses(rank)) if c.unreached or c.garbage)
+    return next((c for c in found if any(s.kind == kind for s in c.strangers)), None)
+
+
+def names_of(who: list[Stranger]) -> list[str]:
+    """What holds, as a person would say it, each once."""
+    return list(dict.fromkeys(_name_of(s) for s in who if s.owner))
+
+
+def _name_of(stranger: Stranger) -> str:
+    if stranger.attribute is None:
+        return stranger.owner
+    return f"{stranger.owner}{'(): ' if stranger.variable else '.'}{stranger.attribute}"
+
+
+def garbage_rate(rank: RankRecording) -> float:
+    """Bytes a step that end up in cycles: sampled storages tell of themselves only; what was there at a look, and what
+    collections freed, is all there was."""
+    return max(rank.growth.unreached, _born_as_garbage(rank), _made(rank), _freed(rank))
+
+
+def _made(rank: RankRecording) -> float:
+    """By the garbage that was there at the first look into it, since the steps began or a collection freed some."""
+    from torchvet.recording.growth import usable_censuses
+    from torchvet.recording.steps import steps_between
+
+    census = next((c for c in usable_censuses(rank) if c.garbage), None)
+    return census.garbage / max(1, steps_between(rank, 0, census.tick)[1]) if census is not None else 0.0
+
+
+def _freed(rank: RankRecording) -> float:
+    from torchvet.recording.steps import steps_between
+
+    use, program = rank.last(CollectorUse), rank.program
+    if use is None or not use.heap_freed or use.until <= use.since or (program is not None and program.device != "cpu"):
+        return 0.0
+    return use.heap_freed / max(1, steps_between(rank, use.since, use.until)[1])
 
 
 def _born_as_garbage(rank: RankRecording) -> float:
@@ -113,8 +154,8 @@ def stranger_location(who: list[Stranger], recording: Recording) -> Location | N
     for stranger in who:
         if stranger.attribute is None or stranger.path is None:
             continue
-        scope = f"{stranger.owner}"
-        stores = recording.index.stores(f"self.{stranger.attribute}", scope, stranger.path, [stranger.path])
+        name = stranger.attribute if stranger.variable else f"self.{stranger.attribute}"
+        stores = recording.index.stores(name, stranger.owner, stranger.path, [stranger.path])
         if stores:
             return Location(path=stores[0].path, line=stores[0].line, function=stores[0].function)
     for stranger in who:

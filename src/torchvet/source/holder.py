@@ -72,6 +72,7 @@ class _Reader:
         self._closed = False
         self._ctx = False
         self._in_hooks = False
+        self._unnamed = False
         self.hooked = ""
 
     def take(self, token: str) -> None:
@@ -86,6 +87,8 @@ class _Reader:
         elif token.startswith("<partial "):
             self.function = token[len("<partial ") : -1]
             self._closed = True
+        elif token.startswith("<iterator "):
+            self._unnamed = True
         elif token == "<default>":
             self.special = "default"
         elif token == "ctx" and self.parts:
@@ -97,7 +100,7 @@ class _Reader:
             self._add(token)
 
     def _add(self, name: str) -> None:
-        first = not self.parts
+        first = not self.parts and not self._unnamed
         self.parts.append(Part(name, self._closed or first))
         if not (first and self.special == "frame"):
             self.special = "closure" if self._closed else "ctx" if self._ctx else ""

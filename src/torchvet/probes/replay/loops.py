@@ -7,7 +7,7 @@ import linecache
 from types import FrameType
 
 from torchvet.probes import frames
-from torchvet.probes.heap import frame_locals
+from torchvet.probes.variables import frame_locals
 from torchvet.probes.replay.effects import SCOPES
 from torchvet.probes.replay.plans import live
 

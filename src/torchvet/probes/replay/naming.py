@@ -9,7 +9,7 @@ import torch
 
 from torchvet.probes import frames
 from torchvet.probes.containers import tensors_in
-from torchvet.probes.heap import frame_locals
+from torchvet.probes.variables import frame_locals
 from torchvet.probes.known import KnownMemory
 from torchvet.recording.nonfinite_records import Reason
 

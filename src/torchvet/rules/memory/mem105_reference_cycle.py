@@ -13,7 +13,7 @@ from torchvet.rules.base import Rule
 from torchvet.rules.growth_rule import allocated
 from torchvet.rules.memory._back_references import held_weakly
 from torchvet.rules.share_rule import observed, peak_of
-from torchvet.rules.strangers import stranger_findings, stranger_location
+from torchvet.rules.strangers import names_of, stranger_findings, stranger_location
 
 if TYPE_CHECKING:
     from torchvet.finding import Edit
@@ -182,7 +182,7 @@ _ADVICE = (
 
 
 def _holder(who: list[Stranger]) -> Holder | None:
-    names = list(dict.fromkeys(f"{s.owner}.{s.attribute}" if s.attribute else s.owner for s in who))
+    names = names_of(who)
     return Holder(name=names[0], kind="cycle", path=names) if names else None
 
 
