@@ -12,6 +12,7 @@ import torch
 from torchvet.probes import frames, freeing, graphs, heap, naming
 from torchvet.probes.garbage import Garbage, components
 from torchvet.probes.ledger import Birth
+from torchvet.probes.saved import saved_tensors
 from torchvet.probes.variables import frame_locals
 from torchvet.recording.records import Stranger
 
@@ -164,7 +165,7 @@ def _saved_by(tensor: Any) -> Iterator[Stranger]:
         return
     queue = [tensor.grad_fn]
     for node in queue:
-        if any(saved is tensor for saved in graphs.saved_tensors(node)):
+        if any(saved is tensor for saved in saved_tensors(node)):
             yield Stranger(kind="native", owner="saved_tensors_hooks", attribute=node.name())
             return
         if len(queue) < _NODES:
