@@ -33,11 +33,11 @@ def test_what_torch_compile_keeps_out_is_said(ledger: Ledger, monkeypatch: pytes
     (gap,) = said(ledger)
     assert "torch.compile" in gap and "modules" in gap and "optimizer steps" in gap
     (unsampled, _) = said(ledger, sampled=False)
-    assert unsampled.endswith("free of other dispatch modes and of compiled regions")
+    assert unsampled.endswith("without another TorchDispatchMode and outside compiled regions")
 
 
 def test_the_rest(ledger: Ledger) -> None:
     ledger.broken = RuntimeError("no such operator")
     found = said(ledger, unreadable=("b", "a"), sampled=False)
     assert found[0] == "storages of sampled steps: RuntimeError: no such operator"
-    assert found[1].startswith("variables of a, b()") and found[2].endswith("was active in every step")
+    assert found[1].startswith("variables of a, b()") and found[2].endswith("without another TorchDispatchMode")
