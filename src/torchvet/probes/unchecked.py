@@ -6,7 +6,10 @@ import os
 from collections.abc import Collection, Iterable, Iterator
 from typing import Protocol
 
+import torch
+
 from torchvet.probes.ledger import Ledger
+from torchvet.probes.packing import PACKING
 from torchvet.probes.taps import Taps, compiled_anything
 from torchvet.recording.training_records import Unchecked
 
@@ -59,15 +62,21 @@ def unchecked(ledger: Ledger, taps: Taps, unreadable: Collection[str], sampled: 
     """The gaps, at the end of the run. `unreadable` functions call `locals()`; `sampled` is whether any step was."""
     if ledger.broken is not None:
         error = ledger.broken
-        yield Unchecked(check="storages of sampled steps", reason=f"{type(error).__name__}: {error}")
+        reason = f"{type(error).__name__}: {error}"
+        yield Unchecked(check="storages of sampled steps", reason=reason, failed="storages")
     if unreadable:
         names = ", ".join(sorted(unreadable)[:_MOST_NAMES])
         yield Unchecked(
             check=f"variables of {names}()",
             reason="it calls locals(), whose dictionary may not be refreshed behind its back",
         )
-    if not sampled:
+    if not sampled and not ledger.refused:
         yield Unchecked(check="storages of sampled steps", reason="no step was free of other dispatch modes")
+    if PACKING.skipped:
+        yield Unchecked(
+            check="tensors that saved-tensor hooks packed away (checkpointing, offloading), in what graphs hold",
+            reason=f"torch {torch.__version__} shows them only by calling the hooks; torch 2.10 and newer show them",
+        )
     if compiled_anything():
         yield Unchecked(
             check="inside torch.compile regions", reason="compiled kernels allocate out of the ledger's sight"

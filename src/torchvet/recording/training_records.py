@@ -304,8 +304,16 @@ class Overhead(Record):
     sampled_steps: int = 0
 
 
+Probe = Literal["everything", "steps", "storages", "survival", "graphs", "names", "numbers", "another"]
+"""The probes that can fail as a whole. `steps` hears of steps, `storages` notes new storages of sampled steps,
+`survival` says which of them live on, `graphs` follows autograd graphs, `names` finds names that hold memory,
+`numbers` looks for what is not finite, `another` is one of the many that look for one kind of fault each."""
+
+
 class Unchecked(Record):
-    """What a probe could not look at, and why."""
+    """What a probe could not look at, and why. `failed` names the probe where it does not work at all in this process,
+    or where its own error ended a look: what it would have found is not known."""
 
     check: str
     reason: str
+    failed: Probe | None = None
