@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -76,10 +77,8 @@ def torchvet(means: Means, *words: str, folder: Path = ROOT) -> tuple[int, dict[
     with tempfile.TemporaryDirectory() as out:
         path = Path(out, "report.json")
         verb, *rest = words
-        command = [*means.tool.split(), verb, "-o", str(path), "--quiet", *rest]
-        done = subprocess.run(
-            command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=PATIENCE
-        )
+        command = [*shlex.split(means.tool), verb, "-o", str(path), "--quiet", *rest]
+        done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=PATIENCE)
         if not path.exists():
             last = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]
             raise Broken(f"no report, exit status {done.returncode}: {last}")
@@ -252,9 +251,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     began = time.monotonic()
     with interpreters(True) as warm, ThreadPoolExecutor(options.jobs) as pool:
-        import shlex
-
-        means = Means(warm.interpreter, shlex.join(warm.torchvet)) if warm else Means(tool=f"{sys.executable} -m torchvet")
+        means = (
+            Means(warm.interpreter, shlex.join(warm.torchvet)) if warm else Means(tool=f"{sys.executable} -m torchvet")
+        )
         wanted = [(name, attempt) for name, attempt in promises() if options.word in name]
         results = list(pool.map(lambda one: tried(*one, means), wanted))
     import torch
@@ -266,7 +265,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         }  # fmt: skip
         options.json.write_text(json.dumps(about, indent=1) + "\n")
     broken = sum(one.state == "no" for one in results)
-    print(f"torch {torch.__version__}, Python {platform.python_version()}: {len(results) - broken} of {len(results)} kept")
+    print(
+        f"torch {torch.__version__}, Python {platform.python_version()}: {len(results) - broken} of {len(results)} kept"
+    )
     return 1 if broken else 0
 
 

@@ -118,10 +118,10 @@ BREAKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 @pytest.mark.parametrize("probe", BREAKS)
 def test_a_probe_that_finds_nothing_fails_its_check(probe: str, monkeypatch: pytest.MonkeyPatch) -> None:
     BREAKS[probe](monkeypatch)
-    failed = {name: record for name, record in self_checks.failures()}
+    failed = dict(self_checks.failures())
     monkeypatch.undo()
     assert probe in failed
-    assert failed[probe].failed == probe  # type: ignore[index]
+    assert failed[probe].failed == probe
     assert set(failed) <= {probe, "survival"}, "the others still work"
 
 
