@@ -3,6 +3,7 @@
 # make check  formatting, lint, types, generated documents
 # make docs   write the generated documents again
 # make bench  what torchvet costs, beside other tools
+# make test-torch TORCH=2.6.0 [PYTHON=python3.10]   try what torchvet promises on another torch
 # Each makes .venv first if need be; PYTHON picks the interpreter that makes it.
 
 PYTHON ?= python3
@@ -10,8 +11,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= auto
+TORCH ?= 2.6.0
+OTHER = .venv-torch/$(TORCH)-py$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 
-.PHONY: demo test check docs bench clean
+.PHONY: demo test check docs bench test-torch torch-env compatibility clean
 
 # The dev extra pins torch exactly, for the demo as for the tests: one resolution, one download.
 $(STAMP): pyproject.toml
@@ -42,5 +45,19 @@ docs: $(STAMP)
 bench: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/overhead.py
 
+# An environment for each torch and Python. What pip brings is the CUDA build, up to 7 GB of it.
+torch-env:
+	@$(OTHER)/bin/python -c 'import torch, torchvet' 2>/dev/null || { \
+	  $(PYTHON) -m venv --clear $(OTHER) && $(OTHER)/bin/python -m pip install --quiet --disable-pip-version-check \
+	    --no-cache-dir --editable . 'torch==$(TORCH)' 'numpy>=1.26'; }
+
+test-torch: torch-env
+	@mkdir -p .venv-torch/results
+	OMP_NUM_THREADS=1 $(OTHER)/bin/python tests/compatibility/contract.py --json .venv-torch/results/$(notdir $(OTHER)).json
+
+# docs/compatibility.md from the results kept in tests/compatibility/results
+compatibility:
+	$(BIN)/python tests/compatibility/table.py
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-torch build dist .pytest_cache .mypy_cache .ruff_cache

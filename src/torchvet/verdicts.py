@@ -122,7 +122,7 @@ _FROM_STEP_TO_STEP = "growth from step to step"
 
 def _probes(rank: RankRecording) -> Evidence:
     """Every probe alive: none has failed, or could not look where a leak may hide."""
-    void = next((u for u in rank.all(Unchecked) if u.voids), None)
+    void = next((u for u in rank.all(Unchecked) if u.voids or u.failed is not None), None)
     if void is None:
         return Evidence(witness="probes", state="flat")
     reason = f"a probe could not look ({void.check}: {void.reason})"

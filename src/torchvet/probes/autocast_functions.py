@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 
+from torchvet.probes import heap
 from torchvet.probes.autocast_regions import Regions
 from torchvet.probes.ledger import locate, place_of_line
 from torchvet.probes.soundness import readable
+from torchvet.probes.variables import frame_locals
 from torchvet.recording.autocast_records import FunctionOverflow
 from torchvet.recording.records import Place, Record
 
@@ -27,7 +29,8 @@ _SUMS = frozenset((
 _COPY = _aten._to_copy.default
 _DEEPEST = 48
 """Frames between an operator and the call of a Function that are looked through."""
-_APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
+_APPLY = getattr(getattr(torch.autograd.Function.apply, "__func__", None), "__code__", None)
+"""What calls a Function's forward. None where that has no frame: torch 2.15 and newer call it from C++."""
 
 
 class FunctionProbe:
@@ -113,6 +116,21 @@ def _function(frame: FrameType | None) -> str | None:
             return None
         if frame.f_code is _APPLY:
             return str(frame.f_locals["cls"].__name__) if inside == "forward" else None
+        if _APPLY is None and frame.f_code.co_name == "forward":
+            named = _called_from_c(frame)
+            if named is not None:
+                return named
         inside = frame.f_code.co_name
         frame = frame.f_back
     return None
+
+
+def _called_from_c(frame: FrameType) -> str | None:
+    """The Function whose forward this frame is, by its `ctx`; None where it has none, or `custom_fwd` is around it."""
+    code, above = frame.f_code, frame.f_back
+    if not code.co_argcount or (above is not None and above.f_code.co_name == "decorate_fwd"):
+        return None
+    ctx = (frame_locals(frame) or {}).get(code.co_varnames[0])
+    if not isinstance(ctx, torch.autograd.function.BackwardCFunction):
+        return None
+    return str(getattr(type(ctx), "_forward_cls", type(ctx)).__name__)

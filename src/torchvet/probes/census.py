@@ -268,7 +268,7 @@ class _Count:
         visible = tensor.numel() * tensor.element_size() if size and tensor.layout is torch.strided else size
         if size:
             self.tree.add(key, direct=size, visible=min(visible, size), tensors=1)
-        if tensor.grad_fn is not None:
+        if tensor.grad_fn is not None and graphs.followed():
             self._slots.append((key, tensor))
 
     def _claim_array(self, array: Any) -> None:

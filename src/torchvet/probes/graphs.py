@@ -22,6 +22,20 @@ Late = Callable[[], bool]
 """Says whether the time for looking is over."""
 
 
+_on = True
+
+
+def switch(on: bool) -> None:
+    """Follow graphs, or none: walks find nothing then, and questions have no answer."""
+    global _on
+    _on = on
+
+
+def followed() -> bool:
+    """Whether graphs are followed."""
+    return _on
+
+
 def never() -> bool:
     """No limit of time."""
     return False
@@ -112,7 +126,7 @@ def walk(roots: list[Node], seen: Seen, claimed: set[int], late: Late, above: in
     numbered `above` a number are left alone: they were there before the node of that number was made.
     """
     reach = Reach()
-    stack = list(roots)
+    stack = list(roots) if _on else []
     while stack:
         node = stack.pop()
         if node in seen or node._sequence_nr() <= above:
@@ -140,6 +154,8 @@ def walk(roots: list[Node], seen: Seen, claimed: set[int], late: Late, above: in
 def sequences_below(roots: list[Node], late: Late = never) -> set[int] | None:
     """Sequence numbers of all nodes at and below these; they outlive the nodes and hold nothing. None where it got late
     before all were seen."""
+    if not _on:
+        return None
     seen: Seen = set()
     found: set[int] = set()
     stack = list(roots)
@@ -160,6 +176,8 @@ def ops_between(root: Node, sequence: int, late: Late = never) -> list[str] | No
     no way (or it got late): how a value came from its value of before. Nodes are numbered as they are made, so that
     everything between has a higher number than the lower end, and what is older need not be walked.
     """
+    if not _on:
+        return None
     above: dict[Node, list[Node]] = {root: []}
     queue = [root]
     target: Node = None

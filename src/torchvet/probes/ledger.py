@@ -150,6 +150,8 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
         """Where asked for: births whose storages operators read. Not their keys: those are used again after a death."""
         self.broken: BaseException | None = None
         self.paused = False
+        self.refused = False
+        """Set where this torch cannot be looked at so: the mode is never switched on."""
         self.stopped = False
         """Set where the mode should be left and cannot be yet."""
         self.operators = 0
@@ -168,7 +170,7 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
             self.operators += 1
             try:
                 self._note(func, args, out)
-                for listener in self.heard.get(func, ()):
+                for listener in tuple(self.heard.get(func, ())):
                     listener(func, args, kwargs, out)
                 for listener in self.listeners:
                     listener(func, args, kwargs or {}, out)
@@ -273,6 +275,22 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
             self.births.append(birth)
             self.events.append((birth, birth.nbytes))
 
+    def hear(self, operators: Iterable[Any], listener: Callable[..., None], guard: Callable[[], Any]) -> None:
+        """Tell `listener` of these operators, within a `guard`; no more of any once it has asked for a name of torch's
+        that is missing here."""
+
+        def guarded(*told: Any) -> None:
+            with guard():
+                try:
+                    listener(*told)
+                except private.LacksName:
+                    for listeners in self.heard.values():
+                        listeners[:] = [one for one in listeners if one is not guarded]
+                    raise
+
+        for operator in operators:
+            self.heard.setdefault(operator, []).append(guarded)
+
     def quiet(self) -> Quiet:
         """What is made within is not the program's."""
         return Quiet(self)
@@ -290,7 +308,7 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
     def enter(self) -> bool:
         """See `OwnMode`."""
         self.stopped = False
-        return super().enter()
+        return not self.refused and super().enter()
 
     def forget_window(self) -> None:
         """Drop the finished window's event log; living births stay known."""

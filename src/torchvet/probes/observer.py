@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
@@ -27,11 +27,12 @@ from torchvet.probes.loaders import LoaderProbe
 from torchvet.probes.optimizers import OptimizerProbe
 from torchvet.probes.sampling import Closed, Sampling
 from torchvet.probes.schedule import EARLY_ALLOWANCE, SUSPECT_CENSUSES, Pace, Schedule
+from torchvet.probes.self_checks import Proofs
 from torchvet.probes.session import Options, Session, StepLog, StepsReached
 from torchvet.probes.sources import SourceKeeper
 from torchvet.probes.taps import Taps
 from torchvet.probes.unchecked import all_gaps
-from torchvet.probes.watchers import WATCHERS
+from torchvet.probes.watchers import WATCHERS, load
 from torchvet.recording.records import Place, Record, StepKind
 from torchvet.recording.training_records import Overhead
 
@@ -43,7 +44,7 @@ _EARLY = 8
 class Observer:
     """The probes of one session, wired to the taps. Exists only once torch is imported."""
 
-    watchers: Sequence[type[watcher.Watcher]] = WATCHERS
+    watchers = WATCHERS
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -66,7 +67,7 @@ class Observer:
         self._collector = CollectorProbe(self._ledger)
         self._trend = HeapTrend()
         self._sources = SourceKeeper(self._write)
-        self._watchers = watcher.Watchers(self, self.watchers)
+        self._watchers = watcher.Watchers(self, load(self.watchers, session.failed))
         self._log = StepLog(session.writer, session.started)
         self._limit = session.options.steps
         self._optimizers_running = 0
@@ -76,6 +77,7 @@ class Observer:
         self._pace = Pace()
         self._first_boundary: float | None = None
         self._plain_backward_seen = False
+        self._proofs = Proofs(self._write, self._ledger, self._watchers)
 
     @property
     def active(self) -> bool:
@@ -114,12 +116,8 @@ class Observer:
     def hear(self, operators: Iterable[Any], listener: watcher.Listener) -> None:
         """See `Host`."""
 
-        def guarded(*told: Any) -> None:
-            with self.looking(f"operators of sampled steps ({listener.__name__.strip('_')})"):
-                listener(*told)
-
-        for operator in operators:
-            self._ledger.heard.setdefault(operator, []).append(guarded)
+        what = f"operators of sampled steps ({listener.__name__.strip('_')})"
+        self._ledger.hear(operators, listener, lambda: self.looking(what))
 
     def line(self) -> Place | None:
         """See `Host`."""
@@ -140,6 +138,8 @@ class Observer:
         program = self._session.program(torch.__version__, "cuda" if torch.cuda.is_available() else "cpu")
         device.describe(program, self.options.memory_limit is not None, self.options.simulated_gpu is not None)
         self._write(program)
+        self._session.described = True
+        self._proofs.begin()
         self._taps.install()
         self._taps.watch_modules()
         self._collector.install()
@@ -330,6 +330,7 @@ class Observer:
     def _look(self, kind: StepKind, seconds: float) -> None:
         """Asks everything for what is due; a step took the program `seconds`."""
         tick, elapsed = self.clock.n, self._elapsed()
+        self._proofs.check()
         if self.clock.restarted:
             self._restart()
         self._log.boundary(tick, kind, self.clock.steps, device.memory())
@@ -424,6 +425,8 @@ class Observer:
             self._schedule.suspect(tick)
 
     def _take_census(self, tick: int, kind: StepKind, elapsed: float, final: bool = False) -> None:
+        if not self._proofs.hold_for("names"):
+            return self._schedule.census_taken(tick, elapsed)
         self._log.flush()
         self._census.budget = self._schedule.census_budget(elapsed, final)
         with self._costs.of("censuses"):
@@ -437,7 +440,7 @@ class Observer:
     def _look_amid_evaluation(self) -> None:
         """Who keeps the graphs of an evaluation that is not over: its variables may be gone at the next boundary."""
         passes = self._evaluations.due()
-        if passes:
+        if passes and self._proofs.hold_for("names"):
             self._amid.budget = self._schedule.census_budget(time.perf_counter() - self._session.started)
             census = self._amid.take(self.clock.n, "evaluation", self._ledger)
             self._write(msgspec.structs.replace(census, amid=self._evaluations.stretch, passes=passes))
@@ -485,12 +488,12 @@ class Observer:
             self._take_census(tick, self.clock.level, elapsed, final=True)
         self._totals(tick)
         self._census.extra_frames = self._sources.standing = []
-        # What a look without a suspicion could not read is nobody's question.
-        unreadable = self._census.unreadable if suspected else set()
+        unreadable = self._census.unreadable if suspected else set()  # else it is nobody's question
         simulated, sampled = self.options.simulated_gpu is not None, bool(self._sampling.windows) or not tick
         probes = (self._watchers, self._backwards, self._evaluations)
         for gap in all_gaps(simulated, self._ledger, unreadable, sampled, probes):
             self._write(gap)
+        self._proofs.end()
 
     def overhead(self, elapsed: float) -> Overhead:
         """What looking has cost of `elapsed` seconds."""

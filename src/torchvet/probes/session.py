@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from torchvet.recording.records import Program, Step, StepKind
-from torchvet.recording.training_records import Outcome, Unchecked
+from torchvet.recording.training_records import Outcome, Probe, Unchecked
 from torchvet.recording.writer import RecordingWriter
 
 if TYPE_CHECKING:
@@ -132,10 +132,10 @@ def session_in_process() -> Session | None:
 class Guard:
     """Work whose own failure is kept away from the program."""
 
-    __slots__ = ("_session", "_what")
+    __slots__ = ("_probe", "_session", "_what")
 
-    def __init__(self, session: Session, what: str) -> None:
-        self._session, self._what = session, what
+    def __init__(self, session: Session, what: str, probe: Probe) -> None:
+        self._session, self._what, self._probe = session, what, probe
 
     def __enter__(self) -> None:
         pass
@@ -143,7 +143,7 @@ class Guard:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        return error is not None and self._session.failed(self._what, error)
+        return error is not None and self._session.failed(self._what, error, self._probe)
 
 
 class Session:
@@ -155,6 +155,8 @@ class Session:
         self.started = time.perf_counter()
         self.active = False
         self.observer: Observer | None = None
+        self.described = False
+        """Whether the program and its torch have been written down."""
         self.trying = False
         """Whether the program's own steps are over, and what runs are steps that torchvet has changed (`--dry`)."""
         self._pid = os.getpid()
@@ -186,7 +188,7 @@ class Session:
             from torchvet.simulate.dry.start import start as start_dry
 
             start_dry()
-        with self.guarded("the probes could not be installed"):
+        with self.guarded("everything: the probes could not be installed", "everything"):
             self.observer = self._observer()
             self.observer.install()
             self.active = True
@@ -229,18 +231,18 @@ class Session:
             with contextlib.suppress(Exception):
                 self.observer.release()
 
-    def guarded(self, what: str) -> Guard:
+    def guarded(self, what: str, probe: Probe = "another") -> Guard:
         """Keep a probe's own failure away from the program; the report says what was not checked for it."""
-        return Guard(self, what)
+        return Guard(self, what, probe)
 
-    def failed(self, what: str, error: BaseException) -> bool:
+    def failed(self, what: str, error: BaseException, probe: Probe = "another") -> bool:
         """Something of torchvet's own went wrong: noted as unchecked. Whether it is to be kept from the program."""
         if isinstance(error, StepsReached) or not isinstance(error, Exception) or os.environ.get("TORCHVET_DEBUG"):
             return False
         reason = f"{type(error).__name__}: {error}"
         if (what, reason) not in self._failures and len(self._failures) < 20:
             self._failures.add((what, reason))
-            self.writer.write(Unchecked(check=what, reason=reason[:500], voids=True))
+            self.writer.write(Unchecked(check=what, reason=reason[:500], failed=probe))
         return True
 
     def finish(self, how: str, status: int, error: BaseException | None) -> None:
@@ -260,8 +262,8 @@ class Session:
 
     def _write_outcome(self, how: Any, status: int, error: BaseException | None, elapsed: float) -> None:
         observer = self.observer
-        if observer is None:
-            self.writer.write(self.program())
+        if not self.described:
+            self.writer.write(self.program(str(getattr(sys.modules.get("torch"), "__version__", ""))))
         if observer is not None:
             self.writer.write(observer.overhead(elapsed))
         text = None

@@ -6,8 +6,11 @@ import os
 from collections.abc import Collection, Iterable, Iterator
 from typing import Protocol
 
+import torch
+
 from torchvet.probes.compiled_regions import REGIONS
 from torchvet.probes.ledger import Ledger
+from torchvet.probes.packing import PACKING
 from torchvet.recording.training_records import Unchecked
 
 _MOST_NAMES = 5
@@ -59,17 +62,23 @@ def unchecked(ledger: Ledger, unreadable: Collection[str], sampled: bool) -> Ite
     """The gaps, at the end of the run. `unreadable` functions call `locals()`; `sampled` is whether any step was."""
     if ledger.broken is not None:
         error = ledger.broken
-        yield Unchecked(check="storages of sampled steps", reason=f"{type(error).__name__}: {error}", voids=True)
+        reason = f"{type(error).__name__}: {error}"
+        yield Unchecked(check="storages of sampled steps", reason=reason, failed="storages")
     if unreadable:
         names = ", ".join(sorted(unreadable)[:_MOST_NAMES])
         yield Unchecked(
             check=f"variables of {names}()",
             reason="it calls locals(), whose dictionary may not be refreshed behind its back",
         )
-    if not sampled:
+    if not sampled and not ledger.refused:
         regions = " and outside compiled regions" if REGIONS.ran else ""
         reason = f"no step ran without another TorchDispatchMode{regions}"
         yield Unchecked(check="storages of sampled steps", reason=reason, voids=True)
+    if PACKING.skipped:
+        yield Unchecked(
+            check="tensors that saved-tensor hooks packed away (checkpointing, offloading), in what graphs hold",
+            reason=f"torch {torch.__version__} shows them only by calling the hooks; torch 2.10 and newer show them",
+        )
     if REGIONS.ran:
         yield Unchecked(
             check="inside torch.compile regions",

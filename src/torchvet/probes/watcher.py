@@ -15,6 +15,7 @@ from torch.optim.optimizer import Optimizer
 from torchvet.probes.known import KnownMemory
 from torchvet.probes.ledger import Ledger
 from torchvet.probes.patching import replace
+from torchvet.probes.private import LacksName
 from torchvet.recording.records import Place, Record, StepKind
 from torchvet.recording.training_records import Unchecked
 
@@ -178,10 +179,25 @@ class Watchers:
             one.woken = self._woken
 
     def install(self) -> None:
-        """Install each; one that cannot be is left out."""
-        for one in self._all:
+        """Install each; one that cannot be is switched off."""
+        for one in list(self._all):
             with self._host.looking(_name(one)):
-                one.install()
+                try:
+                    one.install()
+                except Exception:
+                    self.switch_off(one)
+                    raise
+
+    def switch_off(self, one: Watcher) -> None:
+        """It is told of nothing any more."""
+        self._all.remove(one)
+        self._listening = {}
+        one.remove()
+
+    def switch_off_kind(self, name: str) -> None:
+        """The same, for watchers of a class."""
+        for one in [one for one in self._all if type(one).__name__ == name]:
+            self.switch_off(one)
 
     def remove(self) -> None:
         """Leave torch as it was, the last to come first."""
@@ -203,6 +219,8 @@ class Watchers:
                 method(*details)
             except Exception as error:
                 with self._host.looking(_name(one)):
+                    if isinstance(error, LacksName) and one in self._all:
+                        self.switch_off(one)
                     raise error
 
     def totals(self, tick: int) -> Iterator[Record]:

@@ -333,11 +333,21 @@ class Overhead(Record):
     sampled_steps: int = 0
 
 
+Probe = Literal["everything", "steps", "storages", "survival", "graphs", "names", "numbers", "another"]
+"""The probes that can fail as a whole. `steps` hears of steps, `storages` notes new storages of sampled steps,
+`survival` says which of them live on, `graphs` follows autograd graphs, `names` finds names that hold memory,
+`numbers` looks for what is not finite, `another` is one of the many that look for one kind of fault each."""
+
+
 class Unchecked(Record):
     """What a probe could not look at, and why. `voids` says that a leak could hide there, so that a run in which none
-    was found says nothing; `graphs`, that autograd graphs were not followed to their end."""
+    was found says nothing; `graphs`, that autograd graphs were not followed to their end. `failed` names the probe
+    where it does not work at all in this process, or where its own error ended it: what it would have found is not
+    known.
+    """
 
     check: str
     reason: str
     voids: bool = False
     graphs: bool = False
+    failed: Probe | None = None

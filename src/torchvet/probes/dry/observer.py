@@ -9,7 +9,6 @@ import torch
 from torch.optim.optimizer import Optimizer
 
 from torchvet.probes import frames
-from torchvet.probes.device_errors import DeviceErrors
 from torchvet.probes.dry.gaps import gaps, waited
 from torchvet.probes.dry.sizing import Sizing
 from torchvet.probes.observer import Observer
@@ -29,7 +28,7 @@ class DryHistory(OutOfMemoryWatcher):
 class DryObserver(Observer):
     """The observer of a dry run: steps, the history of device memory, and errors that real numbers would raise too."""
 
-    watchers = (DryHistory, DeviceErrors)
+    watchers = ("dry.observer.DryHistory", "device_errors.DeviceErrors")
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
