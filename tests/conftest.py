@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from dispositions import default_in_children
 from hypothesis import settings
 
 # The machine may be busy: what an example takes is no property of the code.
@@ -18,6 +19,9 @@ settings.load_profile("busy")
 
 # For this process and those that it starts: the machine's cores are shared.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+default_in_children()
 
 
 @pytest.fixture(autouse=True)

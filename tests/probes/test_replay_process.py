@@ -82,6 +82,19 @@ def test_harm_is_refused(harm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert path.read_text() == "abc"
 
 
+def test_what_the_program_ignores_does_not_end_a_replay() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    def hung_up() -> bytes:
+        signal.raise_signal(signal.SIGHUP)
+        return b"done"
+
+    try:
+        assert ask(hung_up, 20) == b"done"
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_the_programs_handler_for_children_hears_nothing() -> None:
     heard: list[int] = []
     before = signal.signal(signal.SIGCHLD, lambda *_: heard.append(1))
