@@ -1,5 +1,5 @@
 # make demo   find the leak in examples/leaky.py
-# make test   run the tests
+# make test   run the tests; WHERE=tests/probes a part of them, SEED=3 in another order
 # make check  formatting, lint, types, generated documents
 # make docs   write the generated documents again
 # make bench  what torchvet costs, beside other tools
@@ -10,6 +10,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= auto
+WHERE ?=
+SEED ?=
 
 .PHONY: demo test check docs bench clean
 
@@ -26,7 +28,7 @@ demo: $(STAMP)
 
 # One thread per worker: torch's own thread pools would fight over the cores.
 test: $(STAMP)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal; status=$$?; \
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(if $(SEED),--shuffle $(SEED)) $(WHERE); status=$$?; \
 	if [ $$status -eq 5 ]; then echo "make test: no test was collected, and there are tests: a failure" >&2; fi; \
 	exit $$status
 
