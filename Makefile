@@ -1,5 +1,5 @@
 # make demo   find the leak in examples/leaky.py
-# make test   run the tests
+# make test   run the tests; WHERE=tests/probes a part of them, SEED=3 in another order
 # make check  formatting, lint, types, generated documents
 # make docs   write the generated documents again
 # make bench  what torchvet costs, beside other tools
@@ -13,6 +13,8 @@ STAMP := $(VENV)/.installed
 WORKERS ?= auto
 TORCH ?= 2.6.0
 OTHER = .venv-torch/$(TORCH)-py$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+WHERE ?=
+SEED ?=
 
 .PHONY: demo test check docs bench test-torch torch-env compatibility clean
 
@@ -29,7 +31,7 @@ demo: $(STAMP)
 
 # One thread per worker: torch's own thread pools would fight over the cores.
 test: $(STAMP)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal; status=$$?; \
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(if $(SEED),--shuffle $(SEED)) $(WHERE); status=$$?; \
 	if [ $$status -eq 5 ]; then echo "make test: no test was collected, and there are tests: a failure" >&2; fi; \
 	exit $$status
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from dispositions import default_in_children
 from hypothesis import settings
 
 # The machine may be busy: what an example takes is no property of the code.
@@ -18,6 +21,30 @@ settings.load_profile("busy")
 
 # For this process and those that it starts: the machine's cores are shared.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+default_in_children()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Tests owe nothing to their order: `make test SEED=3` runs them in another one."""
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="shuffle the files, and the tests of each")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of a file stay together, so that they share what is made once for it."""
+    seed = config.getoption("--shuffle", default=None)
+    if seed is None:
+        return
+    dice = random.Random(seed)
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    shuffled = list(files.values())
+    dice.shuffle(shuffled)
+    for tests in shuffled:
+        dice.shuffle(tests)
+    items[:] = [item for tests in shuffled for item in tests]
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 from typing import Any
@@ -82,14 +83,67 @@ def test_a_signal_sent_to_torchvet_reaches_a_program_that_handles_it_once(bench:
     assert bench.facts["how"] == "finished"
 
 
+def ignore() -> None:
+    """As `nohup`, and a shell that starts a job in the background."""
+    for name in ("SIGINT", "SIGHUP", "SIGQUIT"):
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+
+
 def test_an_ignored_signal_stays_ignored(bench: Bench) -> None:
     bench.write("program.py", "import signal; print(signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGHUP))")
-
-    def ignore() -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
     assert bench.same("program.py", preexec_fn=ignore).out in ("1 1\n", "Handlers.SIG_IGN Handlers.SIG_IGN\n")
+
+
+def test_a_terminal_that_closes_ends_neither_under_nohup(bench: Bench) -> None:
+    """The whole group is told, then torchvet alone; the program goes on to its end, and the report comes."""
+    bench.write(
+        "program.py",
+        """
+        import os, time
+        print("ready", os.getpid(), flush=True)
+        end = time.monotonic() + 30
+        while not os.path.exists("go on") and time.monotonic() < end:
+            time.sleep(0.05)
+        print("done")
+        """,
+    )
+    with observe(bench, preexec_fn=lambda: (os.setsid(), ignore())) as process:
+        ready(process)
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+            os.killpg(process.pid, number)
+            process.send_signal(number)
+        time.sleep(0.2)
+        (bench.folder / "go on").touch()
+        assert end_of(process) == ("done\n", "", 0)
+    assert (bench.facts["how"], bench.facts["status"], bench.facts["outcomes"]) == ("finished", 0, 1)
+
+
+def test_a_handler_of_the_program_s_own_is_heard_where_the_signal_was_ignored(bench: Bench) -> None:
+    bench.write("program.py", COUNT)
+    with observe(bench, preexec_fn=lambda: (os.setsid(), ignore())) as process:
+        ready(process)
+        os.killpg(process.pid, signal.SIGINT)
+        assert end_of(process) == ("['SIGINT']\n", "", 0)
+
+
+def test_programs_of_these_tests_start_with_default_dispositions() -> None:
+    text = """
+        import signal, subprocess, sys
+        from dispositions import default_in_children
+        default_in_children()
+        signal.raise_signal(signal.SIGHUP)
+        print(subprocess.check_output([sys.executable, "-c", sys.argv[1]], text=True))
+    """
+    shown = "import signal; print([signal.getsignal(s).__class__.__name__ for s in (1, 2, 3)])"
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(text), shown], cwd=Path(__file__).parents[1], preexec_fn=ignore,
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == "['Handlers', 'builtin_function_or_method', 'Handlers']", "SIG_DFL and Ctrl-C's"
+    plain = subprocess.run(
+        [sys.executable, "-c", "import signal; print(signal.getsignal(1) == 0)"], capture_output=True
+    )
+    assert plain.stdout == b"0\n", "whatever started the tests themselves"
 
 
 def test_the_program_has_the_usual_handlers_and_mask(bench: Bench) -> None:

@@ -28,6 +28,7 @@ _FORBIDDEN = (
     "signal.pthread_kill", "urllib.Request", "mmap.__new__",
 )  # fmt: skip
 """Audit events that a replay has no business with."""
+_ENDING = {s for n in ("SIGINT", "SIGHUP", "SIGQUIT", "SIGTERM") if (s := getattr(signal, n, None))}
 
 
 class Failed(Exception):
@@ -138,6 +139,8 @@ def _isolate(writer: int, seconds: float) -> None:
     gc.freeze()
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
+        if number in _ENDING and signal.getsignal(number) is signal.SIG_IGN:
+            continue  # as `nohup` has it: the terminal may close meanwhile
         with contextlib.suppress(OSError, ValueError, RuntimeError):
             signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
