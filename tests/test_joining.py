@@ -172,6 +172,21 @@ def test_a_probe_that_could_not_look_lowers_nothing(gap: dict[str, bool]) -> Non
     assert (found.severity, found.evidence) == ("error", "suspected")
 
 
+def test_growth_without_a_name_is_named_by_what_source_suspects_of_its_line() -> None:
+    row = site(line=line("losses.append"), size=20_000)
+    kept = [msgspec.structs.replace(survivors(n, 8 * n, 20_000), sites=[row]) for n in (1, 2, 3)]
+    looks = [census(t, other=10_000 * t) for t in TICKS]
+    base = [program(), Source(path=FILE, text=SOURCE), steps(40), window(1, 2, 3), heap(40, grows=10_000)]
+    base = [*base, *kept, *looks, outcome(40)]
+    report = diagnose(recording(*base))
+    grown = [f for f in report.findings if f.measured.bytes_per_step]
+    assert [(f.code, f.evidence, f.measured.bytes_per_step) for f in grown] == [("MEM101", "observed", 10_000)]
+    assert grown[0].remedy.edits and [r.role for r in grown[0].related][-1] == "allocated"
+    elsewhere = [msgspec.structs.replace(k, sites=[site(line=1)]) for k in kept]
+    report = diagnose(recording(*base[:-1], *elsewhere, outcome(40)))
+    assert [f.code for f in report.findings if f.measured.bytes_per_step] == ["MEM118"]
+
+
 def test_a_line_that_was_not_seen_stays_suspected() -> None:
     report = diagnose(run(cleared(), ran=("optimizer.zero_grad()",)))
     assert of(report, "TRN101").severity == of(report, "MEM101").severity == "error"

@@ -21,6 +21,7 @@ from torchvet.recording.training_records import Outcome, Ran, Unchecked
 from torchvet.rules import Rule
 from torchvet.rules.base import Need
 from torchvet.rules.growth_rule import GrowthRule
+from torchvet.rules.memory.mem118_growth_unattributed import GrowthUnattributed
 from torchvet.rules.witnesses import all_flat
 from torchvet.source.reach import reached
 
@@ -39,12 +40,14 @@ def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Ru
     for path in sorted((lines.keys() | named) & recording.sources.keys()):
         for suspicion in _suspicions(path, recording.sources[path], rules):
             twins = [i for i, f in enumerate(observed) if same_fault(f, suspicion)]
+            twins = [i for i in twins if not _taken(found[i], observed[i], by_code[suspicion.code])]
             # Two names may be stored into on one line: each has the mend that its own suspicion knows.
             twins = [i for i in twins if _named_in(observed[i], suspicion)] or twins
             # Two faults of one code in one function each have their own line's.
             twins = [i for i in twins if _on_its_line(observed[i], suspicion)] or twins
             for index in twins:
-                found[index] = _with_source(found[index], suspicion)
+                nameless = found[index].code == GrowthUnattributed.code
+                found[index] = (_named_by if nameless else _with_source)(found[index], suspicion)
             claimed.update(twins)
             if twins or path not in lines or suspicion.location is None:
                 continue
@@ -189,6 +192,19 @@ def same_fault(observed: Finding, suspicion: Finding) -> bool:
         return True
     there = at.path == suspected.path and at.function is not None and at.function == suspected.function
     return observed.code == suspicion.code and there
+
+
+def _taken(now: Finding, observed: Finding, rule: Rule) -> bool:
+    """Whether growth without a name is not a suspicion's to name: another has, or its rule is not one of growth."""
+    return observed.code == GrowthUnattributed.code and (now.code != observed.code or not isinstance(rule, GrowthRule))
+
+
+def _named_by(observed: Finding, suspicion: Finding) -> Finding:
+    """Growth without a name whose storages are made on the very line that source suspects of keeping them."""
+    return msgspec.structs.replace(
+        suspicion, evidence="observed", severity=observed.severity, measured=observed.measured,
+        related=[*suspicion.related, *observed.related], rank=observed.rank, device=observed.device,
+    )  # fmt: skip
 
 
 def _with_source(observed: Finding, suspicion: Finding) -> Finding:

@@ -35,8 +35,12 @@ def kept(amount: int) -> list[Record]:
 def test_storages_that_no_name_holds_are_said_with_their_line() -> None:
     (one,) = found(windows(), kept(50_000), heap(80, grows=50_000))
     assert one.severity == "error" and one.location is not None and (one.location.path, one.location.line) == (FILE, 7)
-    assert one.message.startswith("storages of 50.0 kB per step live on and no name leads to them; memory is exhausted")
-    assert one.measured.bytes_per_step == 50_000 and [r.role for r in one.related] == ["allocated"]
+    assert one.message == "storages of 50.0 kB per step live on and no name leads to them"
+    assert (
+        one.measured.exhausted_at_step
+        and one.measured.bytes_per_step == 50_000
+        and [r.role for r in one.related] == ["allocated"]
+    )
     assert "Ruled out: parameters, gradients, optimizer state; " in one.cause
 
 
