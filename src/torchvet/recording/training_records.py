@@ -5,6 +5,7 @@ Most are running totals that are written again as they change: for one key (plac
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from torchvet.recording.records import Place, Record, SiteBytes
@@ -72,7 +73,8 @@ class OptimizerUse(Record):
 class UnownedParameters(Record):
     """Parameters of a trained root module that got gradients, that no optimizer owns and that nobody changed.
 
-    `orphans` counts the optimizers' parameters that no root module has any more: they were replaced.
+    `orphans` counts the optimizers' parameters that no root module has any more: they were replaced. A `count` of 0
+    takes the earlier records of that module back: an optimizer has them now, or the program changes them by hand.
     """
 
     module: str
@@ -83,6 +85,11 @@ class UnownedParameters(Record):
     steps: int
     orphans: int = 0
     place: Place | None = None
+
+
+def still_unowned(records: Iterable[UnownedParameters]) -> list[UnownedParameters]:
+    """The latest record of each module, but for those that have been taken back."""
+    return [r for r in {r.module: r for r in records}.values() if r.count]
 
 
 class NormalisedTwice(Record):
