@@ -35,7 +35,8 @@ class EvaluationForward(Record):
 
     `graph` is the bytes saved for a backward pass that did not come, at most, in one pass; `peak` the highest live
     bytes seen in the same passes. `training_mode` is the module's flag, `backwarded` counts the passes whose graph was
-    used.
+    used. Backward went through a part of the graph in `entered` more passes, from the output of a hook, say; in those
+    `left` is the bytes saved, at most, that it did not go through.
     """
 
     place: Place
@@ -45,6 +46,8 @@ class EvaluationForward(Record):
     backwarded: int = 0
     graph: int = 0
     peak: int = 0
+    entered: int = 0
+    left: int = 0
 
 
 class OptimizerUse(Record):
