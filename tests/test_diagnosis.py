@@ -371,6 +371,13 @@ def test_parameters_that_were_replaced_are_told_of_once() -> None:
     assert codes(diagnose(run(*lost(), msgspec.structs.replace(swapped, owned=2)))) == ["TRN105"]
 
 
+def test_parameters_that_an_optimizer_got_later_are_no_finding() -> None:
+    early = UnownedParameters(module="Net", names=["fc"], count=1, bytes=64, owned=2, steps=9)
+    later = UnownedParameters(module="Net", names=[], count=0, bytes=0, owned=0, steps=30)
+    assert codes(diagnose(run(early))) == ["TRN105"]
+    assert codes(diagnose(run(early, later))) == []
+
+
 KEPT = """\
 def main():
     weights = None

@@ -12,6 +12,7 @@ from torchvet.diagnosis import diagnose
 from torchvet.finding import Finding, Location, Related, Remedy, Report
 from torchvet.joining import same_fault
 from torchvet.recording import Recording
+from torchvet.recording.device_records import LoadedCheckpoint
 from torchvet.recording.numeric_records import HalfSum
 from torchvet.recording.records import Place, Source
 from torchvet.recording.scaling_records import ScalingUse
@@ -342,12 +343,58 @@ def save(path):
 def test_a_checkpoint_lacks_nothing_where_every_scaler_was_switched_off() -> None:
     def severity(**changes: Any) -> str:
         use = ScalingUse(id=1, name="scaler", place=None, device="cuda", **{"steps": 40, "updates": 40, **changes})
-        return of(diagnose(run(use, text=CHECKPOINT)), "AMP111").severity
+        saved = Ran(path=FILE, lines=[1 + CHECKPOINT.split("\n").index(row) for row in CHECKPOINT.split("\n")
+                                      if "torch.save" in row])  # fmt: skip
+        return of(diagnose(run(use, saved, text=CHECKPOINT)), "AMP111").severity
 
     assert severity(enabled=False, asked=False) == "info"
     assert severity(enabled=True) == "warning"
     # Off for want of CUDA only: where it is on, its state is missed.
     assert severity(enabled=False, asked=True) == "warning"
+
+
+LOADS = """\
+import torch
+from torch import nn
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+model = nn.Linear(8, 1).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def load(path):
+    model.load_state_dict(torch.load(path))
+
+
+{called}
+for step in range(40):
+    loss = model(torch.randn(4, 8)).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("called", "severity"), [
+    ("load('last.pt')", "warning"),
+    ("if resume:\n    load('last.pt')", "info"),
+    ("", "info"),
+])  # fmt: skip
+def test_what_was_not_seen_running_is_no_fault_of_the_run(called: str, severity: str) -> None:
+    """DEV108 is only text: what a branch or nobody calls may never have run. `check` says it at its own grade."""
+    text = LOADS.format(called=called)
+    seen = Ran(path=FILE, lines=[text.split("\n").index("    loss.backward()") + 1])
+    found = of(diagnose(recording(program(), Source(path=FILE, text=text), *steps(40), seen, outcome(40))), "DEV108")
+    assert (found.severity, found.evidence) == (severity, "suspected")
+    assert found.message.startswith("not seen running: ") == (severity == "info")
+
+
+def test_what_a_record_names_has_run() -> None:
+    text = LOADS.format(called="if resume:\n    load('last.pt')")
+    seen = Ran(path=FILE, lines=[text.split("\n").index("    loss.backward()") + 1])
+    loaded = LoadedCheckpoint(place=Place(FILE, 10, "load"), bytes={"cpu": 9})
+    records = [program(), Source(path=FILE, text=text), *steps(40), seen, loaded, outcome(40)]
+    assert of(diagnose(recording(*records)), "DEV108").severity == "warning"
 
 
 SLOW = """\

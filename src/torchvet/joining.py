@@ -1,14 +1,15 @@
 """Joins what source suggests with what a run measured: one finding for one fault, graded by the measurement.
 
 Suspicions count in files of which a line was seen running. One that the run saw at work is the run's finding, with the
-mend that source knows; one whose line ran and that the run could have shown, and did not, is lowered and says so.
+mend that source knows; one whose line ran and that the run could have shown, and did not, is lowered and says so. So is
+one whose line was not seen to run: it is no fault of this run, whatever its rule. `check` grades what is only text.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -16,7 +17,7 @@ from torchvet.checking.engine import Scope, check_text, source_rules
 from torchvet.finding import Finding, Location, Measured, Related, Remedy
 from torchvet.recording import Recording
 from torchvet.recording.costs import cost_of, costs, worded
-from torchvet.recording.records import Census
+from torchvet.recording.records import Census, Place
 from torchvet.recording.training_records import Outcome, Ran, Unchecked
 from torchvet.rules import Rule
 from torchvet.rules.base import Need
@@ -24,6 +25,7 @@ from torchvet.rules.growth_rule import GrowthRule
 from torchvet.rules.memory.mem118_growth_unattributed import GrowthUnattributed
 from torchvet.rules.witnesses import all_flat
 from torchvet.source.reach import reached
+from torchvet.source.running import Running
 
 
 def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Rule]) -> list[Finding]:
@@ -60,6 +62,7 @@ def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Ru
     # A leak that no suspicion accounts for may be any of them, stored in a way that source does not see.
     leaking = any(_grows(f) for i, f in enumerate(observed) if i not in claimed)
     trees: dict[str, ast.Module] = {}
+    running = Running(recording.sources, places_seen(recording, lines))
     for suspicion in alone:
         rule, at = by_code[suspicion.code], suspicion.location
         assert at is not None
@@ -70,7 +73,10 @@ def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Ru
                 trees[at.path] = ast.parse(recording.sources[at.path])
             judged = reached(trees[at.path], lines[at.path], at.line)
         judged = judged or rule.cannot_apply(recording)
-        found.append(_harmless(suspicion, recording) if judged else _came_true(suspicion, rule, alone, recording))
+        if judged:
+            found.append(_harmless(suspicion, recording))
+        else:
+            found.append(_not_seen(_came_true(suspicion, rule, alone, recording), running))
     return [_with_mend(f, by_code.get(f.code), recording) for f in found]
 
 
@@ -171,6 +177,17 @@ def lines_seen(recording: Recording) -> dict[str, set[int]]:
     return found
 
 
+def places_seen(recording: Recording, lines: Mapping[str, set[int]]) -> dict[str, set[int]]:
+    """Those lines, and every other that a record of the run names: what runs once is rarely in a sampled step."""
+    found = {path: set(numbers) for path, numbers in lines.items()}
+    for rank in recording.ranks:
+        for record in rank.lines:
+            for place in (getattr(record, name) for name in record.__struct_fields__):
+                if isinstance(place, Place):
+                    found.setdefault(place.path, set()).add(place.line)
+    return found
+
+
 def _suspicions(path: str, text: str, rules: Sequence[Rule]) -> Iterator[Finding]:
     asked = source_rules(rules)
     codes = frozenset(rule.code for rule in asked)
@@ -225,3 +242,11 @@ def _harmless(suspicion: Finding, recording: Recording) -> Finding:
         suspicion, severity="info", measured=Measured(steps=steps),
         message=f"measured harmless over {steps:,} steps: {suspicion.message}",
     )  # fmt: skip
+
+
+def _not_seen(finding: Finding, running: Running) -> Finding:
+    """What is only suspected about a line that nothing shows to have run, as a note; all else as it is."""
+    at = finding.location
+    if finding.evidence != "suspected" or at is None or running.ran(at.path, at.line):
+        return finding
+    return msgspec.structs.replace(finding, severity="info", message=f"not seen running: {finding.message}")

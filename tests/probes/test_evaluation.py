@@ -82,6 +82,48 @@ def test_a_graph_that_is_used_is_not_blamed() -> None:
     assert all(r.calls == 0 or r.backwarded >= r.calls for r in probe.records())
 
 
+def through_the_first_layer(wide: int) -> EvaluationForward:
+    """A model in evaluation mode of which a backward uses what a hook has kept: the output of its first layers."""
+    probe, kept = EvaluationProbe(), []
+    net = torch.nn.Sequential(
+        torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, wide), torch.nn.Sigmoid(), torch.nn.Linear(wide, 1)
+    ).eval()
+    net[1].register_forward_hook(lambda module, inputs, output: kept.append(output))
+    for tick in range(1, 6):
+        out = forward(probe, net, tick)
+        loss = kept.pop().sum()
+        probe.backward_starts([loss.grad_fn])
+        loss.backward()
+        del out, loss
+        probe.boundary("backward", tick)
+    return only(probe)
+
+
+def test_a_graph_that_is_used_from_its_middle_is_used() -> None:
+    """Feature inversion, perceptual losses, Grad-CAM: hooks keep inner outputs, and the module's own is dropped."""
+    record = through_the_first_layer(wide=1)
+    assert (record.calls, record.entered) == (0, 5)
+    assert record.left == 10 * 1 * 4, "the sigmoid's result; the ReLU's is needed by the backward"
+
+
+def test_what_follows_the_part_that_is_used_is_counted() -> None:
+    record = through_the_first_layer(wide=50)
+    assert (record.calls, record.entered, record.left) == (0, 5, 10 * 50 * 4)
+
+
+def test_a_second_backward_uses_more_of_the_graph() -> None:
+    probe, net, kept = EvaluationProbe(), model(training=False), []
+    net[1].register_forward_hook(lambda module, inputs, output: kept.append(output))  # type: ignore[index]
+    for tick in range(1, 4):
+        out = forward(probe, net, tick)
+        for loss in (kept.pop().sum(), out.sum()):
+            probe.backward_starts([loss.grad_fn])
+            loss.backward(retain_graph=True)
+        del out, loss
+        probe.boundary("backward", tick)
+    assert probe.records() == []
+
+
 def test_outputs_that_are_kept_are_reported_after_a_while() -> None:
     probe, net, kept = EvaluationProbe(), model(training=False), []
     for tick in range(1, 9):

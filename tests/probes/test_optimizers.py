@@ -212,6 +212,54 @@ def test_a_model_in_evaluation_mode_is_not_reported() -> None:
     assert half_owned(change_by_hand=False, training=False) == []
 
 
+def first_loop(model: torch.nn.Module) -> Loop:
+    """A loop whose optimizer has the last layer only, and that has reported the first."""
+    optimizer = torch.optim.SGD(model[1].parameters(), lr=0.01)  # type: ignore[index]
+    loop = Loop(optimizer, root=model)
+    for _ in range(3):
+        loop.backward(model(X).sum())
+        loop.step(optimizer)
+        loop.probe.look_for_unowned()
+    assert [r.count for r in loop.unowned()] == [2]
+    return loop
+
+
+def test_what_gets_its_optimizer_during_the_first_steps_is_taken_back() -> None:
+    """Pyro makes one optimizer per parameter when the parameter is first stepped."""
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
+    loop = first_loop(model)
+    own = [torch.optim.SGD([p], lr=0.01) for p in model[0].parameters()]
+    loop.probe.made(own[0])
+    assert [r.count for r in loop.unowned()] == [1]
+    loop.probe.made(own[1])
+    assert [(r.module, r.count) for r in loop.unowned()] == [("Sequential", 0)]
+    assert loop.unowned() == []
+
+
+def test_what_is_changed_by_hand_later_is_taken_back() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
+    loop = first_loop(model)
+    with torch.no_grad():
+        for parameter in model[0].parameters():
+            parameter -= 0.01
+    loop.probe.look_for_unowned()
+    assert [r.count for r in loop.unowned()] == [0]
+
+
+@pytest.mark.parametrize("how", ["dies", "evaluates", "is cleared"])
+def test_what_can_no_longer_be_seen_takes_nothing_back(how: str) -> None:
+    models = [torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))]
+    loop = first_loop(models[0])
+    if how == "dies":
+        models.clear()
+    elif how == "evaluates":
+        models[0].eval()
+    else:
+        models[0].zero_grad()
+    loop.probe.look_for_unowned()
+    assert loop.unowned() == []
+
+
 def test_replaced_parameters_leave_orphans() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

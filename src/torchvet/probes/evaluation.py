@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,14 +26,27 @@ class _Pass:
     module: str
     training_mode: bool
     root: int
-    graph: int
+    nodes: Collection[int]
+    """Sequence numbers of the graph's nodes."""
+    unused: dict[int, int]
+    """Bytes of each storage that the graph saved and no backward has gone through, by key."""
     saved: list[weakref.ref[Any]]
     tick: int
     kind: StepKind | None = None
+    entered: bool = False
+    """Whether a backward went through a part of the graph: from a hook's output, say, and not from the module's."""
 
     @property
     def freed(self) -> bool:
         return all(ref() is None for ref in self.saved)
+
+    def enter(self, visited: dict[int, graphs.Node]) -> None:
+        """A backward goes through these nodes: what those of this graph saved was needed."""
+        for number in visited.keys() & self.nodes:
+            self.entered = True
+            for tensor in graphs.saved_tensors(visited[number]):
+                for storage in graphs.storages_of(tensor):
+                    self.unused.pop(storage._cdata, None)
 
 
 @dataclass
@@ -43,7 +56,18 @@ class _Use:
     calls: int = 0
     backwarded: int = 0
     graph: int = 0
-    ticks: set[int] = field(default_factory=set)
+    entered: int = 0
+    left: int = 0
+
+    def add(self, one: _Pass) -> None:
+        """A pass whose graph is gone, or is kept, and was not used as a whole."""
+        unused = sum(one.unused.values())
+        if one.entered:
+            self.entered += 1
+            self.left = max(self.left, unused)
+        else:
+            self.calls += 1
+            self.graph = max(self.graph, unused)
 
 
 class EvaluationProbe:
@@ -100,7 +124,8 @@ class EvaluationProbe:
         place = frames.user_place(3)
         if not roots or place is None:
             return
-        reach = graphs.walk(roots, set(), set(known), late)
+        nodes: graphs.Seen = set()
+        reach = graphs.walk(roots, nodes, set(known), late)
         self._late += not (reach.complete or module.training)
         if not reach.saved:
             return
@@ -111,17 +136,19 @@ class EvaluationProbe:
         self._pending.append(
             _Pass(
                 place=place, module=type(module).__name__, training_mode=module.training,
-                root=roots[0]._sequence_nr(), graph=reach.saved_bytes,
+                root=roots[0]._sequence_nr(), nodes=set(graphs.numbered(nodes)),
+                unused={key: s.nbytes() for key, s in reach.saved.items()},
                 saved=[weakref.ref(s) for s in largest], tick=tick,
             )
         )  # fmt: skip
 
     def backward_starts(self, roots: list[Any], late: graphs.Late = graphs.never) -> None:
-        """Graphs that this pass goes through were needed. Where it is too late to see which, none is judged."""
+        """Graphs that this pass goes through were needed, or that part of them which it goes through. Where it is too
+        late to see which, none is judged."""
         self._over()
         if not self._pending:
             return
-        visited = graphs.sequences_below(roots, late)
+        visited = graphs.numbered_below(roots, late)
         if visited is None:
             self._late += sum(not one.training_mode for one in self._pending)
             self._pending.clear()
@@ -130,6 +157,8 @@ class EvaluationProbe:
             self._pending.remove(one)
             if not one.training_mode:
                 self._use(one).backwarded += 1
+        for one in self._pending:
+            one.enter(visited)
 
     def boundary(self, kind: StepKind, tick: int, final: bool = False) -> None:
         """A step ended: passes whose graph is gone unused, or was kept unused for some steps, are counted."""
@@ -143,9 +172,7 @@ class EvaluationProbe:
             if one.freed or kept:
                 self._pending.remove(one)
                 if outside:
-                    use = self._use(one)
-                    use.calls += 1
-                    use.graph = max(use.graph, one.graph)
+                    self._use(one).add(one)
 
     def _use(self, one: _Pass) -> _Use:
         return self._uses.setdefault((one.place, one.training_mode), _Use(one.module, one.training_mode))
@@ -155,9 +182,9 @@ class EvaluationProbe:
         return [
             EvaluationForward(
                 place=place, module=u.module, calls=u.calls, training_mode=training, backwarded=u.backwarded,
-                graph=u.graph, peak=self.peak,
+                graph=u.graph, peak=self.peak, entered=u.entered, left=u.left,
             )
-            for (place, training), u in self._uses.items() if u.calls
+            for (place, training), u in self._uses.items() if u.calls or u.entered
         ]  # fmt: skip
 
     def passed_by(self, module: torch.nn.Module) -> None:

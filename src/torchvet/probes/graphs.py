@@ -5,7 +5,7 @@ Saved tensors are read without running hooks of anybody's: see `saved.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -154,21 +154,31 @@ def walk(roots: list[Node], seen: Seen, claimed: set[int], late: Late, above: in
 def sequences_below(roots: list[Node], late: Late = never) -> set[int] | None:
     """Sequence numbers of all nodes at and below these; they outlive the nodes and hold nothing. None where it got late
     before all were seen."""
+    below = numbered_below(roots, late)
+    return None if below is None else set(below)
+
+
+def numbered_below(roots: list[Node], late: Late = never) -> dict[int, Node] | None:
+    """The nodes at and below these by sequence number, leaves left out. None where it got late before all were seen."""
     if not _on:
         return None
     seen: Seen = set()
-    found: set[int] = set()
     stack = list(roots)
     while stack:
         if not len(seen) & 1023 and late():
             return None
         node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        found.add(node._sequence_nr())
-        stack.extend(freeing.nodes_below(node))
-    return found - {_NO_SEQUENCE}
+        if node not in seen:
+            seen.add(node)
+            stack.extend(freeing.nodes_below(node))
+    return numbered(seen)
+
+
+def numbered(nodes: Iterable[Node]) -> dict[int, Node]:
+    """Nodes by sequence number, without those of leaves, which have none of their own."""
+    found = {node._sequence_nr(): node for node in nodes}
+    found.pop(_NO_SEQUENCE, None)
+    return found
 
 
 def ops_between(root: Node, sequence: int, late: Late = never) -> list[str] | None:

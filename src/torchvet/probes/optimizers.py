@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -55,6 +56,8 @@ class OptimizerProbe:
         self._numbered = 0
         self._unowned: dict[int, tuple[int, int]] = {}
         self._unowned_steps = 0
+        self._told: dict[str, list[tuple[weakref.ref[torch.Tensor], int]]] = {}
+        """By module: the unowned parameters of its latest record, and their versions then."""
         self._built: dict[Place, tuple[weakref.ref[torch.Tensor], int]] = {}
         """By line: a parameter of the last optimizer made there, and how many before it had the same."""
 
@@ -181,6 +184,7 @@ class OptimizerProbe:
     def _unowned_records(self) -> list[UnownedParameters]:
         owned = self._known.owned()
         found = []
+        latest: dict[str, list[tuple[weakref.ref[torch.Tensor], int]]] = {}
         place = next((s.made_at for s in self._states.values() if s.made_at), None)
         present = {id(p) for root in self._known.live_roots() for p in root.parameters()}
         # One that somebody gives its gradient, as a copy in higher precision gets it, is stepped on purpose.
@@ -200,7 +204,19 @@ class OptimizerProbe:
                         orphans=orphans,
                     )
                 )  # fmt: skip
+                latest[type(root).__name__] = [(weakref.ref(p), p._version) for _, p in lost]
+        self._told |= latest
+        found.extend(self._retracted(owned, latest))
         return found
+
+    def _retracted(self, owned: set[int], latest: Collection[str]) -> Iterator[UnownedParameters]:
+        """An empty record for each module whose parameters of an earlier record have all been given to an optimizer
+        since, or changed by hand. A module that has died takes nothing back."""
+        for module in [m for m in self._told if m not in latest]:
+            alive = [(p, version) for p, version in ((ref(), v) for ref, v in self._told[module]) if p is not None]
+            if alive and all(id(p) in owned or p._version != version for p, version in alive):
+                del self._told[module]
+                yield UnownedParameters(module=module, names=[], count=0, bytes=0, owned=0, steps=self._unowned_steps)
 
 
 def _note_gradients(optimizer: Optimizer, state: _State) -> bool:

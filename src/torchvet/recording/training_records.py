@@ -5,6 +5,7 @@ Most are running totals that are written again as they change: for one key (plac
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from torchvet.recording.records import Place, Record, SiteBytes
@@ -34,7 +35,8 @@ class EvaluationForward(Record):
 
     `graph` is the bytes saved for a backward pass that did not come, at most, in one pass; `peak` the highest live
     bytes seen in the same passes. `training_mode` is the module's flag, `backwarded` counts the passes whose graph was
-    used.
+    used. Backward went through a part of the graph in `entered` more passes, from the output of a hook, say; in those
+    `left` is the bytes saved, at most, that it did not go through.
     """
 
     place: Place
@@ -44,6 +46,8 @@ class EvaluationForward(Record):
     backwarded: int = 0
     graph: int = 0
     peak: int = 0
+    entered: int = 0
+    left: int = 0
 
 
 class OptimizerUse(Record):
@@ -72,7 +76,8 @@ class OptimizerUse(Record):
 class UnownedParameters(Record):
     """Parameters of a trained root module that got gradients, that no optimizer owns and that nobody changed.
 
-    `orphans` counts the optimizers' parameters that no root module has any more: they were replaced.
+    `orphans` counts the optimizers' parameters that no root module has any more: they were replaced. A `count` of 0
+    takes the earlier records of that module back: an optimizer has them now, or the program changes them by hand.
     """
 
     module: str
@@ -83,6 +88,11 @@ class UnownedParameters(Record):
     steps: int
     orphans: int = 0
     place: Place | None = None
+
+
+def still_unowned(records: Iterable[UnownedParameters]) -> list[UnownedParameters]:
+    """The latest record of each module, but for those that have been taken back."""
+    return [r for r in {r.module: r for r in records}.values() if r.count]
 
 
 class NormalisedTwice(Record):

@@ -22,16 +22,16 @@ def reached(tree: ast.Module, seen: Collection[int], line: int) -> bool:
     if any(ran[index:]):
         return True
     before = max((i for i in range(index) if ran[i]), default=None)
-    return before is not None and not any(_leaves(s) for s in block[before:index])
+    return before is not None and not any(leaves(s) for s in block[before:index])
 
 
 def _innermost(block: Sequence[ast.stmt], line: int, head: int) -> tuple[Sequence[ast.stmt], int | None, int]:
     """The smallest block that has a statement around a line, that statement's place in it, and the last line of the
     head that the block stands under."""
-    index = next((i for i, s in enumerate(block) if _first(s) <= line <= (s.end_lineno or s.lineno)), None)
+    index = next((i for i, s in enumerate(block) if first_line(s) <= line <= (s.end_lineno or s.lineno)), None)
     if index is None:
         return block, None, head
-    for inner in _blocks(block[index]):
+    for inner in blocks(block[index]):
         found, place, under = _innermost(inner, line, _head(block[index]))
         if place is not None:
             return found, place, under
@@ -44,14 +44,15 @@ def _head(statement: ast.stmt) -> int:
     return max([statement.lineno, *(p.end_lineno or 0 for p in parts if p is not None)])
 
 
-def _blocks(node: ast.stmt) -> Iterator[Sequence[ast.stmt]]:
+def blocks(node: ast.stmt) -> Iterator[Sequence[ast.stmt]]:
+    """The blocks of a compound statement."""
     for name in ("body", "orelse", "finalbody"):
         yield getattr(node, name, ())
     for name in ("handlers", "cases"):
         yield from (part.body for part in getattr(node, name, ()))
 
 
-def _first(node: ast.stmt) -> int:
+def first_line(node: ast.stmt) -> int:
     """The first line, decorators included."""
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     return min([node.lineno, *(d.lineno for d in decorators)])
@@ -60,15 +61,15 @@ def _first(node: ast.stmt) -> int:
 def _lines(statement: ast.stmt) -> Iterator[int]:
     """A statement's lines, without those of functions that it only defines. A definition's own are all its lines."""
     inner = () if isinstance(statement, _DEFINITIONS) else _defined_in(statement)
-    left_out = {n for d in inner for n in range(_first(d), (d.end_lineno or d.lineno) + 1)}
-    return (n for n in range(_first(statement), (statement.end_lineno or 0) + 1) if n not in left_out)
+    left_out = {n for d in inner for n in range(first_line(d), (d.end_lineno or d.lineno) + 1)}
+    return (n for n in range(first_line(statement), (statement.end_lineno or 0) + 1) if n not in left_out)
 
 
 def _defined_in(statement: ast.stmt) -> Iterator[ast.stmt]:
     return (n for n in ast.walk(statement) if isinstance(n, _DEFINITIONS))
 
 
-def _leaves(statement: ast.stmt) -> bool:
-    """Whether control may leave the block within a statement; a loop keeps what only ends or goes on with it."""
+def leaves(statement: ast.stmt, exits: tuple[type[ast.stmt], ...] = _EXITS) -> bool:
+    """Whether control may leave the block within a statement, by these kinds of statement."""
     inside = {id(n) for d in _defined_in(statement) for n in ast.walk(d)}
-    return any(isinstance(n, _EXITS) and id(n) not in inside for n in ast.walk(statement))
+    return any(isinstance(n, exits) and id(n) not in inside for n in ast.walk(statement))

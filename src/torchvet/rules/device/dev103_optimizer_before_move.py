@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured
 from torchvet.recording.device_records import ReplacedParameters
-from torchvet.recording.training_records import UnownedParameters
+from torchvet.recording.training_records import UnownedParameters, still_unowned
 from torchvet.rules.base import Rule
 from torchvet.rules.device import _crashes
 from torchvet.rules.device._order import made_after
@@ -107,7 +107,7 @@ for step in range(40):
         not where its parameters are."""
         for rank in recording.ranks:
             by_source: set[str] = set()
-            for unowned in {r.module: r for r in rank.all(UnownedParameters) if r.orphans}.values():
+            for unowned in (u for u in still_unowned(rank.all(UnownedParameters)) if u.orphans):
                 for found in suspected_at(self, recording, unowned.place, role="built"):
                     by_source.add(unowned.module)
                     seen = f"{found.message} ({unowned.count} parameters of {unowned.module} are never stepped)"

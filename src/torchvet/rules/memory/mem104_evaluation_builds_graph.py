@@ -163,7 +163,7 @@ for step in range(40):
 
         for rank in recording.ranks:
             latest = {(u.place, u.training_mode): u for u in rank.all(EvaluationForward)}
-            unused = [u for u in latest.values() if u.calls >= 2 and not u.backwarded]
+            unused = [u for u in latest.values() if u.calls >= 2 and not u.backwarded and not u.entered]
             first: dict[tuple[str, str], EvaluationForward] = {}
             # The model's pass and its loss are one graph: one finding a function, at its first line.
             for use in sorted(unused, key=lambda u: u.place.line):
@@ -175,6 +175,23 @@ for step in range(40):
                     yield self._accumulating(recording, rank, use, kept)
                 else:
                     yield self._finding(rank, use)
+            for use in latest.values():
+                if use.entered >= 2 and use.left > _LARGE * max(peak_of(rank), use.peak):
+                    yield self._in_part(rank, use)
+
+    def _in_part(self, rank: RankRecording, use: EvaluationForward) -> Finding:
+        """Backward starts from outputs of inner layers, and what the pass adds to them is for nobody."""
+        peak = max(peak_of(rank), use.peak, use.left)
+        share = use.left / peak
+        return observed(
+            self, rank, severity=grading.of_waste(use.left, share), place=use.place,
+            message=f"backward uses a part of the graph that {use.module} builds: {words.size(use.left)} a pass, "
+            f"{share:.0%} of the peak, are saved for nothing ({use.entered} sampled passes)",
+            cause=f"gradients come from within {use.module}; what it computes after that, or beside it, builds a graph "
+            "as well",
+            advice="end the pass at the last layer whose output is used, or run what follows under `torch.no_grad()`",
+            measured=Measured(bytes=use.left, peak_bytes=peak, share=share),
+        )  # fmt: skip
 
     def _finding(self, rank: RankRecording, use: EvaluationForward) -> Finding:
         peak = max(peak_of(rank), use.peak, use.graph)
@@ -219,6 +236,8 @@ def _advice(use: EvaluationForward) -> str:
     return f"run it under `torch.no_grad()`: {where_to}"
 
 
+_LARGE = 0.1
+"""Share of the peak from which on the unused part of a graph is worth a line."""
 _HELD_OUT = re.compile(r"(^|_)(val|valid|validation|test|eval|dev|holdout)(_|\d|$|loader|dl$|data|set|iter|batches)")
 
 

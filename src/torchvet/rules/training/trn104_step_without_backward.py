@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from torchvet.amounts import count
 from torchvet.finding import Finding, Measured
 from torchvet.recording.numeric_records import CutOutput, LostLoss
-from torchvet.recording.training_records import OptimizerUse, UnownedParameters
+from torchvet.recording.training_records import OptimizerUse, UnownedParameters, still_unowned
 from torchvet.rules.base import Rule
 from torchvet.rules.mending import calls_at
 from torchvet.rules.share_rule import observed
@@ -130,7 +130,8 @@ for step in range(40):
                 if use.starved >= 3 and use.starved >= 0.9 * seen:
                     yield self._starved(rank, use)
                 elif use.without_gradient_count and seen >= 4 and not cut:
-                    swapped = [u for u in rank.all(UnownedParameters) if use.without_gradient_count <= u.orphans]
+                    unowned = still_unowned(rank.all(UnownedParameters))
+                    swapped = [u for u in unowned if use.without_gradient_count <= u.orphans]
                     if any(u.owned for u in swapped):
                         continue  # a part of the model was replaced: TRN105
                     yield (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.finding import Finding, Holder, Location, Measured
 from torchvet.recording.records import Place
-from torchvet.recording.training_records import UnownedParameters
+from torchvet.recording.training_records import UnownedParameters, still_unowned
 from torchvet.rules import words
 from torchvet.rules.base import Rule
 from torchvet.rules.share_rule import observed
@@ -121,7 +121,7 @@ for step in range(40):
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Parameters of a trained module with gradients that no optimizer owns and nobody changes."""
         for rank in recording.ranks:
-            for record in {r.module: r for r in rank.all(UnownedParameters)}.values():
+            for record in still_unowned(rank.all(UnownedParameters)):
                 if record.owned:
                     yield self._finding(recording, rank, record)
 

@@ -1,0 +1,127 @@
+"""Whether a line must have run, across functions and files, from lines that were seen running.
+
+Steps are sampled, and what runs once before or between them is rarely seen. A helper ran where a call of it did, and
+within a function everything ran that no branch and no return stands before.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import PurePath
+from typing import NamedTuple
+
+from torchvet.source.reach import blocks, first_line, leaves, reached
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_SCOPES = (*_FUNCTIONS, ast.ClassDef)
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class _Called(NamedTuple):
+    """A call: its line, and what its function is taken from, if from anything: `module` where that is imported."""
+
+    path: str
+    line: int
+    on: str | None
+    module: str | None
+
+
+class Running:
+    """The program's text, and the lines of it that were seen running."""
+
+    def __init__(self, sources: Mapping[str, str], seen: Mapping[str, Collection[int]]) -> None:
+        self._sources = sources
+        self._seen = seen
+        self._trees: dict[str, ast.Module | None] = {}
+        self._calls: dict[str, list[_Called]] | None = None
+        self._entered: dict[tuple[str, int], bool] = {}
+
+    def ran(self, path: str, line: int) -> bool:
+        """Whether the statement at a line must have run. False where that cannot be told."""
+        tree = self._tree(path)
+        if tree is None:
+            return False
+        if reached(tree, self._seen.get(path, ()), line):
+            return True
+        way = _way(tree.body, line)
+        scopes = [i for i, s in enumerate(way) if isinstance(s, _SCOPES) and s is not way[-1]]
+        inner = way[scopes[-1] + 1 :] if scopes else way
+        if not _always(way[scopes[-1]] if scopes else tree, inner):
+            return False
+        function = way[scopes[-1]] if scopes else None
+        if not isinstance(function, _FUNCTIONS):
+            return function is None or self.ran(path, function.lineno)
+        outer = way[scopes[-2]] if len(scopes) > 1 else None
+        return self._is_entered(path, function, outer.name if isinstance(outer, ast.ClassDef) else None)
+
+    def _tree(self, path: str) -> ast.Module | None:
+        if path not in self._trees:
+            try:
+                self._trees[path] = ast.parse(self._sources.get(path, ""))
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                self._trees[path] = None
+        return self._trees[path]
+
+    def _is_entered(self, path: str, function: _Function, owner: str | None) -> bool:
+        """Whether a call that must have run runs a function. Those that Python makes by itself are the instance's."""
+        key = path, function.lineno
+        if key not in self._entered:
+            self._entered[key] = False  # a function that only calls itself was never entered
+            implied = owner is not None and function.name.startswith("__")
+            name = owner if implied and owner is not None else function.name
+            calls = self._by_name().get(name, ())
+            fitting = (c for c in calls if _fits(c, path, method=owner is not None and not implied))
+            self._entered[key] = any(self.ran(c.path, c.line) for c in fitting)
+        return self._entered[key]
+
+    def _by_name(self) -> dict[str, list[_Called]]:
+        if self._calls is None:
+            self._calls = defaultdict(list)
+            for path in self._sources:
+                for name, call in _calls(path, self._tree(path)):
+                    self._calls[name].append(call)
+        return self._calls
+
+
+def _fits(call: _Called, path: str, method: bool) -> bool:
+    """Whether a call by the right name may be of a method, or of a function or class of that file."""
+    if method:
+        return call.on is not None and call.module is None
+    return call.on is None or (call.module or "").rpartition(".")[2] == PurePath(path).stem
+
+
+def _calls(path: str, tree: ast.Module | None) -> Iterator[tuple[str, _Called]]:
+    nodes = list(ast.walk(tree)) if tree is not None else []
+    modules = {a.asname or a.name: a.name for n in nodes if isinstance(n, (ast.Import, ast.ImportFrom))
+               for a in n.names}  # fmt: skip
+    for node in nodes:
+        if not isinstance(node, ast.Call):
+            continue
+        if isinstance(node.func, ast.Name):
+            yield node.func.id, _Called(path, node.lineno, None, None)
+        elif isinstance(node.func, ast.Attribute):
+            on = ast.unparse(node.func.value)
+            yield node.func.attr, _Called(path, node.lineno, on, modules.get(on))
+
+
+def _way(block: Sequence[ast.stmt], line: int) -> list[ast.stmt]:
+    """The statements around a line, outermost first; the last is the smallest."""
+    around = next((s for s in block if first_line(s) <= line <= (s.end_lineno or s.lineno)), None)
+    if around is None:
+        return []
+    return [around, *next((w for w in (_way(b, line) for b in blocks(around)) if w), [])]
+
+
+def _always(scope: ast.AST, way: list[ast.stmt]) -> bool:
+    """Whether what stands at the end of a way runs whenever its scope is entered: no branch around it, no return before
+    it. A loop is taken to have a pass."""
+    outer = scope
+    for statement in way:
+        sure = () if isinstance(outer, ast.If) else ("body", "orelse", "finalbody")
+        block = next((b for b in (getattr(outer, name, ()) for name in sure) if statement in b), None)
+        if block is None or any(leaves(s, (ast.Return,)) for s in block[: block.index(statement)]):
+            return False
+        outer = statement
+    return True
