@@ -108,7 +108,8 @@ class StepLog:
         phases = {k: round(v, 7) for k, v in self.phases.items()}
         phases["other"] = round(max(0.0, now - self._last - sum(phases.values())), 7)
         allocated, reserved = self._memory or (None, None)
-        for one, count in self._counts.items():
+        counts, self._counts = self._counts, {}  # other threads go on counting
+        for one, count in counts.items():
             self._writer.write(
                 Step(
                     n=self._n, kind=one, t=round(now - self._started, 6), count=count, phases=phases,
@@ -116,7 +117,6 @@ class StepLog:
                 )
             )  # fmt: skip
             phases = {}
-        self._counts = {}
         self.phases = {}
         self._last = now
 

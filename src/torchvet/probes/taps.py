@@ -34,7 +34,8 @@ Batch = Any
 
 
 class Listener(Protocol):
-    """Who is told. Each method is called on the thread where the event happens."""
+    """Who is told. Each method is called on the thread where the event happens; `ended_aside` while
+    it is not `active`."""
 
     @property
     def active(self) -> bool: ...
@@ -42,6 +43,7 @@ class Listener(Protocol):
     def optimizer_made(self, optimizer: Optimizer) -> None: ...
     def optimizer_starts(self, optimizer: Optimizer) -> None: ...
     def optimizer_ended(self, optimizer: Optimizer) -> None: ...
+    def ended_aside(self, optimizer: Optimizer | None, is_grad: bool = False) -> None: ...
     def backward_starts(self, tensors: Any, retain_graph: bool, create_graph: bool, is_grad: bool) -> None: ...
     def backward_ended(self, seconds: float, is_grad: bool) -> None: ...
     def backward_failed(self) -> None: ...
@@ -68,11 +70,11 @@ class Taps:
     def install(self) -> None:
         """Put the permanent taps in."""
         listener = self._listener
-        for register, method in (
-            (register_optimizer_step_pre_hook, listener.optimizer_starts),
-            (register_optimizer_step_post_hook, listener.optimizer_ended),
+        for register, methods in (
+            (register_optimizer_step_pre_hook, (listener.optimizer_starts, None)),
+            (register_optimizer_step_post_hook, (listener.optimizer_ended, listener.ended_aside)),
         ):
-            handle = register(_hook(listener, method))
+            handle = register(_hook(listener, *methods))
             self._undo.callback(handle.remove)
         self._replace(torch.autograd, "backward", _tap_backward(listener, torch.autograd.backward))
         self._replace(torch.autograd, "grad", _tap_grad(listener, torch.autograd.grad))
@@ -152,10 +154,13 @@ def tracing() -> bool:
     return TracingContext.try_get() is not None or followed()
 
 
-def _hook(listener: Listener, method: Callable[[Optimizer], None]) -> Callable[..., None]:
+def _hook(
+    listener: Listener, method: Callable[[Optimizer], None], aside: Callable[[Optimizer], None] | None
+) -> Callable[..., None]:
     def call(optimizer: Optimizer, *_: Any) -> None:
-        if listener.active and not tracing():
-            method(optimizer)
+        tell = method if listener.active else aside
+        if tell is not None and not tracing():
+            tell(optimizer)
 
     return call
 
@@ -167,7 +172,10 @@ def _tap_backward(listener: Listener, original: Callable[..., None]) -> Callable
         *args: Any, **kwargs: Any,
     ) -> None:  # fmt: skip
         if not listener.active or tracing():
-            return original(tensors, grad_tensors, retain_graph, create_graph, *args, **kwargs)
+            original(tensors, grad_tensors, retain_graph, create_graph, *args, **kwargs)
+            if not tracing():
+                listener.ended_aside(None)
+            return None
         listener.backward_starts(tensors, bool(retain_graph), create_graph, False)
         start = time.perf_counter()
         try:
@@ -188,7 +196,10 @@ def _tap_grad(listener: Listener, original: Callable[..., Any]) -> Callable[...,
         create_graph: bool = False, *args: Any, **kwargs: Any,
     ) -> Any:  # fmt: skip
         if not listener.active or tracing():
-            return original(outputs, inputs, grad_outputs, retain_graph, create_graph, *args, **kwargs)
+            result = original(outputs, inputs, grad_outputs, retain_graph, create_graph, *args, **kwargs)
+            if not tracing():
+                listener.ended_aside(None, True)
+            return result
         listener.backward_starts(outputs, bool(retain_graph), create_graph, True)
         start = time.perf_counter()
         try:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from torchvet.probes.ledger import Ledger
 from torchvet.probes.taps import Taps, compiled_anything
-from torchvet.recording.training_records import Unchecked
+from torchvet.recording.training_records import Unchecked, Unwatched
 
 _MOST_NAMES = 5
 
@@ -16,7 +16,7 @@ _MOST_NAMES = 5
 class Doubting(Protocol):
     """A probe that has gaps of its own."""
 
-    def unchecked(self) -> Iterator[Unchecked]:
+    def unchecked(self) -> Iterator[Unchecked] | Iterator[Unwatched]:
         """What it could not look at."""
 
 
@@ -46,7 +46,7 @@ def simulated_gaps(dry: bool = False) -> Iterator[Unchecked]:
 
 def all_gaps(
     simulated: bool, ledger: Ledger, taps: Taps, unreadable: Collection[str], sampled: bool, probes: Iterable[Doubting]
-) -> Iterator[Unchecked]:  # fmt: skip
+) -> Iterator[Unchecked | Unwatched]:  # fmt: skip
     """All gaps at the end of a run: those of a simulated GPU, the session's own, and what the probes say of theirs."""
     if simulated:
         yield from simulated_gaps()

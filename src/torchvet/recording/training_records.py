@@ -304,6 +304,15 @@ class Overhead(Record):
     sampled_steps: int = 0
 
 
+class Unwatched(Record):
+    """Calls of a `kind` (backward) that belong to none of the `of` steps that were counted: what they kept is in no
+    rate. Many of them leave it open whether the program is healthy."""
+
+    kind: Literal["backward"]
+    count: int
+    of: int = 0
+
+
 class Unchecked(Record):
     """What a probe could not look at, and why."""
 
