@@ -17,6 +17,7 @@ from pathlib import Path
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
+from torchvet.probes import following
 from torchvet.probes.overlay import install as install_overlay
 from torchvet.probes.program import Target
 from torchvet.probes.uncaught import OneShotHook, chain, clean, exit_status, is_out_of_memory
@@ -24,7 +25,7 @@ from torchvet.recording.training_records import Outcome
 from torchvet.recording.writer import RecordingWriter
 
 if TYPE_CHECKING:
-    from torchvet.probes.session import Session
+    from torchvet.probes.session import Options, Session
 
 
 class Launch:
@@ -141,8 +142,17 @@ def prepare(config: dict[str, Any], arguments: list[str], known: frozenset[str])
     launch = Launch(target, Session(options, writer), writer, StepsReached)
     _watch_hard_exits(launch)
     launch.session.start()
+    _follow(config, options)
     target.forget_shadowed(known)
     return launch
+
+
+def _follow(config: dict[str, Any], options: Options) -> None:
+    """Have processes that the program starts observed, but where the program is a trial with something changed."""
+    asked = set(config.get("probes", {}))
+    if asked <= {"precision_forecast", "snapshots"} and not config.get("overlay") and not config.get("undo"):
+        chosen = {name: value for name in options.__struct_fields__ if (value := getattr(options, name)) is not None}
+        following.lead(chosen, config["directory"], config["rank"])
 
 
 def _note_changes(config: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable, Sequence
 from types import FrameType
@@ -148,6 +149,12 @@ class Observer:
         """In a forked child: switch the ledger off; the taps pass everything through."""
         self._ledger.leave()
         self._taps.unwatch_modules()
+
+    def forsake(self) -> None:
+        """In a forked child that is to be observed anew: take the probes out."""
+        for part in (self._collector, self._watchers, self._taps):
+            with contextlib.suppress(Exception):
+                part.remove()
 
     # Events -----------------------------------------------------------------------------------------------------
 

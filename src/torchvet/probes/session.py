@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from torchvet.probes import following
 from torchvet.recording.records import Program, Step, StepKind
 from torchvet.recording.training_records import Outcome, Unchecked
 from torchvet.recording.writer import RecordingWriter
@@ -124,6 +125,11 @@ class StepLog:
 _current: Session | None = None
 
 
+def session_of_parent() -> Session | None:
+    """The session of the process that this one was forked from, whose probes lie idle here."""
+    return _current if _current is not None and _current.ended else None
+
+
 def session_in_process() -> Session | None:
     """The session that observes this process, if one does."""
     return _current if _current is not None and not _current.ended else None
@@ -180,6 +186,9 @@ class Session:
         when_imported("torch", self._torch_is_here)
 
     def _torch_is_here(self, torch: ModuleType) -> None:
+        if os.getpid() != self._pid:  # forked before there was torch
+            following.forked()
+            return
         if self.options.simulated_gpu is not None:
             self._simulate(self.options.simulated_gpu)
         if self.options.dry:
@@ -222,12 +231,16 @@ class Session:
         return Observer(self)
 
     def _in_child(self) -> None:
-        """A forked child is not observed: it would write as if it were this process."""
+        """A forked child would write as if it were this process: it is observed anew once it trains."""
+        was_ours = self.active
         self.active = False
         self._finished = True
         if self.observer is not None:
             with contextlib.suppress(Exception):
                 self.observer.release()
+        if was_ours and self is _current:
+            with contextlib.suppress(Exception):
+                following.forked()
 
     def guarded(self, what: str) -> Guard:
         """Keep a probe's own failure away from the program; the report says what was not checked for it."""
