@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from torchvet import observed
 from torchvet.failures import explained
 from torchvet.finding import SEVERITIES, Finding, Location, NotChecked, Report, Verdict
 from torchvet.joining import joined
@@ -35,11 +36,11 @@ def diagnose(
         recording = recording.limited(memory_limit)
     recording = with_parts(recording)
     rules = [r for r in all_rules() if wanted(r.code, select, ignore)]
-    findings = _most_specific([(r, f) for r in rules for f in r.in_recording(recording)])
+    findings = observed.once(recording, _most_specific([(r, f) for r in rules for f in r.in_recording(recording)]))
     failures, unread = explained(recording, rules)
     findings = sorted([*joined(recording, findings, rules), *failures], key=gravest_first)
     verdict: Verdict = "findings" if findings else "clean"
-    if not findings and not _had_something_to_judge(recording):
+    if not findings and (not _had_something_to_judge(recording) or observed.leaves_open(recording)):
         verdict = "undetermined"
     return Report(
         subject=_subject(recording), verdict=verdict, findings=findings,
@@ -88,12 +89,12 @@ def _had_something_to_judge(recording: Recording) -> bool:
 
 
 def _subject(recording: Recording) -> dict[str, Any]:
-    program = recording.ranks[0].program if recording.ranks else None
+    program = next((r.program for r in recording.ranks if r.program is not None and not r.child), None)
     subject: dict[str, Any] = {"kind": "run"}
     if program is not None:
         subject.update(path=program.path, argv=program.argv)
-    if len(recording.ranks) > 1:
-        subject["ranks"] = [r.rank for r in recording.ranks]
+    if len({r.rank for r in recording.ranks}) > 1:
+        subject["ranks"] = sorted({r.rank for r in recording.ranks})
     return subject
 
 
@@ -101,11 +102,12 @@ def _not_checked(recording: Recording, findings: list[Finding]) -> list[NotCheck
     found: list[NotChecked] = []
     for rank in recording.ranks:
         found += [NotChecked(check=u.check, reason=u.reason) for u in rank.all(Unchecked)]
-        found += _gaps(rank, findings)
+        if not observed.only_starts(recording, rank):
+            found += _gaps(rank, findings)
         if rank.damaged:
             reason = "the recording has lines that cannot be read (the process was killed while writing?)"
             found.append(NotChecked(check=f"{rank.damaged} lines of rank {rank.rank}", reason=reason))
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys([*found, *observed.gaps(recording)]))
 
 
 def _gaps(rank: RankRecording, findings: list[Finding]) -> list[NotChecked]:
@@ -158,6 +160,7 @@ def _facts(recording: Recording, findings: list[Finding]) -> dict[str, Any]:
         share = 1 - rest / rank.growth.measured
         facts["growth"].update(explained_share=share, unexplained_bytes_per_step=rest)
     facts.update(sizes_of(rank))
+    facts.update(observed.processes(recording))
     facts["recording"] = str(recording.path) if recording.path is not None else None
     facts["sources"] = _excerpts(recording, findings)
     return facts

@@ -305,12 +305,17 @@ class Overhead(Record):
 
 
 class Unwatched(Record):
-    """Calls of a `kind` (backward) that belong to none of the `of` steps that were counted: what they kept is in no
-    rate. Many of them leave it open whether the program is healthy."""
+    """What trained and was not followed, which leaves open whether the program is healthy.
 
-    kind: Literal["backward"]
+    `backward`: calls that belong to none of the `of` steps that were counted. `process`: processes that trained beside
+    more than are observed. `started`: processes that were started in a way that is not followed, with the `command` of
+    the first; they may have trained, and matter where nobody else has.
+    """
+
+    kind: Literal["backward", "process", "started"]
     count: int
     of: int = 0
+    command: str = ""
 
 
 class Unchecked(Record):

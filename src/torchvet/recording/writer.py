@@ -13,7 +13,7 @@ from torchvet._version import __version__
 from torchvet.recording.records import Record
 
 FORMAT = "torchvet.recording/1"
-_MOST_CHILDREN = 64
+MOST_CHILDREN = 64
 """Processes that a program starts and that are observed: a search by many short ones must not fill the disk."""
 
 
@@ -33,12 +33,15 @@ class RecordingWriter:
     """
 
     def __init__(self, directory: Path, rank: int = 0, child: bool = False) -> None:
-        """`child` for a process that the observed one has started: it gets the next free file beside that one's."""
+        """`child` for a process that the observed one has started: it gets the next free file beside that one's. Where
+        there are too many it shares the last, and is `crowded`."""
         directory.mkdir(parents=True, exist_ok=True)
         manifest = directory / "manifest.json"
         if not manifest.exists():
             manifest.write_bytes(msgspec.json.encode(Manifest()))
-        self.path, self._file = _open_free(directory, rank) if child else _open(directory / f"rank{rank}.jsonl")
+        self.path, self._file, self.crowded = (
+            _open_free(directory, rank) if child else (*_open(directory / f"rank{rank}.jsonl"), False)
+        )
         self._encoder = msgspec.json.Encoder(enc_hook=str)
         self._lock = threading.Lock()
         self._pid = os.getpid()
@@ -70,13 +73,13 @@ def _open(path: Path, how: int = os.O_TRUNC) -> tuple[Path, int]:
     return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o644)
 
 
-def _open_free(directory: Path, rank: int) -> tuple[Path, int]:
-    for number in range(1, _MOST_CHILDREN):
+def _open_free(directory: Path, rank: int) -> tuple[Path, int, bool]:
+    for number in range(1, MOST_CHILDREN + 1):
         try:
-            return _open(directory / f"rank{rank}.child{number}.jsonl", os.O_EXCL)
+            return *_open(directory / f"rank{rank}.child{number}.jsonl", os.O_EXCL), False
         except FileExistsError:
             continue
-    raise OSError(f"{_MOST_CHILDREN} processes of the program are observed: no more")
+    return *_open(directory / f"rank{rank}.child{MOST_CHILDREN + 1}.jsonl", os.O_APPEND), True
 
 
 def _escaped(value: Any) -> Any:

@@ -26,13 +26,16 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 _config: dict[str, Any] | None = None
 """How to observe a process that trains; None where none is to be followed."""
+_unfollowed: Callable[[str], None] | None = None
 _spared = False
 """Whether the next fork is torchvet's own."""
 
 
-def lead(options: dict[str, Any], directory: str, rank: int) -> None:
-    """This process is observed: have what it starts followed, with these options of the session."""
-    global _config
+def lead(options: dict[str, Any], directory: str, rank: int, unfollowed: Callable[[str], None]) -> None:
+    """This process is observed: have what it starts followed, with these options of the session. `unfollowed` is told
+    of commands that are not."""
+    global _config, _unfollowed
+    _unfollowed = unfollowed
     _config = {
         "options": options, "directory": directory, "rank": rank, "python": list(sys.version_info[:2]),
         "import_from": os.path.dirname(os.path.dirname(os.path.dirname(_HERE))),
@@ -73,6 +76,7 @@ class own_fork:
 def _tap_starts() -> None:
     when_imported("subprocess", _tap_popen)
     when_imported("multiprocessing.util", _tap_spawn)
+    _tap_shells()
 
 
 def _tap_popen(subprocess: ModuleType) -> None:
@@ -87,9 +91,36 @@ def _tap_popen(subprocess: ModuleType) -> None:
         if len(rest) < 10 and not options.get("shell") and _is_this_interpreter(args, options.get("executable")):
             with suppress(Exception):
                 options["env"] = started_with(options.get("env"))
+        else:
+            _tell(args)
         start(self, args, *rest, **options)
 
     setattr(popen, "__init__", __init__)  # noqa: B010 - a class of the standard library
+
+
+def _tap_shells() -> None:
+    """`os.system`, `os.posix_spawn`: what they start is not followed, and said to be."""
+    for name, place in (("system", 0), ("posix_spawn", 1), ("posix_spawnp", 1)):
+        start = getattr(os, name, None)
+        if start is not None and not hasattr(start, "__wrapped__"):
+            setattr(os, name, _telling(start, place))
+
+
+def _telling(start: Callable[..., Any], place: int) -> Callable[..., Any]:
+    @functools.wraps(start)
+    def started(*args: Any, **options: Any) -> Any:
+        _tell(args[place] if len(args) > place else "")
+        return start(*args, **options)
+
+    return started
+
+
+def _tell(args: Any) -> None:
+    if _unfollowed is None:
+        return
+    with suppress(Exception):
+        words = [args] if isinstance(args, (str, bytes, os.PathLike)) else args
+        _unfollowed(" ".join(os.fsdecode(word) for word in words)[:200])
 
 
 def _is_this_interpreter(args: Any, executable: Any) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from torchvet.probes import session as sessions
 from torchvet.probes.session import Options, Session
 from torchvet.probes.uncaught import is_out_of_memory
+from torchvet.recording.training_records import Unwatched
 from torchvet.recording.writer import RecordingWriter
 
 
@@ -20,6 +21,9 @@ def observe(config: dict[str, Any]) -> None:
     if before is not None and before.observer is not None:
         before.observer.forsake()
     writer = RecordingWriter(Path(config["directory"]), config["rank"], child=True)
+    if writer.crowded:
+        writer.write(Unwatched(kind="process", count=1))
+        return
     options = Options(**{**config["options"], "directory": config["directory"], "argv": list(sys.argv)})
     session = Session(options, writer)
     session.start()
