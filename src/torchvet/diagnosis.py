@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from torchvet import observed
 from torchvet.failures import explained
 from torchvet.finding import SEVERITIES, Finding, Location, NotChecked, Report
 from torchvet.joining import joined
@@ -38,7 +39,8 @@ def diagnose(
         recording = recording.limited(memory_limit)
     recording = with_parts(recording)
     rules = [r for r in all_rules() if wanted(r.code, select, ignore)]
-    findings = _unattributed(_most_specific([(r, f) for r in rules for f in r.in_recording(recording)]))
+    found = _most_specific([(r, f) for r in rules for f in r.in_recording(recording)])
+    findings = observed.once(recording, _unattributed(found))
     failures, unread = explained(recording, rules)
     findings = sorted([*joined(recording, findings, rules), *failures], key=gravest_first)
     judged = judge(recording, findings, growth=any(isinstance(r, GrowthRule) for r in rules))
@@ -87,12 +89,12 @@ def gravest_first(finding: Finding) -> tuple[int, bool, float, str]:
 
 
 def _subject(recording: Recording) -> dict[str, Any]:
-    program = recording.ranks[0].program if recording.ranks else None
+    program = next((r.program for r in recording.ranks if r.program is not None and not r.child), None)
     subject: dict[str, Any] = {"kind": "run"}
     if program is not None:
         subject.update(path=program.path, argv=program.argv)
-    if len(recording.ranks) > 1:
-        subject["ranks"] = [r.rank for r in recording.ranks]
+    if len({r.rank for r in recording.ranks}) > 1:
+        subject["ranks"] = sorted({r.rank for r in recording.ranks})
     return subject
 
 
@@ -107,7 +109,7 @@ def _not_checked(recording: Recording) -> list[NotChecked]:
         if rank.damaged:
             reason = "the recording has lines that cannot be read (the process was killed while writing?)"
             found.append(NotChecked(check=f"{rank.damaged} lines of rank {rank.rank}", reason=reason))
-    return found
+    return [*found, *observed.gaps(recording)]
 
 
 def _unattributed(findings: list[Finding]) -> list[Finding]:
@@ -145,6 +147,7 @@ def _facts(recording: Recording, findings: list[Finding]) -> dict[str, Any]:
             "bytes_per_step": forecast.rate, "bytes_left": forecast.left, "step": forecast.step,
         }  # fmt: skip
     facts.update(sizes_of(rank))
+    facts.update(observed.processes(recording))
     facts["recording"] = str(recording.path) if recording.path is not None else None
     facts["sources"] = _excerpts(recording, findings)
     return facts

@@ -24,7 +24,7 @@ def with_parts(recording: Recording) -> Recording:
     """The recording with the parts of its peak, if it is of a dry run whose history is there."""
     if not any(rank.last(DrySize) for rank in recording.ranks):
         return recording
-    ranks = [RankRecording(r.rank, [*r.lines, *_parts(r, recording.path)], r.damaged) for r in recording.ranks]
+    ranks = [RankRecording(r.rank, [*r.lines, *_parts(r, recording.path)], r.damaged, r.child) for r in recording.ranks]
     return Recording(ranks, recording.path)
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from torchvet import observed
 from torchvet.finding import Finding, NotChecked, Verdict
 from torchvet.recording import RankRecording, Recording
 from torchvet.recording.dry_records import DrySize
@@ -64,7 +65,9 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
 
 def judge(recording: Recording, findings: Sequence[Finding], growth: bool = True) -> Judged:
     """Judge a run by its findings and its evidence; without `growth` no rule about growing memory was asked."""
-    evidence = [e for rank in recording.ranks for e in _evidence(rank, recording, growth)] or [_NOTHING]
+    ranks = [rank for rank in recording.ranks if not observed.only_starts(recording, rank)]
+    evidence = [e for rank in ranks for e in _evidence(rank, recording, growth)] or [_NOTHING]
+    evidence = [*evidence, *(_unobserved(gap) for gap in observed.open_questions(recording))]
     missing = next((e for e in evidence if e.state == "grows"), None)
     unseen = next((e for e in evidence if e.state == "not seen"), None)
     # What blinds the witnesses comes before what they say.
@@ -76,6 +79,11 @@ def judge(recording: Recording, findings: Sequence[Finding], growth: bool = True
 
 
 _NOTHING = Evidence(witness="program", state="not seen", reason="nothing was recorded", check="everything")
+
+
+def _unobserved(gap: NotChecked) -> Evidence:
+    """Something trained, or may have, that nobody observed."""
+    return Evidence(witness="processes", state="not seen", reason=f"{gap.check} went unobserved: {gap.reason}")
 
 
 def _evidence(rank: RankRecording, recording: Recording, growth: bool) -> Iterator[Evidence]:

@@ -296,3 +296,56 @@ def test_without_an_optimizer_backward_calls_are_the_steps() -> None:
     clock = StepClock()
     clock.backward_ended()
     assert not clock.provisional
+
+
+def by(thread: int, key: int) -> list[Event]:
+    return [lambda clock: clock.backward_ended(thread), lambda clock: clock.optimizer_stepped(key, thread)]
+
+
+def test_weights_updated_by_hand_after_an_optimizer_fell_silent_make_steps() -> None:
+    clock, _ = play([*[backward, step] * 20, *[backward] * 400])
+    assert clock.counts == {"training": 20, "backward": 400}
+    assert (clock.main_steps, clock.outside_steps) == (420, 0)
+
+
+def test_gradients_that_only_autograd_grad_computes_later_make_steps_too() -> None:
+    grad: Event = lambda clock: clock.backward_ended(0, True)  # noqa: E731
+    clock, _ = play([*[backward, step] * 20, *[grad] * 100])
+    assert clock.counts == {"training": 20, "backward": 100}
+    clock, _ = play([*[backward] * 20, *[grad] * 100])
+    assert clock.counts == {"backward": 120}, "without an optimizer likewise"
+
+
+@pytest.mark.parametrize("micro", [2, 40, 100])
+def test_what_a_step_takes_in_is_never_counted_beside_it(micro: int) -> None:
+    clock, _ = play([*[backward] * micro, step] * 10)
+    assert clock.counts == {"training": 10}
+    assert clock.outside_steps == 0
+
+
+def test_a_long_loop_before_the_first_optimizer_step_is_outside_the_steps() -> None:
+    clock, _ = play([*[backward] * 300, *[backward, step] * 50])
+    assert (clock.counts, clock.outside_steps) == ({"training": 50}, 301)
+
+
+def test_a_loop_after_the_last_step_that_is_too_short_to_tell_is_outside_the_steps() -> None:
+    clock, _ = play([*[backward, step] * 50, *[backward] * 30])
+    assert (clock.counts, clock.outside_steps) == ({"training": 50}, 30)
+
+
+def test_threads_make_steps_of_their_own() -> None:
+    clock, _ = play([*by(1, 7), *by(2, 8)] * 50)
+    assert clock.counts == {"training": 100}
+
+
+def test_weights_updated_by_hand_beside_a_thread_with_an_optimizer_make_steps() -> None:
+    hand: Event = lambda clock: clock.backward_ended(2)  # noqa: E731
+    clock, _ = play([*by(1, 7), hand] * 100)
+    assert clock.counts == {"training": 100, "backward": 100}
+
+
+def test_optimizers_within_backward_make_one_step_of_it() -> None:
+    within: Event = lambda clock: clock.optimizer_stepped_within(0)  # noqa: E731
+    clock, found = play([*[within] * 6, backward] * 30)
+    assert (clock.counts, clock.outside_steps) == ({"training": 30}, 0)
+    assert found == ["training"] * 30

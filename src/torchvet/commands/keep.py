@@ -52,7 +52,7 @@ class Keep:
         `status` is what the system said of the process: its exit status, or -N where signal N killed it.
         """
         recording = read(self.directory)
-        mine = next((r for r in recording.ranks if r.rank == self.rank), None)
+        mine = next((r for r in recording.ranks if (r.rank, r.child) == (self.rank, 0)), None)
         outcome = mine.last(Outcome) if mine else None
         if outcome is None:
             step = mine.last(Step) if mine else None

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from torchvet.probes import heap
 from torchvet.probes.autocast_regions import Regions
 from torchvet.probes.ledger import locate, place_of_line
 from torchvet.probes.soundness import readable

@@ -11,6 +11,7 @@ import torch
 
 from torchvet.probes import frames, graphs
 from torchvet.probes.containers import tensors_in
+from torchvet.probes.saved import saved_tensors
 from torchvet.recording.records import Place, StepKind
 from torchvet.recording.training_records import EvaluationForward, Unchecked
 
@@ -44,7 +45,7 @@ class _Pass:
         """A backward goes through these nodes: what those of this graph saved was needed."""
         for number in visited.keys() & self.nodes:
             self.entered = True
-            for tensor in graphs.saved_tensors(visited[number]):
+            for tensor in saved_tensors(visited[number]):
                 for storage in graphs.storages_of(tensor):
                     self.unused.pop(storage._cdata, None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable
 from types import FrameType
@@ -30,6 +31,7 @@ from torchvet.probes.schedule import EARLY_ALLOWANCE, SUSPECT_CENSUSES, Pace, Sc
 from torchvet.probes.self_checks import Proofs
 from torchvet.probes.session import Options, Session, StepLog, StepsReached
 from torchvet.probes.sources import SourceKeeper
+from torchvet.probes.stepping import Boundary, Stepping
 from torchvet.probes.taps import Taps
 from torchvet.probes.unchecked import all_gaps
 from torchvet.probes.watchers import WATCHERS, load
@@ -69,20 +71,18 @@ class Observer:
         self._sources = SourceKeeper(self._write)
         self._watchers = watcher.Watchers(self, load(self.watchers, session.failed))
         self._log = StepLog(session.writer, session.started)
+        self._stepping = Stepping(self.clock, self._log)
         self._limit = session.options.steps
-        self._optimizers_running = 0
         self._optimizer_began = 0.0
         self._evaluation_looks = 0
-        self._busy = False
         self._pace = Pace()
         self._first_boundary: float | None = None
-        self._plain_backward_seen = False
         self._proofs = Proofs(self._write, self._ledger, self._watchers)
 
     @property
     def active(self) -> bool:
-        """Whether events count; false after the end, in forked children, and within our own work."""
-        return self._session.active and not self._busy
+        """Whether events count; not after the end, in forked children, and while a thread looks."""
+        return self._session.active and self._stepping.free
 
     @property
     def tick(self) -> int:
@@ -150,12 +150,18 @@ class Observer:
         self._ledger.leave()
         self._taps.unwatch_modules()
 
+    def forsake(self) -> None:
+        """In a forked child that is to be observed anew: take the probes out."""
+        for part in (self._collector, self._watchers, self._taps):
+            with contextlib.suppress(Exception):
+                part.remove()
+
     # Events -----------------------------------------------------------------------------------------------------
 
     def step_ended(self) -> None:
         """The program says that a step of its own ended (`watch.step()`)."""
         if self.active:
-            self._boundary(self.clock.manual())
+            self._boundary(self._stepping.passed(self.clock.manual))
 
     def optimizer_made(self, optimizer: Optimizer) -> None:
         """See `Listener`."""
@@ -166,7 +172,7 @@ class Observer:
 
     def optimizer_starts(self, optimizer: Optimizer) -> None:
         """See `Listener`."""
-        self._optimizers_running += 1
+        self._stepping.optimizer_starts()
         self._ledger.phase = "optimizer"
         with self.looking("optimizers"):
             try:
@@ -178,14 +184,19 @@ class Observer:
     def optimizer_ended(self, optimizer: Optimizer) -> None:
         """See `Listener`."""
         self._log.add("optimizer", time.perf_counter() - self._optimizer_began)
-        self._optimizers_running = max(0, self._optimizers_running - 1)
         self._ledger.phase = None
         with self.looking("optimizers"):
             try:
                 self._optimizers.ended(optimizer)
             finally:
                 self._watchers.told("optimizer_ended", optimizer)
-        self._boundary(self.clock.optimizer_stepped(id(optimizer)))
+        self._boundary(self._stepping.optimizer_ended(id(optimizer)))
+
+    def ended_aside(self, optimizer: Optimizer | None, is_grad: bool = False) -> None:
+        """See `Listener`."""
+        if self._session.active and self._stepping.heard_elsewhere():
+            steps = self._stepping
+            steps.count(steps.backward_ended(is_grad) if optimizer is None else steps.optimizer_ended(id(optimizer)))
 
     def backward_starts(self, tensors: Any, retain_graph: bool, create_graph: bool, is_grad: bool) -> None:
         """See `Listener`."""
@@ -216,11 +227,7 @@ class Observer:
                 with self.looking("backward passes", "graphs"):
                     self._backwards.ended(self.known.storages(), graphs.within(self._graph_budget()))
         self._watchers.tell("backward_ended", is_grad)
-        self._plain_backward_seen = self._plain_backward_seen or not is_grad
-        if (is_grad and self._plain_backward_seen) or self._optimizers_running:
-            self.clock.busy()
-            return
-        self._boundary(self.clock.backward_ended())
+        self._boundary(self._stepping.backward_ended(is_grad))
 
     def backward_failed(self) -> None:
         """See `Listener`."""
@@ -236,7 +243,7 @@ class Observer:
         with self._session.guarded("loaders"):
             first = self._loaders.asked(iterator, caller)
         no_grad = not torch.is_grad_enabled()
-        self._boundary(self.clock.batch_asked(self._taps.watching_modules, first, no_grad))
+        self._boundary(self._stepping.passed(self.clock.batch_asked, self._taps.watching_modules, first, no_grad))
         self._ledger.phase = "data"
 
     def batch_got(self, iterator: Any, batch: Any, seconds: float) -> None:
@@ -257,7 +264,7 @@ class Observer:
             with self._session.guarded("forward passes"):
                 self.known.add_root(module)
             self._work_begins()
-            self._boundary(self.clock.forward_started(id(module)))
+            self._boundary(self._stepping.passed(self.clock.forward_started, id(module)))
         self._sampling.stack.append(module)
         self._end_if_overdue()
 
@@ -307,33 +314,36 @@ class Observer:
             known = set(self.known.storages()) if torch.is_grad_enabled() else set()
             self._evaluations.forward_ended(module, output, self.clock.n, known, graphs.within(budget))
 
-    def _boundary(self, kind: StepKind | None) -> None:
-        if kind is None:
+    def _boundary(self, passed: Boundary | None) -> None:
+        if passed is None:
             return
-        tick = self.clock.n
-        self._busy = True
-        try:
-            if self._pace.due(kind, tick, time.perf_counter()) or self.clock.restarted:
-                seconds = self._costs.step() / self._pace.since(tick)
-                with Look(self._costs, "boundaries", self._session.failed, "step boundaries"):
-                    self._look(kind, seconds)
+        with self._stepping.turn() as mine:
+            if mine:
+                self._look_or_count(self._stepping.resumed(passed))
             else:
-                with self.looking("step boundaries", "boundaries"):
-                    self._log.count(tick, kind)
-                    self._ledger.tick = tick
-                    self._watchers.told("boundary", tick, kind)
-        finally:
-            self._busy = False
-        if self._limit is not None and self.clock.counts.get(self.clock.level, 0) >= self._limit:
+                self._stepping.count(passed)
+        if self._limit is not None and self.clock.main_steps >= self._limit:
             raise StepsReached(self._limit)
 
-    def _look(self, kind: StepKind, seconds: float) -> None:
+    def _look_or_count(self, passed: Boundary) -> None:
+        kind, tick = passed.kind, passed.tick
+        if self._pace.due(kind, tick, time.perf_counter()) or passed.restarted or passed.steps > 1:
+            seconds = self._costs.step() / self._pace.since(tick)
+            with Look(self._costs, "boundaries", self._session.failed, "step boundaries"):
+                self._look(passed, seconds)
+            return
+        with self.looking("step boundaries", "boundaries"):
+            self._stepping.count(passed)
+            self._ledger.tick = tick
+            self._watchers.told("boundary", tick, kind)
+
+    def _look(self, passed: Boundary, seconds: float) -> None:
         """Asks everything for what is due; a step took the program `seconds`."""
-        tick, elapsed = self.clock.n, self._elapsed()
+        kind, tick, elapsed = passed.kind, passed.tick, self._elapsed()
         self._proofs.check()
-        if self.clock.restarted:
+        if passed.restarted:
             self._restart()
-        self._log.boundary(tick, kind, self.clock.steps, device.memory())
+        self._stepping.write(passed, device.memory())
         self._ledger.tick = tick
         self._backwards.boundary(tick)
         self._evaluations.boundary(kind, tick)
@@ -405,12 +415,10 @@ class Observer:
     def _end_if_overdue(self) -> None:
         """End a window in the middle of a step that turned out to be too long for it."""
         if self._sampling.overdue:
-            self._busy = True
-            try:
-                with self._session.guarded("step boundaries"), self._costs.of("windows"):
-                    self._end_window(self.clock.n + 1, partial=True)
-            finally:
-                self._busy = False
+            with self._stepping.turn() as mine:
+                if mine:
+                    with self._session.guarded("step boundaries"), self._costs.of("windows"):
+                        self._end_window(self.clock.n + 1, partial=True)
 
     def _stop_watching_modules(self) -> None:
         """Module hooks cost time: they stay only where forward passes make the steps, or an evaluation keeps graphs."""
@@ -460,7 +468,7 @@ class Observer:
 
     def finish(self, how: str, error: BaseException | None) -> None:
         """The last look. When `main()` has returned its variables are gone; those of an exception's frames are not."""
-        self._busy = True
+        self._stepping.end()
         with self._costs.of("end"):
             self._finish(how, error)
         # Classes of the program's own must not outlive it in our caches: their destructors would run too late.
@@ -490,7 +498,7 @@ class Observer:
         self._census.extra_frames = self._sources.standing = []
         unreadable = self._census.unreadable if suspected else set()  # else it is nobody's question
         simulated, sampled = self.options.simulated_gpu is not None, bool(self._sampling.windows) or not tick
-        probes = (self._watchers, self._backwards, self._evaluations)
+        probes = (self._watchers, self._backwards, self._evaluations, self._stepping)
         for gap in all_gaps(simulated, self._ledger, unreadable, sampled, probes):
             self._write(gap)
         self._proofs.end()

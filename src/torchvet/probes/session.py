@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from torchvet.probes import following
 from torchvet.recording.records import Program, Step, StepKind
 from torchvet.recording.training_records import Outcome, Probe, Unchecked
 from torchvet.recording.writer import RecordingWriter
@@ -108,7 +109,8 @@ class StepLog:
         phases = {k: round(v, 7) for k, v in self.phases.items()}
         phases["other"] = round(max(0.0, now - self._last - sum(phases.values())), 7)
         allocated, reserved = self._memory or (None, None)
-        for one, count in self._counts.items():
+        counts, self._counts = self._counts, {}  # other threads go on counting
+        for one, count in counts.items():
             self._writer.write(
                 Step(
                     n=self._n, kind=one, t=round(now - self._started, 6), count=count, phases=phases,
@@ -116,12 +118,16 @@ class StepLog:
                 )
             )  # fmt: skip
             phases = {}
-        self._counts = {}
         self.phases = {}
         self._last = now
 
 
 _current: Session | None = None
+
+
+def session_of_parent() -> Session | None:
+    """The session of the process that this one was forked from, whose probes lie idle here."""
+    return _current if _current is not None and _current.ended else None
 
 
 def session_in_process() -> Session | None:
@@ -182,6 +188,9 @@ class Session:
         when_imported("torch", self._torch_is_here)
 
     def _torch_is_here(self, torch: ModuleType) -> None:
+        if os.getpid() != self._pid:  # forked before there was torch
+            following.forked()
+            return
         if self.options.simulated_gpu is not None:
             self._simulate(self.options.simulated_gpu)
         if self.options.dry:
@@ -224,12 +233,16 @@ class Session:
         return Observer(self)
 
     def _in_child(self) -> None:
-        """A forked child is not observed: it would write as if it were this process."""
+        """A forked child would write as if it were this process: it is observed anew once it trains."""
+        was_ours = self.active
         self.active = False
         self._finished = True
         if self.observer is not None:
             with contextlib.suppress(Exception):
                 self.observer.release()
+        if was_ours and self is _current:
+            with contextlib.suppress(Exception):
+                following.forked()
 
     def guarded(self, what: str, probe: Probe = "another") -> Guard:
         """Keep a probe's own failure away from the program; the report says what was not checked for it."""

@@ -33,7 +33,8 @@ Batch = Any
 
 
 class Listener(Protocol):
-    """Who is told. Each method is called on the thread where the event happens."""
+    """Who is told. Each method is called on the thread where the event happens; `ended_aside` while
+    it is not `active`."""
 
     @property
     def active(self) -> bool: ...
@@ -41,6 +42,7 @@ class Listener(Protocol):
     def optimizer_made(self, optimizer: Optimizer) -> None: ...
     def optimizer_starts(self, optimizer: Optimizer) -> None: ...
     def optimizer_ended(self, optimizer: Optimizer) -> None: ...
+    def ended_aside(self, optimizer: Optimizer | None, is_grad: bool = False) -> None: ...
     def backward_starts(self, tensors: Any, retain_graph: bool, create_graph: bool, is_grad: bool) -> None: ...
     def backward_ended(self, seconds: float, is_grad: bool) -> None: ...
     def backward_failed(self) -> None: ...
@@ -105,8 +107,9 @@ class Taps:
 
     def _hook_optimizers(self, undo: ExitStack) -> None:
         listener = self._listener
-        undo.callback(register_optimizer_step_pre_hook(_hook(listener, listener.optimizer_starts)).remove)
-        undo.callback(register_optimizer_step_post_hook(_hook(listener, listener.optimizer_ended)).remove)
+        undo.callback(register_optimizer_step_pre_hook(_hook(listener, listener.optimizer_starts, None)).remove)
+        ended = _hook(listener, listener.optimizer_ended, listener.ended_aside)
+        undo.callback(register_optimizer_step_post_hook(ended).remove)
 
     def _replace(self, owner: Any, name: str, value: Any) -> None:
         replace(self._undo, owner, name, value)
@@ -144,10 +147,15 @@ def _tap_compile(original: Callable[..., Any]) -> Callable[..., Any]:
     return compiled
 
 
-def _hook(listener: Listener, method: Callable[[Optimizer], None]) -> Callable[..., None]:
+def _hook(
+    listener: Listener, method: Callable[[Optimizer], None], aside: Callable[[Optimizer], None] | None
+) -> Callable[..., None]:
     def call(optimizer: Optimizer, *_: Any) -> None:
-        if not torch.compiler.is_compiling() and listener.active and not tracing():
-            method(optimizer)
+        if torch.compiler.is_compiling() or tracing():
+            return
+        tell = method if listener.active else aside
+        if tell is not None:
+            tell(optimizer)
 
     return call
 
@@ -159,7 +167,10 @@ def _tap_backward(listener: Listener, original: Callable[..., None]) -> Callable
         *args: Any, **kwargs: Any,
     ) -> None:  # fmt: skip
         if torch.compiler.is_compiling() or not listener.active or tracing():
-            return original(tensors, grad_tensors, retain_graph, create_graph, *args, **kwargs)
+            original(tensors, grad_tensors, retain_graph, create_graph, *args, **kwargs)
+            if not (torch.compiler.is_compiling() or tracing()):
+                listener.ended_aside(None)
+            return None
         listener.backward_starts(tensors, bool(retain_graph), create_graph, False)
         start = time.perf_counter()
         try:
@@ -180,7 +191,10 @@ def _tap_grad(listener: Listener, original: Callable[..., Any]) -> Callable[...,
         create_graph: bool = False, *args: Any, **kwargs: Any,
     ) -> Any:  # fmt: skip
         if torch.compiler.is_compiling() or not listener.active or tracing():
-            return original(outputs, inputs, grad_outputs, retain_graph, create_graph, *args, **kwargs)
+            result = original(outputs, inputs, grad_outputs, retain_graph, create_graph, *args, **kwargs)
+            if not (torch.compiler.is_compiling() or tracing()):
+                listener.ended_aside(None, True)
+            return result
         listener.backward_starts(outputs, bool(retain_graph), create_graph, True)
         start = time.perf_counter()
         try:

@@ -11,7 +11,7 @@ import torch
 from torchvet.probes.compiled_regions import REGIONS
 from torchvet.probes.ledger import Ledger
 from torchvet.probes.packing import PACKING
-from torchvet.recording.training_records import Unchecked
+from torchvet.recording.training_records import Unchecked, Unwatched
 
 _MOST_NAMES = 5
 
@@ -19,7 +19,7 @@ _MOST_NAMES = 5
 class Doubting(Protocol):
     """A probe that has gaps of its own."""
 
-    def unchecked(self) -> Iterator[Unchecked]:
+    def unchecked(self) -> Iterator[Unchecked] | Iterator[Unwatched]:
         """What it could not look at."""
 
 
@@ -49,7 +49,7 @@ def simulated_gaps(dry: bool = False) -> Iterator[Unchecked]:
 
 def all_gaps(
     simulated: bool, ledger: Ledger, unreadable: Collection[str], sampled: bool, probes: Iterable[Doubting]
-) -> Iterator[Unchecked]:  # fmt: skip
+) -> Iterator[Unchecked | Unwatched]:  # fmt: skip
     """All gaps at the end of a run: those of a simulated GPU, the session's own, and what the probes say of theirs."""
     if simulated:
         yield from simulated_gaps()

@@ -57,7 +57,8 @@ def _steps(rank: RankRecording) -> dict[str, Any]:
             phases[name] += seconds
     total = sum(phases.values())
     main = next((k for k in ("manual", "training", "backward", "evaluation", "forward") if kinds.get(k)), None)
-    found: dict[str, Any] = {"steps": kinds[main] if main else 0, "step_kinds": dict(kinds)}
+    by_hand = kinds["backward"] if main == "training" and "backward" in kinds else 0
+    found: dict[str, Any] = {"steps": kinds[main] + by_hand if main else 0, "step_kinds": dict(kinds)}
     if total:
         # What is neither data, backward nor optimizer is the forward pass and the program's own Python.
         named = {"forward and other" if k == "other" else k: v / total for k, v in phases.items()}

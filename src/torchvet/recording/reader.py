@@ -59,8 +59,10 @@ def restarts(before: records.Step, after: records.Step) -> bool:
 class RankRecording:
     """The records of one rank, in the order in which they were written."""
 
-    def __init__(self, rank: int, lines: list[Record], damaged: int = 0) -> None:
+    def __init__(self, rank: int, lines: list[Record], damaged: int = 0, child: int = 0) -> None:
         self.rank = rank
+        self.child = child
+        """The number of a process that the program of this rank has started; 0 for the program itself."""
         self.lines = lines
         self.damaged = damaged
 
@@ -131,7 +133,7 @@ class Recording:
                 line, memory_limit=memory_limit, memory_limit_source="--memory-limit", address_space=0
             )
 
-        ranks = [RankRecording(r.rank, [of(line) for line in r.lines], r.damaged) for r in self.ranks]
+        ranks = [RankRecording(r.rank, [of(line) for line in r.lines], r.damaged, r.child) for r in self.ranks]
         return Recording(ranks, self.path)
 
     def growth(self) -> list[tuple[RankRecording, GrowthSummary]]:
@@ -167,12 +169,13 @@ def read(directory: Path) -> Recording:
         raise BadInput(f"{directory}: not a torchvet recording: {manifest.name}: {error}") from error
     if known.format != FORMAT:
         raise BadInput(f"{directory}: recording format {known.format!r}; this version reads {FORMAT!r}")
-    files = sorted(directory.glob("rank*.jsonl"))
-    return Recording([_read_rank(f) for f in files], directory)
+    ranks = [_read_rank(f) for f in sorted(directory.glob("rank*.jsonl"))]
+    # First who has trained: a launcher only starts others.
+    return Recording(sorted(ranks, key=lambda r: (r.ticks == 0, r.rank, r.child)), directory)
 
 
 def _read_rank(file: Path) -> RankRecording:
-    digits = "".join(c for c in file.stem if c.isdigit())
+    rank, child = ("".join(c for c in part if c.isdigit()) for part in (file.stem + ".").split(".")[:2])
     lines: list[Record] = []
     damaged = 0
     try:
@@ -185,4 +188,4 @@ def _read_rank(file: Path) -> RankRecording:
                 lines.append(_Line.decode(raw))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 damaged += 1
-    return RankRecording(int(digits or 0), lines, damaged)
+    return RankRecording(int(rank or 0), lines, damaged, int(child or 0))

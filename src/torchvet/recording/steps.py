@@ -8,6 +8,9 @@ from torchvet.recording.reader import RankRecording, restarts
 from torchvet.recording.records import Step, StepKind
 from torchvet.recording.series import FOLLOWS, Points, misfit, size_of
 
+_TRAINED: tuple[StepKind, ...] = ("training", "backward")
+"""Optimizer steps, and backward calls whose weights the program updates by hand."""
+
 
 def current_steps(rank: RankRecording) -> list[Step]:
     """Step records since the clock last started anew (a stronger step signal appeared)."""
@@ -21,21 +24,25 @@ def current_steps(rank: RankRecording) -> list[Step]:
 
 def steps_until(rank: RankRecording, tick: int, kind: StepKind) -> int:
     """How many steps of a kind had ended by a tick."""
-    return sum(s.count for s in current_steps(rank) if s.n <= tick and s.kind == kind)
+    kinds = _TRAINED if kind in _TRAINED else (kind,)
+    return sum(s.count for s in current_steps(rank) if s.n <= tick and s.kind in kinds)
 
 
 def steps_between(rank: RankRecording, first: int, last: int) -> tuple[StepKind, int]:
     """The kind of step that a rate goes by, and how many of it lie between two ticks.
 
-    Training steps where there are any between the two, else whatever there is.
+    Training steps where there are any between the two, else whatever there is. Backward calls count as such among
+    optimizer steps only where the program updates weights by hand: they are training steps, too.
     """
     counts: dict[StepKind, int] = defaultdict(int)
     for step in current_steps(rank):
         if first < step.n <= last:
             counts[step.kind] += step.count
-    for kind in ("manual", "training", "backward"):
-        if counts.get(kind):
-            return kind, counts[kind]
+    if counts.get("manual"):
+        return "manual", counts["manual"]
+    trained, by_hand = (counts.get(kind, 0) for kind in _TRAINED)
+    if trained or by_hand:
+        return "training" if trained >= by_hand else "backward", trained + by_hand
     if not counts:
         return "training", max(1, last - first)
     kind = max(counts, key=lambda k: counts[k])

@@ -349,6 +349,20 @@ Probe = Literal["everything", "steps", "storages", "survival", "graphs", "names"
 `numbers` looks for what is not finite, `another` is one of the many that look for one kind of fault each."""
 
 
+class Unwatched(Record):
+    """What trained and was not followed, which leaves open whether the program is healthy.
+
+    `backward`: calls that belong to none of the `of` steps that were counted. `process`: processes that trained beside
+    more than are observed. `started`: processes that were started in a way that is not followed, with the `command` of
+    the first; they may have trained, and matter where nobody else has.
+    """
+
+    kind: Literal["backward", "process", "started"]
+    count: int
+    of: int = 0
+    command: str = ""
+
+
 class Unchecked(Record):
     """What a probe could not look at, and why. `voids` says that a leak could hide there, so that a run in which none
     was found says nothing; `graphs`, that autograd graphs were not followed to their end. `failed` names the probe

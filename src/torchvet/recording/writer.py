@@ -13,6 +13,8 @@ from torchvet._version import __version__
 from torchvet.recording.records import Record
 
 FORMAT = "torchvet.recording/1"
+MOST_CHILDREN = 64
+"""Processes that a program starts and that are observed: a search by many short ones must not fill the disk."""
 
 
 class Manifest(msgspec.Struct, kw_only=True):
@@ -23,19 +25,23 @@ class Manifest(msgspec.Struct, kw_only=True):
 
 
 class RecordingWriter:
-    """Appends records to `directory/rank{N}.jsonl`, each line handed to the system at once.
+    """Appends records to `directory/rank{N}.jsonl` (a child's to `rank{N}.child{M}.jsonl`), each line handed to the
+    system at once.
 
     A process that is killed loses the line being written at most. Raises OSError where the directory cannot be made
     or written. Safe to call from several threads; a forked child's writes are dropped.
     """
 
-    def __init__(self, directory: Path, rank: int = 0) -> None:
+    def __init__(self, directory: Path, rank: int = 0, child: bool = False) -> None:
+        """`child` for a process that the observed one has started: it gets the next free file beside that one's. Where
+        there are too many it shares the last, and is `crowded`."""
         directory.mkdir(parents=True, exist_ok=True)
         manifest = directory / "manifest.json"
         if not manifest.exists():
             manifest.write_bytes(msgspec.json.encode(Manifest()))
-        self.path = directory / f"rank{rank}.jsonl"
-        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        self.path, self._file, self.crowded = (
+            _open_free(directory, rank) if child else (*_open(directory / f"rank{rank}.jsonl"), False)
+        )
         self._encoder = msgspec.json.Encoder(enc_hook=str)
         self._lock = threading.Lock()
         self._pid = os.getpid()
@@ -61,6 +67,19 @@ class RecordingWriter:
         if self.failed is None:
             self.failed = OSError("the recording is closed")
             os.close(self._file)
+
+
+def _open(path: Path, how: int = os.O_TRUNC) -> tuple[Path, int]:
+    return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o644)
+
+
+def _open_free(directory: Path, rank: int) -> tuple[Path, int, bool]:
+    for number in range(1, MOST_CHILDREN + 1):
+        try:
+            return *_open(directory / f"rank{rank}.child{number}.jsonl", os.O_EXCL), False
+        except FileExistsError:
+            continue
+    return *_open(directory / f"rank{rank}.child{MOST_CHILDREN + 1}.jsonl", os.O_APPEND), True
 
 
 def _escaped(value: Any) -> Any:

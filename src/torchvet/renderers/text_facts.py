@@ -14,7 +14,7 @@ from torchvet.renderers.text_forecast import add_forecast
 from torchvet.renderers.text_snapshot import add_snapshot
 from torchvet.renderers.wording import count, limit, percent, printable, seconds, size
 
-CATEGORIES, PROBES, SNAPSHOTS = 8, 5, 4
+CATEGORIES, PROBES, SNAPSHOTS, PROCESSES = 8, 5, 4, 4
 AMOUNTS = 20
 """Columns that the size and the share of a category take."""
 
@@ -35,6 +35,7 @@ def add_facts(page: Page, report: Report) -> None:
 
 def _add_lines(page: Page, report: Report, facts: dict[str, Any]) -> None:
     _line(page, "program", shlex.join(map(str, report.subject.get("argv") or [])))
+    _line(page, "processes", _processes(facts.get("processes") or []))
     _line(page, "steps", "" if facts.get("snapshots") else _steps(facts))
     _line(page, "time", _phases(facts.get("phases") or {}))
     _add_peak(page, facts.get("peak") or {}, facts.get("growth") or {})
@@ -53,6 +54,21 @@ def _add_lines(page: Page, report: Report, facts: dict[str, Any]) -> None:
 def _line(page: Page, label: str, text: str) -> None:
     if text:
         page.labelled(label, text, 3)
+
+
+def _processes(processes: list[dict[str, Any]]) -> str:
+    """Who trained, the first few; the other facts are the first one's."""
+    trained = [p for p in processes if p["steps"]]
+    if not processes:
+        return ""
+    names = [f"{_who(p)}: {count(p['steps'], 'step')}" for p in trained[:PROCESSES]]
+    if len(trained) > PROCESSES:
+        names.append(f"{len(trained) - PROCESSES} more")
+    return f"{len(trained)} of {len(processes)} trained ({', '.join(names)})"
+
+
+def _who(process: dict[str, Any]) -> str:
+    return f"process {process['pid']}" if process["rank"] is None else f"rank {process['rank']}"
 
 
 def _steps(facts: dict[str, Any]) -> str:

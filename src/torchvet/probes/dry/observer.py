@@ -14,8 +14,9 @@ from torchvet.probes.dry.sizing import Sizing
 from torchvet.probes.observer import Observer
 from torchvet.probes.out_of_memory import OutOfMemoryWatcher
 from torchvet.probes.session import Session, StepsReached
+from torchvet.probes.stepping import Boundary
 from torchvet.probes.unchecked import simulated_gaps
-from torchvet.recording.records import Place, StepKind
+from torchvet.recording.records import Place
 from torchvet.simulate.dry import files
 
 
@@ -50,13 +51,12 @@ class DryObserver(Observer):
 
     def optimizer_starts(self, optimizer: Optimizer) -> None:
         """See `Listener`."""
-        self._optimizers_running += 1
+        self._stepping.optimizer_starts()
         self.known.add_optimizer(optimizer)
 
     def optimizer_ended(self, optimizer: Optimizer) -> None:
         """See `Listener`."""
-        self._optimizers_running = max(0, self._optimizers_running - 1)
-        self._boundary(self.clock.optimizer_stepped(id(optimizer)))
+        self._boundary(self._stepping.optimizer_ended(id(optimizer)))
 
     def backward_starts(self, tensors: Any, retain_graph: bool, create_graph: bool, is_grad: bool) -> None:
         """See `Listener`."""
@@ -64,17 +64,13 @@ class DryObserver(Observer):
     def backward_ended(self, seconds: float, is_grad: bool) -> None:
         """See `Listener`."""
         self.sizing.waiting.stepped()
-        self._plain_backward_seen = self._plain_backward_seen or not is_grad
-        if (is_grad and self._plain_backward_seen) or self._optimizers_running:
-            self.clock.busy()
-            return
-        self._boundary(self.clock.backward_ended())
+        self._boundary(self._stepping.backward_ended(is_grad))
 
     def batch_asked(self, iterator: Any, caller: FrameType) -> None:
         """See `Listener`."""
         self.sizing.waiting.passed()
         no_grad = not torch.is_grad_enabled()
-        self._boundary(self.clock.batch_asked(self._taps.watching_modules, False, no_grad))
+        self._boundary(self._stepping.passed(self.clock.batch_asked, self._taps.watching_modules, False, no_grad))
 
     def batch_got(self, iterator: Any, batch: Any, seconds: float) -> None:
         """See `Listener`."""
@@ -83,7 +79,7 @@ class DryObserver(Observer):
         """See `Listener`."""
         if depth == 0:
             self.known.add_root(module)
-            self._boundary(self.clock.forward_started(id(module)))
+            self._boundary(self._stepping.passed(self.clock.forward_started, id(module)))
 
     def forward_ended(self, module: torch.nn.Module, output: Any, depth: int) -> None:
         """See `Listener`."""
@@ -92,19 +88,15 @@ class DryObserver(Observer):
         """See `Listener`."""
         self.clock.mode_changed(training)
 
-    def _boundary(self, kind: StepKind | None) -> None:
-        if kind is None or not self.active:
+    def _boundary(self, passed: Boundary | None) -> None:
+        if passed is None or not self.active:
             return
-        self._busy = True
         enough = False
-        try:
-            with self._session.guarded("step boundaries"):
-                if not self.sizing.trying:
-                    self._log.boundary(self.clock.n, kind, self.clock.steps, None)
-                enough = self.sizing.boundary(kind)
-                self._session.trying = self.sizing.trying
-        finally:
-            self._busy = False
+        with self._stepping.turn() as mine, self._session.guarded("step boundaries"):
+            if mine and not self.sizing.trying:
+                self._stepping.write(passed, None)
+            enough = mine and self.sizing.boundary(passed.kind)
+            self._session.trying = self.sizing.trying
         if enough:
             raise StepsReached(self._session.options.steps or self.clock.n)
 

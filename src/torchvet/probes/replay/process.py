@@ -20,6 +20,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from torchvet.probes.following import own_fork
+
 _LARGEST = 1 << 20
 _FORBIDDEN = (
     "os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.truncate", "os.link", "os.symlink", "os.chmod", "os.chown",
@@ -80,7 +82,8 @@ def _fork() -> int:
     with warnings.catch_warnings():
         # Python 3.12 warns of threads: their locks may be held, and the time limit is there for that.
         warnings.simplefilter("ignore")
-        return os.fork()
+        with own_fork():
+            return os.fork()
 
 
 def _answer(reader: int, deadline: float) -> bytes:

@@ -1,0 +1,255 @@
+"""Follows the processes that an observed program starts: each that trains gets a record of its own.
+
+A process that is started costs next to nothing until it trains: three functions of torch's wait for the first
+optimizer or backward pass in it, and put the probes in. Loader workers, which do neither, are never observed. Followed
+are forks, `multiprocessing`'s processes however they are started, and Python programs that `subprocess` starts with
+this interpreter (`torchrun`, `accelerate launch`). No process waits for another.
+
+This module imports nothing but the standard library: it is loaded where a process starts.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from types import ModuleType
+from typing import Any
+
+from torchvet.probes.import_hook import when_imported
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+_config: dict[str, Any] | None = None
+"""How to observe a process that trains; None where none is to be followed."""
+_unfollowed: Callable[[str], None] | None = None
+_spared = False
+"""Whether the next fork is torchvet's own."""
+
+
+def lead(options: dict[str, Any], directory: str, rank: int, unfollowed: Callable[[str], None]) -> None:
+    """This process is observed: have what it starts followed, with these options of the session. `unfollowed` is told
+    of commands that are not."""
+    global _config, _unfollowed
+    _unfollowed = unfollowed
+    _config = {
+        "options": options, "directory": directory, "rank": rank, "python": list(sys.version_info[:2]),
+        "import_from": os.path.dirname(os.path.dirname(os.path.dirname(_HERE))),
+    }  # fmt: skip
+    _tap_starts()
+
+
+def follow(config: dict[str, Any]) -> None:
+    """This process was started by an observed one: observe it once it trains."""
+    global _config
+    _config = config
+    _tap_starts()
+    when_imported("torch", _sleep)
+
+
+def forked() -> None:
+    """This process was forked from an observed one, whose probes are off: observe it once it trains."""
+    torch = sys.modules.get("torch")
+    if _config is not None and not _spared and torch is not None:
+        _sleep(torch)
+
+
+class own_fork:
+    """What is forked within is torchvet's own and not followed."""
+
+    def __enter__(self) -> None:
+        global _spared
+        _spared = True
+
+    def __exit__(self, *_: object) -> None:
+        global _spared
+        _spared = False
+
+
+# Starting -------------------------------------------------------------------------------------------------------
+
+
+def _tap_starts() -> None:
+    when_imported("subprocess", _tap_popen)
+    when_imported("multiprocessing.util", _tap_spawn)
+    _tap_shells()
+
+
+def _tap_popen(subprocess: ModuleType) -> None:
+    popen = getattr(subprocess, "Popen", None)
+    start = getattr(popen, "__init__", None)
+    if start is None or hasattr(start, "__wrapped__"):
+        return
+
+    @functools.wraps(start)
+    def __init__(self: Any, args: Any, *rest: Any, **options: Any) -> None:
+        # `env` is the eleventh argument: whoever passes that many by place is left alone.
+        if len(rest) < 10 and not options.get("shell") and _is_this_interpreter(args, options.get("executable")):
+            with suppress(Exception):
+                options["env"] = started_with(options.get("env"))
+        else:
+            _tell(args)
+        start(self, args, *rest, **options)
+
+    setattr(popen, "__init__", __init__)  # noqa: B010 - a class of the standard library
+
+
+def _tap_shells() -> None:
+    """`os.system`, `os.posix_spawn`: what they start is not followed, and said to be."""
+    for name, place in (("system", 0), ("posix_spawn", 1), ("posix_spawnp", 1)):
+        start = getattr(os, name, None)
+        if start is not None and not hasattr(start, "__wrapped__"):
+            setattr(os, name, _telling(start, place))
+
+
+def _telling(start: Callable[..., Any], place: int) -> Callable[..., Any]:
+    @functools.wraps(start)
+    def started(*args: Any, **options: Any) -> Any:
+        _tell(args[place] if len(args) > place else "")
+        return start(*args, **options)
+
+    return started
+
+
+def _tell(args: Any) -> None:
+    if _unfollowed is None:
+        return
+    with suppress(Exception):
+        words = [args] if isinstance(args, (str, bytes, os.PathLike)) else args
+        _unfollowed(" ".join(os.fsdecode(word) for word in words)[:200])
+
+
+def _is_this_interpreter(args: Any, executable: Any) -> bool:
+    """Whether a command runs Python by this interpreter: by its name, or a script that names it."""
+    try:
+        first = executable or (args if isinstance(args, (str, bytes, os.PathLike)) else args[0])
+        found = shutil.which(os.fsdecode(first))
+        if found is None:
+            return False
+        ours = os.path.abspath(sys.executable)
+        if os.path.abspath(found) == ours or _same_environment(found, ours):
+            return True
+        with open(found, "rb") as stream:
+            head = stream.readline(1024)
+        return head.startswith(b"#!") and _same_environment(os.fsdecode(head[2:].split()[0]), ours)
+    except (OSError, TypeError, IndexError, ValueError):
+        return False
+
+
+def _same_environment(path: str, ours: str) -> bool:
+    """Whether two paths are names of one interpreter (`python`, `python3`) in one folder."""
+    there, here = os.path.split(os.path.abspath(path)), os.path.split(ours)
+    return there[0] == here[0] and there[1].startswith("python") and os.path.realpath(path) == os.path.realpath(ours)
+
+
+def started_with(environment: Mapping[Any, Any] | None) -> dict[Any, Any]:
+    """The environment with which a Python process starts that is to be followed."""
+    found = dict(os.environ if environment is None else environment)
+    if _config is None or "TORCHVET_FOLLOW" in found:
+        return found
+    before = found.get("PYTHONPATH")
+    if before is not None:
+        found["TORCHVET_PYTHONPATH"] = before
+    found["PYTHONPATH"] = os.pathsep.join([_HERE, *([before] if before else [])])
+    found["TORCHVET_FOLLOW"] = json.dumps(_config)
+    return found
+
+
+def _tap_spawn(util: ModuleType) -> None:
+    start = getattr(util, "spawnv_passfds", None)
+    if start is None or hasattr(start, "__wrapped__"):
+        return
+
+    @functools.wraps(start)
+    def spawnv_passfds(path: Any, args: Sequence[Any], passfds: Any) -> Any:
+        return start(path, _with_prelude(args), passfds)
+
+    util.spawnv_passfds = spawnv_passfds  # type: ignore[attr-defined]
+
+
+def _with_prelude(args: Sequence[Any]) -> list[Any]:
+    """The arguments of a process of `multiprocessing`, whose code follows us first."""
+    words = list(args)
+    with suppress(Exception):
+        place = words.index("-c") + 1
+        code = words[place]
+        if _config is not None and ("spawn_main" in code or "forkserver" in code):
+            words[place] = _prelude(_config) + code
+    return words
+
+
+def _prelude(config: dict[str, Any]) -> str:
+    text = json.dumps(config)
+    path = config["import_from"]
+    return (
+        f"import sys; sys.path.append({path!r}); follow = __import__('torchvet.probes.following', None, None, "
+        f"['from_text']).from_text; sys.path.remove({path!r}); follow({text!r}); del follow, sys; "
+    )
+
+
+def from_text(text: str) -> None:
+    """As `follow`, for a process that is told in its code. Raises nothing: the program comes first."""
+    with suppress(Exception):
+        follow(json.loads(text))
+
+
+# Waking ---------------------------------------------------------------------------------------------------------
+
+
+class _Sleep:
+    """Waits for the first training in a process."""
+
+    def __init__(self, torch: ModuleType) -> None:
+        self.asleep = True
+        self._torch = torch
+        self._undo = ExitStack()
+        self._ours: dict[tuple[Any, str], Callable[..., Any]] = {}
+        self._routes: dict[tuple[Any, str], Callable[..., Any]] = {}
+        """What is called in place of ours from now on by who has kept them."""
+
+    def begin(self) -> None:
+        from torchvet.probes.patching import replace
+
+        autograd, optimizer = self._torch.autograd, self._torch.optim.Optimizer
+        for owner, name in ((autograd, "backward"), (autograd, "grad"), (optimizer, "__init__")):
+            ours = self._ours[owner, name] = self._waking((owner, name), owner.__dict__[name])
+            replace(self._undo, owner, name, ours)
+
+    def _waking(self, key: tuple[Any, str], original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def first(*args: Any, **kwargs: Any) -> Any:
+            if self.asleep and not self._in_loader_worker():
+                self.asleep = False
+                self._wake()
+            return self._routes.get(key, original)(*args, **kwargs)
+
+        return first
+
+    def _in_loader_worker(self) -> bool:
+        return self._torch.utils.data.get_worker_info() is not None
+
+    def _wake(self) -> None:
+        ours = [(owner, name) for (owner, name), one in self._ours.items() if owner.__dict__.get(name) is one]
+        self._undo.close()
+        config = _config
+        if config is None:
+            return
+        sys.path.append(config["import_from"])
+        try:
+            from torchvet.probes.following.child import observe
+
+            observe(config)
+        except Exception:  # the program comes first
+            if os.environ.get("TORCHVET_DEBUG"):
+                raise
+        finally:
+            sys.path.remove(config["import_from"])
+        self._routes = {(owner, name): owner.__dict__[name] for owner, name in ours}
+
+
+def _sleep(torch: ModuleType) -> None:
+    _Sleep(torch).begin()

@@ -1,0 +1,66 @@
+"""The session of a process that an observed program has started, from its first training to its end."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from torchvet.probes import session as sessions
+from torchvet.probes.session import Options, Session
+from torchvet.probes.uncaught import is_out_of_memory
+from torchvet.recording.training_records import Unwatched
+from torchvet.recording.writer import RecordingWriter
+
+
+def observe(config: dict[str, Any]) -> None:
+    """Observe this process from now on. Raises OSError where its record cannot be written."""
+    before = sessions.session_of_parent()
+    if before is not None and before.observer is not None:
+        before.observer.forsake()
+    writer = RecordingWriter(Path(config["directory"]), config["rank"], child=True)
+    if writer.crowded:
+        writer.write(Unwatched(kind="process", count=1))
+        return
+    options = Options(**{**config["options"], "directory": config["directory"], "argv": list(sys.argv)})
+    session = Session(options, writer)
+    session.start()
+    _Ending(session).watch()
+
+
+class _Ending:
+    """Sees how the process ends: by itself, or by `os._exit`, as forked processes of `multiprocessing` do."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._pid = os.getpid()
+
+    def watch(self) -> None:
+        atexit.register(self._at_exit)
+        leave = os._exit
+
+        def _exit(status: int) -> None:
+            """Exit to the system with specified status, without normal exit processing."""
+            if os.getpid() == self._pid and isinstance(status, int):
+                self._finish("os-exit", status, None)
+            leave(status)
+
+        _exit.__module__, _exit.__qualname__ = leave.__module__, leave.__qualname__
+        os._exit = _exit  # type: ignore[assignment]
+
+    def _at_exit(self) -> None:
+        error = getattr(sys, "last_value", None)
+        if isinstance(error, BaseException):
+            self._finish("out-of-memory" if is_out_of_memory(error) else "exception", 1, error)
+        else:
+            self._finish("finished", 0, None)
+
+    def _finish(self, how: str, status: int, error: BaseException | None) -> None:
+        if os.getpid() != self._pid:
+            return
+        try:
+            self._session.finish(how, status, error)
+        except BaseException:  # also KeyboardInterrupt: the exit must go on
+            pass

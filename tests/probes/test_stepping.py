@@ -1,0 +1,94 @@
+"""Threads that train side by side: each step counts, whoever looks meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import torch
+
+import torchvet
+from torchvet.probes.clock import StepClock
+from torchvet.probes.session import StepLog
+from torchvet.probes.stepping import Stepping
+from torchvet.recording import RecordingWriter, read
+from torchvet.recording.steps import current_steps
+
+
+def _elsewhere(work: object) -> None:
+    thread = threading.Thread(target=work)  # type: ignore[arg-type]
+    thread.start()
+    thread.join()
+
+
+def test_a_step_on_another_thread_counts_while_one_looks(tmp_path: Path) -> None:
+    clock = StepClock()
+    log = StepLog(RecordingWriter(tmp_path), 0.0)
+    steps = Stepping(clock, log)
+    refused: list[bool] = []
+
+    def train() -> None:
+        with steps.turn() as mine:
+            refused.append(not mine)
+        assert steps.heard_elsewhere()
+        steps.backward_ended(False)
+        steps.count(steps.optimizer_ended(2))
+
+    with steps.turn() as mine:
+        assert mine and not steps.free and not steps.heard_elsewhere()
+        _elsewhere(train)
+    assert steps.free
+    log.flush()
+    (rank,) = read(tmp_path).ranks
+    assert refused == [True]
+    assert [(s.kind, s.count) for s in current_steps(rank)] == [("training", 1)]
+
+
+def test_counting_anew_is_not_lost_while_another_thread_looks(tmp_path: Path) -> None:
+    clock = StepClock()
+    log = StepLog(RecordingWriter(tmp_path), 0.0)
+    steps = Stepping(clock, log)
+    for _ in range(2):
+        steps.count(steps.backward_ended(False))
+    with steps.turn():
+        _elsewhere(lambda: steps.count(steps.optimizer_ended(2)))
+    passed = steps.optimizer_ended(2)
+    assert passed is not None and steps.resumed(passed).restarted
+    steps.count(passed)
+    log.flush()
+    (rank,) = read(tmp_path).ranks
+    assert sum(s.count for s in current_steps(rank)) == 2
+
+
+def _train(steps: int) -> None:
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+
+
+def test_two_threads_that_train_have_all_their_steps_counted() -> None:
+    with torchvet.watch() as watched:
+        threads = [threading.Thread(target=_train, args=(60,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert watched.report is not None
+    assert watched.report.facts["step_kinds"] == {"training": 120}
+
+
+def test_optimizers_that_step_within_backward_are_sampled() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    optimizers = {p: torch.optim.SGD([p], lr=0.01) for p in model.parameters()}
+    for parameter, optimizer in optimizers.items():
+        parameter.register_post_accumulate_grad_hook(lambda _, one=optimizer: one.step())
+    with torchvet.watch() as watched:
+        for _ in range(20):
+            model(torch.ones(2, 4)).sum().backward()
+    assert watched.report is not None
+    assert watched.report.facts["step_kinds"] == {"training": 20}
+    assert "peak" in watched.report.facts
+    assert not [n for n in watched.report.not_checked if "sampled" in n.check]
