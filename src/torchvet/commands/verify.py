@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torchvet.finding import Finding, Report
     from torchvet.fixing.documents import Document
     from torchvet.rules import Rule
-    from torchvet.verifying.search import Mend, Verified
+    from torchvet.verifying.search import Mend, Proof, Verified
     from torchvet.verifying.trial import Trial
 
 
@@ -154,7 +154,13 @@ class Plan:
 
     def written(self, verified: Verified) -> list[Mend]:
         """What --apply writes: proven, and either the losses are the same or --unsafe-fixes is given."""
-        return [mend for mend, _ in verified.proven if self.asked.unsafe_fixes or not mend.changes]
+        return [m for m, proof in verified.proven if self.asked.unsafe_fixes or not m.changes or self._kept(m, proof)]
+
+    def _kept(self, mend: Mend, proof: Proof) -> bool:
+        """Whether a fix that may change losses, and is not made to, has left them as they were."""
+        from torchvet.rules import rule
+
+        return rule(mend.finding.code).mend_may_change_losses and proof.agreement.within(self.asked.tolerance)
 
     def write(self, verified: Verified) -> list[str]:
         """Write it. Gives the files."""

@@ -1,5 +1,5 @@
-"""Which of several fixes help: all are tried together, then, where that fails, with the fixes of what they uncover, then
-each alone. What an accepted run still shows goes on in another round. The number of runs is bounded."""
+"""Which of several fixes help: all are tried together, then, where that fails, with the fixes of what they uncover,
+then each alone. What an accepted run still shows goes on in another round. The number of runs is bounded."""
 
 from __future__ import annotations
 
