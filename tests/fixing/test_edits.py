@@ -18,7 +18,7 @@ from torchvet.checking.decoding import decode
 from torchvet.checking.discovery import Target
 from torchvet.configuration import Configuration
 from torchvet.finding import Edit, Finding, Remedy
-from torchvet.fixing.edits import apply
+from torchvet.fixing.edits import apply, line_before, rebased
 from torchvet.fixing.files import mend_bytes, mend_file
 from torchvet.source.model import SourceFile
 
@@ -205,3 +205,28 @@ def test_hostile_files(text: str, encoding: str) -> None:
     edits = sorted((e for f in findings for e in f.remedy.edits), key=lambda e: e.start)
     assert after.text.replace("pear", "apple") == before.text
     assert after.text.count("pear") == len(edits)
+
+
+def test_edits_of_an_edited_text_are_edits_of_the_text_before() -> None:
+    text = "import torch\nx = []\nx.append(y)\nprint(x)\n"
+    first = finding(((1, 1), (1, 1), "import os\n"), ((3, 10), (3, 11), "y.detach()"))
+    after, _ = applied(text, first)
+    assert after == "import os\nimport torch\nx = []\nx.append(y.detach())\nprint(x)\n"
+    later = [Edit(path="a.py", start=(3, 5), end=(3, 7), text="deque()"),
+             Edit(path="a.py", start=(4, 21), end=(4, 21), text="\nx.pop()")]  # fmt: skip
+    own = rebased(later, {"a.py": text}, [first])
+    assert own is not None and [(e.start, e.end) for e in own] == [((2, 5), (2, 7)), ((3, 12), (3, 12))]
+    assert line_before("a.py", 5, {"a.py": text}, [first]) == 4
+    both = msgspec.structs.replace(first, remedy=Remedy(summary="s", edits=own))
+    straight = msgspec.structs.replace(first, remedy=Remedy(summary="s", edits=later))
+    assert applied(text, first, both)[0] == applied(after, straight)[0]
+
+
+def test_edits_of_what_edits_have_put_there_are_none_of_the_text_before() -> None:
+    first = finding(((1, 10), (1, 11), "y.detach()"))
+    again = [Edit(path="a.py", start=(1, 10), end=(1, 20), text="y.detach().clone()")]
+    within = [Edit(path="a.py", start=(1, 12), end=(1, 18), text="cpu")]
+    assert rebased(within, {"a.py": "x.append(y)\n"}, [first]) is None
+    own = rebased(again, {"a.py": "x.append(y)\n"}, [first])
+    assert own is not None and (own[0].start, own[0].end) == ((1, 10), (1, 11))
+    assert rebased(within, {}, [first]) == within  # a file that nothing changes

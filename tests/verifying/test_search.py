@@ -155,3 +155,55 @@ def test_the_runs_are_bounded() -> None:
     assert not found.proven and len(found.refused) == len(many)
     assert found.runs <= ALONE + 3
     assert "not tried alone" in found.refused[-1][1]
+
+
+def test_one_fault_that_feeds_two_names_is_fixed_together() -> None:
+    """Of a graph that two names share only the first is seen to hold it; the second comes to light without it."""
+
+    def behaves(made: set[str]) -> Trial:
+        return trial(*([] if made == {"a", "b"} else [B] if "a" in made else [A]))
+
+    def uncover(after: Trial, made: Sequence[Finding]) -> list[Mend]:
+        return [Mend(f, seen=after, as_seen=f) for f in after.findings]
+
+    program = Program(behaves, A)
+    found = Search(program.before, program.run, uncover=uncover).run([Mend(A)])
+    assert (proven(found), found.refused, program.ran) == ("ab", [], ["a", "ab", "b"])
+    assert refused(Search(program.before, program.run).run([Mend(A)]))["a"].startswith("the mended program shows")
+
+
+def test_what_a_joint_set_does_not_take_is_dropped() -> None:
+    def behaves(made: set[str]) -> Trial:
+        return trial(*([] if "b" in made else [B] if "a" in made else [A]))
+
+    program = Program(behaves, A)
+    uncover = lambda after, made: [Mend(f, seen=after, as_seen=f) for f in after.findings]  # noqa: E731
+    found = Search(program.before, program.run, uncover=uncover).run([Mend(A)])
+    assert (proven(found), found.refused, program.ran[-1]) == ("b", [], "b")
+
+
+def test_what_an_accepted_run_still_shows_goes_on_in_the_next_round() -> None:
+    """A graph that is detached leaves the tensors themselves under the same name: they are another rule's."""
+    rest = finding("MEM102", 4, 500.0, "a")
+
+    def run(made: Sequence[Finding]) -> Trial:
+        codes = {f.code for f in made}
+        return trial() if codes == {"MEM101", "MEM102"} else trial(rest, graphs={"a": 0.0})
+
+    before = trial(A, graphs={"a": 900.0}, rates={"a": 1000.0})
+    uncover = lambda after, made: [Mend(f, seen=after, as_seen=f) for f in after.findings]  # noqa: E731
+    found = Search(before, run, uncover=uncover).run([Mend(A)])
+    assert [m.finding.code for m, _ in found.proven] == ["MEM101", "MEM102"]
+    assert found.final is not None and not found.final.findings
+    assert found.proven[1][1].judgement.before == "500 bytes per step"
+
+
+def test_a_later_round_may_not_bring_back_what_an_earlier_one_has_fixed() -> None:
+    rest = finding("MEM102", 4, 50.0, "b")
+
+    def run(made: Sequence[Finding]) -> Trial:
+        return trial(A) if {f.code for f in made} == {"MEM101", "MEM102"} else trial(rest)
+
+    uncover = lambda after, made: [Mend(f, seen=after, as_seen=f) for f in after.findings]  # noqa: E731
+    found = Search(trial(A, finding("MEM102", 4, 50.0, "b")), run, uncover=uncover).run([Mend(A)])
+    assert proven(found) == "a"

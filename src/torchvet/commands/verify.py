@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torchvet.finding import Finding, Report
     from torchvet.fixing.documents import Document
     from torchvet.rules import Rule
-    from torchvet.verifying.search import Mend, Verified
+    from torchvet.verifying.search import Mend, Proof, Verified
     from torchvet.verifying.trial import Trial
 
 
@@ -85,10 +85,12 @@ class Plan:
 
         self.asked, self.delivery, self.before = asked, delivery, before
         self.checker = Checker(asked.chosen(delivery.configuration))
-        wanted = self.checker.scope.wanted
-        self.wanted = [f for f in before.findings if f.code in wanted]
-        self.candidates = _distinct([f for f in self.wanted if f.remedy.edits and f.evidence == "observed"])
-        self.documents, self.data = _documents(self.candidates, before.sources, self.checker, self._is_own)
+        self.codes = self.checker.scope.wanted
+        self.wanted = [f for f in before.findings if f.code in self.codes]
+        self.candidates = _distinct([f for f in self.wanted if self._may_be_tried(f)])
+        self.documents: dict[str, Document] = {}
+        self.data: dict[str, bytes] = {}
+        self._open(self.candidates)
 
     def _is_own(self, path: str) -> bool:
         """Whether a file lies in the user's tree: below the working directory, the script's folder or the project's."""
@@ -100,11 +102,50 @@ class Plan:
         from torchvet.rules import rule
         from torchvet.verifying.search import Mend, Search
 
-        search = Search(self.before, lambda mends: run(self.contents(mends)), self.asked.tolerance)
+        search = Search(
+            self.before, lambda mends: run(self.contents(mends)), self.asked.tolerance, self._uncovered
+        )  # fmt: skip
         possible = chosen(self.documents, self.candidates)
         for number, why in possible.refused.items():
             search.result.refused.append((Mend(self.candidates[number]), why))
         return search.run([Mend(f, _changes(rule(f.code)), rule(f.code).cost) for f in possible.made])
+
+    def _uncovered(self, after: Trial, made: Sequence[Finding]) -> list[Mend]:
+        """The fixes for what a run shows in which some findings' edits were made, as edits of the files on the disk."""
+        from msgspec.structs import replace
+
+        from torchvet.finding import Remedy
+        from torchvet.fixing.edits import line_before, rebased
+        from torchvet.rules import rule
+        from torchvet.verifying.search import Mend
+
+        shown = _distinct([f for f in after.findings if self._may_be_tried(f)])
+        self._open(shown)
+        texts = {path: text for document in self.documents.values() for path, text in document.texts.items()}
+        found: list[Mend] = []
+        for finding in shown:
+            edits = rebased(finding.remedy.edits, texts, made)
+            at = finding.location
+            line = line_before(at.path, at.line, texts, made) if at is not None else None
+            own = replace(
+                finding, remedy=Remedy(summary=finding.remedy.summary, edits=edits or []),
+                location=replace(at, line=line or at.line) if at is not None else None,
+            )  # fmt: skip
+            before = [*made, *(m.finding for m in found)]
+            if edits and own in chosen(self.documents, [*before, own]).made:
+                known = rule(finding.code)
+                found.append(Mend(own, _changes(known), known.cost, after, finding))
+        return found
+
+    def _may_be_tried(self, finding: Finding) -> bool:
+        return bool(finding.remedy.edits) and finding.evidence == "observed" and finding.code in self.codes
+
+    def _open(self, findings: Sequence[Finding]) -> None:
+        """Read the files that edits speak of and that no document has been made of."""
+        fresh = {e.path for f in findings for e in f.remedy.edits} - self.documents.keys()
+        documents, data = _documents(fresh, self.before.sources, self.checker, self._is_own)
+        self.documents.update(documents)
+        self.data.update(data)
 
     def contents(self, mends: Sequence[Finding]) -> dict[str, bytes]:
         """The files that mends change, by path, with their new contents."""
@@ -113,7 +154,13 @@ class Plan:
 
     def written(self, verified: Verified) -> list[Mend]:
         """What --apply writes: proven, and either the losses are the same or --unsafe-fixes is given."""
-        return [mend for mend, _ in verified.proven if self.asked.unsafe_fixes or not mend.changes]
+        return [m for m, proof in verified.proven if self.asked.unsafe_fixes or not m.changes or self._kept(m, proof)]
+
+    def _kept(self, mend: Mend, proof: Proof) -> bool:
+        """Whether a fix that may change losses, and is not made to, has left them as they were."""
+        from torchvet.rules import rule
+
+        return rule(mend.finding.code).mend_may_change_losses and proof.agreement.within(self.asked.tolerance)
 
     def write(self, verified: Verified) -> list[str]:
         """Write it. Gives the files."""
@@ -164,16 +211,16 @@ def _distinct(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _documents(
-    findings: Sequence[Finding], sources: Mapping[str, str], checker: Checker, is_own: Callable[[str], bool]
+    paths: Iterable[str], sources: Mapping[str, str], checker: Checker, is_own: Callable[[str], bool]
 ) -> tuple[dict[str, Document], dict[str, bytes]]:
-    """The files that edits speak of, as documents and as read. Raises `BadInput` where one is no longer what ran."""
+    """Files that edits speak of, as documents and as read. Raises `BadInput` where one is no longer what ran."""
     from importlib.util import decode_source
 
     from torchvet.fixing.documents import open_document
 
     documents: dict[str, Document] = {}
     data: dict[str, bytes] = {}
-    for path in sorted({edit.path for finding in findings for edit in finding.remedy.edits}):
+    for path in sorted(paths):
         if path not in sources or not is_own(path):
             continue
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
 from torchvet.finding import Edit, Finding
@@ -34,6 +35,55 @@ def apply(texts: Mapping[str, str], findings: Sequence[Finding]) -> tuple[dict[s
                 spans[path].append(span)
             applied.append(finding)
     return {path: _replaced(text, spans[path]) for path, text in texts.items()}, applied
+
+
+def rebased(edits: Sequence[Edit], texts: Mapping[str, str], made: Sequence[Finding]) -> list[Edit] | None:
+    """Edits of texts in which some findings' edits were made, as edits of the texts before. None where one of them
+    changes what those have put there."""
+    found = []
+    for edit in edits:
+        places = [_place_before(edit.path, place, texts, made) for place in (edit.start, edit.end)]
+        if any(place is None for place in places):
+            return None
+        start, end = (place for place in places if place is not None)
+        found.append(Edit(path=edit.path, start=start, end=end, text=edit.text))
+    return found
+
+
+def line_before(path: str, line: int, texts: Mapping[str, str], made: Sequence[Finding]) -> int | None:
+    """The line of a text that a line was before some findings' edits were made; None for one that is new."""
+    place = _place_before(path, (line, 1), texts, made)
+    return place[0] if place is not None else None
+
+
+def _place_before(
+    path: str, place: tuple[int, int], texts: Mapping[str, str], made: Sequence[Finding]
+) -> tuple[int, int] | None:
+    """Line and column, before some findings' edits, of a place in the text in which they were made."""
+    if path not in texts:
+        return place
+    starts = {one: _starts(text) for one, text in texts.items()}
+    spans = [s for f in made for where, s in _located(f.remedy.edits, texts, starts) if where == path]
+    after = _replaced(texts[path], spans)
+    at = _offset(after, _starts(after), place)
+    offset = _before(at, spans) if at is not None else None
+    if offset is None:
+        return None
+    line = bisect_right(starts[path], offset)
+    return line, offset - starts[path][line - 1] + 1
+
+
+def _before(offset: int, spans: Sequence[_Span]) -> int | None:
+    """Where an offset into the text after some edits was before them; None for what is new."""
+    shift = 0
+    for span in sorted(spans, key=lambda s: s.start):
+        start, end = span.start + shift, span.start + shift + len(span.text)
+        if offset <= start:
+            break
+        if offset < end:
+            return None
+        shift += len(span.text) - (span.end - span.start)
+    return offset - shift
 
 
 def newline_of(text: str) -> str:

@@ -28,6 +28,12 @@ def events_at(file: SourceFile, finding: Finding) -> list[Event]:
     return [event for event in file.unit_at(at.line).events if event.line == at.line]
 
 
+def places_of(file: SourceFile, finding: Finding) -> list[int]:
+    """The lines of a file that a finding is about: its own, and those that store what it is about."""
+    places = [finding.location, *(r for r in finding.related if r.role == "stored")]
+    return [p.line for p in places if p is not None and p.path == file.path and p.line is not None]
+
+
 def calls_at(file: SourceFile, finding: Finding, *names: str) -> Iterator[tuple[Event, ast.expr]]:
     """The calls of methods by these names on the line of a finding, each with what it is called on."""
     for event in events_at(file, finding):

@@ -1,17 +1,21 @@
-"""Which of several mends help: all are tried together, then, where that fails, each alone; a bounded number of runs."""
+"""Which of several fixes help: all are tried together, then, where that fails, with the fixes of what they uncover,
+then each alone. What an accepted run still shows goes on in another round. The number of runs is bounded."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from torchvet.finding import Finding
+from torchvet.finding import Edit, Finding
 from torchvet.verifying.curves import TOLERANCE, Agreement, compare, same_output
 from torchvet.verifying.judging import Judgement, judge, new_findings
 from torchvet.verifying.trial import Trial
 
 ALONE = 6
 """Mends that are tried one by one where several together fail: each takes a run."""
+
+ROUNDS = 4
+"""Times that fixes are tried for what the run before has uncovered."""
 
 MOST_NOISE = 0.05
 """Where two runs of the program as it is differ by more of their losses' size, nothing can be told by them."""
@@ -23,11 +27,18 @@ Runner = Callable[[Sequence[Finding]], Trial]
 @dataclass(frozen=True)
 class Mend:
     """A finding with edits. `changes` says that its fault is in the mathematics: losses will not be the same; `cost` is
-    the kind of cost that it is measured by, where it is one of speed."""
+    the kind of cost that it is measured by, where it is one of speed. `seen` is the run that has uncovered the finding,
+    and `as_seen` the finding in that run's lines; of findings of the run as it is both are None."""
 
     finding: Finding
     changes: bool = False
     cost: str = ""
+    seen: Trial | None = field(default=None, compare=False)
+    as_seen: Finding | None = field(default=None, compare=False)
+
+
+Uncover = Callable[[Trial, Sequence[Finding]], list[Mend]]
+"""Gives the fixes for what a run shows in which some findings' edits were made, as edits of the program as it is."""
 
 
 @dataclass(frozen=True)
@@ -55,23 +66,40 @@ class Verified:
 
 class Search:
     """The search over one program. `before` is the run as it is; `tolerance` the largest relative difference of losses
-    that counts as equal."""
+    that counts as equal; `uncover` finds fixes for what a changed program shows."""
 
-    def __init__(self, before: Trial, runner: Runner, tolerance: float = TOLERANCE) -> None:
+    def __init__(
+        self, before: Trial, runner: Runner, tolerance: float = TOLERANCE, uncover: Uncover | None = None
+    ) -> None:
         self.before, self.tolerance = before, tolerance
-        self._runner = runner
+        self._runner, self._uncover = runner, uncover
         self._own: Trial | None = None
+        self._tried: set[tuple[Edit, ...]] = set()
         self.result = Verified(runs=1)
 
     def run(self, mends: Sequence[Mend]) -> Verified:
-        """First what is to leave the losses alone, held to that; then, on top of it, what changes them on purpose."""
-        for group in ([m for m in mends if not m.changes], [m for m in mends if m.changes]):
-            if group:
-                self._together(group)
+        """In each round first what is to leave the losses alone, held to that; then, on top of it, what changes them on
+        purpose. The next round has the fixes for what the last accepted run still shows."""
+        for _ in range(ROUNDS):
+            for group in ([m for m in mends if not m.changes], [m for m in mends if m.changes]):
+                if group:
+                    self._together(group)
+            mends = self._further(self.result.final, []) if self.result.final is not None else []
+            if not mends:
+                break
         return self.result
+
+    def _further(self, after: Trial, group: Sequence[Mend]) -> list[Mend]:
+        """Fixes not tried yet for what a run shows in which those of a group were made."""
+        if self._uncover is None:
+            return []
+        made = [m.finding for m, _ in self.result.proven] + [m.finding for m in group]
+        return [m for m in self._uncover(after, made) if tuple(m.finding.remedy.edits) not in self._tried]
 
     def _together(self, group: Sequence[Mend]) -> None:
         after = self._try(group)
+        if self._jointly(group, after):
+            return
         whole = self._whole(group, after)
         if whole:
             self._one_by_one(group, whole)
@@ -85,6 +113,35 @@ class Search:
                 self._refuse(mend, self._judge(mend, after).why)
         if good:
             self._again(good)
+
+    def _jointly(self, group: Sequence[Mend], after: Trial) -> bool:
+        """Whether fixes that do not help by themselves do so with those of what they uncover: one fault may feed two
+        names, of which only the first was seen to hold it, and one name may be fed by two lines."""
+        for _ in range(ROUNDS - 1):
+            if self._unsound(group, after) or self._helps(group, after):
+                return False
+            more = [m for m in self._further(after, group) if m.changes == group[0].changes]
+            if not more:
+                return False
+            first, group = group, [*group, *more]
+            after = self._try(group)
+            if self._helps(group, after):
+                self._accept(*self._least(group, after, first))
+                return True
+        return False
+
+    def _least(self, group: Sequence[Mend], after: Trial, first: Sequence[Mend]) -> tuple[Sequence[Mend], Trial]:
+        """A joint set without the fixes of its first part that it does not take, and its run."""
+        for mend in first[:ALONE]:
+            fewer = [m for m in group if m is not mend]
+            without = self._try(fewer)
+            if self._helps(fewer, without) and self._judge(mend, without).gone:
+                group, after = fewer, without
+        return group, after
+
+    def _helps(self, group: Sequence[Mend], after: Trial) -> bool:
+        """Whether all symptoms of a group are gone in a run that is as whole as the one before."""
+        return not self._whole(group, after) and all(self._judge(m, after).gone for m in group)
 
     def _one_by_one(self, group: Sequence[Mend], whole: str) -> None:
         if len(group) == 1:
@@ -117,10 +174,11 @@ class Search:
             self._refuse(mend, why or "it helps only together with a mend that was refused")
 
     def _judge(self, mend: Mend, after: Trial) -> Judgement:
-        return judge(mend.finding, self.before, after, mend.cost)
+        return judge(mend.as_seen or mend.finding, mend.seen or self.before, after, mend.cost)
 
     def _try(self, mends: Sequence[Mend]) -> Trial:
         self.result.runs += 1
+        self._tried.update(tuple(m.finding.remedy.edits) for m in mends)
         return self._runner([m.finding for m, _ in self.result.proven] + [m.finding for m in mends])
 
     def _accept(self, group: Sequence[Mend], after: Trial) -> None:
@@ -141,6 +199,17 @@ class Search:
 
     def _whole(self, group: Sequence[Mend], after: Trial) -> str:
         """What is wrong with a mended run as a whole; empty where nothing is."""
+        if why := self._unsound(group, after, losses=False):
+            return why
+        for finding in new_findings(self.before, after):
+            return f"the mended program shows what it did not before: {finding.code} {finding.message}"
+        for mend, _ in self.result.proven:
+            if why := self._judge(mend, after).why:
+                return f"with it another fix no longer holds: {mend.finding.code}: {why}"
+        return self._unsound(group, after)
+
+    def _unsound(self, group: Sequence[Mend], after: Trial, losses: bool = True) -> str:
+        """How a mended run fails or differs, whatever it shows of faults; empty where it does not."""
         if after.failure:
             return self._unlike_itself() or f"the mended program failed: {after.failure}"
         if self._is_short(after):
@@ -148,8 +217,8 @@ class Search:
             return self._unlike_itself() or told
         for kind in after.threads.keys() - self.before.threads.keys():
             return f"a thread of the mended program failed: {kind}: {after.threads[kind]}"
-        for finding in new_findings(self.before, after):
-            return f"the mended program shows what it did not before: {finding.code} {finding.message}"
+        if not losses:
+            return ""
         if any(mend.changes for mend in group):
             return _spoilt(self.before, after)
         return self._losses(after)

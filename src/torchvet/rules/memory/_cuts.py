@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.rules.mending import events_at, held
+from torchvet.rules.mending import events_at, held, with_method
 from torchvet.source.model import blocks, edits
 from torchvet.source.model.units import keyword, targets_of, terminal
 from torchvet.source.model.walking import walk
@@ -37,8 +37,33 @@ def state_cut(file: SourceFile, finding: Finding) -> Sequence[Edit]:
             put = _attribute_cut(file, event, target, finding)
         elif not put:
             put = _where_read(file, event, target, finding) or _after_pass(file, event, target, finding)
-        return put
+        return put or _cut_as_stored(file, event, target)
     return ()
+
+
+def _cut_as_stored(file: SourceFile, event: Event, target: ast.expr) -> list[Edit]:
+    """Each tensor cut as it goes into what keeps the state from pass to pass: the entries of a dict, an attribute. What
+    the pass itself goes on with is another name."""
+    node = event.node
+    if not isinstance(node, ast.Assign) or len(node.targets) != 1 or isinstance(target, ast.Name):
+        return []
+    into = node.targets[0]
+    if isinstance(into, (ast.Tuple, ast.List)):
+        if not isinstance(node.value, (ast.Tuple, ast.List)) or len(node.value.elts) != len(into.elts):
+            return []
+        values = [v for t, v in zip(into.elts, node.value.elts, strict=True) if _name(t) == _name(target)]
+    else:
+        values = _parts(node.value)
+    if not values or not all(isinstance(value, ast.Name) for value in values):
+        return []
+    return [edit for value in values for edit in with_method(file, value, "detach()")]
+
+
+def _parts(value: ast.expr) -> list[ast.expr]:
+    """The tensors of a state that is written down: `(h, c)`, `{"h": h, "c": c}`."""
+    if isinstance(value, ast.Dict):
+        return list(value.values)
+    return list(value.elts) if isinstance(value, (ast.Tuple, ast.List)) else [value]
 
 
 def _name(target: ast.expr) -> str:

@@ -19,15 +19,21 @@ from torchvet.source.model.walking import walk
 if TYPE_CHECKING:
     from torchvet.finding import Finding
     from torchvet.recording import Recording
-    from torchvet.source.model import Event, SourceFile
+    from torchvet.source.model import Event, SourceFile, Unit
 
 _DEEPEST = 4
 
 
 def stored_at(file: SourceFile, finding: Finding) -> Iterator[Kept]:
     """What the line of a finding stores into what holds the memory."""
-    for event in events_at(file, finding):
-        kept = store(event) or _defaulted(event) or _bound(event)
+    at = finding.location
+    if at is not None and at.path == file.path:
+        yield from _stored_on(file, at.line, finding)
+
+
+def _stored_on(file: SourceFile, line: int, finding: Finding) -> Iterator[Kept]:
+    for event in (e for e in file.unit_at(line).events if e.line == line):
+        kept = store(event) or _defaulted(event) or _bound(event) or _queued(event)
         if kept is not None and _into(kept) in ("", held(finding)):
             yield kept
 
@@ -46,6 +52,15 @@ def _defaulted(event: Event) -> Kept | None:
     if not isinstance(node, ast.Call) or not isinstance(on, ast.Call) or terminal(on) != "setdefault":
         return None
     return Kept(event.unit.file.segment(on), node.args[0], event) if len(node.args) == 1 else None
+
+
+def _queued(event: Event) -> Kept | None:
+    """`queue.put(value)`."""
+    node = event.node
+    on = receiver(node) if isinstance(node, ast.Call) and terminal(node) in ("put", "put_nowait") else None
+    if not isinstance(node, ast.Call) or not isinstance(on, (ast.Name, ast.Attribute)) or not node.args:
+        return None
+    return Kept(event.unit.file.segment(on), node.args[0], event)
 
 
 def _bound(event: Event) -> Kept | None:
@@ -84,6 +99,48 @@ def stored_with(file: SourceFile, finding: Finding, method: str) -> Sequence[Edi
     if len(given) == 1:
         return with_method(file, given[0], method)
     return parts_with(file, handed[0], events_at(file, finding)[0], method) if len(handed) == 1 else ()
+
+
+def copied(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+    """What is stored goes in as a copy. Of a line that stores what surely has a storage of its own, other lines that
+    store under the same name are taken."""
+    at = finding.location
+    kept = list(stored_at(file, finding))
+    if not kept or any(_may_be_view(one.value) for one in kept):
+        made = stored_with(file, finding, "clone()")
+        parts = [p for one in kept for p in getattr(one.value, "elts", getattr(one.value, "values", ())) if _is_part(p)]
+        return made or [edit for part in parts for edit in with_method(file, part, "clone()")]
+    own = at.line if at is not None else 0
+    others = [k for line in file.lines_with(held(finding)) if line != own for k in _stored_on(file, line, finding)]
+    views = [one.value for one in others if _may_be_view(one.value) and may_be_tensor(one.value)]
+    return [edit for value in views for edit in with_method(file, value, "clone()")]
+
+
+_FRESH = {"clone", "tensor", "as_tensor", "zeros", "ones", "stack", "cat", "mean", "sum", "relu", "softmax", "item"}
+"""What these make has a storage of its own, or is none."""
+_VIEWS = {
+    "view",
+    "squeeze",
+    "unsqueeze",
+    "permute",
+    "transpose",
+    "narrow",
+    "select",
+    "expand",
+    "detach",
+    "t",
+    "flatten",
+}
+
+
+def _may_be_view(node: ast.expr) -> bool:
+    return not (isinstance(node, ast.Call) and terminal(node) in _FRESH)
+
+
+def _is_part(node: ast.expr | None) -> bool:
+    """`images[0]`, `rows.detach()[0]`, `x[0].view(-1)`."""
+    called = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and terminal(node) in _VIEWS
+    return isinstance(node, ast.Subscript) or called
 
 
 def detached(file: SourceFile, finding: Finding, recording: Recording) -> Sequence[Edit]:
@@ -165,9 +222,32 @@ def _handed_in(file: SourceFile, finding: Finding) -> list[ast.expr]:
     if stored.path != file.path:
         return [*call.args, *(k.value for k in call.keywords)]
     unit = file.unit_at(stored.line)
-    found = (store(e) or _bound(e) for e in unit.events if e.line == stored.line)
+    found = (store(e) or _bound(e) or _queued(e) for e in unit.events if e.line == stored.line)
     names = [k.value.id for k in found if k is not None and isinstance(k.value, ast.Name)]
     return file.passed(calls[0], unit, names[0]) if names and terminal(call) == unit.name else []
+
+
+CACHES = {"functools.lru_cache", "functools.cache"}
+"""Decorators that remember results."""
+
+
+def caching_decorator(file: SourceFile, unit: Unit) -> ast.expr | None:
+    """The decorator that caches what a function returns."""
+    if isinstance(unit.node, ast.Module):
+        return None
+    decorators = unit.node.decorator_list
+    return next((d for d in decorators if file.dotted(d.func if isinstance(d, ast.Call) else d) in CACHES), None)
+
+
+def without_cache(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+    """The decorator of a cached function taken out, where nothing asks for the cache's figures or empties it."""
+    if file.mentions("cache_info", "cache_clear", "__wrapped__"):
+        return ()
+    at = finding.location
+    units = [file.unit_at(at.line)] if at is not None and at.path == file.path else []
+    units += [unit for unit in file.units if unit.name == held(finding)]
+    found = {d.lineno: d for unit in units if (d := caching_decorator(file, unit)) is not None}
+    return without_decorator(file, next(iter(found.values()))) if len(found) == 1 else ()
 
 
 def without_decorator(file: SourceFile, decorator: ast.expr) -> list[Edit]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from torchvet.rules import words
 from torchvet.rules.growth_rule import GrowthRule
 from torchvet.rules.memory import _stores
+from torchvet.rules.memory._memos import evicted
+from torchvet.rules.memory._mends import without_cache
 from torchvet.rules.memory._storages import of_a_batch
 from torchvet.rules.memory._trims import trimmed
 from torchvet.rules.memory._windows import bounded
@@ -180,8 +182,11 @@ for step in range(40):
         )
 
     def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
-        """A window as long as what is read of it; nothing stored where nothing is read."""
-        return bounded(file, finding) or trimmed(file, finding)
+        """A window as long as what is read of it; nothing stored where nothing is read; old entries of a dict that only
+        remembers results taken out; no cache on a function that takes other arguments every time."""
+        return (
+            bounded(file, finding) or trimmed(file, finding) or evicted(file, finding) or without_cache(file, finding)
+        )
 
     def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
         """Lines whose blocks stay, step after step, without the rest of a forward pass."""

@@ -12,6 +12,8 @@ from torchvet.rules import grading, words
 from torchvet.rules.base import Rule
 from torchvet.rules.growth_rule import allocated
 from torchvet.rules.memory._back_references import held_weakly
+from torchvet.rules.memory._exceptions import without_traceback
+from torchvet.rules.memory._weak_owners import own_self_weak
 from torchvet.rules.share_rule import observed, peak_of
 from torchvet.rules.strangers import names_of, stranger_findings, stranger_location
 
@@ -132,8 +134,8 @@ for step in range(40):
 """
 
     def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
-        """The way back to what holds an object, held weakly."""
-        return held_weakly(file, finding)
+        """The way back to what holds an object, held weakly; or an exception kept without its traceback."""
+        return held_weakly(file, finding) or own_self_weak(file, finding) or without_traceback(file, finding)
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Garbage that was alive when the names were searched, or that the collector was seen to free."""

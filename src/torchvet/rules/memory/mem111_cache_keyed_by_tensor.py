@@ -11,7 +11,8 @@ from torchvet.finding import Location
 from torchvet.rules import words
 from torchvet.rules.growth_rule import GrowthRule, location_of
 from torchvet.rules.memory import _stores
-from torchvet.rules.memory._mends import without_decorator
+from torchvet.rules.memory._memos import evicted, keyed_weakly
+from torchvet.rules.memory._mends import CACHES, caching_decorator, without_cache
 from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
@@ -169,18 +170,22 @@ for step in range(40):
         return super().location(growth, store, recording)
 
     def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
-        """Drop the cache, where nothing asks for its figures or empties it."""
-        at = finding.location
-        decorator = _decorator(file, file.unit_at(at.line)) if at is not None and at.path == file.path else None
-        if decorator is None or file.mentions("cache_info", "cache_clear", "__wrapped__"):
-            return ()
-        return without_decorator(file, decorator)
+        """Drop the cache, or take old entries out of the dict."""
+        return without_cache(file, finding) or evicted(file, finding)
+
+    def mends_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Sequence[Edit]:
+        """A dict whose keys the run has seen to be tensors may also let go of them."""
+        made = self.mends(finding, file)
+        name = finding.holder.name if finding.holder is not None else None
+        mine = [g.holding for _, s in recording.growth() for g in s.growths if g.holding.name == name]
+        by_tensors = any(h.key_type == "Tensor" and "cache" not in h.via for h in mine)
+        return made or (keyed_weakly(file, finding) if by_tensors else ())
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Cached functions with a parameter that is a tensor, and dicts that tensors are looked up in."""
         if file.mentions("lru_cache", "functools.cache", "import cache"):
             for unit in file.units:
-                if any(d in _CACHES for d in unit.decorators):
+                if any(d in CACHES for d in unit.decorators):
                     yield from self._of_function(file, unit)
         yield from self._of_dicts(file)
 
@@ -195,7 +200,8 @@ for step in range(40):
         yield self.suspect(
             file, start,
             f"the cache of {unit.name} is keyed by {tensor}, a tensor: no new tensor ever hits, and {kept}",
-            severity="error" if endless and _stores.is_repeated(file, unit) else "warning", node=_decorator(file, unit),
+            severity="error" if endless and _stores.is_repeated(file, unit) else "warning",
+            node=caching_decorator(file, unit),
             cause="tensors hash by identity, so that two batches with equal numbers are two keys",
             advice=f"give {unit.name} the plain values that its result depends on (sizes, dtype, device) instead of "
             f"{tensor}, or drop the cache",
@@ -248,7 +254,6 @@ def _by_values(growth: Growth) -> bool:
     return "cache" in growth.holding.via and growth.holding.key_type not in (None, "Tensor")
 
 
-_CACHES = {"functools.lru_cache", "functools.cache"}
 _CACHED = re.compile(r"(?:cache|memo|lookup)\w*\[\w+(\])[ \t]*=(?!=)")
 _ASKED = {"size", "dim", "view", "reshape", "unsqueeze", "squeeze", "permute", "transpose", "detach", "backward",
           "numel", "flatten", "softmax", "cuda", "requires_grad_"}  # fmt: skip
@@ -296,20 +301,11 @@ def _reads_shape(file: SourceFile, unit: Unit, name: str) -> bool:
 
 def _is_endless(file: SourceFile, unit: Unit) -> bool:
     """`cache` and `maxsize=None` keep everything; `lru_cache` keeps 128 results unless told otherwise."""
-    node = _decorator(file, unit)
+    node = caching_decorator(file, unit)
     if not isinstance(node, ast.Call):
         return file.dotted(node) == "functools.cache"
     sizes = [*node.args[:1], *(k.value for k in node.keywords if k.arg == "maxsize")]
     return bool(sizes) and isinstance(sizes[0], ast.Constant) and sizes[0].value is None
-
-
-def _decorator(file: SourceFile, unit: Unit) -> ast.expr | None:
-    """The decorator that caches."""
-    if isinstance(unit.node, ast.Module):
-        return None
-    return next(
-        (d for d in unit.node.decorator_list if file.dotted(d.func if isinstance(d, ast.Call) else d) in _CACHES), None
-    )
 
 
 def _is_dict(file: SourceFile, store: _stores.Store) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from torchvet.rules import words
 from torchvet.rules.growth_rule import GrowthRule, closed, no_tensor, nodes_outweigh
 from torchvet.rules.memory._keyed import UNDER_A_KEY
-from torchvet.rules.memory._mends import stored_with, tensors_only
+from torchvet.rules.memory._mends import copied, tensors_only
 from torchvet.rules.memory._shapes import Shapes
 from torchvet.rules.memory._sizes import Shape, indexed, number
 from torchvet.rules.memory._stored import Kept, kept_in_loops, kept_under_keys
@@ -128,7 +128,7 @@ for step in range(40):
 
     def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Copy what is stored."""
-        return stored_with(file, finding, "clone()")
+        return copied(file, finding)
 
     def mends_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Sequence[Edit]:
         """No method of tensors on what was seen to be none."""

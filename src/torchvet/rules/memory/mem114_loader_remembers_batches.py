@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Location, Severity
@@ -12,6 +12,7 @@ from torchvet.recording.records import Window
 from torchvet.recording.training_records import LoaderMemory
 from torchvet.rules import grading
 from torchvet.rules.growth_rule import GrowthRule
+from torchvet.rules.memory._restarts import begun_again
 from torchvet.rules.training._loops import is_test
 from torchvet.source.model import SourceFile, edits
 from torchvet.source.model.units import terminal
@@ -109,6 +110,10 @@ for step in range(40):
 """
 
     specificity = 4
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """A generator that begins the loader again."""
+        return begun_again(file, finding)
 
     def recognises(self, growth: Growth, recording: Recording) -> bool:
         """An iterator of itertools keeps the batches of a loader."""

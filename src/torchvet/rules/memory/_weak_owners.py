@@ -1,0 +1,81 @@
+"""Edits where an object stores itself, or a method of its own, in what it holds: what is stored refers to it weakly."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.rules.memory._back_references import imported
+from torchvet.source.model import edits
+from torchvet.source.model.units import receiver, targets_of, terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding
+    from torchvet.source.model import ClassModel, SourceFile, Unit
+
+_PUTS = ("append", "appendleft", "add", "insert", "setdefault", "update", "put")
+
+
+def own_self_weak(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+    """`weakref.proxy(self)` in the place of `self`, and of methods bound to it, where a method stores these in an
+    attribute that a garbage cycle runs through."""
+    named = finding.holder.path if finding.holder is not None else []
+    for owner, _, attribute in (name.rpartition(".") for name in dict.fromkeys(named)):
+        model = file.classes.get(owner)
+        found = list(_edits(file, model, attribute)) if model is not None else []
+        if model is None or not found:
+            continue
+        asked = [m for m in ("functools", "weakref") if any(f"{m}." in edit.text for edit in found)]
+        imports = [imported(file, module, model.node.lineno) for module in asked]
+        known = [file.imports.names.get(module) == module for module in asked]
+        if all(made or there for made, there in zip(imports, known, strict=True)):
+            return [*(edit for made in imports for edit in made), *found]
+    return ()
+
+
+def _edits(file: SourceFile, model: ClassModel, attribute: str) -> Iterator[Edit]:
+    for unit in model.methods.values():
+        own = unit.self_name()
+        for value in _stored(unit, own, attribute) if own else ():
+            yield from _weak(file, model, value, own)
+
+
+def _stored(unit: Unit, own: str, attribute: str) -> Iterator[ast.expr]:
+    """What a method stores in an attribute of its object, or in a container there."""
+    for event in unit.events:
+        node = event.node
+        if isinstance(node, ast.Assign):
+            into, values = list(targets_of(node)), [node.value]
+        elif isinstance(node, ast.Call) and terminal(node) in _PUTS:
+            on = receiver(node)
+            into, values = [on] if on is not None else [], [*node.args, *(k.value for k in node.keywords)]
+        else:
+            continue
+        if any(_is_part_of(target, own, attribute) for target in into):
+            yield from values
+
+
+def _is_part_of(target: ast.expr, own: str, attribute: str) -> bool:
+    """`self.handlers`, `self.handlers[event]`."""
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    on = target.value if isinstance(target, ast.Attribute) and target.attr == attribute else None
+    return isinstance(on, ast.Name) and on.id == own
+
+
+def _weak(file: SourceFile, model: ClassModel, value: ast.expr, own: str) -> Iterator[Edit]:
+    """The object itself, and its bound methods, in an expression: not what is read or called of it there."""
+    inner = [n.value for n in walk(value) if isinstance(n, ast.Attribute)]
+    called = [n.func for n in walk(value) if isinstance(n, ast.Call)]
+    closed_over = [m for n in walk(value) if isinstance(n, ast.Lambda) for m in ast.walk(n)]
+    for node in walk(value):
+        if any(node is other for other in (*called, *closed_over)):
+            continue
+        if isinstance(node, ast.Name) and node.id == own and not any(node is other for other in inner):
+            yield edits.replace(file, node, f"weakref.proxy({own})")
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == own:
+            method = model.methods.get(node.attr)
+            if method is not None and not getattr(method.node, "decorator_list", []):
+                yield edits.replace(file, node, f"functools.partial(type({own}).{node.attr}, weakref.proxy({own}))")

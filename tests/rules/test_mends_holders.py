@@ -1,0 +1,294 @@
+"""Edits for what keeps memory by a dict of results, a hook, an iterator, an exception, a queue, a carried state or the
+object itself."""
+
+from __future__ import annotations
+
+import pytest
+from observed_mends import FILE, HEAD, mended_lines
+
+from torchvet.finding import Finding, Holder, Location, Remedy
+from torchvet.rules.memory._memos import keyed_weakly
+from torchvet.source.model import SourceFile
+
+
+def held_by(name: str, *path: str) -> dict[str, Holder]:
+    return {"holder": Holder(name=name, kind="attribute", path=list(path))}
+
+
+MEMO = """
+    class Features:
+        def __init__(self):
+            self.memo = {}
+
+        def __call__(self, x):
+            key = tuple(x.shape)
+            if key not in self.memo:
+                self.memo[key] = x.relu()
+            return self.memo[key]
+"""
+IN_MEMO = held_by("features.memo", "__main__: features", ".memo")
+
+
+@pytest.mark.parametrize("code", ["MEM102", "MEM111"])
+def test_old_entries_of_a_dict_that_remembers_results_go(code: str) -> None:
+    old, new = mended_lines(code, MEMO, "self.memo[key] = ", **IN_MEMO)
+    assert not old
+    assert [line.strip() for line in new] == ["while len(self.memo) >= 8:", "self.memo.pop(next(iter(self.memo)))"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("if key not in self.memo:", "if len(self.memo) < 5:"),  # nothing looks whether the entry is there
+        ("return self.memo[key]", "return torch.stack(list(self.memo.values())).mean()"),  # all of it is read
+        ("return self.memo[key]", "return self.memo[key[:1]]"),  # another entry is read
+        ("self.memo = {}", "self.memo = {0: torch.ones(1)}"),
+        ("self.memo = {}", "self.memo = load()"),
+        ("return self.memo[key]", "return report(self.memo)"),
+    ],
+)
+def test_entries_that_somebody_may_need_stay(before: str, after: str) -> None:
+    assert mended_lines("MEM102", MEMO.replace(before, after), "self.memo[key] = ", **IN_MEMO) == ([], [])
+
+
+def test_a_closure_that_remembers_results_and_one_that_expects_a_miss() -> None:
+    text = """
+        def memoize(function):
+            cache = {}
+
+            def wrapper(*args):
+                try:
+                    return cache[args]
+                except KeyError:
+                    result = function(*args)
+                    cache[args] = result
+                    return result
+
+            return wrapper
+    """
+    _, new = mended_lines(
+        "MEM102", text, "cache[args] = ", **held_by("f.<closure>.cache", "__main__: f", ".<closure>.cache")
+    )
+    assert [line.strip() for line in new] == ["while len(cache) >= 8:", "cache.pop(next(iter(cache)))"]
+
+
+def weakly(text: str) -> list[str]:
+    at = Location(path=FILE, line=5)
+    holder = Holder(name="self.names", kind="attribute", path=["__main__: self", ".names"])
+    found = Finding(
+        code="MEM111", name="x", severity="error", evidence="observed", message="m", cause="c", location=at,
+        remedy=Remedy(summary=""), holder=holder,
+    )  # fmt: skip
+    return [edit.text for edit in keyed_weakly(SourceFile(FILE, HEAD + text), found)]
+
+
+def test_a_dict_keyed_by_tensors_lets_go_of_them() -> None:
+    assert weakly("class A:\n    def __init__(self):\n        self.names = {}\n") == [
+        "torch.utils.weak.WeakTensorKeyDictionary()"
+    ]
+    assert not weakly("class A:\n    def __init__(self):\n        self.names = {0: 1}\n")
+    assert not weakly("class A:\n    def __init__(self):\n        self.names, self.other = load()\n")
+
+
+def test_the_cache_of_a_method_that_is_named_by_its_holder() -> None:
+    text = """
+        from functools import lru_cache
+
+        class Head(nn.Module):
+            @lru_cache(maxsize=64)
+            def anchors(self, shape):
+                return torch.ones(shape)
+
+        class Model(nn.Module):
+            def __init__(self):
+                self.encoder = nn.Linear(64, 64)
+    """
+    old, _ = mended_lines("MEM102", text, "self.encoder", **held_by("Head.anchors", "__main__: Head", ".anchors"))
+    assert old == ["    @lru_cache(maxsize=64)"]
+
+
+def test_a_hook_registered_again_takes_the_place_of_the_last_one() -> None:
+    text = """
+        def attach(model):
+            for name, layer in model.named_modules():
+                if isinstance(layer, nn.Linear):
+                    layer.register_forward_hook(make_hook(name))
+    """
+    _, new = mended_lines("MEM106", text, "register_forward_hook")
+    assert [line.strip() for line in new] == [
+        'if hasattr(layer, "_make_hook_handle"):', "layer._make_hook_handle.remove()",
+        "layer._make_hook_handle = layer.register_forward_hook(make_hook(name))",
+    ]  # fmt: skip
+
+
+def test_the_hook_whose_handle_is_thrown_away_and_not_the_one_that_is_removed() -> None:
+    text = """
+        class Injector:
+            def trace(self, model):
+                handles = []
+                for module in model.modules():
+                    handles.append(module.register_forward_hook(lambda m, i, o: None))
+                for handle in handles:
+                    handle.remove()
+
+            def inject(self, module, mask):
+                def fault(module, inputs, output):
+                    return output * mask
+
+                module.register_forward_hook(fault)
+    """
+    old, new = mended_lines("MEM106", text, "handles.append")
+    assert old == ["        module.register_forward_hook(fault)"]
+    assert new[-1].strip() == "module._fault_handle = module.register_forward_hook(fault)"
+
+
+@pytest.mark.parametrize("spelled", ["itertools.cycle(self.loader)", "cycle(self.loader)"])
+def test_a_loader_is_begun_again(spelled: str) -> None:
+    text = f"""
+        import itertools
+        from itertools import cycle
+
+        class Feed:
+            def __init__(self, loader):
+                self.loader = loader
+                self.batches = {spelled}
+    """
+    _, new = mended_lines("MEM114", text, "self.batches =")
+    assert new == [
+        "def endless(loader):", "    while True:", "        yield from loader",
+        "        self.batches = endless(self.loader)",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("given", ["iter(loader)", "zip(loader, other)", "(b for b in loader)"])
+def test_what_can_be_gone_through_once_is_not_begun_again(given: str) -> None:
+    text = f"import itertools\nbatches = itertools.cycle({given})\n"
+    assert mended_lines("MEM114", text, "itertools.cycle") == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("keeps", "kept"),
+    [
+        ("last = error", "last = error.with_traceback(None)"),
+        ("log.append((step, error))", "log.append((step, error.with_traceback(None)))"),
+        ("last = {'error': error}", "last = {'error': error.with_traceback(None)}"),
+    ],
+)
+@pytest.mark.parametrize("code", ["MEM105", "MEM108"])
+def test_an_exception_is_kept_without_its_frames(code: str, keeps: str, kept: str) -> None:
+    text = f"""
+        def attempt(model, x, log):
+            for step in range(3):
+                try:
+                    return model(x)
+                except RuntimeError as error:
+                    {keeps}
+    """
+    old, new = mended_lines(code, text, "model(x)")
+    assert ([line.strip() for line in old], [line.strip() for line in new]) == ([keeps], [kept])
+
+
+def test_an_exception_that_is_only_printed_is_let_alone() -> None:
+    text = "try:\n    run()\nexcept RuntimeError as error:\n    print(error)\n    text = str(error)\n"
+    assert mended_lines("MEM105", text, "run()") == ([], [])
+
+
+def test_an_object_that_stores_itself_does_so_weakly() -> None:
+    text = """
+        class Engine:
+            def __init__(self, process):
+                self.process = process
+                self.handlers = {}
+
+            def on(self, event, handler, *args):
+                self.handlers[event].append((handler, (self, *args)))
+    """
+    cycle = held_by("State.output", "State.output", "Engine.handlers", "Engine.state")
+    old, new = mended_lines("MEM105", text, "self.process =", **cycle)
+    assert old == ["        self.handlers[event].append((handler, (self, *args)))"]
+    assert new == ["import weakref", "        self.handlers[event].append((handler, (weakref.proxy(self), *args)))"]
+
+
+def test_a_method_stored_by_its_own_object_is_bound_weakly() -> None:
+    text = """
+        import functools
+
+        class Posterior:
+            def __init__(self, samples):
+                self.samples = samples
+                self.mean = self.compute()
+                self.quantile = functools.lru_cache(maxsize=None)(self._quantile)
+
+            def compute(self):
+                return self.samples.mean(0)
+
+            def _quantile(self, q):
+                return torch.quantile(self.samples, q, dim=0)
+    """
+    _, new = mended_lines("MEM105", text, "self.quantile =", **held_by("Posterior.quantile", "Posterior.quantile"))
+    weak = "functools.partial(type(self)._quantile, weakref.proxy(self))"
+    assert new == ["import weakref", f"        self.quantile = functools.lru_cache(maxsize=None)({weak})"]
+    assert mended_lines("MEM105", text, "self.mean =", **held_by("Posterior.mean", "Posterior.mean")) == ([], [])
+
+
+def test_a_dict_of_state_is_cut_as_it_is_stored() -> None:
+    text = """
+        class Walker(nn.Module):
+            def forward(self, x, state):
+                h, c = self.cell(x, (state["h"], state["c"]))
+                state["h"], state["c"] = h, c
+                state["t"] += 1
+                return self.head(h)
+    """
+    _, new = mended_lines("MEM103", text, 'state["h"], state["c"] = ', **held_by("state", "__main__: state"))
+    assert [line.strip() for line in new] == ['state["h"], state["c"] = h.detach(), c.detach()']
+
+
+@pytest.mark.parametrize("value", ["(h, c)", '{"h": h, "c": c}'])
+def test_a_state_written_down_is_cut_as_it_is_stored(value: str) -> None:
+    text = f"""
+        class Walker(nn.Module):
+            def forward(self, x, memory):
+                h, c = self.cell(x, memory.last)
+                memory.states[0] = {value}
+                return self.head(h)
+    """
+    _, new = mended_lines(
+        "MEM103", text, "memory.states[0] =", **held_by("memory.states", "__main__: memory", ".states")
+    )
+    cut = value.replace("h,", "h.detach(),").replace("c)", "c.detach())").replace("c}", "c.detach()}")
+    assert [line.strip() for line in new] == [f"memory.states[0] = {cut}"]
+
+
+def test_what_goes_into_a_queue_is_detached() -> None:
+    text = """
+        class Board:
+            def post(self, result):
+                self.results.put(result)
+    """
+    _, new = mended_lines("MEM101", text, "self.results.put", **held_by("board.results", "__main__: board", ".results"))
+    assert [line.strip() for line in new] == ["self.results.put(result.detach())"]
+
+
+def test_the_parts_of_a_tuple_that_may_be_views_are_copied() -> None:
+    text = """
+        class Miner:
+            def keep(self, step, images, losses):
+                self.hardest[step] = images[losses.argmax()], losses.max()
+    """
+    in_dict = held_by("miner.hardest", "__main__: miner", ".hardest")
+    _, new = mended_lines("MEM113", text, "self.hardest[step]", **in_dict)
+    assert [line.strip() for line in new] == ["self.hardest[step] = images[losses.argmax()].clone(), losses.max()"]
+
+
+def test_of_two_stores_under_one_name_the_one_that_may_be_a_view_is_copied() -> None:
+    text = """
+        class Tree:
+            def spread(self, i):
+                self.nodes[i] = torch.as_tensor(float(self.nodes[2 * i]) + 1.0)
+
+            def update(self, i, value):
+                self.nodes[i] = value
+    """
+    _, new = mended_lines("MEM113", text, "torch.as_tensor", **held_by("tree.nodes", "__main__: tree", ".nodes"))
+    assert [line.strip() for line in new] == ["self.nodes[i] = value.clone()"]
