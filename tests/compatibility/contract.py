@@ -205,10 +205,9 @@ def simulated(name: str) -> Callable[[Means], str]:
     def examine(means: Means) -> str:
         one = case(name)
         vetted = run.vetted(one.faulty, one.expect.argv, means.tool, one.expect.command)
-        if vetted.report is None and (
-            "simulating a GPU takes" in vetted.complaint or "simulated GPU" in vetted.complaint
-        ):
-            raise Refused(vetted.complaint)
+        said = vetted.complaint
+        if vetted.report is None and ("simulating a GPU takes" in said or "simulated GPU" in said):
+            raise Refused(said)
         return of_casebook(name)(means)
 
     return examine
