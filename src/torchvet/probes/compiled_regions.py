@@ -49,11 +49,11 @@ class CompiledRegions:
     @property
     def ran(self) -> bool:
         """Whether anything that ran since the watch began was compiled."""
-        return self.entered > 0 or (self._blind and _compiled_anything())
+        return self.entered > 0 or (self._blind and compiled_anything())
 
     @property
     def _hidden(self) -> bool:
-        return bool(self._inside) or (self._blind and _compiled_anything())
+        return bool(self._inside) or (self._blind and compiled_anything())
 
     @property
     def _blind(self) -> bool:
@@ -203,7 +203,7 @@ def _keep_from_compiling(undo: ExitStack) -> None:
     undo.callback(restore)
 
 
-def _compiled_anything() -> bool:
+def compiled_anything() -> bool:
     """Whether torch.compile was ever used in this process: it has compiled a frame, or will when it is called first.
 
     (The optimizers import dynamo in any case, which has one backend of its own: torch 2.13.)

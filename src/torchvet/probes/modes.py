@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from torchvet.probes import private
-from torchvet.probes.compiled_regions import REGIONS
+from torchvet.probes.compiled_regions import REGIONS, compiled_anything
 from torchvet.probes.mode_dependent import STEPPING_ASIDE
 
 
@@ -27,11 +27,6 @@ class OwnMode(private.DispatchMode):  # type: ignore[no-untyped-call]
         # Compiled regions stay compiled while the mode is on: falling back to eager would change the program's numbers.
         return True
 
-    @classmethod
-    def is_infra_mode(cls) -> bool:
-        # Said by versions that do not know `ignore_compile_internals` (2.6 to 2.9), to the same end.
-        return not hasattr(private.DispatchMode, "ignore_compile_internals")
-
     @property
     def can_leave(self) -> bool:
         """Whether the mode can be switched here, on or off.
@@ -44,6 +39,8 @@ class OwnMode(private.DispatchMode):  # type: ignore[no-untyped-call]
 
     def enter(self) -> bool:
         """Switch on. False where that is not safe, or others' modes are on: theirs must be left before ours."""
+        if compiled_anything() and not private.MODES_BESIDE_COMPILE:
+            return False
         if not self.can_leave or any(not isinstance(m, OwnMode) for m in private.dispatch_modes()):
             return False
         self.__enter__()  # type: ignore[no-untyped-call]
@@ -59,6 +56,8 @@ class OwnMode(private.DispatchMode):  # type: ignore[no-untyped-call]
         stack: list[Any] = private.dispatch_modes()
         if not stack:
             return self.enter()
+        if compiled_anything() and not private.MODES_BESIDE_COMPILE:
+            return False
         if not self.can_leave or any(getattr(m, "_mode_key", None) is not None for m in stack):
             return False
         above = [private.pop_mode() for _ in stack]

@@ -8,7 +8,8 @@ from typing import Protocol
 
 import torch
 
-from torchvet.probes.compiled_regions import REGIONS
+from torchvet.probes import private
+from torchvet.probes.compiled_regions import REGIONS, compiled_anything
 from torchvet.probes.ledger import Ledger
 from torchvet.probes.packing import PACKING
 from torchvet.recording.training_records import Unchecked, Unwatched
@@ -70,7 +71,10 @@ def unchecked(ledger: Ledger, unreadable: Collection[str], sampled: bool) -> Ite
             check=f"variables of {names}()",
             reason="it calls locals(), whose dictionary may not be refreshed behind its back",
         )
-    if not sampled and not ledger.refused:
+    if compiled_anything() and not private.MODES_BESIDE_COMPILE:
+        reason = f"torch {torch.__version__} would compile torchvet's own code with the program's; torch 2.9 does not"
+        yield Unchecked(check="storages of steps after torch.compile was called", reason=reason, voids=True)
+    elif not sampled and not ledger.refused:
         regions = " and outside compiled regions" if REGIONS.ran else ""
         reason = f"no step ran without another TorchDispatchMode{regions}"
         yield Unchecked(check="storages of sampled steps", reason=reason, voids=True)
