@@ -81,8 +81,9 @@ class CompiledRegions:
         if self._hidden:
             for aside in list(self._asides):
                 aside.take()
-        if not self._users or self._compiler is not None or not hasattr(compiler, "innermost_fn"):
-            return  # not there, or being imported
+        imported = compiler is not None and not getattr(compiler.__spec__, "_initializing", False)
+        if not self._users or self._compiler is not None or not imported:
+            return
         self._compiler = compiler
         if not self._blind:
             replace(self._undo, compiler, _SWITCH, self._switching(getattr(compiler, _SWITCH)))
@@ -114,7 +115,9 @@ class CompiledRegions:
                     self._enter(thread, id(sys._getframe(1)))
             elif callback is None and region == id(sys._getframe(1)):
                 # Functions within that are kept from being compiled come here as well: they belong to the region.
+                before = original(callback)
                 self._leave(thread)
+                return before
             return original(callback)
 
         return switch
