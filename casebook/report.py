@@ -71,8 +71,15 @@ class Report:
     """A report."""
 
     findings: list[Finding] = field(default_factory=list)
+    verdict: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
     not_checked: list[dict[str, str]] = field(default_factory=list)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it says of the program that no fault was found: notes beside a clean run are none."""
+        earned = (self.facts.get("verdict") or {}).get("earned", True)
+        return self.verdict in ("clean", "findings") and earned and not any(f.loud for f in self.findings)
 
 
 def at_least(severity: Severity, least: Severity) -> bool:

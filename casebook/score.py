@@ -160,15 +160,27 @@ def score(case: Case, faulty: Observation, mended: Observation, lookalikes: list
             *(f"{seen.name}: {seen.vetted.complaint}" for seen in everything if seen.vetted.report is None),
             *(f"{name}: {finding}" for name, found in alarms.items() for finding in found),
             *(f"{mended.name}: still {finding}" for finding in still if not finding.loud),
+            *_called_healthy(case, faulty),
         ],
         said=[str(finding) for finding in _findings(faulty)],
     )
 
 
+def _called_healthy(case: Case, faulty: Observation) -> list[str]:
+    """A note where a fault that asks for a change was called healthy: worse than to say nothing."""
+    report = faulty.vetted.report
+    grave = at_least(case.expect.severity, "warning")
+    return (
+        [f"{faulty.name}: no fault found, says the verdict"] if report is not None and grave and report.healthy else []
+    )
+
+
 def _own_status(seen: Observation) -> int:
-    """The program's own exit status: 1 with a report may be the tool's way to say that there are findings."""
+    """The program's own exit status: 1 or 3 with a report may be the tool's way to say that there are findings, or that
+    it could not judge."""
     run = seen.vetted
-    return 0 if run.status == 1 and run.report is not None and seen.bare.status != 1 else run.status
+    own = run.status in (1, 3) and run.report is not None and seen.bare.status != run.status
+    return 0 if own else run.status
 
 
 def _findings(seen: Observation) -> list[Finding]:

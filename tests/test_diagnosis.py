@@ -205,7 +205,7 @@ def checks(report: Report) -> dict[str, str]:
 @pytest.mark.parametrize("ticks", [1, 8])
 def test_a_short_run_says_that_it_was_short(ticks: int) -> None:
     report = diagnose(recording(program(), steps(ticks), window(1, 2, 3), outcome(ticks)))
-    assert "ten or more" in checks(report)["growth from step to step"]
+    assert "30 or more" in checks(report)["growth from step to step"]
 
 
 def test_a_run_of_ten_steps_is_not_too_short() -> None:

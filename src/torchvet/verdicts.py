@@ -119,7 +119,7 @@ def _steps(rank: RankRecording) -> Evidence:
         return msgspec.structs.replace(base, reason=reason, fix="call `watch.step()` where a step ends")
     if count < ENOUGH:
         reason = f"{count} steps are too few to tell growth from warming up"
-        return msgspec.structs.replace(base, reason=reason, fix="run ten or more")
+        return msgspec.structs.replace(base, reason=reason, fix="run 30 or more")
     if not rank.all(Window) and not rank.all(Census):
         return msgspec.structs.replace(base, reason="no step was sampled", check="storages of sampled steps")
     return msgspec.structs.replace(base, state="flat", check="")

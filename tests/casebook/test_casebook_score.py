@@ -125,8 +125,25 @@ def test_the_mended_program_must_not_even_be_mentioned(case: Case) -> None:
     assert not result.mended_silent
 
 
+def test_a_fault_that_is_called_healthy_is_noted(case: Case) -> None:
+    def notes(finding: Finding | None, verdict: str, earned: bool) -> list[str]:
+        faulty = seen(*([finding] if finding else []), status=0)
+        assert faulty.vetted.report is not None
+        told = replace(faulty.vetted.report, verdict=verdict, facts={"verdict": {"earned": earned}})
+        faulty = replace(faulty, vetted=replace(faulty.vetted, report=told))
+        return score(case, faulty, seen(name="mended", status=0), []).notes
+
+    note = replace(RIGHT, severity="info")
+    assert notes(None, "clean", True) == notes(note, "findings", True) == ["faulty: no fault found, says the verdict"]
+    assert notes(None, "undetermined", False) == notes(note, "findings", False) == notes(RIGHT, "findings", True) == []
+
+
+def test_a_run_that_could_not_be_judged_is_not_disturbed(case: Case) -> None:
+    assert score(case, seen(RIGHT), seen(name="mended", status=3), []).undisturbed
+
+
 def test_other_output_or_another_exit_status_disturbs(case: Case) -> None:
-    for changed in (seen(RIGHT, stdout="loss\nnoise\n"), seen(RIGHT, status=3)):
+    for changed in (seen(RIGHT, stdout="loss\nnoise\n"), seen(RIGHT, status=4)):
         assert not score(case, changed, seen(name="mended"), []).undisturbed
 
 

@@ -16,7 +16,7 @@ def sampled(steps: range, monkeypatch: pytest.MonkeyPatch, heap: Any = lambda: 7
     monkeypatch.setattr(host, "heap_in_use", heap)
     monkeypatch.setattr(host, "resident", lambda: 9)
     written: list[Any] = []
-    sampler = HostSampler(SimpleNamespace(write=written.append))  # type: ignore[arg-type]
+    sampler = HostSampler(SimpleNamespace(write=written.append, sampling=False))  # type: ignore[arg-type]
     for tick in steps:
         sampler.boundary(tick, "training")
     sampler.totals(0)
@@ -44,6 +44,20 @@ def test_a_system_that_does_not_count_the_heap_has_the_resident_set(monkeypatch:
     quick(monkeypatch)
     (record,) = sampled(range(1, 4), monkeypatch, heap=None)
     assert (record.ticks, record.heap, record.resident) == ([1, 2, 3], [], [9, 9, 9])
+
+
+def test_sampled_steps_are_not_the_programs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the ledger notes is in the heap as well."""
+    quick(monkeypatch)
+    monkeypatch.setattr(host, "heap_in_use", lambda: 7)
+    written: list[Any] = []
+    told = SimpleNamespace(write=written.append, sampling=True)
+    sampler = HostSampler(told)  # type: ignore[arg-type]
+    for tick in range(1, 9):
+        told.sampling = tick < 4
+        sampler.boundary(tick, "training")
+    sampler.totals(0)
+    assert [t for r in written for t in r.ticks] == [4, 5, 6, 7, 8]
 
 
 def test_steps_that_are_counted_anew_are_sampled_anew(monkeypatch: pytest.MonkeyPatch) -> None:

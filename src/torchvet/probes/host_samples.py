@@ -40,7 +40,8 @@ class HostSampler(Watcher):
         if tick < self._last:
             self._restart()  # ticks began anew: a stronger step signal appeared
         self._last = tick
-        if tick < self._next_tick or time.perf_counter() < self._next_time:
+        # What is noted of sampled steps is in the heap as well, and goes again.
+        if self.host.sampling or tick < self._next_tick or time.perf_counter() < self._next_time:
             return
         self._next_tick = tick + max(1, tick // _DENSE)
         start = time.thread_time()  # other programs' interruptions are not the sample's

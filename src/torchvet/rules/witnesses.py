@@ -43,6 +43,9 @@ _SHAPES = 2
 """Different shapes that batches of one size and the last batch of an epoch have."""
 _REMAINDER = 0.05
 """Share of all growth below which what no name holds is what searches leave."""
+_SPAN = 20
+"""Steps of the later half below which a rise may be warming up: no healthy program of 60 steps rises for so long, some
+of 10 to 40 do."""
 _TOLERANCE = 0.05
 """Share of named growth by which what is sampled may differ from it."""
 
@@ -191,7 +194,7 @@ def _sampled(rank: RankRecording, name: WitnessName, sizes: Sizes, explained: tu
     if (rate <= small and high <= large + most - least) or (trend.falls and ceiling <= small):
         return replace(base, state="flat")
     between = f"between {words.size(low)} and {words.size(high)} per step"
-    if low > small and ceiling > low / 2:
+    if low > small and ceiling > low / 2 and trend.last - trend.first >= _SPAN:
         return replace(base, state="grows", reason=f"the {name} grows by {words.size(rate)} per step ({between})")
     return replace(base, reason=f"the {name} varies too much to rule out growth: {between}", fix=_MORE)
 
