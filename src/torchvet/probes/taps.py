@@ -39,7 +39,7 @@ class Listener(Protocol):
     def active(self) -> bool: ...
 
     def optimizer_made(self, optimizer: Optimizer) -> None: ...
-    def optimizer_starts(self, optimizer: Optimizer) -> None: ...
+    def optimizer_starts(self, optimizer: Optimizer, closure: bool = False) -> None: ...
     def optimizer_ended(self, optimizer: Optimizer) -> None: ...
     def backward_starts(self, tensors: Any, retain_graph: bool, create_graph: bool, is_grad: bool) -> None: ...
     def backward_ended(self, seconds: float, is_grad: bool) -> None: ...
@@ -67,12 +67,8 @@ class Taps:
     def install(self) -> None:
         """Put the permanent taps in."""
         listener = self._listener
-        for register, method in (
-            (register_optimizer_step_pre_hook, listener.optimizer_starts),
-            (register_optimizer_step_post_hook, listener.optimizer_ended),
-        ):
-            handle = register(_hook(listener, method))
-            self._undo.callback(handle.remove)
+        self._undo.callback(register_optimizer_step_pre_hook(_before_step(listener)).remove)
+        self._undo.callback(register_optimizer_step_post_hook(_after_step(listener)).remove)
         self._replace(torch.autograd, "backward", _tap_backward(listener, torch.autograd.backward))
         self._replace(torch.autograd, "grad", _tap_grad(listener, torch.autograd.grad))
         iterator = dataloader._BaseDataLoaderIter
@@ -150,10 +146,20 @@ def tracing() -> bool:
     return TracingContext.try_get() is not None or followed()
 
 
-def _hook(listener: Listener, method: Callable[[Optimizer], None]) -> Callable[..., None]:
+def _before_step(listener: Listener) -> Callable[..., None]:
+    def call(optimizer: Optimizer, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> None:
+        if listener.active and not tracing():
+            # The optimizer itself is among the arguments.
+            given = any(callable(a) and a is not optimizer for a in (*args, *(kwargs or {}).values()))
+            listener.optimizer_starts(optimizer, given)
+
+    return call
+
+
+def _after_step(listener: Listener) -> Callable[..., None]:
     def call(optimizer: Optimizer, *_: Any) -> None:
         if listener.active and not tracing():
-            method(optimizer)
+            listener.optimizer_ended(optimizer)
 
     return call
 
