@@ -27,7 +27,7 @@ class Heard:
     def optimizer_made(self, optimizer: Any) -> None:
         self.events.append("made")
 
-    def optimizer_starts(self, optimizer: Any) -> None:
+    def optimizer_starts(self, optimizer: Any, closure: bool = False) -> None:
         self.events.append("step")
 
     def optimizer_ended(self, optimizer: Any) -> None:

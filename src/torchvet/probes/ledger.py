@@ -140,6 +140,8 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
         self.events: list[tuple[Birth, int]] = []
         self.tick = 0
         self.phase: str | None = None
+        self.closure = False
+        """Whether the optimizer that steps was given a closure."""
         self.module: Callable[[], str | None] = lambda: None
         self.on_in_place: Callable[[Any, tuple[Any, ...]], None] | None = None
         self.heard: dict[Any, list[Callable[[Any, Any, Any, Any], None]]] = {}
@@ -247,7 +249,7 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
             birth = Birth(key, storage.nbytes(), self.tick, len(self.events))
             birth.op = op
             self._describe(birth, tensor)
-            birth.phase = self.phase or ("backward" if private.current_node() is not None else "forward")
+            birth.phase = self._phase()
             birth.module = self.module()
             birth.ref = weakref.ref(storage, _Death(self, key, birth))
             self.live[key] = birth
@@ -261,11 +263,20 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
                 if isinstance(tensor, torch.Tensor):
                     self.born(tensor, op)
 
+    def _phase(self) -> str:
+        """What the program is doing. A closure that an optimizer calls runs the passes, with gradients on."""
+        within = self.phase == "optimizer" and self.closure and torch.is_grad_enabled()
+        if self.phase is not None and not within and not (self.phase == "optimizer" and _in_backward()):
+            return self.phase
+        return "backward" if _in_backward() else "forward"
+
     def adopt(self, tensor: torch.Tensor) -> None:
-        """Follow storages that were there before the window; the watch for their death is all that is new."""
+        """Follow storages that were there before the window; the watch for their death is all that is new. One that an
+        earlier window saw made is followed anew: what it counted there counts no more."""
         for storage in graphs.storages_of(tensor):
             key = storage._cdata
-            if key in self.live:
+            known = self.live.get(key)
+            if known is not None and known.counted:
                 continue
             birth = Birth(key, storage.nbytes(), self.tick, len(self.events))
             birth.op = "adopted"
@@ -344,6 +355,10 @@ class _Death:
             ledger.collected.append(birth)
         if ledger.live.get(self.key) is birth:
             del ledger.live[self.key]
+
+
+def _in_backward() -> bool:
+    return private.current_node() is not None
 
 
 def _alias_kind(func: Any) -> int:

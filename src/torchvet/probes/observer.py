@@ -170,10 +170,10 @@ class Observer:
             self._optimizers.made(optimizer)
         self._watchers.tell("optimizer_made", optimizer)
 
-    def optimizer_starts(self, optimizer: Optimizer) -> None:
+    def optimizer_starts(self, optimizer: Optimizer, closure: bool = False) -> None:
         """See `Listener`."""
         self._stepping.optimizer_starts()
-        self._ledger.phase = "optimizer"
+        self._ledger.phase, self._ledger.closure = "optimizer", closure
         with self.looking("optimizers"):
             try:
                 self._optimizers.starts(optimizer)
@@ -223,6 +223,8 @@ class Observer:
         self._log.add("backward", seconds)
         if self._pace.steady is None:
             self._end_if_overdue()
+            with self._session.guarded("windows"):
+                self._sampling.backward_ended()
             if self._backwards.wants_known:
                 with self.looking("backward passes", "graphs"):
                     self._backwards.ended(self.known.storages(), graphs.within(self._graph_budget()))

@@ -103,6 +103,11 @@ class Sampling:
         before, self._noted = self._noted, self.ledger.operators
         self._costs.sampled_step(seconds, self._noted - before)
 
+    def backward_ended(self) -> None:
+        """A backward pass ended: what it left in parameters are gradients, however soon they are let go of."""
+        if self._open is not None and threading.get_ident() == self._thread:
+            window.note_gradients(self._open, self.ledger, self._known)
+
     def work_begins(self, late: graphs.Late) -> None:
         """The next step's work starts; following graphs ends when `late` says so."""
         if self._open is not None:

@@ -40,7 +40,7 @@ class Listener(Protocol):
     def active(self) -> bool: ...
 
     def optimizer_made(self, optimizer: Optimizer) -> None: ...
-    def optimizer_starts(self, optimizer: Optimizer) -> None: ...
+    def optimizer_starts(self, optimizer: Optimizer, closure: bool = False) -> None: ...
     def optimizer_ended(self, optimizer: Optimizer) -> None: ...
     def ended_aside(self, optimizer: Optimizer | None, is_grad: bool = False) -> None: ...
     def backward_starts(self, tensors: Any, retain_graph: bool, create_graph: bool, is_grad: bool) -> None: ...
@@ -106,10 +106,8 @@ class Taps:
         undo.callback(nn_module.register_module_forward_hook(self._after, always_call=True).remove)
 
     def _hook_optimizers(self, undo: ExitStack) -> None:
-        listener = self._listener
-        undo.callback(register_optimizer_step_pre_hook(_hook(listener, listener.optimizer_starts, None)).remove)
-        ended = _hook(listener, listener.optimizer_ended, listener.ended_aside)
-        undo.callback(register_optimizer_step_post_hook(ended).remove)
+        undo.callback(register_optimizer_step_pre_hook(_before_step(self._listener)).remove)
+        undo.callback(register_optimizer_step_post_hook(_after_step(self._listener)).remove)
 
     def _replace(self, owner: Any, name: str, value: Any) -> None:
         replace(self._undo, owner, name, value)
@@ -147,15 +145,22 @@ def _tap_compile(original: Callable[..., Any]) -> Callable[..., Any]:
     return compiled
 
 
-def _hook(
-    listener: Listener, method: Callable[[Optimizer], None], aside: Callable[[Optimizer], None] | None
-) -> Callable[..., None]:
+def _before_step(listener: Listener) -> Callable[..., None]:
+    def call(optimizer: Optimizer, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> None:
+        if listener.active and not (torch.compiler.is_compiling() or tracing()):
+            # The optimizer itself is among the arguments.
+            given = any(callable(a) and a is not optimizer for a in (*args, *(kwargs or {}).values()))
+            listener.optimizer_starts(optimizer, given)
+
+    return call
+
+
+def _after_step(listener: Listener) -> Callable[..., None]:
     def call(optimizer: Optimizer, *_: Any) -> None:
         if torch.compiler.is_compiling() or tracing():
             return
-        tell = method if listener.active else aside
-        if tell is not None:
-            tell(optimizer)
+        ended = listener.optimizer_ended if listener.active else listener.ended_aside
+        ended(optimizer)
 
     return call
 

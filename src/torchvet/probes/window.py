@@ -54,6 +54,8 @@ class OpenWindow:
     """By such a variable's name: the innermost function that has it, at the line that it was at."""
     zeroed: list[_Zeroing] = field(default_factory=list)
     gradients: dict[int, int] = field(default_factory=dict)
+    born: set[Birth] = field(default_factory=set)
+    """What backward passes of the window left in parameters."""
 
 
 @dataclass
@@ -116,6 +118,15 @@ def _targets(args: tuple[Any, ...]) -> Iterable[torch.Tensor]:
     return [t for t in items if isinstance(t, torch.Tensor) and t.layout is torch.strided]
 
 
+def note_gradients(window: OpenWindow, ledger: Ledger, known: KnownMemory) -> None:
+    """The gradients that parameters have now are gradients for as long as they live."""
+    for gradient in known.gradients():
+        for storage in graphs.storages_of(gradient):
+            birth = ledger.live.get(storage._cdata)
+            if birth is not None:
+                window.born.add(birth)
+
+
 def pass_boundary(window: OpenWindow, ledger: Ledger, kind: StepKind) -> None:
     """A step ended inside the window."""
     window.ticks.append(len(ledger.events))
@@ -168,12 +179,15 @@ def close_window(window: OpenWindow, tick: int, ledger: Ledger, known: KnownMemo
     ledger.on_in_place = None
     ledger.read = None
     stored = known.storages()
-    gradient_births = {id(ledger.live[k]) for k, (c, _) in stored.items() if c == "gradients" and k in ledger.live}
+    note_gradients(window, ledger, known)
+    lasting = {ledger.live[k]: c for k, (c, _) in stored.items() if k in ledger.live}
+    lasting |= dict.fromkeys(window.born, "gradients")
+    gradient_births = {id(b) for b, c in lasting.items() if c == "gradients"}
     peak, at = _peak(ledger)
     alive = _alive_at(ledger, at)
     categories = dict(window.baseline)
     for birth in alive:
-        name = _category(birth, gradient_births)
+        name = _category(birth, lasting)
         categories[name] = categories.get(name, 0) + birth.nbytes
     total = sum(categories.values())
     records: list[Any] = [
@@ -210,9 +224,11 @@ def _alive_at(ledger: Ledger, event: int) -> list[Birth]:
     return [b for b in ledger.births if b.event <= event and (b.died is None or b.died > event)]
 
 
-def _category(birth: Birth, gradient_births: set[int]) -> str:
-    if birth.op == "adopted" or id(birth) in gradient_births:
+def _category(birth: Birth, lasting: Mapping[Birth, str]) -> str:
+    if birth.op == "adopted":
         return "gradients"
+    if birth in lasting:
+        return lasting[birth]
     if birth.phase == "data":
         return "inputs"
     if birth.phase == "optimizer":

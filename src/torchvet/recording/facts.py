@@ -11,7 +11,7 @@ from torchvet.recording.growth import GrowthSummary, ended_by_itself
 from torchvet.recording.reader import RankRecording
 from torchvet.recording.records import Window
 from torchvet.recording.room import Limit, limit_of
-from torchvet.recording.steps import current_steps
+from torchvet.recording.steps import current_steps, evaluated_before, steps_between
 from torchvet.recording.training_records import CollectorUse, Host, Outcome, Overhead
 
 
@@ -55,6 +55,8 @@ def _steps(rank: RankRecording) -> dict[str, Any]:
         kinds[step.kind] += step.count
         for name, seconds in step.phases.items():
             phases[name] += seconds
+    if before := evaluated_before(rank):
+        kinds["evaluation"] += before
     total = sum(phases.values())
     main = next((k for k in ("manual", "training", "backward", "evaluation", "forward") if kinds.get(k)), None)
     by_hand = kinds["backward"] if main == "training" and "backward" in kinds else 0
@@ -75,16 +77,17 @@ def _peak(rank: RankRecording) -> dict[str, Any] | None:
 
 
 def _host(rank: RankRecording) -> dict[str, Any]:
-    # The last look of a program that came to its end finds main()'s variables gone.
-    hosts = rank.all(Host)
+    # Ticks of another series of steps mean other steps. The last look of a program that came to its end finds main()'s
+    # variables gone.
+    hosts = rank.since_restart(Host)
     if len(hosts) > 3 and ended_by_itself(rank):
         hosts = hosts[:-1]
     facts: dict[str, Any] = {}
     if len(hosts) > 2 and hosts[-1].tick > hosts[1].tick:
-        ticks = hosts[-1].tick - hosts[1].tick
+        _, count = steps_between(rank, hosts[1].tick, hosts[-1].tick)
         pairs = (("resident_per_step", "resident"), ("heap_per_step", "heap"))
         facts["host"] = {
-            name: (getattr(hosts[-1], field) - getattr(hosts[1], field)) / ticks
+            name: (getattr(hosts[-1], field) - getattr(hosts[1], field)) / max(1, count)
             for name, field in pairs
             if getattr(hosts[-1], field) is not None and getattr(hosts[1], field) is not None
         }

@@ -22,6 +22,12 @@ def current_steps(rank: RankRecording) -> list[Step]:
     return steps[start:]
 
 
+def evaluated_before(rank: RankRecording) -> int:
+    """Evaluation steps of before the steps were last counted anew: those were no parts of training steps."""
+    steps = rank.all(Step)
+    return sum(s.count for s in steps[: len(steps) - len(current_steps(rank))] if s.kind == "evaluation")
+
+
 def steps_until(rank: RankRecording, tick: int, kind: StepKind) -> int:
     """How many steps of a kind had ended by a tick."""
     kinds = _TRAINED if kind in _TRAINED else (kind,)

@@ -150,10 +150,36 @@ def no_tensor(growth: Growth, store: Store | None) -> str:
     made = _parsed(store.value)
     if isinstance(made, (ast.Tuple, ast.List, ast.Dict)):
         return type(made).__name__.lower()
+    if isinstance(made, (ast.ListComp, ast.DictComp)):
+        return type(made).__name__.removesuffix("Comp").lower()
+    if isinstance(made, ast.Call) and _is_class(made) and not is_tensor_class(terminal_of(made)):
+        return terminal_of(made)
     kind = item_type(growth.holding, store.text)
     whole = store.kind == "item" and not growth.holding.inner_types
     puts = whole or _PUTS.search(store.text) is not None
     return kind if puts and kind is not None and not is_tensor_class(kind) else ""
+
+
+def terminal_of(call: ast.Call) -> str:
+    """The last name of what is called."""
+    func = call.func
+    return func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+
+
+def _is_class(call: ast.Call) -> bool:
+    """Whether a call makes an object of a class that is written as one: `Transition(…)`, not `F.relu(…)`."""
+    name = terminal_of(call).lstrip("_")
+    return name[:1].isupper() and not name.isupper()
+
+
+def detached_as(value: str, container: str) -> str:
+    """An expression for what a value is without its graph, by the type that it has: a tuple has no `.detach()`. Empty
+    where the type is one of the program's own."""
+    if container in ("tuple", "list"):
+        return f"{container}(t.detach() for t in {value})"
+    if container in ("dict", "OrderedDict", "defaultdict"):
+        return f"{{k: t.detach() for k, t in {closed(value)}.items()}}"
+    return f"{closed(value)}.detach()" if is_tensor_class(container or None) else ""
 
 
 def closed(value: str) -> str:

@@ -12,6 +12,7 @@ from torchvet.source.module import CallSite, ClassInfo, Module
 from torchvet.source.scopes import Scope
 
 _DEEPEST_CALL = 4
+_INIT = {"__init__", "__new__", "__post_init__"}
 _OTHER_SPELLINGS = {"__dict__": ("setattr", "vars(")}
 CALLED_BY_FRAMEWORK = {
     "forward", "backward", "__call__", "__getitem__", "__iter__", "__next__", "run", "training_step",
@@ -197,6 +198,18 @@ class Project:
             return False
         caller = sites[0].scope.function()
         return caller is None or (depth < _DEEPEST_CALL and self.runs_once(caller, depth + 1))
+
+    def only_from_init(self, function: Scope, depth: int = 0) -> bool:
+        """Whether every call of a method comes from a constructor; a framework may call one that nobody calls."""
+        name = function.name
+        if any(name in one.passed for one in self.containing(name)):
+            return False
+        callers = [site.scope.function() for one in self.containing(name) for site in one.calls.get(name, ())]
+        return bool(callers) and all(
+            c is not None
+            and (c.name in _INIT or (depth < _DEEPEST_CALL and c is not function and self.only_from_init(c, depth + 1)))
+            for c in callers
+        )
 
     def is_called(self, function: Scope | None) -> bool:
         """Whether anything in the program calls a function of that name."""

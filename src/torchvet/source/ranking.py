@@ -56,7 +56,7 @@ def _score(
         key_fit(touch.keys, part.keys),
         _carries(project, seen),
         seen.fit,
-        _heat(project, seen),
+        heat(project, seen),
         weights[touch.store],
         _grows(seen),
         int(seen.module.path in first),
@@ -108,14 +108,15 @@ def _is_given_number(project: Project, seen: Seen, value: ast.expr) -> bool:
     return bool(values) and all(syntax.is_number(v) for v in values)
 
 
-def _heat(project: Project, seen: Seen) -> int:
-    """3 in a loop or in a function that runs again and again, 2 in another that is called, 0 in a constructor."""
+def heat(project: Project, seen: Seen) -> int:
+    """3 in a loop or in a function that runs again and again, 2 in another that is called, 0 in a constructor: a loop
+    there sets up."""
     function = seen.touch.scope.function()
+    if function is not None and (function.name in _INIT or project.only_from_init(function)):
+        return 3 if seen.again else 0
     if seen.touch.loop is not None or seen.again or seen.touch.scope.kind == "lambda":
         return 3
     if function is None:
-        return 0
-    if function.name in _INIT:
         return 0
     if project.is_hot(function):
         return 3

@@ -40,31 +40,25 @@ def _is_made_anew(project: Project, seen: Seen) -> bool:
     """Whether a fresh value replaces one that was filled, rather than starting the first."""
     touch = seen.touch
     function = touch.scope.function()
+    if function is not None and (function.name in _INIT or project.only_from_init(function)):
+        return False
     hot = project.is_hot(function)
     if touch.keys:
         return hot or (touch.loop is not None and touch.loop.parent is not None)
     if touch.loop is not None:
         return True
-    if function is None or function.name in _INIT:
+    if function is None:
         return False
     if isinstance(touch.base, ast.Name) and touch.scope.resolve(touch.base.id) is touch.scope:
         return False
     if isinstance(touch.base, ast.Name) or _is_self(touch.base):
-        return not (_only_from_init(project, function) or project.runs_once(function))
+        return not project.runs_once(function)
     return hot
 
 
 def _is_self(base: ast.Attribute) -> bool:
     inner, _ = syntax.peel(base.value)
     return isinstance(inner, ast.Name) and inner.id in ("self", "cls")
-
-
-def _only_from_init(project: Project, function: Scope) -> bool:
-    """Whether every call of a method comes from a constructor; a framework may call one that nobody calls."""
-    callers = [
-        site.scope.function() for m in project.containing(function.name) for site in m.calls.get(function.name, ())
-    ]
-    return bool(callers) and all(c is not None and c.name in _INIT for c in callers)
 
 
 def _rings(seen: list[Seen]) -> Iterator[Found]:

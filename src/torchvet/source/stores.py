@@ -99,6 +99,9 @@ class SourceIndex:
         for index in reversed(range(len(parsed.parts))):
             follower = self._follow(parsed, index, scope, path, files)
             ranked = ranking.ranked(self._project, follower, parsed.parts[index], [path, *files])
+            if index < len(parsed.parts) - 1:
+                # `learner = Learner()` before the loop makes what holds the holder: it stores nothing in it.
+                ranked = [one for one in ranked if not one.touch.rebinds or ranking.heat(self._project, one) == 3]
             if ranked:
                 stored = [self._store(one) for one in ranked]
                 # A variable that a hook only reads grows with the number of hooks.

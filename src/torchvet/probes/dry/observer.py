@@ -49,7 +49,7 @@ class DryObserver(Observer):
             self.known.add_optimizer(optimizer)
             self.made[id(optimizer)] = frames.user_place(3)
 
-    def optimizer_starts(self, optimizer: Optimizer) -> None:
+    def optimizer_starts(self, optimizer: Optimizer, closure: bool = False) -> None:
         """See `Listener`."""
         self._stepping.optimizer_starts()
         self.known.add_optimizer(optimizer)

@@ -15,6 +15,7 @@ from torchvet.rules.bounds import bound_of
 from torchvet.rules.growth_rule import (
     GrowthRule,
     closed,
+    detached_as,
     exhausted_by_nodes,
     location_of,
     no_tensor,
@@ -205,7 +206,15 @@ print(f"mean squared error {sum(pixel_errors) / len(pixel_errors):.3f}")
                 f"put numbers or detached tensors in: `.item()` or `.detach()` of what each {kind} holds, before it "
                 f"goes into {growth.holding.name}"
             )
-        value = closed(store.value) if store is not None and store.value else "the value"
+        name, container = growth.holding.name, growth.holding.container
+        if store is None:
+            return (
+                f"no line of the program stores into {name}: give what fills it `.item()` or `.detach()` of what it is "
+                "given now, or empty it between steps"
+            )
+        if store.kind in ("assign", "setattr") and container in ("tuple", "list", "dict") and growth.carrier_ops:
+            return f"cut the graph between steps: `{name} = {detached_as(name, container)}`"
+        value = closed(store.value) if store.value else "the value"
         return (
             f"store a number or a detached tensor: `{value}.item()` for a scalar, `{value}.detach()` for a tensor; or "
             "compute it under `torch.no_grad()` if it is only logged"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.rules import words
-from torchvet.rules.growth_rule import GrowthRule
+from torchvet.rules.growth_rule import GrowthRule, is_tensor_class
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._memos import evicted
 from torchvet.rules.memory._mends import without_cache
@@ -175,11 +175,7 @@ for step in range(40):
                 f"keep in {name} only the optimizer that is in use: the state of those before it (averages of "
                 "gradients, as large as the weights each) stays as long as they do"
             )
-        return (
-            f"keep in {name} only what is needed: a number (`.item()`), a running sum, a "
-            "`collections.deque(maxlen=…)`, "
-            "or write it to disk and clear it every epoch"
-        )
+        return _less_of(name, growth.holding.container)
 
     def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """A window as long as what is read of it; nothing stored where nothing is read; old entries of a dict that only
@@ -227,6 +223,24 @@ for step in range(40):
             advice=f"keep in {holder} only what is needed: a number (`.item()`), a running sum, a "
             "`collections.deque(maxlen=…)`, or clear it every epoch",
         )  # fmt: skip
+
+
+def _less_of(name: str, container: str) -> str:
+    """By the type: a deque is no dict, and nothing is put into a tensor."""
+    if is_tensor_class(container or None) and container:
+        return (
+            f"join to {name} only what is needed, keep its last rows (`{name} = {name}[-n:].clone()`), or write it to "
+            "disk and start anew every epoch"
+        )
+    if container in ("dict", "OrderedDict", "defaultdict"):
+        return (
+            f"keep in {name} only what is needed: a number (`.item()`), or the last entries "
+            f"(`{name}.pop(next(iter({name})))` once there are enough), or write it to disk and clear it every epoch"
+        )
+    return (
+        f"keep in {name} only what is needed: a number (`.item()`), a running sum, a `collections.deque(maxlen=…)`, or "
+        "write it to disk and clear it every epoch"
+    )
 
 
 def _is_queue(growth: Growth) -> bool:

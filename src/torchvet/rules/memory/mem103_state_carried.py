@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.rules import words
-from torchvet.rules.growth_rule import GrowthRule, nodes_outweigh
+from torchvet.rules.growth_rule import GrowthRule, detached_as, nodes_outweigh
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._crashes import crashed
 from torchvet.rules.memory._cuts import state_cut
@@ -257,10 +257,8 @@ for step in range(40):
     def advice(self, growth: Growth, store: Store | None) -> str:
         """Cut the graph between steps; a tuple has no `.detach()`."""
         name = growth.holding.name
-        if growth.holding.container in ("tuple", "list"):
-            cut = f"`{name} = {growth.holding.container}(t.detach() for t in {name})`"
-        else:
-            cut = f"`{name} = {name}.detach()`"
+        plain = detached_as(name, growth.holding.container)
+        cut = f"`{name} = {plain}`" if plain else f"detach every tensor that {name} holds"
         return f"cut the graph between steps: {cut} (and drop `retain_graph=True` if it was added for this)"
 
 
