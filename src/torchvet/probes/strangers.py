@@ -80,7 +80,7 @@ def _described(cycle: list[int], garbage: Garbage) -> list[Stranger]:
     inner = {key: [k for k in garbage.below[key] if k in members] for key in cycle}
     whole = len(cycle) > _LARGEST
     frees = {stranger: not whole and _frees(inner, cuts) for stranger, cuts in best[:_CUTS]}
-    return sorted((s for s, _ in best[:_CUTS]), key=lambda s: (not frees[s]))
+    return sorted((s for s, _ in best[:_CUTS]), key=lambda s: not frees[s])
 
 
 def _frees(inner: dict[int, list[int]], cuts: list[_Cut]) -> bool:

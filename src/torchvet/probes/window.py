@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from torchvet.probes import autocast_peaks, frames, graphs, heap
+from torchvet.probes import autocast_peaks, frames, graphs
 from torchvet.probes.containers import tensors_in
 from torchvet.probes.known import KnownMemory
 from torchvet.probes.ledger import Birth, Ledger, place_of_line, sum_by_site

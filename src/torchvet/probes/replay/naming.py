@@ -9,8 +9,8 @@ import torch
 
 from torchvet.probes import frames
 from torchvet.probes.containers import tensors_in
-from torchvet.probes.variables import frame_locals
 from torchvet.probes.known import KnownMemory
+from torchvet.probes.variables import frame_locals
 from torchvet.recording.nonfinite_records import Reason
 
 _DEPTH = 40
