@@ -396,7 +396,7 @@ def _roots_of(frame: types.FrameType, thread: str, unreadable: list[str]) -> Ite
     for name, value in variables.items():
         if name == ".0":
             yield root_of_loop(value, code.co_firstlineno, frame)
-        elif not name.startswith("."):
+        elif name.isidentifier():  # pytest's assertions have variables of their own
             kind = "attribute" if name in ("self", "cls") else "local"
             yield Root(name, kind, scope, code.co_filename, code.co_firstlineno, caller, value)
 
