@@ -485,3 +485,28 @@ def test_what_torch_is_to_call_when_an_object_dies_is_no_holder(called: str) -> 
     census = look(CensusTaker(KnownMemory(), budget=20.0), Ledger(), 1)
     waiting.detach()
     assert any(h.name.startswith("weakref.finalize") for h in census.holdings) is (called == "the program's")
+
+
+class Counter:
+    """A handler's object with a tensor of its own."""
+
+    def __init__(self, size: int) -> None:
+        self.kept = torch.zeros(size)
+
+    def update(self) -> None:
+        """Nothing."""
+
+
+def test_of_many_handlers_the_heaviest_are_told_apart() -> None:
+    def names(handlers: list[Any]) -> set[str]:
+        found = CensusTaker(KnownMemory(), 10.0).take(1, "training", Ledger())
+        assert handlers
+        return {h.name for h in found.holdings}
+
+    def many() -> list[Any]:
+        return [Counter(1).update for _ in range(20)]
+
+    assert "handlers[20].kept" in names([*many(), Counter(1000).update])
+    assert "handlers[20][0].kept" in names([*((one, ()) for one in many()), (Counter(1000).update, ())])
+    plain = {n for n in names([[Counter(n)] for n in range(20)]) if n.endswith(".kept") and "handlers[1]" in n}
+    assert not plain, "the items of a container are not told apart, but for the largest"

@@ -115,6 +115,85 @@ def test_looking_leaves_the_cycles_collectable() -> None:
     assert not [o for o in gc.get_objects() if type(o) is Node]
 
 
+class Tree:
+    """A node that knows its children, and its parent."""
+
+    def __init__(self) -> None:
+        self.children: list[Tree] = []
+        self.table = {"all": self.children}
+        self.value = torch.zeros(2)
+        self.settings: dict[str, Any] = {}
+
+
+def leave_tree() -> int:
+    root = Tree()
+    for _ in range(3):
+        child = Tree()
+        child.parent = root  # type: ignore[attr-defined]
+        child.settings["root"] = root
+        child.settings.clear()
+        root.children.append(child)
+    return key_of(root.children[0].value)
+
+
+def test_the_reference_back_is_named_first() -> None:
+    who = found(leave_tree())
+    assert (who[0].owner, who[0].attribute) == ("Tree", "parent")
+    assert {s.attribute for s in who} <= {"parent", "children", "table"}, "what is no part of the cycle holds nothing"
+
+
+def test_all_that_a_cycle_owns_is_counted() -> None:
+    key = leave_tree()
+    assert describe(births(key), set(), frozenset()).garbage == 4 * 8
+
+
+def leave_model() -> set[int]:
+    class Trainer:
+        def __init__(self) -> None:
+            self.model = torch.nn.Sequential(*[torch.nn.Linear(4, 4, bias=False) for _ in range(50)])
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+            self.handlers = [(self.log, ())]
+
+        def log(self) -> None:
+            """Nothing."""
+
+    trainer = Trainer()
+    trainer.model(torch.zeros(1, 4)).sum().backward()
+    return {id(p) for p in trainer.model.parameters()}
+
+
+def test_a_whole_model_in_a_cycle_is_found_by_its_parameters() -> None:
+    who, garbage = describe({}, set(), frozenset(), orphans=leave_model())
+    assert (who[0].owner.rpartition(".")[2], who[0].attribute) == ("Trainer", "handlers")
+    assert garbage == 2 * 50 * 4 * 4 * 4, "parameters and their gradients"
+
+
+def leave_exception() -> int:
+    def attempt() -> int:
+        kept = torch.zeros(2)
+        problem = None
+        try:
+            raise ValueError
+        except ValueError as error:
+            problem = error
+        return key_of(kept) if problem else 0
+
+    return attempt()
+
+
+def test_a_variable_that_keeps_its_own_frame_is_named() -> None:
+    who = found(leave_exception())
+    assert (who[0].owner.rpartition(".")[2], who[0].attribute, who[0].variable) == ("attempt", "problem", True)
+
+
+def test_what_a_hook_for_saved_tensors_gave_back_names_the_node() -> None:
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+        out = torch.ones(2, requires_grad=True).exp()
+    key = key_of(out)
+    del out
+    assert found(key) == [Stranger(kind="native", owner="saved_tensors_hooks", attribute="ExpBackward0")]
+
+
 class Furious(type):
     """A metaclass that must not be run."""
 

@@ -1,6 +1,6 @@
 """NumPy's arrays as holders: of a tensor's storage that they view, of another array's memory, of their own.
 
-The collector does not go through arrays, so neither does its traversal. Imports no NumPy: a program without it has none.
+The collector does not go through arrays. Imports no NumPy: a program without it has none.
 """
 
 from __future__ import annotations

@@ -79,7 +79,8 @@ class CensusTaker:
         self._find_carriers(one)
         self._find_updates(one)
         one.claim_graphs(set(self._carriers))
-        if not self._strays and one.unreached() and one.walk_strays():
+        asks = not self._strays and self._descriptions < _DESCRIPTIONS
+        if asks and one.unreached() and one.walk_strays():
             self._strays = True
             one.claim_graphs(set(self._carriers))
         if one.much_unreached() and self._descriptions < _DESCRIPTIONS:
@@ -104,7 +105,7 @@ class CensusTaker:
         births, orphans = one.unreached(), one.orphans()
         if not births and not orphans:
             return strangers.Found([], 0)
-        if self._descriptions < _DESCRIPTIONS:
+        if self._descriptions < _DESCRIPTIONS and not any(s.owner for s in self._found.strangers):
             self._descriptions += 1
             late = graphs.within(_DESCRIBING_SECONDS)
             self._found = strangers.describe(
@@ -265,11 +266,17 @@ class _Count:
                 size += storage.nbytes()
                 self.tree.own(key, identity)
         self.total += size
-        visible = tensor.numel() * tensor.element_size() if size and tensor.layout is torch.strided else size
         if size:
-            self.tree.add(key, direct=size, visible=min(visible, size), tensors=1)
+            self.tree.add(key, direct=size, visible=min(self._shown(key, tensor, size), size), tensors=1)
         if tensor.grad_fn is not None and graphs.followed():
             self._slots.append((key, tensor))
+
+    def _shown(self, key: int, tensor: torch.Tensor, size: int) -> int:
+        """Bytes that a tensor shows; of one that arrays alone lead to, as they view its memory, what these show."""
+        shown = tensor.numel() * tensor.element_size() if tensor.layout is torch.strided else size
+        while heap.kind_of(type(above := self.walk.objects.get(self.walk.parent[key]))) == heap.ARRAY:
+            shown, key = arrays.memory(above)[2], id(above)
+        return shown
 
     def _claim_array(self, array: Any) -> None:
         """Memory of NumPy's own, which a view of it keeps. What shows a tensor's memory leads to that tensor."""

@@ -11,7 +11,7 @@ from torchvet.probes.ledger import Ledger, sum_by_site
 from torchvet.recording.training_records import CollectorUse
 
 _FIRST = 2
-"""Steps after which the heap is read at collections: the first ones import and compile, which leaves garbage as well."""
+"""Steps after which the heap is read at collections: the first ones import, which leaves garbage as well."""
 _SLOW = 0.0005
 _TIMES_SLOW = 8
 """Collections whose reading of the heap took so many seconds before it is not read any more."""

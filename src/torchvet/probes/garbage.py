@@ -27,7 +27,7 @@ class Garbage:
     """What leads to some objects, the seeds, among all that a walk has not reached. Call `close()` when done."""
 
     def __init__(self, reached: Collection[int], own: set[int]) -> None:
-        self._objects = [o for o in gc.get_objects() if id(o) not in reached and id(o) not in own and _counts(o)]
+        self._objects = _unreached(reached, own)
         self._objects.append([])  # the measure: nothing but this list refers to it
         self.by_id: dict[int, Any] = {}
         """All that leads to the seeds, and they themselves."""
@@ -73,10 +73,10 @@ class Garbage:
                 return None
             key = id(one)
             # A function's globals are no part of it.
-            apart = id(one.__globals__) if heap.kind_of(type(one)) == heap.FUNCTION else 0
-            for referent in gc.get_referents(one):
-                if id(referent) in known and id(referent) != apart:
-                    above[id(referent)].append(key)
+            apart = id(one.__globals__) if type(one) is types.FunctionType else 0
+            for lower in map(id, gc.get_referents(one)):
+                if lower in known and lower != apart:
+                    above[lower].append(key)
         return above
 
     def _tell_held(self, above: dict[int, list[int]]) -> None:
@@ -103,18 +103,28 @@ class Garbage:
             store.clear()
 
 
-def _counts(o: Any) -> bool:
-    """Whether an object may be garbage of the program's, or refer to some: not a module, a library's class or one of
-    its functions, which leave what they refer to held from outside."""
+def _unreached(reached: Collection[int], own: set[int]) -> list[Any]:
+    """All that may be garbage of the program's, or refer to some."""
+    everything = gc.get_objects()
+    kinds = {cls: heap.kind_of(cls) for cls in set(map(type, everything))}
+    plain = {cls for cls, kind in kinds.items() if kind not in (heap.ATOM, heap.FUNCTION, heap.CLASS, heap.FRAME)}
+    special = kinds.keys() - plain - {cls for cls, kind in kinds.items() if kind == heap.ATOM}
+    return [
+        o for o in everything
+        if (type(o) in plain or (type(o) in special and _is_programs(o))) and id(o) not in reached and id(o) not in own
+    ]  # fmt: skip
+
+
+def _is_programs(o: Any) -> bool:
+    """Whether a function, class or frame is worth following. A library's class and most of its functions are not: what
+    they refer to is held from outside."""
     kind = heap.kind_of(type(o))
-    if kind == heap.ATOM or type(o) is types.FrameType and frames.owner(o.f_code.co_filename) == frames.OWN:
-        return False
+    if kind == heap.FRAME:
+        return frames.owner(o.f_code.co_filename) != frames.OWN
     if kind == heap.FUNCTION:
         return bool(o.__closure__) or frames.owner(o.__code__.co_filename) == frames.USER
-    if kind == heap.CLASS:
-        file = heap.file_of_class(o)
-        return file is not None and frames.owner(file) == frames.USER
-    return True
+    file = heap.file_of_class(o)
+    return file is not None and frames.owner(file) == frames.USER
 
 
 def components(below: dict[int, list[int]]) -> list[list[int]]:

@@ -97,8 +97,8 @@ def _is_own(cls: type) -> bool:
 
 @dataclass
 class Root:
-    """A Python name that memory hangs from. `kind` is `global`, `local`, `attribute` for a frame's `self`, or `iterator`
-    for what drives a loop."""
+    """A Python name that memory hangs from. `kind` is `global`, `local`, `attribute` for a frame's `self`, or
+    `iterator` for what drives a loop."""
 
     name: str
     kind: str
@@ -218,8 +218,9 @@ class HeapWalk:
 
     def close(self) -> None:
         """Let go of everything."""
-        for store in (self.tensors, self.arrays, self.modules, self.parent, self.objects, self.roots, self._queue, self._tees,
-                      self.skip):  # fmt: skip
+        for found in (self.tensors, self.arrays, self.modules, self._queue, self._tees):
+            found.clear()
+        for store in (self.parent, self.objects, self.roots, self.skip):
             store.clear()
 
 
@@ -395,7 +396,7 @@ def _roots_of(frame: types.FrameType, thread: str, unreadable: list[str]) -> Ite
     for name, value in variables.items():
         if name == ".0":
             yield root_of_loop(value, code.co_firstlineno, frame)
-        elif not name.startswith("."):
+        elif name.isidentifier():  # pytest's assertions have variables of their own
             kind = "attribute" if name in ("self", "cls") else "local"
             yield Root(name, kind, scope, code.co_filename, code.co_firstlineno, caller, value)
 

@@ -106,8 +106,8 @@ class HoldingTree:
             found.append(self._holding(key, sums, births))
             branches = [c for c in sums.children if c in self._sums]
             if len(branches) > _BRANCHES:
-                is_root = key in self._walk.roots
-                branches = sorted(branches, key=lambda c: -self._sums[c].bytes)[:2] if is_root else []
+                apart = key in self._walk.roots or naming.holds_handlers(self._walk.objects[key])
+                branches = sorted(branches, key=lambda c: -self._sums[c].bytes)[:2] if apart else []
             # Hops that show: a module in a module is one, though its attributes and tables are objects as well.
             if len(self._path(key)[0]) <= _DEEPEST:
                 stack.extend(branches)

@@ -305,7 +305,16 @@ def item_kind(container: Any) -> Literal["function", "module"] | None:
     cls = type(_last_item(container))
     if issubclass(cls, torch.nn.Module):
         return "module"
-    return "function" if issubclass(cls, (types.FunctionType, types.MethodType, functools.partial)) else None
+    return "function" if issubclass(cls, _CALLED) else None
+
+
+def holds_handlers(container: Any) -> bool:
+    """Whether a container's last item is to be called, alone or with what it is given: each is somebody's own, and what
+    one of them keeps is not the container's."""
+    item = _last_item(container)
+    if issubclass(type(item), tuple):
+        item = next(iter(tuple.__iter__(item)), None)
+    return issubclass(type(item), _CALLED)
 
 
 def inner_types(container: Any) -> list[str]:
@@ -321,6 +330,7 @@ def inner_types(container: Any) -> list[str]:
 
 
 _NOTHING = object()
+_CALLED = (types.FunctionType, types.MethodType, functools.partial)
 _DEEPEST_ITEM = 4
 
 

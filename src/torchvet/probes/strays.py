@@ -1,4 +1,4 @@
-"""Finds what only the value stacks of running frames hold: the iterator of a `for` loop, what a `with` statement entered.
+"""Finds what only the value stacks of running frames hold: a `for` loop's iterator, what a `with` statement entered.
 
 Python shows no frame's value stack. What lies on one gives itself away as the collector would tell it: it has more
 references than all objects together account for. Only iterators, and the bound methods that `with` statements keep, are
@@ -50,7 +50,7 @@ def _matched(loops: list[Loop], iterators: list[Any]) -> Iterator[tuple[Loop, An
     """Each loop with the iterator that is called, by its type's or function's name, in the loop's line; what is left
     over goes by order, the innermost loop with the youngest."""
     names = {id(one): _names_of(one) for one in iterators}
-    pairs = [(len(loop.names & names[id(one)]), loop, one) for loop in reversed(loops) for one in iterators]
+    pairs = [(len(loop.names & names[id(one)]), loop, one) for loop in reversed(loops) for one in reversed(iterators)]
     pairs.sort(key=lambda pair: -pair[0])
     taken: set[int] = set()
     for _, loop, one in pairs:
@@ -67,15 +67,11 @@ def _entered(owner: Any, stacks: list[types.FrameType]) -> heap.Root:
 
 
 def _candidates(reached: Collection[int]) -> list[Any]:
-    found: list[Any] = []
-    for one in gc.get_objects():
-        cls = type(one)
-        wanted = _leaves(one) if cls is types.MethodType else heap.is_iterator(cls) and not _is_own(one)
-        if wanted and id(one) not in reached:
-            found.append(one)
-            if len(found) == _MOST:
-                break
-    return found
+    # By age, more or less. A list that is filled while it asks would find itself, and keep all.
+    everything = gc.get_objects(2) + gc.get_objects(1) + gc.get_objects(0)
+    kinds = {cls for cls in set(map(type, everything)) if heap.is_iterator(cls)} | {types.MethodType}
+    some = [one for one in everything if type(one) in kinds and id(one) not in reached]
+    return [one for one in some if (_leaves(one) if type(one) is types.MethodType else not _is_own(one))][:_MOST]
 
 
 def _leaves(method: Any) -> bool:

@@ -1,9 +1,9 @@
 """Reads the variables of a running frame and leaves no trace in it.
 
-Before Python 3.13 reading `f_locals` writes all variables into a dictionary that the frame keeps: what they are bound to
-then lives on in it, and whoever has called `locals()` or `vars()` has that very dictionary. So a frame is asked first
-whether it has one, which Python does not tell: its place in the frame is read from memory, where a proof in the running
-interpreter has shown that it is there.
+Before Python 3.13 reading `f_locals` writes all variables into a dictionary that the frame keeps: what they are bound
+to then lives on in it, and whoever has called `locals()` or `vars()` has that very dictionary. So a frame is asked
+first whether it has one, which Python does not show: the dictionary's place in the frame is read from memory, where a
+proof in the running interpreter has shown that it is there.
 """
 
 from __future__ import annotations

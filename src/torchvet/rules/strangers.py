@@ -64,11 +64,11 @@ def stranger_findings(
 
 
 def _searched(rank: RankRecording, kind: str) -> Census | None:
-    """The last census that compares and that found somebody of this kind."""
+    """The last census, taken while the program's names were there, that found somebody of this kind."""
     from torchvet.recording.growth import usable_censuses
 
-    found = (c for c in reversed(usable_censuses(rank)) if c.unreached or c.garbage)
-    return next((c for c in found if any(s.kind == kind for s in c.strangers)), None)
+    found = [c for c in (*rank.since_restart(Census), *usable_censuses(rank)) if c.unreached or c.garbage]
+    return next((c for c in reversed(found) if any(s.kind == kind for s in c.strangers)), None)
 
 
 def names_of(who: list[Stranger]) -> list[str]:
@@ -89,12 +89,11 @@ def garbage_rate(rank: RankRecording) -> float:
 
 
 def _made(rank: RankRecording) -> float:
-    """By the garbage that was there at the first look into it, since the steps began or a collection freed some."""
-    from torchvet.recording.growth import usable_censuses
+    """By the garbage that was there at a look into it: collections may have freed some before."""
     from torchvet.recording.steps import steps_between
 
-    census = next((c for c in usable_censuses(rank) if c.garbage), None)
-    return census.garbage / max(1, steps_between(rank, 0, census.tick)[1]) if census is not None else 0.0
+    looks = [c for c in rank.since_restart(Census) if c.garbage]
+    return max((c.garbage / max(1, steps_between(rank, 0, c.tick)[1]) for c in looks), default=0.0)
 
 
 def _freed(rank: RankRecording) -> float:

@@ -114,10 +114,14 @@ for step in range(40):
     def cause(self, growth: Growth, store: Store | None) -> str:
         """View and storage sizes."""
         shown, held = words.size(growth.visible_per_step), words.size(growth.direct_per_step)
-        return f"the tensors in {growth.holding.name} show {shown} per step but are views into storages of {held}"
+        what = "arrays" if growth.holding.item_type == _ARRAY else "tensors"
+        return f"the {what} in {growth.holding.name} show {shown} per step but are views into storages of {held}"
 
     def advice(self, growth: Growth, store: Store | None) -> str:
         """Clone."""
+        if growth.holding.item_type == _ARRAY:
+            value = closed(store.value) if store is not None and store.value else "view"
+            return f"copy the part that is kept: `{value}.copy()`, so that the large array can go"
         if kind := no_tensor(growth, store):
             return (
                 f"copy the parts that are kept: `.clone()` (after `.detach()`) of what each {kind} holds, before it "
@@ -165,6 +169,8 @@ _STORED_PART = re.compile(r"\.(?:append|appendleft|add)\(\s*[^\n]*\[[^\]\n]*\d")
 """`list.append(x[0, :4])`: only where a line looks so is anything walked."""
 _KEYED_PART = re.compile(r"[ \t]*([A-Za-z_][\w.]*\[[^\]\n]+\])[ \t]*=(?!=)[^\n]*\[[^\]\n]*\d")
 """`newest[camera] = clip[-1]`."""
+_ARRAY = "ndarray"
+"""The type of NumPy's arrays."""
 _WORTH_A_LINE = 8
 """Times that the storage has to be larger than the view for a finding."""
 _SAME_STORAGE = {"detach", "squeeze", "unsqueeze", "view", "t", "transpose", "permute", "flatten", "data"}
