@@ -66,15 +66,16 @@ def _most_specific(found: list[tuple[Rule, Finding]]) -> list[Finding]:
         (r, f) for r, f in found
         if special.get((r.code, f.rank, f.measured.steps), -1) < SEVERITIES.index(f.severity)
     ]  # fmt: skip
-    best: dict[Any, tuple[int, Finding]] = {}
+    best: dict[Any, tuple[tuple[int, float], Finding]] = {}
     others: list[Finding] = []
     for rule, finding in found:
         if not isinstance(rule, GrowthRule) or finding.holder is None:
             others.append(finding)
             continue
         key = (finding.rank, tuple(finding.holder.path))
-        if key not in best or rule.specificity > best[key][0]:
-            best[key] = (rule.specificity, finding)
+        weight = (rule.specificity, finding.measured.bytes_per_step or 0)  # processes may have the same holder
+        if key not in best or weight > best[key][0]:
+            best[key] = (weight, finding)
     return others + [finding for _, finding in best.values()]
 
 

@@ -1,0 +1,131 @@
+"""Processes that a program starts: observed once they train, in a record of their own, and otherwise left alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchvet.probes import following
+
+SOURCE = str(Path(following.__file__).parents[3])
+
+TRAINING = """
+    import multiprocessing, os, subprocess, sys, torch
+    from torch.utils.data import DataLoader
+
+    def train(steps, leaks):
+        model = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        kept = []
+        for _ in range(steps):
+            optimizer.zero_grad()
+            loss = model(torch.ones(16, 8)).mean()
+            loss.backward()
+            optimizer.step()
+            if leaks:
+                kept.append(model(torch.ones(16, 8)).mean())
+"""
+
+PROGRAM = (
+    TRAINING
+    + """
+    class Items(torch.utils.data.Dataset):
+        def __len__(self):
+            return 4
+        def __getitem__(self, index):
+            return torch.ones(2) * torch.utils.data.get_worker_info().num_workers
+
+    if __name__ == "__main__":
+        print(sum(float(batch.sum()) for batch in DataLoader(Items(), num_workers=1)))
+        forked = multiprocessing.get_context("fork").Process(target=train, args=(30, True))
+        forked.start(); forked.join(); print(forked.exitcode)
+        spawned = multiprocessing.get_context("spawn").Process(target=train, args=(20, False))
+        spawned.start(); spawned.join(); print(spawned.exitcode)
+        ran = subprocess.run([sys.executable, "alone.py"])
+        print(ran.returncode)
+        sys.exit(4)
+"""
+)
+
+ALONE = (
+    TRAINING
+    + """
+    print("PYTHONPATH" in os.environ, [n for n in os.environ if n.startswith("TORCHVET")])
+    print([p for p in sys.path if "following" in p])
+    train(25, False)
+    sys.exit(7)
+"""
+)
+
+
+def test_processes_that_train_have_records_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text(textwrap.dedent(PROGRAM))
+    (tmp_path / "alone.py").write_text(textwrap.dedent(ALONE))
+    environment = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, "-m", "torchvet", "run", "--quiet", "-o", "report.json", "main.py"]
+    ended = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
+    assert ended.stdout.split("\n") == ["8.0", "0", "0", "True []", "[]", "7", ""], ended.stderr
+    assert ended.returncode == 4, "the program's own"
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert sorted(p["steps"] for p in report["facts"]["processes"]) == [0, 20, 25, 30]
+    assert {p["how"] for p in report["facts"]["processes"]} == {"os-exit", "finished", "exit"}
+    (finding,) = [f for f in report["findings"] if f["evidence"] == "observed"]
+    assert (finding["code"], finding["holder"]["name"]) == ("MEM101", "kept")
+    assert report["not_checked"] == []
+
+
+@pytest.fixture
+def led(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    config = {"import_from": SOURCE, "python": list(sys.version_info[:2]), "options": {}, "directory": "", "rank": 0}
+    monkeypatch.setattr(following, "_config", config)
+    yield config
+
+
+def _environment_of(command: list[str], environment: dict[str, str]) -> list[str]:
+    code = "import os, sys; print([os.environ.get(n) for n in ('PYTHONPATH', 'TORCHVET_FOLLOW', 'A')])"
+    ended = subprocess.run([*command, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    return eval(ended.stdout)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("path", [None, "/nowhere"])
+def test_a_followed_process_sees_the_environment_that_it_was_given(led: dict[str, Any], path: str | None) -> None:
+    given = {"A": "1", **({"PYTHONPATH": path} if path else {})}
+    started = following.started_with(given)
+    assert "TORCHVET_FOLLOW" in started and "TORCHVET_FOLLOW" not in given
+    assert _environment_of([sys.executable], started) == [path, None, "1"]
+
+
+def test_a_sitecustomize_of_the_users_own_still_runs(led: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import os; os.environ['A'] = 'theirs'\n")
+    started = following.started_with({"PYTHONPATH": str(tmp_path)})
+    assert _environment_of([sys.executable], started) == [str(tmp_path), None, "theirs"]
+
+
+def test_only_this_interpreter_is_followed(tmp_path: Path) -> None:
+    ours, shell, foreign = (tmp_path / name for name in ("ours", "shell", "foreign"))
+    ours.write_text(f"#!{sys.executable}\n")
+    shell.write_text("#!/bin/sh\n")
+    foreign.write_text("#!/somewhere/python3\n")
+    for file in (ours, shell, foreign):
+        file.chmod(0o755)
+    known = following._is_this_interpreter
+    assert known([sys.executable, "train.py"], None) and known([str(ours)], None) and known("x", sys.executable)
+    assert not any(known([str(file)], None) for file in (shell, foreign))
+    assert not known(["no-such-program-anywhere"], None) and not known([], None) and not known(None, None)
+
+
+def test_only_processes_of_multiprocessing_get_a_prelude(led: dict[str, Any]) -> None:
+    spawned = [sys.executable, "-B", "-c", "from multiprocessing.spawn import spawn_main; spawn_main()", "--x"]
+    changed = following._with_prelude(spawned)
+    assert changed[3].endswith(spawned[3]) and changed[3] != spawned[3]
+    assert (changed[:3], changed[4:]) == (spawned[:3], spawned[4:])
+    tracker = [sys.executable, "-c", "from multiprocessing.resource_tracker import main; main(3)"]
+    assert following._with_prelude(tracker) == tracker
