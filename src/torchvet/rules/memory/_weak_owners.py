@@ -68,12 +68,14 @@ def _is_part_of(target: ast.expr, own: str, attribute: str) -> bool:
 def _weak(file: SourceFile, model: ClassModel, value: ast.expr, own: str) -> Iterator[Edit]:
     """The object itself, and its bound methods, in an expression: not what is read or called of it there."""
     inner = [n.value for n in walk(value) if isinstance(n, ast.Attribute)]
+    # Whoever is given the object may ask more of it than a proxy can answer.
+    given = [a for n in walk(value) if isinstance(n, ast.Call) for a in (*n.args, *(k.value for k in n.keywords))]
     called = [n.func for n in walk(value) if isinstance(n, ast.Call)]
     closed_over = [m for n in walk(value) if isinstance(n, ast.Lambda) for m in ast.walk(n)]
     for node in walk(value):
         if any(node is other for other in (*called, *closed_over)):
             continue
-        if isinstance(node, ast.Name) and node.id == own and not any(node is other for other in inner):
+        if isinstance(node, ast.Name) and node.id == own and not any(node is other for other in (*inner, *given)):
             yield edits.replace(file, node, f"weakref.proxy({own})")
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == own:
             method = model.methods.get(node.attr)
