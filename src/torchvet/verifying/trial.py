@@ -68,7 +68,8 @@ def trial_of(recording: Recording, report: Report, outcome: Outcome, printed: st
     return Trial(
         findings=report.findings, steps=outcome.ticks,
         curve=[v for rank in recording.ranks[:1] for r in rank.all(Losses) for v in r.values],
-        rates=rates, graphs=graphs, pinned=pinned, nodes=nodes, windows=len(recording.ranks[0].all(Window)) if recording.ranks else 0,
+        rates=rates, graphs=graphs, pinned=pinned, nodes=nodes,
+        windows=len(recording.ranks[0].all(Window)) if recording.ranks else 0,
         costs=costs(recording.ranks[0]) if recording.ranks else {},
         unexplained=growth.unexplained if growth is not None else 0.0,
         seconds_per_step=_seconds_per_step(recording),
