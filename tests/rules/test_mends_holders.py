@@ -51,6 +51,13 @@ def test_entries_that_somebody_may_need_stay(before: str, after: str) -> None:
     assert mended_lines("MEM102", MEMO.replace(before, after), "self.memo[key] = ", **IN_MEMO) == ([], [])
 
 
+def test_a_dict_with_weak_keys_is_emptied_whole() -> None:
+    """To pop one entry it compares keys by `==`, which tensors do not answer with yes or no."""
+    text = MEMO.replace("self.memo = {}", "self.memo = weakref.WeakKeyDictionary()")
+    _, new = mended_lines("MEM102", text, "self.memo[key] = ", **IN_MEMO)
+    assert [line.strip() for line in new] == ["if len(self.memo) >= 8:", "self.memo.clear()"]
+
+
 def test_a_closure_that_remembers_results_and_one_that_expects_a_miss() -> None:
     text = """
         def memoize(function):
