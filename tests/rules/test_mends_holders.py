@@ -51,6 +51,13 @@ def test_entries_that_somebody_may_need_stay(before: str, after: str) -> None:
     assert mended_lines("MEM102", MEMO.replace(before, after), "self.memo[key] = ", **IN_MEMO) == ([], [])
 
 
+def test_a_dict_with_weak_keys_is_emptied_whole() -> None:
+    """To pop one entry it compares keys by `==`, which tensors do not answer with yes or no."""
+    text = MEMO.replace("self.memo = {}", "self.memo = weakref.WeakKeyDictionary()")
+    _, new = mended_lines("MEM102", text, "self.memo[key] = ", **IN_MEMO)
+    assert [line.strip() for line in new] == ["if len(self.memo) >= 8:", "self.memo.clear()"]
+
+
 def test_a_closure_that_remembers_results_and_one_that_expects_a_miss() -> None:
     text = """
         def memoize(function):
@@ -292,3 +299,71 @@ def test_of_two_stores_under_one_name_the_one_that_may_be_a_view_is_copied() -> 
     """
     _, new = mended_lines("MEM113", text, "torch.as_tensor", **held_by("tree.nodes", "__main__: tree", ".nodes"))
     assert [line.strip() for line in new] == ["self.nodes[i] = value.clone()"]
+
+
+@pytest.mark.parametrize(
+    ("stored", "weak"),
+    [
+        ("lambda x: self.scale * x", "lambda x, self=weakref.proxy(self): self.scale * x"),
+        ("lambda x, k=2: self.scale * x ** k", "lambda x, k=2, self=weakref.proxy(self): self.scale * x ** k"),
+        ("lambda: self.scale", "lambda self=weakref.proxy(self): self.scale"),
+        ("lambda *x: self.scale", None),
+        ("lambda x: x", None),
+    ],
+)
+def test_a_lambda_stored_by_the_object_that_it_reads(stored: str, weak: str | None) -> None:
+    text = f"""
+        import weakref
+
+        class Unit:
+            def __init__(self, scale):
+                self.scale = scale
+                self.call = {stored}
+    """
+    _, new = mended_lines("MEM105", text, "self.call =", **held_by("Unit.call", "Unit.call"))
+    assert [line.strip() for line in new] == ([f"self.call = {weak}"] if weak else [])
+
+
+def test_an_object_that_another_is_given_as_its_parent() -> None:
+    text = """
+        import weakref
+
+        class Node:
+            def __init__(self, state):
+                self.state, self.parent, self.children = state, None, []
+
+            def adopt(self, child):
+                child.parent = self
+                self.children.append(child)
+    """
+    _, new = mended_lines("MEM105", text, "self.state", **held_by("Node.children", "Node.children", "Node.parent"))
+    assert [line.strip() for line in new] == ["child.parent = weakref.proxy(self)"]
+
+
+def test_an_average_written_as_a_comprehension_is_detached() -> None:
+    text = """
+        class Average:
+            def update(self, model):
+                self.shadow = {k: 0.9 * self.shadow[k] + 0.1 * p for k, p in model.named_parameters()}
+    """
+    _, new = mended_lines("MEM101", text, "self.shadow =", **held_by("average.shadow", "__main__: average", ".shadow"))
+    assert "{k: (0.9 * self.shadow[k] + 0.1 * p).detach() for k, p in" in new[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "stored"),
+    [
+        ("dict", "{k: v.detach() if torch.is_tensor(v) else v for k, v in metrics(x).items()}"),
+        ("tuple", "tuple(v.detach() if torch.is_tensor(v) else v for v in metrics(x))"),
+        ("Record", None),
+    ],
+)
+def test_a_container_that_is_stored_whole_has_each_of_its_tensors_detached(kind: str, stored: str | None) -> None:
+    from torchvet.rules.memory._mends import _each_with
+
+    text = "import torch\nfor x in data:\n    history.append(metrics(x))\n"
+    found = Finding(
+        code="MEM101", name="x", severity="error", evidence="observed", message="m", cause="c",
+        location=Location(path=FILE, line=3), remedy=Remedy(summary=""), **held_by("history", "__main__: history"),
+    )  # fmt: skip
+    assert [e.text for e in _each_with(SourceFile(FILE, text), found, kind, "detach()")] == ([stored] if stored else [])

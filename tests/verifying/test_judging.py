@@ -152,3 +152,10 @@ def test_a_growth_that_a_mend_has_left_as_it_is_under_another_rule_is_not_new() 
     assert fresh(trial(nodes), trial(finding("MEM102", rate=1000.0, name="total"))) == []
     assert fresh(trial(nodes), trial(finding("MEM102", rate=1100.0, name="total"))) == ["MEM102"]
     assert fresh(trial(nodes), trial(finding("MEM102", rate=1000.0, name="other"))) == ["MEM102"]
+
+
+@pytest.mark.parametrize(("left", "pinned", "gone"), [(20.0, 0.0, True), (20.0, 15.0, False), (500.0, 0.0, False)])
+def test_where_views_pinned_storages_what_they_show_may_go_on_growing(left: float, pinned: float, gone: bool) -> None:
+    before = trial(msgspec.structs.replace(LEAK, code="MEM113"), pinned={"total": 980.0})
+    after = trial(rates={"total": left}, pinned={"total": pinned})
+    assert judge(before.findings[0], before, after).gone is gone

@@ -22,6 +22,8 @@ LEFT = 0.5
 """Share of what a line cost in a step that may be left after a mend: one wait in the place of one for each layer."""
 _OF_GRAPHS = ("MEM101",)
 """Findings that are about what graphs saved: what the name itself stores may be wanted, and is another's affair."""
+_OF_VIEWS = ("MEM113",)
+"""Findings that are about storages of which the tensors kept show a small part: what these show may be wanted."""
 _AS_MUCH = 1.1
 """Times what a leak kept of each step that another finding may come to and be about the same memory."""
 MOST_NOISE = 0.05
@@ -114,6 +116,10 @@ def _growth(finding: Finding, rate: float, before: Trial, after: Trial) -> Judge
         own, was = (t.rates.get(name, 0.0) - t.graphs.get(name, 0.0) for t in (after, before))
         if own <= was + noise and after.graphs.get(name, 0.0) <= noise:
             return Judgement(True, told, f"{left}, none of it saved by graphs: what is stored itself, as before")
+    if finding.code in _OF_VIEWS and now > noise and before.pinned.get(name, 0.0) > 0:
+        shown = before.rates.get(name, 0.0) - before.pinned[name]
+        if after.pinned.get(name, 0.0) <= noise and now <= shown + noise:
+            return Judgement(True, told, f"{left}, all of it what is stored itself, as before")
     if now > noise:
         why = f"{name} still grows by {left} (before: {told}; noise: {size(noise)})"
         return Judgement(False, told, left, why)

@@ -26,7 +26,8 @@ class Trial:
     """What a run showed.
 
     `curve` has the loss of each backward pass in order, None for what is not finite. `rates` are the bytes, `graphs`
-    those of them that autograd graphs saved, `nodes` the autograd nodes per step of every name that grew, `unexplained`
+    those of them that autograd graphs saved, `pinned` those of storages beyond what their tensors show, `nodes` the
+    autograd nodes per step of every name that grew, `unexplained`
     the bytes per step that grew without a name, and `windows` says in how many stretches storages were noted, `costs`
     what lines cost in a step. `failure` is empty where the program came to its end or to the last step asked for, where
     it was `stopped`; `printed` is its stdout. `threads` are the exceptions that threads of the
@@ -38,6 +39,7 @@ class Trial:
     curve: list[float | None] = field(default_factory=list)
     rates: dict[str, float] = field(default_factory=dict)
     graphs: dict[str, float] = field(default_factory=dict)
+    pinned: dict[str, float] = field(default_factory=dict)
     nodes: dict[str, float] = field(default_factory=dict)
     unexplained: float = 0.0
     windows: int = 0
@@ -56,15 +58,19 @@ def trial_of(recording: Recording, report: Report, outcome: Outcome, printed: st
     growth = recording.ranks[0].growth if recording.ranks else None
     rates: dict[str, float] = {}
     graphs: dict[str, float] = {}
+    pinned: dict[str, float] = {}
     nodes: dict[str, float] = {}
     for one in growth.growths if growth is not None else ():
         nodes[one.holding.name] = nodes.get(one.holding.name, 0.0) + one.nodes_per_step
+        hidden = max(one.direct_per_step - one.visible_per_step, 0.0)
+        pinned[one.holding.name] = pinned.get(one.holding.name, 0.0) + hidden
         graphs[one.holding.name] = graphs.get(one.holding.name, 0.0) + one.graph_per_step
         rates[one.holding.name] = rates.get(one.holding.name, 0.0) + one.bytes_per_step
     return Trial(
         findings=report.findings, steps=outcome.ticks,
         curve=[v for rank in recording.ranks[:1] for r in rank.all(Losses) for v in r.values],
-        rates=rates, graphs=graphs, nodes=nodes, windows=len(recording.ranks[0].all(Window)) if recording.ranks else 0,
+        rates=rates, graphs=graphs, pinned=pinned, nodes=nodes,
+        windows=len(recording.ranks[0].all(Window)) if recording.ranks else 0,
         costs=costs(recording.ranks[0]) if recording.ranks else {},
         unexplained=growth.unexplained if growth is not None else 0.0,
         seconds_per_step=_seconds_per_step(recording),

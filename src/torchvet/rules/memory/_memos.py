@@ -35,8 +35,11 @@ def evicted(file: SourceFile, finding: Finding) -> Sequence[Edit]:
             continue
         held, margin = file.segment(target.value), blocks.margin(file, event.statement)
         more = "\t" if margin.endswith("\t") else blocks.step_of(file, file.tree.body, None)
-        body = f"{file.newline}{margin}{more}{held}.pop(next(iter({held})))"
-        return edits.before(file, event.statement, f"while len({held}) >= {_KEPT}:{body}")
+        inner = f"{file.newline}{margin}{more}{held}"
+        if any(terminal(value) in _EMPTY for value in _bound(file, terminal(target.value)) if value is not None):
+            # These compare keys by `==` when one is popped, which tensors do not answer.
+            return edits.before(file, event.statement, f"if len({held}) >= {_KEPT}:{inner}.clear()")
+        return edits.before(file, event.statement, f"while len({held}) >= {_KEPT}:{inner}.pop(next(iter({held})))")
     return ()
 
 

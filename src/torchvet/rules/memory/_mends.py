@@ -149,8 +149,10 @@ def detached(file: SourceFile, finding: Finding, recording: Recording) -> Sequen
     name = finding.holder.name if finding.holder is not None else None
     mine = [g for _, s in recording.growth() for g in s.growths if g.holding.name == name]
     pins = any(g.visible_per_step < 0.5 * g.direct_per_step for g in mine)
-    made = stored_with(file, finding, "detach().clone()" if pins else "detach()")
-    return tensors_only(made, finding, file, recording)
+    method = "detach().clone()" if pins else "detach()"
+    made = tensors_only(stored_with(file, finding, method), finding, file, recording)
+    kinds = {item_type(g.holding, _stored_line(file, finding)) for g in mine}
+    return made or (_each_with(file, finding, kinds.pop(), method) if len(kinds) == 1 else ())
 
 
 def tensors_only(
@@ -189,10 +191,41 @@ def parts_with(file: SourceFile, made: ast.expr, event: Event, method: str) -> S
     if isinstance(made, ast.Call):
         parts = [*made.args, *(k.value for k in made.keywords)] if not may_be_tensor(made) else []
     else:
-        parts = list(made.elts if isinstance(made, (ast.Tuple, ast.List)) else getattr(made, "values", ()))
-    with_graph = [p for p in parts if may_be_tensor(p) and _has_graph(file, p, event)]
+        parts = _parts(made)
+    tensors = [p for p in parts if may_be_tensor(p)]
+    with_graph = [p for p in tensors if _has_graph(file, p, event)]
+    if not with_graph and not isinstance(made, ast.Call):  # a run has seen that there is one
+        possible = [p for p in tensors if file.gradients.carries(p, event) != "no"]
+        with_graph = possible if len(possible) == 1 else []
     each = [with_method(file, part, method) for part in with_graph]
     return [e for one in each for e in one] if all(each) else ()
+
+
+def _parts(made: ast.expr) -> list[ast.expr]:
+    """What a container that is written down holds; of a comprehension what it makes each time."""
+    if isinstance(made, ast.DictComp):
+        return [made.value]
+    if isinstance(made, (ast.ListComp, ast.GeneratorExp)):
+        return [made.elt]
+    return list(made.elts if isinstance(made, (ast.Tuple, ast.List)) else getattr(made, "values", ()))
+
+
+_EACH = {
+    "dict": "{{k: v.{0} if torch.is_tensor(v) else v for k, v in {1}.items()}}",
+    "list": "[v.{0} if torch.is_tensor(v) else v for v in {1}]",
+    "tuple": "tuple(v.{0} if torch.is_tensor(v) else v for v in {1})",
+}
+"""A container of tensors with a method called on each, by its type."""
+
+
+def _each_with(file: SourceFile, finding: Finding, kind: str | None, method: str) -> Sequence[Edit]:
+    """Each tensor of a container that is stored whole goes in by way of a method, where the run has seen its type."""
+    values = [*(k.value for k in stored_at(file, finding)), *_handed_in(file, finding)]
+    if kind not in _EACH or len(values) != 1 or file.dotted(ast.Name("torch")) != "torch":
+        return ()
+    value = values[0]
+    plain = isinstance(value, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)) and value.lineno == value.end_lineno
+    return [edits.replace(file, value, _EACH[kind].format(method, file.segment(value)))] if plain else ()
 
 
 def _has_graph(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) -> bool:

@@ -6,13 +6,14 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from torchvet.finding import Edit
 from torchvet.rules.memory._back_references import imported
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, targets_of, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
+    from torchvet.finding import Finding
     from torchvet.source.model import ClassModel, SourceFile, Unit
 
 _PUTS = ("append", "appendleft", "add", "insert", "setdefault", "update", "put")
@@ -40,6 +41,20 @@ def _edits(file: SourceFile, model: ClassModel, attribute: str) -> Iterator[Edit
         own = unit.self_name()
         for value in _stored(unit, own, attribute) if own else ():
             yield from _weak(file, model, value, own)
+    for unit in file.units_with(attribute):
+        own = unit.self_name()
+        for event in unit.events if own else ():
+            if isinstance(event.node, ast.Assign) and _gives_itself(event.node, own, attribute):
+                yield edits.replace(file, event.node.value, f"weakref.proxy({own})")
+
+
+def _gives_itself(node: ast.Assign, own: str, attribute: str) -> bool:
+    """`child.parent = self`."""
+    target, value = node.targets[0], node.value
+    if len(node.targets) != 1 or not isinstance(target, ast.Attribute) or target.attr != attribute:
+        return False
+    on_other = isinstance(target.value, ast.Name) and target.value.id != own
+    return on_other and isinstance(value, ast.Name) and value.id == own
 
 
 def _stored(unit: Unit, own: str, attribute: str) -> Iterator[ast.expr]:
@@ -68,14 +83,37 @@ def _is_part_of(target: ast.expr, own: str, attribute: str) -> bool:
 def _weak(file: SourceFile, model: ClassModel, value: ast.expr, own: str) -> Iterator[Edit]:
     """The object itself, and its bound methods, in an expression: not what is read or called of it there."""
     inner = [n.value for n in walk(value) if isinstance(n, ast.Attribute)]
+    # Whoever is given the object may ask more of it than a proxy can answer.
+    given = [a for n in walk(value) if isinstance(n, ast.Call) for a in (*n.args, *(k.value for k in n.keywords))]
     called = [n.func for n in walk(value) if isinstance(n, ast.Call)]
-    closed_over = [m for n in walk(value) if isinstance(n, ast.Lambda) for m in ast.walk(n)]
+    lambdas = [n for n in walk(value) if isinstance(n, ast.Lambda)]
+    closed_over = [m for n in lambdas for m in ast.walk(n)]
+    yield from (e for n in lambdas for e in _given_weakly(file, n, own))
     for node in walk(value):
         if any(node is other for other in (*called, *closed_over)):
             continue
-        if isinstance(node, ast.Name) and node.id == own and not any(node is other for other in inner):
+        if isinstance(node, ast.Name) and node.id == own and not any(node is other for other in (*inner, *given)):
             yield edits.replace(file, node, f"weakref.proxy({own})")
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == own:
             method = model.methods.get(node.attr)
             if method is not None and not getattr(method.node, "decorator_list", []):
                 yield edits.replace(file, node, f"functools.partial(type({own}).{node.attr}, weakref.proxy({own}))")
+
+
+def _given_weakly(file: SourceFile, function: ast.Lambda, own: str) -> Iterator[Edit]:
+    """`lambda x, self=weakref.proxy(self): self.scale * x`: what the function reads is a weak reference of its own."""
+    given = function.args
+    if given.vararg or given.kwarg or given.kwonlyargs or own in {a.arg for a in (*given.posonlyargs, *given.args)}:
+        return
+    if not any(isinstance(n, ast.Name) and n.id == own for n in walk(function.body)):
+        return
+    line, column = edits.start_of(file, function)
+    colon = file.lines[line - 1].find(":", column - 1)
+    before: list[ast.expr | ast.arg] = [*given.posonlyargs, *given.args, *given.defaults]
+    last = max(before, key=lambda n: (n.lineno, n.col_offset), default=None)
+    if last is not None:
+        end = last.end_lineno or last.lineno
+        place, text = (end, file.column(end, last.end_col_offset or last.col_offset)), f", {own}=weakref.proxy({own})"
+    else:
+        place, text = (line, colon + 1), f" {own}=weakref.proxy({own})"
+    yield Edit(path=file.path, start=place, end=place, text=text)

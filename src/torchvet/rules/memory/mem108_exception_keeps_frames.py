@@ -11,6 +11,8 @@ from torchvet.recording.records import Census
 from torchvet.rules.growth_rule import GrowthRule
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._exceptions import without_traceback
+from torchvet.rules.memory._mends import stored_at
+from torchvet.rules.mending import with_method
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, targets_of, terminal
 from torchvet.source.model.walking import walk
@@ -139,7 +141,9 @@ for step in range(40):
 
     def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Store the exception without its traceback."""
-        return without_traceback(file, finding)
+        stored = [kept.value for kept in stored_at(file, finding) if isinstance(kept.value, ast.Name)]
+        made = [edit for value in stored for edit in with_method(file, value, "with_traceback(None)")]
+        return made or without_traceback(file, finding)
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """An `except` block of a loop that collects its exceptions, around code that works on tensors."""
