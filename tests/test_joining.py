@@ -343,8 +343,10 @@ def save(path):
 def test_a_checkpoint_lacks_nothing_where_every_scaler_was_switched_off() -> None:
     def severity(**changes: Any) -> str:
         use = ScalingUse(id=1, name="scaler", place=None, device="cuda", **{"steps": 40, "updates": 40, **changes})
-        saved = Ran(path=FILE, lines=[1 + CHECKPOINT.split("\n").index(row) for row in CHECKPOINT.split("\n")
-                                      if "torch.save" in row])  # fmt: skip
+        saved = Ran(
+            path=FILE,
+            lines=[1 + CHECKPOINT.split("\n").index(row) for row in CHECKPOINT.split("\n") if "torch.save" in row],
+        )
         return of(diagnose(run(use, saved, text=CHECKPOINT)), "AMP111").severity
 
     assert severity(enabled=False, asked=False) == "info"
@@ -375,11 +377,14 @@ for step in range(40):
 """
 
 
-@pytest.mark.parametrize(("called", "severity"), [
-    ("load('last.pt')", "warning"),
-    ("if resume:\n    load('last.pt')", "info"),
-    ("", "info"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("called", "severity"),
+    [
+        ("load('last.pt')", "warning"),
+        ("if resume:\n    load('last.pt')", "info"),
+        ("", "info"),
+    ],
+)
 def test_what_was_not_seen_running_is_no_fault_of_the_run(called: str, severity: str) -> None:
     """DEV108 is only text: what a branch or nobody calls may never have run. `check` says it at its own grade."""
     text = LOADS.format(called=called)

@@ -167,6 +167,42 @@ def test_what_was_made_for_the_log_after_the_step_is_stale_as_well(sampled: Samp
     assert record.names == ["probabilities"] and record.bytes == 4 * MB
 
 
+def test_what_this_step_has_made_before_its_first_pass_is_not_stale(sampled: Sampled) -> None:
+    """A batch that is read once, to make two views of it, and a target that the step made itself."""
+
+    def steps() -> None:
+        sampled.open()
+        for _ in range(4):
+            batch = torch.zeros(MB)
+            sampled.begins()
+            hidden = torch.zeros(2 * MB)
+            del hidden
+            sampled.boundary()
+        del batch
+
+    steps()
+    assert [r for r in sampled.close()[1] if isinstance(r, StaleAtPeak)] == []
+
+
+def test_what_is_bound_above_and_below_the_pass_is_stale(sampled: Sampled) -> None:
+    """The last store was the one below."""
+
+    def steps() -> None:
+        sampled.open()
+        for step in range(4):
+            kept = kept if step else None  # noqa: F821
+            sampled.begins()
+            hidden = torch.zeros(2 * MB)
+            del hidden
+            sampled.boundary()
+            kept = torch.zeros(MB)
+        del kept
+
+    steps()
+    (record,) = [r for r in sampled.close()[1] if isinstance(r, StaleAtPeak)]
+    assert record.names == ["kept"] and record.bytes == 4 * MB
+
+
 def test_what_dropping_it_would_save_is_replayed_not_assumed(sampled: Sampled) -> None:
     """Another moment, without the stale tensor, is only one megabyte lower than the peak."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import types
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -13,10 +12,9 @@ from typing import Any
 import torch
 
 from torchvet.probes import autocast_peaks, frames, graphs
-from torchvet.probes.containers import tensors_in
+from torchvet.probes.bound_names import bound_above, bound_tensors
 from torchvet.probes.known import KnownMemory
 from torchvet.probes.ledger import Birth, Ledger, place_of_line, sum_by_site
-from torchvet.probes.variables import frame_locals
 from torchvet.recording.records import Place, SiteBytes, StepKind, Window
 from torchvet.recording.training_records import StaleAtPeak, ZeroedInPlace
 
@@ -137,7 +135,8 @@ def pass_boundary(window: OpenWindow, ledger: Ledger, kind: StepKind) -> None:
 def next_forward_begins(window: OpenWindow, ledger: Ledger, late: graphs.Late = graphs.never) -> None:
     """The step after a boundary starts its work: what is still bound now and not read again is stale.
 
-    That includes what was made for a log or a plot after the optimizer's step. Graphs are followed until it is `late`.
+    That includes what was made for a log or a plot after the optimizer's step, and not what this step has made before
+    its first forward pass: inputs, targets. Graphs are followed until it is `late`.
     """
     if ledger.read is not None:
         return
@@ -147,31 +146,25 @@ def next_forward_begins(window: OpenWindow, ledger: Ledger, late: graphs.Late = 
     names = window.names.setdefault(len(window.ticks), {})
     graph_names = window.graph_names.setdefault(len(window.ticks), {})
     seen: graphs.Seen = set()
+    since = window.ticks[-1] if window.ticks else 0
+    fresh = {key for key, birth in ledger.live.items() if birth.event >= since}
+    above: dict[types.FrameType, set[str]] = {}
     with ledger.quiet():
-        for name, tensor, frame in _bound_tensors():
+        for name, tensor, frame in bound_tensors():
+            if frame not in above:
+                above[frame] = bound_above(frame) if fresh else set()
+            old = carry - fresh if name in above[frame] else carry
             # A loss that nobody has deleted is every loop's; some pin a buffer of the size of their input (mse_loss).
             for storage in graphs.storages_of(tensor) if tensor.ndim else ():
-                if storage._cdata in carry:
+                if storage._cdata in old:
                     names.setdefault(storage._cdata, name)
                     window.bound.setdefault(name, frames.place_of(frame))
             if tensor.grad_fn is not None and not late():
                 reach = graphs.walk([tensor.grad_fn], seen, set(), late)
                 for key in reach.saved:
-                    if key in carry:
+                    if key in old:
                         graph_names.setdefault(key, name)
                         window.bound.setdefault(name, frames.place_of(frame))
-
-
-def _bound_tensors() -> list[tuple[str, torch.Tensor, types.FrameType]]:
-    """Tensors that plain variables of the running user code are bound to (tuples included), innermost frames first."""
-    found: list[tuple[str, torch.Tensor, types.FrameType]] = []
-    frame: types.FrameType | None = sys._getframe(2)
-    while frame is not None:
-        if frames.owner(frame.f_code.co_filename) in (frames.USER, frames.INSTALLED):
-            for name, value in (frame_locals(frame) or {}).items():
-                found.extend((name, t, frame) for t in tensors_in(value, 3))
-        frame = frame.f_back
-    return found
 
 
 def close_window(window: OpenWindow, tick: int, ledger: Ledger, known: KnownMemory, now: float) -> list[Any]:

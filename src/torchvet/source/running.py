@@ -94,8 +94,9 @@ def _fits(call: _Called, path: str, method: bool) -> bool:
 
 def _calls(path: str, tree: ast.Module | None) -> Iterator[tuple[str, _Called]]:
     nodes = list(ast.walk(tree)) if tree is not None else []
-    modules = {a.asname or a.name: a.name for n in nodes if isinstance(n, (ast.Import, ast.ImportFrom))
-               for a in n.names}  # fmt: skip
+    modules = {
+        a.asname or a.name: a.name for n in nodes if isinstance(n, (ast.Import, ast.ImportFrom)) for a in n.names
+    }
     for node in nodes:
         if not isinstance(node, ast.Call):
             continue

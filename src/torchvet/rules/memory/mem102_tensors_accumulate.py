@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from torchvet.rules import words
 from torchvet.rules.growth_rule import GrowthRule, is_tensor_class
 from torchvet.rules.memory import _stores
+from torchvet.rules.memory._collected import result_of
 from torchvet.rules.memory._memos import evicted
 from torchvet.rules.memory._mends import without_cache
 from torchvet.rules.memory._storages import of_a_batch
@@ -20,7 +21,7 @@ from torchvet.source.model.units import terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
+    from torchvet.finding import Edit, Finding, Severity
     from torchvet.recording import Recording
     from torchvet.recording.growth import Growth
     from torchvet.snapshots.memory import SnapshotMemory
@@ -57,7 +58,8 @@ class TensorsAccumulate(GrowthRule):
         "A cache that fills and then stops, a window of fixed length (`deque(maxlen=n)`), a best-so-far that is "
         "replaced, and lists that are emptied every epoch are bounded. So are variables that every step binds to "
         "something new, however much longer the batches get over the run. One scalar tensor per step is so little "
-        "that it is graded `info`."
+        "that it is graded `info`, and so is a list that a loop without training fills, and that its function joins "
+        "and returns: it is as large as the result."
     )
     proof = (
         "torch 2.13.0, CPU. The metric in the example keeps 208,896 bytes per step, detached as they are: 512 × "
@@ -141,6 +143,15 @@ for step in range(40):
     def recognises(self, growth: Growth, recording: Recording) -> bool:
         """Most of what grows are storages that tensors hold by reference."""
         return growth.bytes_per_step > 0 and growth.direct_per_step >= 0.5 * growth.bytes_per_step
+
+    def grade(self, growth: Growth, recording: Recording) -> Severity:
+        """What a function collects to return it is a note: its caller wants all of it."""
+        return "info" if result_of(growth, recording) else super().grade(growth, recording)
+
+    def message(self, growth: Growth, recording: Recording) -> str:
+        """The headline, and what is meant to grow."""
+        text, function = super().message(growth, recording), result_of(growth, recording)
+        return f"{text}; {function}() joins and returns it, so that it is as large as its result" if function else text
 
     def cause(self, growth: Growth, store: Store | None) -> str:
         """One more tensor each step, or one that gets larger."""

@@ -184,14 +184,17 @@ for step in range(40):
         peak = max(peak_of(rank), use.peak, use.left)
         share = use.left / peak
         return observed(
-            self, rank, severity=grading.of_waste(use.left, share), place=use.place,
+            self,
+            rank,
+            severity=grading.of_waste(use.left, share),
+            place=use.place,
             message=f"backward uses a part of the graph that {use.module} builds: {words.size(use.left)} a pass, "
             f"{share:.0%} of the peak, are saved for nothing ({use.entered} sampled passes)",
             cause=f"gradients come from within {use.module}; what it computes after that, or beside it, builds a graph "
             "as well",
             advice="end the pass at the last layer whose output is used, or run what follows under `torch.no_grad()`",
             measured=Measured(bytes=use.left, peak_bytes=peak, share=share),
-        )  # fmt: skip
+        )
 
     def _finding(self, rank: RankRecording, use: EvaluationForward) -> Finding:
         peak = max(peak_of(rank), use.peak, use.graph)

@@ -1,0 +1,100 @@
+"""Lists that are meant to grow: what a loop that trains nothing collects, its function joins and returns."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.source.model.units import terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.recording import Recording
+    from torchvet.recording.growth import Growth
+
+_SHOWN = 0.9
+"""Share of the bytes held that the items show. Views that pin larger storages, and graphs, are no result."""
+_PASSES = 10_000
+"""Passes that memory must last for: one way through a data set, as ImageNet's 1.3 million pictures by 128."""
+_JOINS = {"cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "row_stack", "column_stack"}
+_KEEPING = {"numpy", "cpu", "cuda", "to", "detach", "clone", "contiguous", "float", "half", "reshape", "view", "tolist"}
+"""Methods whose result is as large as what they are called on."""
+_ENDLESS = {"count", "cycle", "repeat", "iter"}
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def result_of(growth: Growth, recording: Recording) -> str:
+    """The function whose result a growing list is; empty where it is none, or memory may not last for it."""
+    holding = growth.holding
+    name, _, path, _ = holding.where
+    lasts = growth.exhausted_at is None or growth.exhausted_at - growth.last_step > _PASSES
+    whole = growth.visible_per_step >= _SHOWN * growth.bytes_per_step > 0
+    if growth.kind == "training" or len(holding.path) != 1 or not (lasts and whole) or path not in recording.sources:
+        return ""
+    stores = recording.index.stores(*holding.where)
+    try:
+        tree = ast.parse(recording.sources[path])
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
+    for function in (n for n in ast.walk(tree) if isinstance(n, _Function)):
+        loops = _loops(function, [s.line for s in stores if s.path == path and s.in_loop])
+        if loops and not any(map(_is_endless, loops)):
+            last = max(loop.end_lineno or 0 for loop in loops)
+            if _returns_joined(function, name, last):
+                return function.name
+    return ""
+
+
+def _loops(function: _Function, lines: list[int]) -> list[ast.stmt]:
+    """The loops of a function around all lines that store; none where a line has no loop there."""
+    found = [n for n in walk(function) if isinstance(n, (ast.For, ast.AsyncFor, ast.While))]
+    around = [[loop for loop in found if loop.lineno <= line <= (loop.end_lineno or 0)] for line in lines]
+    return [loop for loops in around for loop in loops] if all(around) else []
+
+
+def _is_endless(loop: ast.stmt) -> bool:
+    """Whether a loop ends for no reason that its head shows."""
+    if not isinstance(loop, (ast.For, ast.AsyncFor)):
+        return True
+    return any(isinstance(n, ast.Call) and terminal(n) in _ENDLESS for n in walk(loop.iter))
+
+
+def _returns_joined(function: _Function, name: str, last: int) -> bool:
+    """Whether a function returns, after a line, what it joins a list to: at once, or by a name."""
+    joined: set[str] = set()
+    for node in walk(function):
+        if isinstance(node, ast.Assign) and node.lineno > last and _joins(node.value, name):
+            joined.update(t.id for t in node.targets if isinstance(t, ast.Name))
+    values = (n.value for n in walk(function) if isinstance(n, ast.Return) and n.lineno > last)
+    items = [item for value in values if value is not None for item in _items(value)]
+    return any(_joins(i, name) or (isinstance(i, ast.Name) and i.id in joined) for i in items)
+
+
+def _items(value: ast.expr) -> Iterator[ast.expr]:
+    """What is returned, one by one, without methods that keep its size."""
+    if isinstance(value, (ast.Tuple, ast.List)):
+        for item in value.elts:
+            yield from _items(item)
+    elif isinstance(value, ast.Dict):
+        for item in value.values:
+            yield from _items(item)
+    else:
+        yield _bare(value)
+
+
+def _bare(value: ast.expr) -> ast.expr:
+    """A value without methods at its end that keep its size, as `.numpy()`."""
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and terminal(value) in _KEEPING:
+        value = value.func.value
+    return value
+
+
+def _joins(value: ast.expr, name: str) -> bool:
+    """Whether a value is the join of a list by that name."""
+    value = _bare(value)
+    return (
+        isinstance(value, ast.Call)
+        and terminal(value) in _JOINS
+        and any(isinstance(a, ast.Name) and a.id == name for a in value.args)
+    )
