@@ -72,7 +72,7 @@ def unchecked(ledger: Ledger, taps: Taps, unreadable: Collection[str], sampled: 
             reason="it calls locals(), whose dictionary may not be refreshed behind its back",
         )
     if compiled_anything() and not private.MODES_BESIDE_COMPILE:
-        reason = f"torch {torch.__version__} would compile the look's own code with the program's; torch 2.9 does not"
+        reason = f"torch {torch.__version__} would compile the look's own code with the program's; torch 2.10 does not"
         yield Unchecked(check="storages of steps after torch.compile was called", reason=reason)
     elif not sampled and not ledger.refused:
         yield Unchecked(check="storages of sampled steps", reason="no step was free of other dispatch modes")
