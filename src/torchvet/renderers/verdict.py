@@ -49,7 +49,7 @@ def _measure(row: dict[str, Any]) -> str:
     """One witness: `heap +0.2 kB (at most 0.7 kB; flat up to 2.5 kB)`."""
     write = size if row["unit"] == "bytes" else count
     high, threshold = row.get("high"), row.get("threshold")
-    most = f"at most {write(max(0.0, high))}; " if high is not None and high != row["measured"] else ""
+    most = "" if high is None or high - row["measured"] < (threshold or 0) / 100 else f"at most {write(high)}; "
     limits = f" ({most}flat up to {write(threshold)})" if threshold else ""
     return f"{row['witness']} {'+' if row['measured'] >= 0 else ''}{write(row['measured'])}{limits}"
 
