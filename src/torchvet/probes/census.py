@@ -105,8 +105,9 @@ class CensusTaker:
         births, orphans = one.unreached(), one.orphans()
         if not births and not orphans:
             return strangers.Found([], 0)
-        if self._descriptions < _DESCRIPTIONS and not any(s.owner for s in self._found.strangers):
-            self._descriptions += 1
+        again = self._descriptions < _DESCRIPTIONS
+        self._descriptions += 1
+        if again and not any(s.owner for s in self._found.strangers):
             late = graphs.within(_DESCRIBING_SECONDS)
             self._found = strangers.describe(
                 births, one.own_objects(), one.walk.parent.keys(), late, orphans=orphans, claimed=one.named()

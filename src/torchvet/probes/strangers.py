@@ -46,7 +46,10 @@ def describe(
         if not garbage.search(seeds, late):
             return Found([], 0)
         cycles = garbage.cycles()
-        found = dict.fromkeys(s for cycle in cycles[:most] for s in _described(cycle, garbage))
+        described = [_described(cycle, garbage) for cycle in cycles[:most]]
+        if not births and not _recurs(described):
+            return Found([], 0)
+        found = dict.fromkeys(s for who in described for s in who)
         ctx = dict.fromkeys(s for key, o in garbage.by_id.items() if key not in garbage.held for s in _on_ctx(o))
         native = dict.fromkeys(s for key in garbage.outer if key in seeds for s in _saved_by(garbage.by_id[key]))
         size = _bytes_below([key for cycle in cycles for key in cycle], garbage, reached, claimed) if cycles else 0
@@ -54,6 +57,12 @@ def describe(
         return Found([*found, *ctx, *native] or nobody, size)
     finally:
         garbage.close()
+
+
+def _recurs(described: list[list[Stranger]]) -> bool:
+    """Whether two cycles are closed by the same: what was made once, and waits for the collector, is no growth."""
+    firsts = [who[0] for who in described if who]
+    return len(set(firsts)) < len(firsts)
 
 
 def _keys(tensor: torch.Tensor) -> set[int]:
