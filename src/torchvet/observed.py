@@ -47,14 +47,19 @@ def processes(recording: Recording) -> dict[str, Any]:
 
 
 def once(recording: Recording, findings: list[Finding]) -> list[Finding]:
-    """Of findings that differ in their process only, the gravest: all of them run the same lines."""
+    """Of findings that differ in their process only, the gravest: all of them run the same lines. Ranks keep theirs."""
     if sum(rank.ticks > 0 for rank in recording.ranks) < 2:
         return findings
     best: dict[Any, Finding] = {}
     for finding in findings:
         place = finding.location
         where = (place.path, place.line) if place is not None else None
-        key = (finding.code, where, tuple(finding.holder.path) if finding.holder is not None else finding.message)
+        key = (
+            finding.code,
+            finding.rank,
+            where,
+            tuple(finding.holder.path) if finding.holder is not None else finding.message,
+        )
         if where is None or key not in best or _weight(finding) > _weight(best[key]):
             best[key if where is not None else id(finding)] = finding
     return list(best.values())

@@ -30,6 +30,9 @@ class Heard:
     def optimizer_starts(self, optimizer: Any, closure: bool = False) -> None:
         self.events.append("step")
 
+    def ended_aside(self, optimizer: Any, is_grad: bool = False) -> None:
+        pass
+
     def optimizer_ended(self, optimizer: Any) -> None:
         self.events.append("stepped")
 

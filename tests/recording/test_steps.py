@@ -10,7 +10,14 @@ from torchvet.recording.steps import current_steps, steps_between, steps_of_burs
 def test_only_steps_since_the_clock_started_anew_count() -> None:
     one = rank(program(), steps(30, "backward"), steps(20), outcome(20))
     assert len(current_steps(one)) == 20 and steps_until(one, 12, "training") == 12
-    assert steps_until(one, 12, "backward") == 0
+    assert steps_until(one, 12, "evaluation") == 0
+
+
+def test_backward_calls_of_weights_updated_by_hand_are_steps_beside_those_of_an_optimizer() -> None:
+    one = rank(program(), steps(20), steps(400, "backward", start=21), outcome(420))
+    assert steps_between(one, 10, 420) == ("backward", 410)
+    assert steps_between(one, 5, 30) == ("training", 25)
+    assert steps_until(one, 420, "training") == steps_until(one, 420, "backward") == 420
 
 
 def test_training_steps_come_before_evaluation_steps() -> None:

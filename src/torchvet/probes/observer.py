@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Iterable
 from types import FrameType
@@ -59,8 +58,7 @@ class Observer:
         self._sampling = Sampling(self.known, self._taps, self._schedule, self._costs)
         self._ledger = self._sampling.ledger
         self._cohorts = Cohorts()
-        self._census = CensusTaker(self.known)
-        self._amid = CensusTaker(self.known)
+        self._census, self._amid = CensusTaker(self.known), CensusTaker(self.known)
         self._optimizers = OptimizerProbe(self.known)
         self._backwards = BackwardProbe()
         self._evaluations = EvaluationProbe()
@@ -152,9 +150,9 @@ class Observer:
 
     def forsake(self) -> None:
         """In a forked child that is to be observed anew: take the probes out."""
-        for part in (self._collector, self._watchers, self._taps):
-            with contextlib.suppress(Exception):
-                part.remove()
+        self._taps.remove()
+        self._collector.remove()
+        self._watchers.remove()
 
     # Events -----------------------------------------------------------------------------------------------------
 
@@ -194,9 +192,8 @@ class Observer:
 
     def ended_aside(self, optimizer: Optimizer | None, is_grad: bool = False) -> None:
         """See `Listener`."""
-        if self._session.active and self._stepping.heard_elsewhere():
-            steps = self._stepping
-            steps.count(steps.backward_ended(is_grad) if optimizer is None else steps.optimizer_ended(id(optimizer)))
+        if self._session.active:
+            self._stepping.ended_aside(optimizer, is_grad)
 
     def backward_starts(self, tensors: Any, retain_graph: bool, create_graph: bool, is_grad: bool) -> None:
         """See `Listener`."""
@@ -319,16 +316,14 @@ class Observer:
     def _boundary(self, passed: Boundary | None) -> None:
         if passed is None:
             return
-        with self._stepping.turn() as mine:
+        with self._stepping.turn(passed) as mine:
             if mine:
                 self._look_or_count(self._stepping.resumed(passed))
-            else:
-                self._stepping.count(passed)
         if self._limit is not None and self.clock.main_steps >= self._limit:
             raise StepsReached(self._limit)
 
     def _look_or_count(self, passed: Boundary) -> None:
-        kind, tick = passed.kind, passed.tick
+        kind, tick, *_ = passed
         if self._pace.due(kind, tick, time.perf_counter()) or passed.restarted or passed.steps > 1:
             seconds = self._costs.step() / self._pace.since(tick)
             with Look(self._costs, "boundaries", self._session.failed, "step boundaries"):
@@ -417,10 +412,9 @@ class Observer:
     def _end_if_overdue(self) -> None:
         """End a window in the middle of a step that turned out to be too long for it."""
         if self._sampling.overdue:
-            with self._stepping.turn() as mine:
+            with self._stepping.turn() as mine, self._session.guarded("step boundaries"), self._costs.of("windows"):
                 if mine:
-                    with self._session.guarded("step boundaries"), self._costs.of("windows"):
-                        self._end_window(self.clock.n + 1, partial=True)
+                    self._end_window(self.clock.n + 1, partial=True)
 
     def _stop_watching_modules(self) -> None:
         """Module hooks cost time: they stay only where forward passes make the steps, or an evaluation keeps graphs."""

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
+from torch.optim.optimizer import Optimizer
 
 from torchvet.probes.clock import StepClock
 from torchvet.probes.session import StepLog
@@ -50,11 +51,13 @@ class Stepping:
         return not self._looking
 
     @contextmanager
-    def turn(self) -> Iterator[bool]:
-        """Look within, if this is true: no other thread does until the end."""
+    def turn(self, passed: Boundary | None = None) -> Iterator[bool]:
+        """Look within, if this is true: no other thread does until the end. Else a boundary is counted."""
         taken = self._turn.acquire(blocking=False)
         if taken:
             self._looking = threading.get_ident()
+        else:
+            self.count(passed)
         try:
             yield taken
         finally:
@@ -126,6 +129,11 @@ class Stepping:
         """See `unchecked.Doubting`."""
         if self._clock.outside_steps:
             yield Unwatched(kind="backward", count=self._clock.outside_steps, of=self._clock.main_steps)
+
+    def ended_aside(self, optimizer: Optimizer | None, is_grad: bool) -> None:
+        """An optimizer's step, or without one a backward pass, ended and is not heard because another thread looks."""
+        if self.heard_elsewhere():
+            self.count(self.backward_ended(is_grad) if optimizer is None else self.optimizer_ended(id(optimizer)))
 
     def heard_elsewhere(self) -> bool:
         """Whether what happens on this thread is not heard because another looks."""

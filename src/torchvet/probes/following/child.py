@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -19,7 +20,8 @@ def observe(config: dict[str, Any]) -> None:
     """Observe this process from now on. Raises OSError where its record cannot be written."""
     before = sessions.session_of_parent()
     if before is not None and before.observer is not None:
-        before.observer.forsake()
+        with contextlib.suppress(Exception):
+            before.observer.forsake()
     writer = RecordingWriter(Path(config["directory"]), config["rank"], child=True)
     if writer.crowded:
         writer.write(Unwatched(kind="process", count=1))
