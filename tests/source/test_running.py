@@ -41,6 +41,12 @@ def loops(x):
     for one in x:
         again = loops(one)
 
+def slow(net):
+    return net.rate
+
+def fast(net):
+    return 2 * net.rate
+
 def main(args):
     data = prepare(args.folder)
     net = build(data)
@@ -51,6 +57,7 @@ def main(args):
         net(x)
     finish(net, args.quick)
     net.report()
+    rate = slow(net) if args.slow else args.fast and fast(net)
 
 if __name__ == "__main__":
     main(parse())
@@ -95,7 +102,9 @@ def test_helpers_of_other_files_too(text: str) -> None:
     assert ran(text, path="tools.py")
 
 
-@pytest.mark.parametrize("text", ["torch.load", "net.restore", "net.write", "  resume(net)", "again = "])
+@pytest.mark.parametrize(
+    "text", ["torch.load", "net.restore", "net.write", "  resume(net)", "again = ", "return net.rate", "2 *"]
+)
 def test_what_a_condition_stands_before_may_not_have_run(text: str) -> None:
     """A call of another module's function by the same name is no call of the file's own."""
     assert not ran(text)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dis
 import sys
 import types
-from collections.abc import Iterator
 
 import torch
 
@@ -27,18 +26,12 @@ def bound_tensors(depth: int = 2) -> list[tuple[str, torch.Tensor, types.FrameTy
 
 
 def bound_above(frame: types.FrameType) -> set[str]:
-    """The variables that a frame's code binds on lines before the one that it is at, and on no other: they hold what
-    this pass has made. One that is bound below holds what the pass before has left."""
+    """The variables that a frame's code binds before the call that it is at, in the order of the text, and nowhere
+    else: they hold what this pass has made. One that is bound below holds what the pass before has left."""
     last: dict[str, int] = {}
-    for name, line in _stores(frame.f_code):
-        last[name] = max(line, last.get(name, 0))
-    return {name for name, line in last.items() if line < frame.f_lineno}
-
-
-def _stores(code: types.CodeType) -> Iterator[tuple[str, int]]:
-    """Each variable that code binds, with the line. Some instructions bind two."""
-    lines = {offset: line for first, end, line in code.co_lines() for offset in range(first, end, 2)}
-    for instruction in dis.get_instructions(code):
+    for instruction in dis.get_instructions(frame.f_code):
         if instruction.opname.startswith("STORE_"):
-            names = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
-            yield from ((str(name), lines.get(instruction.offset) or 0) for name in names)
+            # Some instructions bind two.
+            bound = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
+            last.update((str(name), instruction.offset) for name in bound)
+    return {name for name, offset in last.items() if offset < frame.f_lasti}

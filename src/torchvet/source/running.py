@@ -93,7 +93,7 @@ def _fits(call: _Called, path: str, method: bool) -> bool:
 
 
 def _calls(path: str, tree: ast.Module | None) -> Iterator[tuple[str, _Called]]:
-    nodes = list(ast.walk(tree)) if tree is not None else []
+    nodes = list(_sure_nodes(tree)) if tree is not None else []
     modules = {
         a.asname or a.name: a.name for n in nodes if isinstance(n, (ast.Import, ast.ImportFrom)) for a in n.names
     }
@@ -105,6 +105,16 @@ def _calls(path: str, tree: ast.Module | None) -> Iterator[tuple[str, _Called]]:
         elif isinstance(node.func, ast.Attribute):
             on = ast.unparse(node.func.value)
             yield node.func.attr, _Called(path, node.lineno, on, modules.get(on))
+
+
+def _sure_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """A node and those below it, without what stands in an expression behind a condition, or in a lambda."""
+    yield node
+    if isinstance(node, (ast.IfExp, ast.BoolOp)):
+        yield from _sure_nodes(node.test if isinstance(node, ast.IfExp) else node.values[0])
+    elif not isinstance(node, ast.Lambda):
+        for child in ast.iter_child_nodes(node):
+            yield from _sure_nodes(child)
 
 
 def _way(block: Sequence[ast.stmt], line: int) -> list[ast.stmt]:
