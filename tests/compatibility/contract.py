@@ -237,6 +237,8 @@ def tried(promise: str, attempt: Callable[[Means], str], means: Means) -> Kept:
         detail = attempt(means)
     except Refused as refused:
         state, detail = "refused", str(refused)
+    except subprocess.TimeoutExpired as error:
+        state, detail = "late", f"no answer in {error.timeout:.0f} s"
     except Exception as error:
         state, detail = "no", f"{type(error).__name__}: {error}" if not isinstance(error, Broken) else str(error)
     kept = Kept(promise, state, detail, round(time.monotonic() - began, 1))

@@ -12,14 +12,15 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent.parent / "docs" / "compatibility.md"
-CELLS = {"yes": "yes", "refused": "refused", "no": "**no**"}
+CELLS = {"yes": "yes", "refused": "refused", "late": "no answer", "no": "**no**"}
 
 HEAD = """# Which torch, which Python
 
 Torchvet supports torch 2.6 and newer on Python 3.10 and newer. This page is written from runs of the contract suite
 (`make test-torch TORCH=2.6.0 PYTHON=python3.10`), one column for each run. *yes*: the promise is kept. *refused*:
 torchvet says that it cannot do this on that torch, and exits with status 2. **no**: it is not kept; the reason stands
-below the table. CI runs the suite on the oldest promised torch.
+below the table. *no answer*: the machine was too busy to end the run in its time. *not run*: no run of it is kept. CI
+runs the suite on the oldest promised torch.
 """
 
 LIMITS = """
@@ -72,7 +73,7 @@ def page() -> str:
         if one["state"] != "yes"
     ]
     if reasons:
-        lines += ["## What was refused or not kept", "", *reasons, ""]
+        lines += ["## What was refused, not kept or not answered", "", *reasons, ""]
     return "\n".join(lines)
 
 

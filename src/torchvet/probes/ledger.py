@@ -286,12 +286,14 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
             self.births.append(birth)
             self.events.append((birth, birth.nbytes))
 
-    def hear(self, operators: Iterable[Any], listener: Callable[..., None], guard: Callable[[], Any]) -> None:
+    def hear(self, operators: Iterable[Any], listener: Callable[..., None], guard: Callable[[str], Any]) -> None:
         """Tell `listener` of these operators, within a `guard`; no more of any once it has asked for a name of torch's
         that is missing here."""
 
+        what = f"operators of sampled steps ({getattr(listener, '__name__', '').strip('_')})"
+
         def guarded(*told: Any) -> None:
-            with guard():
+            with guard(what):
                 try:
                     listener(*told)
                 except private.LacksName:

@@ -114,8 +114,7 @@ class Observer:
     def hear(self, operators: Iterable[Any], listener: watcher.Listener) -> None:
         """See `Host`."""
 
-        what = f"operators of sampled steps ({listener.__name__.strip('_')})"
-        self._ledger.hear(operators, listener, lambda: self.looking(what))
+        self._ledger.hear(operators, listener, self.looking)
 
     def line(self) -> Place | None:
         """See `Host`."""
