@@ -106,3 +106,22 @@ images = Images()
 def test_a_datasets_cache_is_full_after_an_epoch(batches: int, expected: list[str]) -> None:
     loop = LoopBound(place=Place(FILE, 20, "main"), length=batches)
     assert told(DATASET, (loop,), name="images .kept", container="dict") == expected
+
+
+def test_a_removal_is_a_bound_only_where_it_is_known_to_come() -> None:
+    text = "kept = []\nfor step in range(9999):\n    kept.append(net(step))\n    if {}: kept.clear()\n"
+    assert told(text.format("config.clear")) == ["error"], "never seen to come"
+    assert told(text.format("step % 1000 == 0")) == ["info", "line 4 empties it every 1,000 steps", "10000000"]
+    assert told(text.format("step % 1000000 == 0"))[0] == "error", "more than there is memory"
+
+
+def test_growths_share_one_forecast() -> None:
+    looks = [
+        census(t, holding("left", direct=1_000_000 * t), holding("right", direct=1_000_000 * t), holding("tag", 4 * t))
+        for t in TICKS
+    ]
+    one = Recording([rank(program(), steps(250), looks, outcome(250))])
+    found = {f.holder.name: f for f in rule("MEM102").in_recording(one) if f.holder is not None}
+    ends = {f.measured.exhausted_at_step for n, f in found.items() if n != "tag"}
+    assert len(ends) == 1 and 0 < (ends.pop() or 0) < 600
+    assert found["tag"].severity == "info" and found["tag"].measured.exhausted_at_step is None

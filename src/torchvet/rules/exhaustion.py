@@ -79,6 +79,16 @@ def part_of(growth: Growth, rank: RankRecording) -> float:
     return own * _turns(rank, growth.kind) / max(1, _turns(rank, rank.growth.kind))
 
 
+def end_for(growth: Growth, rank: RankRecording, recording: Recording) -> int | None:
+    """The step at which memory ends, in steps of the growth's own kind; None where it has no part in that."""
+    forecast = exhaustion_of(rank, recording)
+    step = forecast.step_for(part_of(growth, rank))
+    if step is None or growth.kind == forecast.kind:
+        return step
+    per = _turns(rank, growth.kind) / max(1, _turns(rank, forecast.kind))
+    return int(growth.last_step + (step - forecast.now) * per)
+
+
 def _turns(rank: RankRecording, kind: StepKind) -> int:
     return sum(s.count for s in current_steps(rank) if s.kind == kind)
 

@@ -16,7 +16,7 @@ from torchvet.recording.records import NODE_BYTES, Window
 from torchvet.rules import grading, words
 from torchvet.rules.base import Rule
 from torchvet.rules.bounds import Bound, bound_of
-from torchvet.rules.exhaustion import exhaustion_of, part_of, rank_of
+from torchvet.rules.exhaustion import end_for, exhaustion_of, part_of, rank_of
 
 if TYPE_CHECKING:
     from torchvet.recording import Recording
@@ -238,8 +238,7 @@ def _end(growth: Growth, bound: Bound | None, recording: Recording) -> int | Non
     """The step at which memory ends, where this growth has a part in that."""
     if bound is not None and (bound.bytes is None or bound.bytes - growth.bytes <= (growth.memory_left or 0)):
         return None
-    rank = rank_of(growth, recording)
-    return exhaustion_of(rank, recording).step_for(part_of(growth, rank))
+    return end_for(growth, rank_of(growth, recording), recording)
 
 
 def _ending(growth: Growth, bound: Bound | None, recording: Recording) -> str:
