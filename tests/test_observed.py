@@ -48,6 +48,10 @@ def test_backward_calls_that_no_step_counts_leave_the_verdict_open(count: int, v
     assert verdict_of(*healthy(*more)) == verdict
 
 
+def test_a_few_backward_calls_after_a_long_training_leave_nothing_open() -> None:
+    assert verdict_of(*healthy(Unwatched(kind="backward", count=30, of=5000))) == "clean"
+
+
 def test_backward_calls_that_no_step_counts_are_said_with_their_number() -> None:
     report = diagnose(Recording([rank(*healthy(Unwatched(kind="backward", count=1800, of=150)))]))
     (gap,) = report.not_checked
