@@ -388,3 +388,11 @@ class _Count:
         self._slots.clear()
         self._nodes.clear()
         self.tree.close()
+
+
+def forget_the_program() -> None:
+    """Empty the caches of types and places. Classes of the program's own must not outlive it there: their destructors
+    would run too late."""
+    heap.forget_types()
+    graphs.forget_types()
+    frames.forget_places()

@@ -11,9 +11,9 @@ import msgspec
 import torch
 from torch.optim.optimizer import Optimizer
 
-from torchvet.probes import device, frames, graphs, heap, host, watcher
+from torchvet.probes import device, frames, graphs, host, watcher
 from torchvet.probes.backward import BackwardProbe
-from torchvet.probes.census import CensusTaker
+from torchvet.probes.census import CensusTaker, forget_the_program
 from torchvet.probes.clock import StepClock
 from torchvet.probes.cohorts import Cohorts
 from torchvet.probes.collector import CollectorProbe
@@ -454,10 +454,9 @@ class Observer:
         for record in (
             *self._optimizers.records(), *self._backwards.records(), *self._evaluations.records(),
             *self._optimizers.sparse_gradients(tick), *self._loaders.records(tick), *self._watchers.totals(tick),
+            self._collector.record(self._sampling.steps), host.record(tick),
         ):  # fmt: skip
             self._write(record)
-        self._write(self._collector.record(self._sampling.steps))
-        self._write(host.record(tick))
         self._hooks.count(tick, self.known, self._write)
         self._sources.keep()
 
@@ -466,10 +465,7 @@ class Observer:
         self._stepping.end()
         with self._costs.of("end"):
             self._finish(how, error)
-        # Classes of the program's own must not outlive it in our caches: their destructors would run too late.
-        heap.forget_types()
-        graphs.forget_types()
-        frames.forget_places()
+        forget_the_program()
 
     def _finish(self, how: str, error: BaseException | None) -> None:
         tick = self.clock.n
