@@ -51,6 +51,13 @@ def test_the_kind_of_holder_is_said_where_the_search_came_upon_it(kind: Any, say
     assert says in one.cause
 
 
+def test_a_hook_that_keeps_them_is_the_holder() -> None:
+    hook = Stranger(kind="native", owner="saved_tensors_hooks", attribute="TanhBackward0")
+    seen = census(33, other=50_000 * 33, unreached=50_000, strangers=[hook])
+    (one,) = found(windows(), kept(50_000), seen, heap(80, grows=50_000))
+    assert one.holder is not None and one.holder.name == "saved_tensors_hooks.TanhBackward0"
+
+
 def test_measures_that_disagree_are_said_and_are_a_note() -> None:
     (one,) = found(evidence(80), kept(50_000))
     assert one.severity == "info" and "the heap grows by at most" in one.message and "disagree" in one.message

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.amounts import count
-from torchvet.finding import Finding, Measured, Severity
+from torchvet.finding import Finding, Holder, Measured, Severity
 from torchvet.recording.growth import searched
 from torchvet.recording.records import Census, SiteBytes, Survivors
 from torchvet.recording.training_records import CollectorUse
@@ -15,6 +15,7 @@ from torchvet.rules import grading, words
 from torchvet.rules.base import Rule
 from torchvet.rules.growth_rule import allocated, first_place
 from torchvet.rules.share_rule import observed, peak_of
+from torchvet.rules.strangers import names_of
 from torchvet.rules.witnesses import (
     Witness,
     allocator,
@@ -133,7 +134,7 @@ for step in range(80):
             cause=f"{_kind(rank)}. Ruled out: {_ruled_out(rank)}",
             advice="look at what the result of this line is handed to: a queue, a thread, a C extension, a hook or an "
             "iterator outlives the step and keeps it",
-            measured=self._measured(rank, rate, end), related=[allocated(s) for s in sites[:3]],
+            measured=self._measured(rank, rate, end), related=[allocated(s) for s in sites[:3]], holder=_holder(rank),
         )  # fmt: skip
 
     def _of_allocator(self, rank: RankRecording, counted: Witness) -> Finding:
@@ -196,6 +197,13 @@ def _surviving(rank: RankRecording) -> list[SiteBytes]:
         total[sites.index(one.site)] += one.bytes
     storages = Counter({i: sum(s.storages for s in by_site if s.site == site) for i, site in enumerate(sites)})
     return [SiteBytes(site=sites[i], bytes=held, storages=storages[i]) for i, held in total.most_common()]
+
+
+def _holder(rank: RankRecording) -> Holder | None:
+    """What the search came upon in the place of a name: a kind of graph node, a hook."""
+    census = searched(rank)
+    names = names_of([s for s in census.strangers if s.kind == "native"]) if census is not None else []
+    return Holder(name=names[0], kind="native", path=names) if names else None
 
 
 def _kind(rank: RankRecording) -> str:
