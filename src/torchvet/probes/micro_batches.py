@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,12 +49,13 @@ class MicroBatches(Watcher):
         self._calls += 1
         known = set(self.host.known.storages())
         parts = _independent(_terms(roots[0]), known, graphs.within(_SECONDS))
-        if parts is None or len(parts) < 2 or not _one_after_the_other(parts):
+        alike = _alike(parts or [])
+        if len(alike) < 2 or not _one_after_the_other(alike):
             return
-        saved = [part.bytes for part in parts]
+        saved = [part.bytes for part in alike]
         before = self._found.get(place)
         if before is None or sum(saved) > before.saved:
-            self._found[place] = SummedLosses(place=place, parts=len(parts), saved=sum(saved), largest=max(saved))
+            self._found[place] = SummedLosses(place=place, parts=len(alike), saved=sum(saved), largest=max(saved))
         self._found[place].calls = 1 + (before.calls if before else 0)
 
     def totals(self, tick: int) -> Iterable[Record]:
@@ -70,6 +72,11 @@ class _Part:
     last: int = 0
     """Numbers of its nodes, in the order in which they were made."""
     nodes: set[Any] = field(default_factory=set)
+
+    @property
+    def shape(self) -> frozenset[tuple[str, int]]:
+        """Its operators, each with how often: graphs of micro-batches have the same."""
+        return frozenset(Counter(node.name() for node in self.nodes).items())
 
 
 def _terms(root: Any) -> dict[Any, int]:
@@ -152,6 +159,14 @@ def _measure(part: _Part, node: Any, claimed: set[int]) -> None:
             if storage._cdata not in claimed:
                 claimed.add(storage._cdata)
                 part.bytes += storage.nbytes()
+
+
+def _alike(parts: list[_Part]) -> list[_Part]:
+    """The most parts that do the same: a discriminator's losses and its penalty are no micro-batches."""
+    groups: dict[frozenset[tuple[str, int]], list[_Part]] = {}
+    for part in parts:
+        groups.setdefault(part.shape, []).append(part)
+    return max(groups.values(), key=len, default=[])
 
 
 def _one_after_the_other(parts: list[_Part]) -> bool:
