@@ -79,7 +79,8 @@ def test_processes_that_train_have_records_of_their_own(tmp_path: Path) -> None:
     assert {p["how"] for p in report["facts"]["processes"]} == {"os-exit", "finished", "exit"}
     (finding,) = [f for f in report["findings"] if f["evidence"] == "observed"]
     assert (finding["code"], finding["holder"]["name"]) == ("MEM101", "kept")
-    assert report["not_checked"] == []
+    # Each process is too short for its heap to be judged; nothing else is missing.
+    assert {gap["check"] for gap in report["not_checked"]} <= {"growth of the heap", "growth of autograd graphs"}
 
 
 @pytest.fixture

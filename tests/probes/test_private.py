@@ -14,7 +14,16 @@ from torchvet.probes import private, watchers
 from torchvet.probes.watcher import Watcher
 
 PROBES = Path(private.__file__).parent
-PYTHONS = {"_getframe", "_current_frames", "_exit", "_make", "_replace", "_run_module_as_main", "_registry"}
+PYTHONS = {
+    "_getframe",
+    "_current_frames",
+    "_exit",
+    "_make",
+    "_replace",
+    "_run_module_as_main",
+    "_registry",
+    "_GeneratorContextManagerBase",
+}
 """Private names of Python itself."""
 OPERATORS = ("torch.ops.", "_aten.", "aten.")
 

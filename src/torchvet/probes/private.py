@@ -187,6 +187,7 @@ ATTRIBUTES: dict[str, tuple[str, str]] = {
     "_lazy_init_old_dispatch_mode_flags": (
         "torch.utils._python_dispatch.TorchDispatchMode", "modes beneath the program's own"
     ),
+    "_recompile_re": ("", "torchvet's own frames would be compiled with the program's"),
     "_forward_cls": ("", "the name of a custom Function"),
     "_fwd_used_autocast": ("", "custom Functions that say what autocast is to do"),
     "_mode_key": ("", "modes of torch's own"),

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import torch
 from torch.optim.optimizer import Optimizer
 
+from torchvet.probes import private
 from torchvet.probes.clock import StepClock
 from torchvet.probes.session import StepLog
 from torchvet.recording.records import StepKind
@@ -111,7 +111,7 @@ class Stepping:
         """It ended. Within a backward pass, called by a hook, it is no moment to look: the pass ends the step."""
         thread = threading.get_ident()
         self._in_optimizer.discard(thread)
-        if torch._C._current_graph_task_id() != -1:
+        if _within_backward():
             self._clock.optimizer_stepped_within(thread)
             return None
         return self.passed(self._clock.optimizer_stepped, key, thread)
@@ -138,3 +138,11 @@ class Stepping:
     def heard_elsewhere(self) -> bool:
         """Whether what happens on this thread is not heard because another looks."""
         return self._looking not in (0, threading.get_ident())
+
+
+def _within_backward() -> bool:
+    """Whether this thread runs a backward pass; where torch does not say, steps are counted as if it did not."""
+    try:
+        return bool(private.graph_task() != -1)
+    except private.LacksName:
+        return False

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from torchvet.probes import frames, heap, naming
 
 _MOST = 64
-"""Iterators that are asked: one pass over the heap compares every reference with each of them."""
+"""Iterators that are asked, the youngest: one pass over the heap compares every reference with each of them."""
 _EXITS = ("__exit__", "__aexit__")
 
 
@@ -71,7 +71,7 @@ def _candidates(reached: Collection[int]) -> list[Any]:
     everything = gc.get_objects(2) + gc.get_objects(1) + gc.get_objects(0)
     kinds = {cls for cls in set(map(type, everything)) if heap.is_iterator(cls)} | {types.MethodType}
     some = [one for one in everything if type(one) in kinds and id(one) not in reached]
-    return [one for one in some if (_leaves(one) if type(one) is types.MethodType else not _is_own(one))][:_MOST]
+    return [one for one in some if (_leaves(one) if type(one) is types.MethodType else not _is_own(one))][-_MOST:]
 
 
 def _leaves(method: Any) -> bool:
