@@ -244,8 +244,9 @@ def test_growth_without_a_name_is_a_finding_with_its_amount() -> None:
     looks = [census(t, holding("losses", direct=1000 * t), other=9000 * t) for t in TICKS]
     kept = [survivors(n, 10 * n, 20_000) for n in (1, 2, 3)]
     report = diagnose(
-        recording(program(), steps(40), window(1, 2, 3), heap(40, grows=10_000), kept, looks, outcome(40))
-    )
+        recording(program(), steps(40), [window(n, 6 * n, 6 * n + 1) for n in (1, 2, 3)], heap(40, grows=10_000), kept,
+                  looks, outcome(40))
+    )  # fmt: skip
     assert codes(report) == ["MEM118", "MEM102"]
     assert "9.0 kB of 10.0 kB per step" in report.findings[0].message
     (noted,) = (f for f in diagnose(run(kept, looks)).findings if f.code == "MEM118")
@@ -315,7 +316,8 @@ def test_a_method_of_tensors_is_called_on_nothing_that_was_seen_to_be_none(
     records = graphs(item_type=item) if "nodes" in per else leak(item_type=item, visible=40)
     (found,) = diagnose(run(records, Source(path=FILE, text=STORED))).findings
     assert found.code == ("MEM101" if "nodes" in per else "MEM113")
-    assert bool(found.remedy.edits) is edited
+    # The graphs of what a tuple holds can be cut; nothing stands for copies of it.
+    assert bool(found.remedy.edits) is (edited or (item == "tuple" and "nodes" in per))
     assert ("item." in found.remedy.summary) is edited
     if item is not None and not edited:
         assert f"each {item}" in found.remedy.summary

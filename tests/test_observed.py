@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from handmade import census, holding, outcome, program, rank, site, steps, window
+from handmade import census, evidence, holding, outcome, program, rank, site, steps, window
 
 from torchvet.diagnosis import diagnose
 from torchvet.recording import RankRecording, Recording, read
@@ -20,7 +20,7 @@ TICKS = (5, 6, 9, 14, 21, 32)
 
 def healthy(*more: Record) -> list[Any]:
     held = [census(9, holding("model", 100)), census(20, holding("model", 100))]
-    return [program(), steps(40), window(1, 2, 3), *held, *more, outcome(40)]
+    return [program(), steps(40), *evidence(40), *held, *more, outcome(40)]
 
 
 def leaky(rate: int) -> list[Any]:

@@ -96,10 +96,10 @@ def test_a_refusal_has_its_reason(case: Case, tmp_path: Path) -> None:
 def test_why_a_mend_was_refused_is_always_said() -> None:
     facts = {"fix": {"proven": [], "refused": [], "not_shown": []}}
     plain = Finding("MEM102", "error")
-    assert why_refused("MEM102", Report([], facts)) == "not found in the run of the verification"
-    assert why_refused("MEM102", Report([plain], facts)) == "found without an edit in the run of the verification"
+    assert why_refused("MEM102", Report([], facts=facts)) == "not found in the run of the verification"
+    assert why_refused("MEM102", Report([plain], facts=facts)) == "found without an edit in the run of the verification"
     few = [{"check": "the mends", "reason": "4 steps are too few"}]
-    assert why_refused("MEM102", Report([FOUND], facts, few)) == "4 steps are too few"
+    assert why_refused("MEM102", Report([FOUND], facts=facts, not_checked=few)) == "4 steps are too few"
 
 
 def test_what_cannot_be_verified_is_said(case: Case) -> None:

@@ -6,10 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from torchvet.recording.growth import searched, usable_censuses
 from torchvet.recording.records import NODE_BYTES
-from torchvet.recording.room import memory_left
-from torchvet.recording.steps import current_steps, steps_until
 from torchvet.recording.training_records import CollectorUse, Outcome
 from torchvet.rules.bounds import bound_of
 
@@ -90,10 +87,17 @@ def end_for(growth: Growth, rank: RankRecording, recording: Recording) -> int | 
 
 
 def _turns(rank: RankRecording, kind: StepKind) -> int:
+    from torchvet.recording.steps import current_steps
+
     return sum(s.count for s in current_steps(rank) if s.kind == kind)
 
 
 def _forecast(rank: RankRecording, recording: Recording) -> Exhaustion:
+    # Here, so that rules that read source load no reader of runs.
+    from torchvet.recording.growth import usable_censuses
+    from torchvet.recording.room import memory_left
+    from torchvet.recording.steps import steps_until
+
     summary = rank.growth
     censuses = usable_censuses(rank)
     left = memory_left(rank, censuses[-1] if censuses else None)
@@ -116,6 +120,8 @@ def _forecast(rank: RankRecording, recording: Recording) -> Exhaustion:
 
 def _without_a_name(rank: RankRecording) -> float:
     """What grows and has no name, but for garbage that the cyclic collector was seen to free."""
+    from torchvet.recording.growth import searched
+
     unnamed = rank.growth.unexplained
     use, census = rank.last(CollectorUse), searched(rank)
     garbage = census is not None and bool(census.strangers) and all(s.kind != "native" for s in census.strangers)

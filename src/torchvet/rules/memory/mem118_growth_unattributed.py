@@ -128,9 +128,9 @@ for step in range(80):
         if disagree and seen is not None:
             message += f", but the {counted.name} grows by at most {words.size(seen)}: the two measures disagree"
         end = self._end(rank, rate)
+        sure = _borne_out(rank, counted, rate) and not disagree
         return observed(
-            self, rank, severity="info" if disagree else self._grade(rank, rate), place=first_place(sites),
-            message=message,
+            self, rank, severity=self._grade(rank, rate) if sure else "info", place=first_place(sites), message=message,
             cause=f"{_kind(rank)}. Ruled out: {_ruled_out(rank)}",
             advice="look at what the result of this line is handed to: a queue, a thread, a C extension, a hook or an "
             "iterator outlives the step and keeps it",
@@ -164,6 +164,14 @@ for step in range(80):
         return Measured(bytes_per_step=rate, steps=rank.ticks, exhausted_at_step=end)
 
 
+def _borne_out(rank: RankRecording, counted: Witness, rate: float) -> bool:
+    """Whether more speaks for growth than the storages of two sampled stretches: what is made once, as a library's
+    buffers are, may fall into both."""
+    allocated = counted.low is not None and counted.low + rank.growth.unreached >= rate / 2
+    return counted.state == "grows" or allocated or windows_followed(rank) > _STRETCHES
+
+
+_STRETCHES = 2
 _BESIDE = 2.0
 """Times what names explain of an allocator's growth that the rest must be: each tensor costs more than it shows."""
 _STEADY = 0.5
