@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from handmade import FILE, census, evidence, heap, holding, outcome, program, rank, recording, site, steps, window
 
-from torchvet.diagnosis import diagnose
-from torchvet.finding import SEVERITIES, Report
+from torchvet.diagnosis import _unattributed, diagnose
+from torchvet.finding import SEVERITIES, Finding, Holder, Measured, Remedy, Report
 from torchvet.recording import Recording
 from torchvet.recording.records import Holding, Place, Record, Source, Stranger
 from torchvet.recording.training_records import OptimizerUse, StaleAtPeak, Unchecked, UnownedParameters
@@ -238,17 +238,29 @@ def test_a_search_that_ran_out_of_time_is_said() -> None:
     assert "2.0 s" in checks(report)["some names"]
 
 
+def test_growth_of_a_heap_that_a_sparse_gradient_explains_is_not_said_again() -> None:
+
+    def grows(code: str, rate: float, holder: Holder | None) -> Finding:
+        return Finding(code=code, name="", severity="error", evidence="observed", message="", location=None, cause="",
+                       remedy=Remedy(summary=""), holder=holder, measured=Measured(bytes_per_step=rate))  # fmt: skip
+
+    sparse = grows("MEM116", 134_000.0, Holder(name="weight.grad", kind="attribute", path=["weight.grad"]))
+    heap_form = grows("MEM118", 133_000.0, None)
+    assert _unattributed(run(), [sparse, heap_form]) == [sparse]
+    assert _unattributed(run(), [grows("MEM116", 1_000.0, sparse.holder), heap_form])[-1] == heap_form
+
+
 def test_growth_without_a_name_is_a_finding_with_its_amount() -> None:
     from handmade import survivors
 
-    looks = [census(t, holding("losses", direct=1000 * t), other=9000 * t) for t in TICKS]
-    kept = [survivors(n, 10 * n, 20_000) for n in (1, 2, 3)]
+    looks = [census(t, holding("losses", direct=10_000 * t), other=90_000 * t) for t in TICKS]
+    kept = [survivors(n, 10 * n, 200_000) for n in (1, 2, 3)]
     report = diagnose(
-        recording(program(), steps(40), [window(n, 6 * n, 6 * n + 1) for n in (1, 2, 3)], heap(40, grows=10_000), kept,
+        recording(program(), steps(40), [window(n, 6 * n, 6 * n + 1) for n in (1, 2, 3)], heap(40, grows=100_000), kept,
                   looks, outcome(40))
     )  # fmt: skip
     assert codes(report) == ["MEM118", "MEM102"]
-    assert "9.0 kB of 10.0 kB per step" in report.findings[0].message
+    assert "90.0 kB of 100.0 kB per step" in report.findings[0].message
     (noted,) = (f for f in diagnose(run(kept, looks)).findings if f.code == "MEM118")
     assert noted.severity == "info" and "the two measures disagree" in noted.message, "the heap is flat"
 

@@ -40,7 +40,7 @@ def diagnose(
     recording = with_parts(recording)
     rules = [r for r in all_rules() if wanted(r.code, select, ignore)]
     found = _most_specific([(r, f) for r in rules for f in r.in_recording(recording)])
-    findings = observed.once(recording, _unattributed(found))
+    findings = observed.once(recording, _unattributed(recording, found))
     failures, unread = explained(recording, rules)
     findings = sorted([*joined(recording, findings, rules), *failures], key=gravest_first)
     judged = judge(recording, findings, growth=any(isinstance(r, GrowthRule) for r in rules))
@@ -113,13 +113,15 @@ def _not_checked(recording: Recording) -> list[NotChecked]:
     return [*found, *observed.gaps(recording)]
 
 
-def _unattributed(findings: list[Finding]) -> list[Finding]:
+def _unattributed(recording: Recording, findings: list[Finding]) -> list[Finding]:
     """Without growth that no name explains, where what else was found speaks of the same bytes: a cycle, or what only
-    C++ holds, has no name in Python either."""
+    C++ holds, has no name in Python either; a sparse gradient has one, and is not among the names that grow."""
+    named = {tuple(g.holding.path) for rank in recording.ranks for g in rank.growth.growths}
     told: dict[int | None, float] = {}
     for finding in findings:
-        nameless = finding.holder is None or finding.holder.kind in ("cycle", "ctx", "native")
-        if nameless and finding.code != GrowthUnattributed.code:
+        holder = finding.holder
+        other = holder is None or holder.kind in ("cycle", "ctx", "native") or tuple(holder.path) not in named
+        if other and finding.code != GrowthUnattributed.code:
             told[finding.rank] = told.get(finding.rank, 0.0) + (finding.measured.bytes_per_step or 0.0)
     return [
         f for f in findings

@@ -58,6 +58,15 @@ def test_a_hook_that_keeps_them_is_the_holder() -> None:
     assert one.holder is not None and one.holder.name == "saved_tensors_hooks.TanhBackward0"
 
 
+def test_little_that_no_allocator_shows_is_a_note() -> None:
+    """Buckets that a library makes once may fall into each sampled stretch."""
+    stretches = [window(n, 6 * n, 6 * n + 1) for n in (1, 2, 3)]
+    (one,) = found(stretches, kept(1_000))
+    assert one.severity == "info"
+    (large,) = found(stretches, kept(200_000))
+    assert large.severity == "error"
+
+
 def test_measures_that_disagree_are_said_and_are_a_note() -> None:
     (one,) = found(evidence(80), kept(50_000))
     assert one.severity == "info" and "the heap grows by at most" in one.message and "disagree" in one.message

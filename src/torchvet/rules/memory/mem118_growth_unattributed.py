@@ -21,6 +21,7 @@ from torchvet.rules.witnesses import (
     allocator,
     nodes,
     room_in,
+    sampled_thresholds,
     shapes_change,
     windows_followed,
     without_a_name,
@@ -165,10 +166,12 @@ for step in range(80):
 
 
 def _borne_out(rank: RankRecording, counted: Witness, rate: float) -> bool:
-    """Whether more speaks for growth than the storages of two sampled stretches: what is made once, as a library's
-    buffers are, may fall into both."""
+    """Whether an allocator speaks for the growth as well, or more than the storages of two sampled stretches, of more
+    bytes than an allocator shows: what a library makes once, as for the buckets of DistributedDataParallel, may fall
+    into each stretch."""
     allocated = counted.low is not None and counted.low + rank.growth.unreached >= rate / 2
-    return counted.state == "grows" or allocated or windows_followed(rank) > _STRETCHES
+    _, large = sampled_thresholds(rank)
+    return counted.state == "grows" or allocated or (windows_followed(rank) > _STRETCHES and rate > large)
 
 
 _STRETCHES = 2
