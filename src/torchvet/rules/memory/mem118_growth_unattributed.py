@@ -169,8 +169,8 @@ def _borne_out(rank: RankRecording, counted: Witness, rate: float) -> bool:
     """Whether an allocator speaks for the growth as well, or more than the storages of two sampled stretches, of more
     bytes than an allocator shows: what a library makes once, as for the buckets of DistributedDataParallel, may fall
     into each stretch."""
-    allocated = counted.low is not None and counted.low + rank.growth.unreached >= rate / 2
-    _, large = sampled_thresholds(rank)
+    small, large = sampled_thresholds(rank)
+    allocated = rate > small and counted.low is not None and counted.low + rank.growth.unreached >= rate / 2
     return counted.state == "grows" or allocated or (windows_followed(rank) > _STRETCHES and rate > large)
 
 
