@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import pytest
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 import torchvet
 from torchvet.probes.clock import StepClock
@@ -92,3 +94,29 @@ def test_optimizers_that_step_within_backward_are_sampled() -> None:
     assert watched.report.facts["step_kinds"] == {"training": 20}
     assert "peak" in watched.report.facts
     assert not [n for n in watched.report.not_checked if "sampled" in n.check]
+
+
+EVENTS = ("optimizer_stepped", "backward_ended", "batch_asked", "forward_started", "manual", "optimizer_made")
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_a_failure_of_the_clock_does_not_reach_the_program(event: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step may have been missed for it: the verdict is open."""
+
+    def broken(*told: object) -> None:
+        raise RuntimeError("the clock stands")
+
+    monkeypatch.delenv("TORCHVET_DEBUG", raising=False)
+    monkeypatch.setattr(StepClock, event, broken)
+    with torchvet.watch(show=False) as watch:
+        model = torch.nn.Linear(4, 4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for (x,) in DataLoader(TensorDataset(torch.ones(40, 4))):
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+            watch.step()
+    assert watch.report is not None and not watch.report.earned
+    assert [(u.check, u.reason) for u in watch.report.not_checked if u.check == "steps"] == [
+        ("steps", "RuntimeError: the clock stands")
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import torch
@@ -31,7 +31,7 @@ from torchvet.probes.self_checks import Proofs
 from torchvet.probes.session import Options, Session, StepLog, StepsReached
 from torchvet.probes.sources import SourceKeeper
 from torchvet.probes.stepping import Boundary, Stepping
-from torchvet.probes.taps import Taps
+from torchvet.probes.taps import Listener, Sheltered, Taps, sheltered
 from torchvet.probes.unchecked import all_gaps
 from torchvet.probes.watchers import WATCHERS, load
 from torchvet.recording.records import Place, Record, StepKind
@@ -52,7 +52,9 @@ class Observer:
         self._write = session.writer.write
         self.clock = StepClock()
         self.known = KnownMemory()
-        self._taps = Taps(self)
+        self._taps = Taps(cast(Listener, Sheltered(self, session.missed_step)))
+        self.step_ended = sheltered(self._step_ended, session.missed_step)
+        """The program says that a step of its own ended (`watch.step()`)."""
         self._schedule = Schedule()
         self._costs = Costs(self._schedule)
         self._sampling = Sampling(self.known, self._taps, self._schedule, self._costs)
@@ -113,7 +115,6 @@ class Observer:
 
     def hear(self, operators: Iterable[Any], listener: watcher.Listener) -> None:
         """See `Host`."""
-
         self._ledger.hear(operators, listener, self.looking)
 
     def line(self) -> Place | None:
@@ -155,8 +156,7 @@ class Observer:
 
     # Events -----------------------------------------------------------------------------------------------------
 
-    def step_ended(self) -> None:
-        """The program says that a step of its own ended (`watch.step()`)."""
+    def _step_ended(self) -> None:
         if self.active:
             self._boundary(self._stepping.passed(self.clock.manual))
 

@@ -258,6 +258,10 @@ class Session:
             self.writer.write(Unchecked(check=what, reason=reason[:500], failed=probe))
         return True
 
+    def missed_step(self, error: BaseException) -> bool:
+        """What hears of steps failed: one may not have been counted. Whether the error is to be kept from the program."""
+        return self.failed("steps", error, "steps")
+
     def finish(self, how: str, status: int, error: BaseException | None) -> None:
         """Take the last look while the frames in `error`'s traceback are alive, and say how it ended. Idempotent."""
         with self._lock:

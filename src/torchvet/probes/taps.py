@@ -54,6 +54,39 @@ class Listener(Protocol):
     def mode_changed(self, module: torch.nn.Module, training: bool) -> None: ...
 
 
+_EVENTS = [name for name in vars(Listener) if not name.startswith("_") and name != "active"]
+
+
+class Sheltered:
+    """A listener whose own errors do not reach the program: `keep` notes one, and says whether it is to be held back.
+
+    One that failed in the middle of an event may have missed a step: `keep` is to say so.
+    """
+
+    def __init__(self, listener: Listener, keep: Callable[[BaseException], bool]) -> None:
+        self._listener = listener
+        for name in _EVENTS:
+            setattr(self, name, sheltered(getattr(listener, name), keep))
+
+    @property
+    def active(self) -> bool:
+        """The listener's."""
+        return self._listener.active
+
+
+def sheltered(event: Callable[..., None], keep: Callable[[BaseException], bool]) -> Callable[..., None]:
+    """One event's method, whose own errors do not reach the program."""
+
+    def hear(*given: Any) -> None:
+        try:
+            event(*given)
+        except Exception as error:
+            if not keep(error):
+                raise
+
+    return hear
+
+
 class Taps:
     """All taps of one session."""
 
