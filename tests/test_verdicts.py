@@ -145,3 +145,18 @@ def test_the_resident_set_speaks_where_nobody_counts_the_heap() -> None:
     ticks = list(range(1, 81))
     flat = HostSamples(ticks=ticks, resident=[300_000_000] * 80)
     assert states(of(flat, windows()))["resident set"] == "flat"
+
+
+def test_a_heap_that_varies_is_not_spoken_of_beside_a_leak() -> None:
+    rows = [census(t, holding("rows", direct=500_000 * t, tensors=t)) for t in (5, 6, 9, 14, 21, 32)]
+    sizes = HostSamples(
+        ticks=list(range(1, 81)),
+        heap=[10**9 + t * 500_000 + t * 7919 % 97 * 10**5 for t in range(80)],
+        resident=[10**9] * 80,
+    )
+    report = of(windows(), rows, sizes)
+    assert report.worst() == "error" and states(report)["heap"] == "not seen" and report.not_checked == []
+    wavering = msgspec.structs.replace(
+        sizes, heap=[s - 500_000 * t for t, s in zip(sizes.ticks, sizes.heap, strict=True)]
+    )
+    assert "growth of the heap" in [n.check for n in of(windows(), wavering).not_checked]

@@ -67,6 +67,8 @@ def judge(recording: Recording, findings: Sequence[Finding], growth: bool = True
     """Judge a run by its findings and its evidence; without `growth` no rule about growing memory was asked."""
     ranks = [rank for rank in recording.ranks if not observed.only_starts(recording, rank)]
     evidence = [e for rank in ranks for e in _evidence(rank, recording, growth)] or [_NOTHING]
+    if any(f.severity != "info" and (f.measured.bytes_per_step or 0) > 0 for f in findings):
+        evidence = [_beside_a_leak(e) for e in evidence]
     evidence = [*evidence, *(_unobserved(gap) for gap in observed.open_questions(recording))]
     missing = next((e for e in evidence if e.state == "grows"), None)
     unseen = next((e for e in evidence if e.state == "not seen"), None)
@@ -76,6 +78,11 @@ def judge(recording: Recording, findings: Sequence[Finding], growth: bool = True
     if first is None:
         return Judged(verdict=verdict, earned=True, evidence=evidence)
     return Judged(verdict=verdict, earned=False, reason=first.reason, fix=first.fix, evidence=evidence)
+
+
+def _beside_a_leak(one: Evidence) -> Evidence:
+    """A measure that varies too much says nothing that a reader needs before the leak is fixed."""
+    return msgspec.structs.replace(one, check="") if one.unit is not None and one.measured is not None else one
 
 
 _NOTHING = Evidence(witness="program", state="not seen", reason="nothing was recorded", check="everything")

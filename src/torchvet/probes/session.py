@@ -259,7 +259,7 @@ class Session:
         return True
 
     def missed_step(self, error: BaseException) -> bool:
-        """What hears of steps failed: one may not have been counted. Whether the error is to be kept from the program."""
+        """What hears of steps failed and may have missed one. Whether the error is to be kept from the program."""
         return self.failed("steps", error, "steps")
 
     def finish(self, how: str, status: int, error: BaseException | None) -> None:
