@@ -68,3 +68,11 @@ def test_a_system_without_proc_has_no_resident_set(monkeypatch: pytest.MonkeyPat
 def test_the_limit_of_this_machine_is_plausible() -> None:
     limit, source = host.memory_limit()
     assert 64 * MB < limit < 1 << 50 and source != "unknown"
+
+
+def test_small_objects_are_counted_though_malloc_does_not_see_them() -> None:
+    before, heap = host.small_objects(), host.heap_in_use() if host.heap_in_use is not None else 0
+    kept = [f"epoch {n} accuracy" for n in range(50_000)]
+    assert host.small_objects() - before > 50_000 * 60
+    assert host.heap_in_use is None or host.heap_in_use() - heap < 50_000 * 20  # the list itself
+    assert len(kept) == 50_000

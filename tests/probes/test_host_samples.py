@@ -15,6 +15,7 @@ from torchvet.recording.training_records import HostSamples
 def sampled(steps: range, monkeypatch: pytest.MonkeyPatch, heap: Any = lambda: 7) -> list[HostSamples]:
     monkeypatch.setattr(host, "heap_in_use", heap)
     monkeypatch.setattr(host, "resident", lambda: 9)
+    monkeypatch.setattr(host, "small_objects", lambda: 0)
     written: list[Any] = []
     sampler = HostSampler(SimpleNamespace(write=written.append, sampling=False))  # type: ignore[arg-type]
     for tick in steps:

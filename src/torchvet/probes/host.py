@@ -43,6 +43,18 @@ heap_in_use: Callable[[], int] | None = _heap_reader()
 About 10 µs. A better footnote than the resident set, which also counts what the allocator keeps."""
 
 
+_BLOCK = 91
+"""Bytes of a block of Python's own allocator: the average of 557,410 blocks in a process that has imported torch 2.13.0
+(Python 3.11)."""
+_blocks: Callable[[], int] = getattr(sys, "getallocatedblocks", lambda: 0)
+
+
+def small_objects() -> int:
+    """Bytes of Python's objects of up to 512 bytes, by their number: Python takes memory for them past malloc, so that
+    `heap_in_use` does not see text, numbers or tuples pile up. About 60 µs."""
+    return _BLOCK * _blocks()
+
+
 def resident() -> int | None:
     """The resident set in bytes, on Linux."""
     return _statm(1)

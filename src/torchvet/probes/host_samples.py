@@ -45,7 +45,7 @@ class HostSampler(Watcher):
             return
         self._next_tick = tick + max(1, tick // _DENSE)
         start = time.thread_time()  # other programs' interruptions are not the sample's
-        heap = host.heap_in_use() if host.heap_in_use is not None else None
+        heap = host.heap_in_use() + host.small_objects() if host.heap_in_use is not None else None
         # A first call is slow anywhere.
         self._next_time = time.perf_counter() + (_SHARE * (time.thread_time() - start) if self._ticks else 0.0)
         resident = host.resident()

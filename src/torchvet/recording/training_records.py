@@ -285,8 +285,9 @@ class Host(Record):
 
 
 class HostSamples(Record):
-    """The host's own view at many ticks in a row: heap in use and resident set, one entry a tick each, or no entry at
-    all where the system does not say. Each record has what was sampled since the one before."""
+    """The host's own view at many ticks in a row: heap in use, Python's small objects included, and resident set, one
+    entry a tick each, or no entry at all where the system does not say. Each record has what was sampled since the one
+    before."""
 
     ticks: list[int]
     heap: list[int] = []
