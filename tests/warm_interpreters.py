@@ -1,6 +1,6 @@
-"""Interpreters that start with torch imported, of one server for each worker: most of what a short program takes is
-importing torch. They are what a real one is (`tests/casebook/test_casebook_warm.py`), but that torch is there before the
-program asks for it: a test of just that takes `sys.executable`."""
+"""Interpreters that start with torch imported, from one server for each worker: a short program spends most of its time
+on importing it. They are what a real one is (`tests/casebook/test_casebook_warm.py`), except that torch is there before
+the program asks for it: a test of just that takes `sys.executable`."""
 
 from __future__ import annotations
 
