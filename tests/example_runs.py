@@ -32,9 +32,9 @@ _context.set_forkserver_preload(
 
 
 def _finish(process: Any) -> int | None:
-    """The exit status; None of one that had to be ended after two minutes."""
+    """The exit status; None of one that had to be ended after five minutes."""
     process.start()
-    process.join(120)
+    process.join(300)
     status: int | None = process.exitcode
     if status is None:
         process.kill()

@@ -159,7 +159,7 @@ def run(text: str, folder: Path) -> tuple[list[dict[str, Any]], str]:
     script.write_text(text, encoding="utf-8")
     command = [*torchvet(), "run", "--quiet", "-o", str(report), str(script)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCHVET_DEBUG": ""}
-    ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
     found: list[dict[str, Any]] = msgspec.json.decode(report.read_bytes())["findings"]
     return found, ended.stdout
 
@@ -168,7 +168,7 @@ def alone(folder: Path) -> str:
     """What the same program prints with nobody watching."""
     bare = [python(), str(folder / "train.py")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(bare, capture_output=True, text=True, env=environment, timeout=120, check=True).stdout
+    return subprocess.run(bare, capture_output=True, text=True, env=environment, timeout=300, check=True).stdout
 
 
 @pytest.mark.parametrize("name", FAULTS)

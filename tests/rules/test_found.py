@@ -24,7 +24,7 @@ def findings(program: str, folder: Path, found_with: tuple[str, ...] = ("run",))
     command = [*torchvet(), *found_with, "--quiet", "-o", str(report)]
     command += ["--memory-limit", "24GiB"] if found_with[0] == "run" else []
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run([*command, str(script)], capture_output=True, text=True, env=environment, timeout=120)
+    ended = subprocess.run([*command, str(script)], capture_output=True, text=True, env=environment, timeout=300)
     assert ended.returncode in (0, 1, 3), ended.stderr
     found: list[dict[str, Any]] = msgspec.json.decode(report.read_bytes())["findings"]
     return found

@@ -45,7 +45,7 @@ def test_what_lines_cost_before_and_after_is_said(tmp_path: Path) -> None:
     command = [*torchvet(), "fix", "train.py", "--verify", "--apply", "--unsafe-fixes", "--quiet"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     ended = subprocess.run(
-        [*command, "-o", "report.json"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+        [*command, "-o", "report.json"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
     )
     assert ended.returncode == 0, ended.stderr
     facts = json.loads((tmp_path / "report.json").read_text())["facts"]["fix"]
