@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from casebook.program import Program, environment, python
+from casebook.program import Program, environment
 
 PATIENCE = 300
 """Seconds after which a program is given up."""
@@ -46,14 +46,16 @@ class Work:
     """Calls of `empty_cache` and `gc.collect`."""
 
 
-def gauge(program: Program, argv: Sequence[str], command: Sequence[str]) -> Work | None:
+def gauge(
+    program: Program, argv: Sequence[str], command: Sequence[str], interpreter: str = sys.executable
+) -> Work | None:
     """Run a program in a process of its own and say what it did; None where that did not come about."""
     told = dict(itertools.pairwise(command))
     card = told.get("--simulate-gpu")
     gpus = [] if card is None else ["--gpus", card, told.get("--gpus", "1")]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "work.json")
-        line = [*python("-m", "casebook.agent_gauge"), str(out), *gpus, *program.target, *argv]
+        line = [interpreter, "-m", "casebook.agent_gauge", str(out), *gpus, *program.target, *argv]
         try:
             subprocess.run(line, cwd=program.folder, env=environment(), capture_output=True, timeout=PATIENCE)
             return msgspec.json.decode(out.read_bytes(), type=Work)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import gc
 import os
 import random
@@ -21,6 +22,20 @@ settings.load_profile("busy")
 
 # For this process and those that it starts: the machine's cores are shared.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # the casebook is not installed
+
+# Hundreds of programs import torchvet and its rules: compiling them takes each longer than all else that is torchvet's.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """What all workers import is compiled before they start."""
+    if not hasattr(session.config, "workerinput"):
+        for folder in ("src", "casebook"):
+            compileall.compile_dir(str(ROOT / folder), quiet=2)
 
 
 default_in_children()

@@ -17,16 +17,25 @@ from typing import Any
 
 import msgspec
 
+from torchvet.probes.watchers import WATCHERS
+from torchvet.rules import all_rules
+
+OBSERVING = [
+    *("torch", "torch._dynamo", "torchvet._watch", "torchvet.probes.observer", "torchvet.probes.dry.observer"),
+    *("torchvet.simulate.start", "torchvet.diagnosis", "torchvet.joining"),
+    *(f"torchvet.probes.{watcher.partition('.')[0]}" for watcher in WATCHERS),
+    *(type(rule).__module__ for rule in all_rules()),
+]
+"""What a process imports when it is observed and the recording is diagnosed."""
+
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(
-    ["torch", "torch._dynamo", "torchvet._watch", "torchvet.probes.observer", "torchvet.diagnosis", "torchvet.joining"]
-)
+_context.set_forkserver_preload(OBSERVING)
 
 
 def _finish(process: Any) -> int | None:
-    """The exit status; None of one that had to be ended after two minutes."""
+    """The exit status; None of one that had to be ended after five minutes."""
     process.start()
-    process.join(120)
+    process.join(300)
     status: int | None = process.exitcode
     if status is None:
         process.kill()

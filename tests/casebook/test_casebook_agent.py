@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from warm_interpreters import python
 
 from casebook import reference_agent
 from casebook.__main__ import main
@@ -60,7 +61,7 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
 
 def worked(case: Case, program: Program) -> Seen:
     """A program with the work that it does, as if it printed what is right."""
-    return Seen(Run(0, ""), gauge(program, case.expect.argv, ["run"]), None, [], sources(program.folder))
+    return Seen(Run(0, ""), gauge(program, case.expect.argv, ["run"], python()), None, [], sources(program.folder))
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from warm_interpreters import python
 
 from casebook.count import CountError, choose, count, slope, steady
 from casebook.program import Program
@@ -58,7 +59,7 @@ MARKERS = {
 @pytest.mark.parametrize("pattern", BY_HAND)
 def test_bytes_per_step_are_those_reckoned_by_hand(tmp_path: Path, pattern: str) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
-    counted = count(Program(tmp_path, "program"), [pattern])
+    counted = count(Program(tmp_path, "program"), [pattern], python())
     assert (counted.marker, counted.steps) == ("optimizer", 40)
     assert counted.bytes_per_step == pytest.approx(BY_HAND[pattern], rel=0.02, abs=1)
 
@@ -68,7 +69,7 @@ def test_steps_without_an_optimizer(tmp_path: Path, marker: str) -> None:
     setup = "import torch; kept = []; w = torch.zeros(3, requires_grad=True)\n"
     setup += "net = torch.nn.Sequential(torch.nn.Linear(25, 100))\n"
     (tmp_path / "program.py").write_text(setup + MARKERS[marker])
-    counted = count(Program(tmp_path, "program"), [])
+    counted = count(Program(tmp_path, "program"), [], python())
     assert (counted.marker, counted.bytes_per_step) == (marker, 400)
 
 
@@ -80,13 +81,13 @@ def test_a_package_is_run_as_a_module(tmp_path: Path) -> None:
     (tmp_path / "program" / "__main__.py").write_text(
         body + "for _ in range(12): kept.append(net(torch.ones(1, 1)).detach())"
     )
-    assert count(Program(tmp_path, "program"), []).bytes_per_step == 40
+    assert count(Program(tmp_path, "program"), [], python()).bytes_per_step == 40
 
 
 def test_a_program_that_cannot_be_counted_says_why(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("import torch\n")
     with pytest.raises(CountError, match="no kind of step occurs 8 times: optimizer 0"):
-        count(Program(tmp_path, "program"), [])
+        count(Program(tmp_path, "program"), [], python())
 
 
 def test_the_slope_ignores_outliers_and_a_sawtooth() -> None:

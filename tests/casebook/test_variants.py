@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ast
-import multiprocessing
-import os
 import re
-import runpy
-import sys
+import subprocess
 from pathlib import Path
 
 import pytest
+from warm_interpreters import python
 
 from casebook import run
 from casebook.case import Case, Expectation, load_all
@@ -204,38 +202,21 @@ def test_the_same_case_gives_the_same_text(tmp_path: Path) -> None:
 
 REAL = ["mem101_history/class", "mem101_replay_buffer/split"]
 
-_forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload(["torch"])
 
-
-def _run_bare(program: Program, printed: Path) -> None:
-    """In a fork that has torch already, which is most of a run's time."""
-    os.dup2(os.open(printed, os.O_CREAT | os.O_WRONLY, 0o600), 1)
-    sys.stdout = os.fdopen(1, "w")
-    sys.argv = [program.name, "--steps", "20"]
-    sys.path.insert(0, str(program.folder))
-    if (program.folder / program.name).is_dir():
-        runpy.run_module(program.name, run_name="__main__")
-    else:
-        runpy.run_path(str(program.folder / f"{program.name}.py"), run_name="__main__")
-    sys.stdout.flush()
-
-
-def printed_by(program: Program, folder: Path) -> str:
-    printed = folder / "printed.txt"
-    process = _forks.Process(target=_run_bare, args=(program, printed))
-    process.start()
-    process.join(120)
-    assert process.exitcode == 0
-    return printed.read_text(encoding="utf-8")
+def printed_by(program: Program) -> str:
+    words = ["-m", program.name] if (program.folder / program.name).is_dir() else [f"{program.name}.py"]
+    ran = subprocess.run(
+        [python(), *words, "--steps", "20"], cwd=program.folder, capture_output=True, text=True, check=True, timeout=300
+    )
+    return ran.stdout
 
 
 @pytest.mark.parametrize("name", REAL)
 def test_a_real_case_prints_the_same(name: str, tmp_path: Path) -> None:
     case = next(load_all(name.partition("/")[0]))
     (variant,) = (v for v in variants(case, tmp_path) if v.name == name.partition("/")[2])
-    expected = printed_by(case.faulty, tmp_path)
-    assert expected and printed_by(variant.program, variant.program.folder) == expected
+    expected = printed_by(case.faulty)
+    assert expected and printed_by(variant.program) == expected
 
 
 def test_names_are_bound_where_python_binds_them() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from warm_interpreters import torchvet
 
 TRAIN = """
 import sys, torch
@@ -26,7 +26,7 @@ print("done", sys.argv[1])
 
 
 def amp(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "torchvet", "amp", *words]
+    command = [*torchvet(), "amp", *words]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, timeout=300)
 

@@ -27,7 +27,7 @@ COUNT = """
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGQUIT"):
         signal.signal(getattr(signal, name), lambda n, f: got.append(signal.Signals(n).name))
     print("ready", os.getpid(), flush=True)
-    end = time.monotonic() + 30
+    end = time.monotonic() + 100
     while not got and time.monotonic() < end:
         time.sleep(0.05)
     end = time.monotonic() + 0.7  # for another that should not come
@@ -51,7 +51,7 @@ def observe(bench: Bench, *options: str, **more: Any) -> subprocess.Popen[str]:
 
 
 def end_of(process: subprocess.Popen[str]) -> tuple[str, str, int]:
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=110)
     return out, err, process.returncode
 
 
@@ -101,7 +101,7 @@ def test_a_terminal_that_closes_ends_neither_under_nohup(bench: Bench) -> None:
         """
         import os, time
         print("ready", os.getpid(), flush=True)
-        end = time.monotonic() + 30
+        end = time.monotonic() + 100
         while not os.path.exists("go on") and time.monotonic() < end:
             time.sleep(0.05)
         print("done")
@@ -213,15 +213,15 @@ def test_ctrl_c_ends_the_program_and_the_report_comes(bench: Bench) -> None:
 
 def test_a_second_ctrl_c_ends_a_long_diagnosis(bench: Bench) -> None:
     bench.write("program.py", "print('ready 1', flush=True)")
-    began = time.monotonic()
     with observe(bench, env={"TEST_VERDICT": "slow", "TMPDIR": str(bench.folder)}) as process:
         ready(process)
         while not (bench.folder / "diagnosing").exists():
             time.sleep(0.02)
+        began = time.monotonic()
         process.send_signal(signal.SIGINT)
         _, err, status = end_of(process)
         assert (err.strip(), status) == ("", -signal.SIGINT)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 50  # it would have taken a minute
     assert not list(bench.folder.glob("torchvet-*"))
 
 
@@ -232,7 +232,7 @@ def test_the_program_does_not_outlive_a_killed_torchvet(bench: Bench) -> None:
         pid = ready(process)
         process.kill()
         end_of(process)
-    for _ in range(100):
+    for _ in range(600):
         state = Path(f"/proc/{pid}/stat")
         if not state.exists() or state.read_text().split()[2] == "Z":
             return

@@ -185,7 +185,8 @@ ORDER = """
     keep = Noisy("global")
     atexit.register(print, "atexit 1", flush=True)
     def work():
-        time.sleep(0.2)
+        while threading.main_thread().is_alive():
+            time.sleep(0.01)
         print("thread done", flush=True)
         atexit.register(print, "atexit of thread", flush=True)
     def main():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -240,14 +241,16 @@ def test_the_census_keeps_nothing_alive_and_notes_nothing() -> None:
 
 
 def test_a_census_that_runs_out_of_time_says_so_and_stops() -> None:
-    def main() -> Census:
+    def main() -> tuple[Census, float]:
         many = [[torch.zeros(1)] for _ in range(20_000)]
+        began = time.thread_time()  # by the clock it may take longer: the machine may be busy
         found = CensusTaker(KnownMemory(), budget=0.001).take(1, "training", Ledger())
+        work = time.thread_time() - began
         del many
-        return found
+        return found, work
 
-    census = main()
-    assert not census.complete and census.seconds < 2.0
+    census, work = main()
+    assert not census.complete and work < 2.0
 
 
 class Link:
@@ -259,16 +262,18 @@ class Link:
 
 
 def test_the_budget_holds_for_a_chain_of_five_thousand() -> None:
-    def main() -> Census:
+    def main() -> float:
         last: Link | None = None
         for _ in range(5_000):
             last = Link(last)
-        found = CensusTaker(KnownMemory(), budget=0.5).take(1, "training", Ledger())
+        began = time.thread_time()
+        CensusTaker(KnownMemory(), budget=0.5).take(1, "training", Ledger())
+        work = time.thread_time() - began
         while last is not None:
             last.__dict__["before"], last = None, last.before
-        return found
+        return work
 
-    assert main().seconds < 2.0
+    assert main() < 2.0
 
 
 def test_hostile_objects_do_not_end_a_census() -> None:

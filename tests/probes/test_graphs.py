@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import gc
 import subprocess
-import sys
 import warnings
 import weakref
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from looking import key_of, reach_of, saved_bytes
 from torch.utils.checkpoint import checkpoint
+from warm_interpreters import python
 
 from torchvet.probes import graphs
 
@@ -134,10 +135,12 @@ LOOKS = {
 
 
 @pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
-def test_a_graph_a_hundred_thousand_nodes_deep_can_be_freed_after_a_look(look: str) -> None:
+def test_a_graph_a_hundred_thousand_nodes_deep_can_be_freed_after_a_look(look: str, tmp_path: Path) -> None:
     """`running_loss += loss` for as many steps is such a graph. In a process of its own, which would die of it: a node
     that Python has seen is freed by recursion ever after (torch 2.13)."""
-    ran = subprocess.run([sys.executable, "-c", DEEP.format(look=look)], capture_output=True, text=True, check=False)
+    program = tmp_path / "deep.py"
+    program.write_text(DEEP.format(look=look))
+    ran = subprocess.run([python(), str(program)], capture_output=True, text=True, check=False)
     assert (ran.stdout, ran.returncode) == ("freed\n", 0), ran.stderr[-300:]
 
 

@@ -126,5 +126,5 @@ class Angry:
 def test_hooks_with_attributes_of_their_own_making_do_no_harm(hook: Callable[[], Any]) -> None:
     model = torch.nn.Linear(1, 1)
     model._forward_hooks[0] = hook()
-    with time_limit(1.0):
+    with time_limit(60.0):
         assert counted(model).hooks == 1

@@ -76,3 +76,49 @@ def test_small_objects_are_counted_though_malloc_does_not_see_them() -> None:
     assert host.small_objects() - before > 50_000 * 60
     assert host.heap_in_use is None or host.heap_in_use() - heap < 50_000 * 20  # the list itself
     assert len(kept) == 50_000
+
+
+def hierarchy(tmp_path: Path, own: str, **limits: str) -> list[str]:
+    """What is read where `/proc/self/cgroup` says `own` and these files lie below `/sys/fs/cgroup`."""
+    root, said = tmp_path / "cgroup", tmp_path / "own"
+    root.mkdir()
+    said.write_text(own)
+    for path, text in limits.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(f"{text}\n")
+    return host._cgroup_limits(root, said)
+
+
+@pytest.mark.parametrize(
+    ("own", "limits", "read"),
+    [
+        ("0::/\n", {"memory.max": "700"}, ["700"]),
+        ("0::/user/job\n", {"user/job/memory.max": "max", "user/memory.max": "500"}, ["max", "500"]),
+        ("0::/user/job\n", {"memory.max": "700", "user/memory.max": "500", "other/memory.max": "3"}, ["500", "700"]),
+        # A container that sees only its own part of the hierarchy: its path leads out of what is mounted.
+        ("0::/../../pod\n", {"memory.max": "700"}, ["700"]),
+        ("5:cpu:/a\n4:hugetlb,memory:/docker/x\n", {"memory/docker/x/memory.limit_in_bytes": "400"}, ["400"]),
+        ("4:memory:/docker/x\n", {"memory/memory.limit_in_bytes": "9", "docker/x/memory.max": "3"}, ["9"]),
+        # Both versions are mounted: either may have the limit.
+        ("4:memory:/a\n0::/b\n", {"b/memory.max": "max", "memory/a/memory.limit_in_bytes": "400"}, ["max", "400"]),
+        ("", {"memory.max": "700"}, ["700"]),
+        ("nonsense\n", {}, []),
+    ],
+    ids=["root", "parent", "own and root", "namespace", "version 1", "version 1 root", "both", "no group", "nothing"],
+)
+def test_limits_are_read_from_the_own_group_up(
+    own: str, limits: dict[str, str], read: list[str], tmp_path: Path
+) -> None:
+    assert hierarchy(tmp_path, own, **limits) == read
+
+
+def test_without_a_file_of_groups_the_root_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "memory.max").write_text("700")
+    assert host._cgroup_limits(tmp_path, tmp_path / "missing") == ["700"]
+
+
+@linux
+def test_what_is_available_is_not_more_than_there_is() -> None:
+    available, machine = host.memory_available(), host._machine()
+    assert available is not None and available < machine
+    assert isinstance(host.address_space(), int)

@@ -77,6 +77,40 @@ def test_what_the_host_has_after_the_end_is_not_the_run() -> None:
     assert facts(program(), looks, outcome(30, "interrupt"))["host"] == {"resident_per_step": -25.0}
 
 
+def test_a_rate_of_the_host_goes_by_training_steps_and_not_by_ticks() -> None:
+    """Three evaluation steps follow each training step, and stand between the looks as ticks."""
+    ran = [Step(n=n, kind="evaluation" if n % 4 else "training", t=0.1 * n) for n in range(1, 41)]
+    looks = [Host(tick=t, resident=1000 + r, heap=50 + r) for t, r in ((4, 0), (8, 0), (20, 300), (40, 800))]
+    found = facts(program(), ran, looks, outcome(40, "interrupt"))
+    assert found["host"] == {"resident_per_step": 100.0, "heap_per_step": 100.0}
+    assert (found["steps"], found["step_kinds"]) == (10, {"training": 10, "evaluation": 30})
+
+
+def test_the_host_before_steps_were_counted_anew_is_no_part_of_the_rate() -> None:
+    """Forward passes are counted until the first optimizer step: their ticks are of another series."""
+    before = [*steps(20, "forward"), *(Host(tick=t, resident=9 * t, heap=None) for t in (2, 10, 20))]
+    after = [*steps(30), *(Host(tick=t, resident=1000 + 5 * t, heap=None) for t in (2, 10, 20, 30))]
+    found = facts(program(), before, after, outcome(30, "interrupt"))
+    assert found["host"] == {"resident_per_step": 5.0}
+    assert (found["steps"], found["step_kinds"]) == (30, {"training": 30})
+
+
+def test_looks_of_one_tick_give_no_rate() -> None:
+    looks = [Host(tick=t, resident=1000, heap=None) for t in (2, 10, 10)]
+    assert "host" not in facts(program(), steps(30), looks, outcome(30, "interrupt"))
+
+
+def test_evaluation_steps_before_the_first_training_step_are_counted() -> None:
+    """A baseline is evaluated first, or Lightning's sanity check runs: the clock starts anew with the training."""
+    found = facts(program(), steps(6, "evaluation"), steps(20), steps(6, "evaluation", start=21))
+    assert (found["steps"], found["step_kinds"]) == (20, {"training": 20, "evaluation": 12})
+
+
+def test_passes_of_training_steps_counted_before_the_first_optimizer_step_are_not() -> None:
+    found = facts(program(), steps(3, "forward"), steps(2, "backward"), steps(20))
+    assert (found["steps"], found["step_kinds"]) == (20, {"training": 20})
+
+
 def test_the_outcome_and_the_limit_are_said() -> None:
     found = facts(program(), outcome(5, "exception", error="ValueError: no"))
     assert found["outcome"] == {"how": "exception", "status": 0, "error": "ValueError: no"}

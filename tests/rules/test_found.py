@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from example_runs import forked
+from warm_interpreters import torchvet
 
 from torchvet.rules import Rule, all_rules
 
@@ -21,10 +21,10 @@ RULES = [r for r in all_rules() if type(r).in_recording is not Rule.in_recording
 def findings(program: str, folder: Path, found_with: tuple[str, ...] = ("run",)) -> list[dict[str, Any]]:
     script, report = folder / "program.py", folder / "report.json"
     script.write_text(program, encoding="utf-8")
-    command = [sys.executable, "-m", "torchvet", *found_with, "--quiet", "-o", str(report)]
+    command = [*torchvet(), *found_with, "--quiet", "-o", str(report)]
     command += ["--memory-limit", "24GiB"] if found_with[0] == "run" else []
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run([*command, str(script)], capture_output=True, text=True, env=environment, timeout=120)
+    ended = subprocess.run([*command, str(script)], capture_output=True, text=True, env=environment, timeout=300)
     assert ended.returncode in (0, 1, 3), ended.stderr
     found: list[dict[str, Any]] = msgspec.json.decode(report.read_bytes())["findings"]
     return found

@@ -6,6 +6,7 @@ each test, so that no test sees what another did.
 
 from __future__ import annotations
 
+import importlib
 import os
 import pickle
 import traceback
@@ -13,6 +14,7 @@ from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
 import pytest
+from example_runs import OBSERVING
 
 _parent: Connection | None = None
 
@@ -42,6 +44,8 @@ def _answer(item: Any, arguments: dict[str, Any]) -> tuple[str, str]:
 def _serve(connection: Connection, items: dict[str, Any]) -> None:
     """The process that has the GPU: one request a test."""
     try:
+        for module in OBSERVING:
+            importlib.import_module(module)
         from torchvet.simulate.cards import card_of
         from torchvet.simulate.start import start
 

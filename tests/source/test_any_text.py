@@ -94,7 +94,8 @@ def test_a_file_is_read_once_and_only_when_needed(monkeypatch: pytest.MonkeyPatc
 
 
 def test_reading_costs_a_small_multiple_of_parsing() -> None:
-    files = {str(p): p.read_text("utf-8") for p in SOURCE.parent.rglob("*.py")}
+    every_fourth = sorted(SOURCE.parent.rglob("*.py"))[::4]
+    files = {str(p): p.read_text("utf-8") for p in every_fourth}
 
     def seconds(work: object) -> float:
         best = 1e9
@@ -105,5 +106,6 @@ def test_reading_costs_a_small_multiple_of_parsing() -> None:
             best = min(best, time.process_time() - start)
         return best
 
+    assert len(files) > 90
     parsing = seconds(lambda path, text: ast.parse(text))
     assert seconds(reading.read) < 12 * parsing

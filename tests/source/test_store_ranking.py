@@ -140,3 +140,54 @@ def test_files_along_the_path_come_first() -> None:
     text = "def step(o, x):\n    o.rows.append(x)\n"
     asked = program(text, other=text)
     assert [s.path for s in asked.stores("a.rows", files=["/proj/other.py"])] == ["/proj/other.py", "/proj/train.py"]
+
+
+def test_a_loop_that_sets_up_comes_after_a_single_store_of_the_training() -> None:
+    text = """
+    class Trainer:
+        def __init__(self, sizes):
+            self.kept = []
+            for size in sizes:
+                self.kept.append(zeros(size))
+        def step(self, x):
+            self.kept.append(x)  # <-
+    trainer = Trainer(sizes)
+    for x in xs:
+        trainer.step(x)
+    """
+    program(text).first("trainer.kept")
+
+
+def test_a_loop_in_a_method_that_the_constructor_alone_calls_sets_up_too() -> None:
+    text = """
+    class Trainer:
+        def __init__(self, sizes):
+            self.kept = []
+            self.fill(sizes)
+        def fill(self, sizes):
+            for size in sizes:
+                self.kept.append(zeros(size))
+        def step(self, x):
+            self.kept.append(x)  # <-
+    trainer = Trainer(sizes)
+    for x in xs:
+        trainer.step(x)
+    """
+    program(text).first("trainer.kept")
+
+
+def test_a_loop_in_a_method_that_training_calls_too_does_not_set_up() -> None:
+    text = """
+    class Trainer:
+        def __init__(self, x):
+            self.kept = []
+            self.kept.append(x)
+            self.fill(x)
+        def fill(self, xs):
+            for x in xs:
+                self.kept.append(x)  # <-
+    trainer = Trainer(x)
+    for x in xs:
+        trainer.fill(x)
+    """
+    program(text).first("trainer.kept")

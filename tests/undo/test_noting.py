@@ -94,7 +94,7 @@ def test_a_process_that_outlives_the_trial_changes_nothing(place: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", program], cwd=place, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.read(1)
-        assert process.wait(20) == 0 and not held.wait(0.05)
+        assert process.wait(100) == 0 and not held.wait(0.05)
         roll_back(held.folder)
         held.close()
         assert process.stdout.read() == b"refused"

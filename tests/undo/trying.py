@@ -59,7 +59,7 @@ def run(place: Path, text: str, **environment: str) -> Tried:
     program = begin(held) + textwrap.dedent(text)
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=place, env={**os.environ, **environment}, capture_output=True, text=True,
-        timeout=50,
+        timeout=110,
     )  # fmt: skip
     return Tried(held, done.returncode, done.stderr)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
+
+from warm_interpreters import torchvet
 
 PROGRAM = """\
 import torch
@@ -41,18 +42,7 @@ for step in range(50):
 
 def test_a_fault_that_feeds_two_names_is_fixed_under_both(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(PROGRAM, encoding="utf-8")
-    command = [
-        sys.executable,
-        "-m",
-        "torchvet",
-        "fix",
-        "train.py",
-        "--verify",
-        "--apply",
-        "--quiet",
-        "-o",
-        "report.json",
-    ]
+    command = [*torchvet(), "fix", "train.py", "--verify", "--apply", "--quiet", "-o", "report.json"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
     assert ended.returncode == 0, ended.stderr

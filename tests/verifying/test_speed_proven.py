@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
+
+from warm_interpreters import torchvet
 
 PROGRAM = """\
 import copy
@@ -41,10 +42,10 @@ dist.destroy_process_group()
 
 def test_what_lines_cost_before_and_after_is_said(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(PROGRAM, encoding="utf-8")
-    command = [sys.executable, "-m", "torchvet", "fix", "train.py", "--verify", "--apply", "--unsafe-fixes", "--quiet"]
+    command = [*torchvet(), "fix", "train.py", "--verify", "--apply", "--unsafe-fixes", "--quiet"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     ended = subprocess.run(
-        [*command, "-o", "report.json"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+        [*command, "-o", "report.json"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
     )
     assert ended.returncode == 0, ended.stderr
     facts = json.loads((tmp_path / "report.json").read_text())["facts"]["fix"]
