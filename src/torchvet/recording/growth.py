@@ -64,6 +64,8 @@ class Growth:
     """Items of the container at the beginning of the rise, where it is one."""
     dropped_at: int | None = None
     """The tick by which the name had let go of it all again, None where it never did."""
+    parts: tuple[Growth, ...] = ()
+    """The growths of single names, this name's first, where this one is their sum: see rules/joint_growth.py."""
 
     @property
     def bytes(self) -> int:

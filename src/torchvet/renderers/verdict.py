@@ -76,7 +76,9 @@ def _headline(finding: Finding) -> str:
     rate = finding.measured.bytes_per_step
     if finding.holder is None or rate is None or rate <= 0:
         return finding.message.rstrip(".")
-    return f"`{finding.holder.name}` keeps {size(rate)} per step alive"
+    others = sum(related.role == "also-held-by" for related in finding.related)
+    who = f" and {count(others, 'more name', 'more names')} keep" if others else " keeps"
+    return f"`{finding.holder.name}`{who} {size(rate)} per step alive"
 
 
 def _fate(finding: Finding, report: Report) -> str:
