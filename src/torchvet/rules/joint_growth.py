@@ -16,7 +16,7 @@ from torchvet.finding import Edit, Finding, Related, Remedy
 from torchvet.recording.records import NODE_BYTES, SiteBytes
 from torchvet.rules import words
 from torchvet.rules.bounds import bound_of
-from torchvet.rules.growth_rule import GrowthRule, allocated, first_place, location_of, measured_of
+from torchvet.rules.growth_rule import GrowthRule, allocated, first_place, measured_of
 
 if TYPE_CHECKING:
     from torchvet.recording import RankRecording, Recording
@@ -89,8 +89,9 @@ def _marks(rule: GrowthRule, growth: Growth, rank: RankRecording, recording: Rec
 
 def _line(rule: GrowthRule, growth: Growth, store: Store | None, recording: Recording) -> Hashable | None:
     """The line that stores; None where it is not known, or is one that several functions hand in what it stores to."""
-    at = rule.location(growth, store, recording)
-    if at is None or (store is None and at == location_of(first_place(growth.holding.sites))):
+    # Without its sites: where storages were made is not where they are stored.
+    at = rule.location(replace(growth, holding=msgspec.structs.replace(growth.holding, sites=[])), store, recording)
+    if at is None:
         return None
     callers = recording.index.passed_by(store) if store is not None else []
     if store is not None and callers and (at.path, at.line) == (callers[0].path, callers[0].line):
