@@ -51,11 +51,21 @@ def test_the_kind_of_holder_is_said_where_the_search_came_upon_it(kind: Any, say
     assert says in one.cause
 
 
-def test_a_hook_that_keeps_them_is_the_holder() -> None:
+def test_a_hook_that_keeps_them_is_a_cycle_and_reported_once() -> None:
     hook = Stranger(kind="native", owner="saved_tensors_hooks", attribute="TanhBackward0")
-    seen = census(33, other=50_000 * 33, unreached=50_000, strangers=[hook])
-    (one,) = found(windows(), kept(50_000), seen, heap(80, grows=50_000))
+    seen = census(33, other=50_000 * 33, unreached=6 * 50_000, strangers=[hook])
+    records = windows(), kept(50_000), seen, heap(80, grows=50_000)
+    report = diagnose(recording(program(memory_limit=24 << 30), steps(80), *records, outcome(80)))
+    (one,) = report.findings
+    assert (one.code, one.severity, one.measured.bytes_per_step) == ("MEM105", "error", 50_000)
     assert one.holder is not None and one.holder.name == "saved_tensors_hooks.TanhBackward0"
+
+
+def test_a_search_that_was_cut_short_has_not_shown_that_there_is_no_name() -> None:
+    looks = [census(t, other=50_000 * t, complete=t == 33, seconds=0.5) for t in (33, 40, 60)]
+    (one,) = found(windows(), kept(50_000)[:3], looks, heap(80, grows=50_000))
+    assert one.severity == "warning" and "no name leads" not in one.message
+    assert "the search for names ended early" in one.message and "may have missed their holder" in one.cause
 
 
 def test_little_that_no_allocator_shows_is_a_note() -> None:
