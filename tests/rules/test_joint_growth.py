@@ -203,9 +203,20 @@ for step in range(40):
 """
 
 
-def test_hooks_that_one_line_registers_on_all_layers_are_one_finding(tmp_path: Path) -> None:
-    found = forked(HOOKS.replace("COUNT", "4"), tmp_path)
+@pytest.mark.parametrize("layers", [4, 20])
+def test_hooks_that_one_line_registers_on_all_layers_are_one_finding(layers: int, tmp_path: Path) -> None:
+    found = forked(HOOKS.replace("COUNT", str(layers)), tmp_path)
     assert found is not None
     (one,) = [f for f in found if f["severity"] != "info"]
-    assert one["code"] == "MEM106" and one["measured"]["bytes_per_step"] == pytest.approx(4 * 16384, rel=0.1)
-    assert one["location"]["line"] == 13 and len([r for r in one["related"] if r["role"] == "also-held-by"]) == 3
+    assert one["code"] == "MEM106" and one["measured"]["bytes_per_step"] == pytest.approx(layers * 16384, rel=0.1)
+    assert one["location"]["line"] == 13 and "hooks" in one["cause"]
+
+
+def test_hooks_that_are_removed_again_are_none(tmp_path: Path) -> None:
+    program = HOOKS.replace("COUNT", "12").replace("    layer.register", "    return layer.register")
+    program = program.replace(
+        "    for layer in model:\n        disturb(layer)", "    handles = [disturb(e) for e in model]"
+    )
+    program += "    for handle in handles:\n        handle.remove()\n"
+    found = forked(program, tmp_path)
+    assert found is not None and not [f for f in found if f["severity"] != "info"]
