@@ -12,6 +12,7 @@ from handmade import FILE, census, evidence, holding, outcome, program, recordin
 
 from torchvet.diagnosis import diagnose
 from torchvet.finding import Report
+from torchvet.fixing.edits import apply
 from torchvet.recording.records import Source
 
 TICKS = (5, 6, 9, 14, 21, 32)
@@ -59,7 +60,7 @@ def test_two_lists_that_one_method_fills_are_one_finding() -> None:
     assert one.measured.bytes_per_step == 4000 and one.measured.bytes == 32 * 4000
     assert one.measured.tensors_per_step == 400
     assert "meter.target and 1 more name (`meter.preds`) keep 4.0 kB more alive" in one.message
-    beside = [r for r in one.related if r.role == "also-held-by"]
+    beside = [r for r in one.related if r.role == "also-grows"]
     assert [(r.message, r.line) for r in beside] == [("meter.preds: 1.0 kB per step", 7)]
     assert one.location is not None and one.location.line == 8
     names = found.facts["growth"]["names"]
@@ -74,6 +75,17 @@ def test_the_forecast_is_that_of_all_names() -> None:
     assert joint.findings[0].measured.exhausted_at_step == apart.findings[0].measured.exhausted_at_step
     assert joint.findings[0].severity == apart.findings[0].severity
     assert "with all else" not in joint.findings[0].message
+
+
+def test_one_finding_has_the_edits_of_all_its_names() -> None:
+    text = textwrap.dedent(METER.format(first="self.preds.append(pred * 2)", second="self.target.append(target * 2)"))
+    looks = [census(t, *[holding(f"meter .{n}", direct=4 * t, graph=r * t) for n, r in (("preds", 9), ("target", 99))])
+             for t in TICKS]  # fmt: skip
+    source = Source(path=FILE, text=text)
+    (one,) = diagnose(recording(program(), steps(40), evidence(40), source, looks, outcome(40))).findings
+    after, _ = apply({FILE: text}, [one])
+    assert "self.preds.append((pred * 2).detach())" in after[FILE]
+    assert "self.target.append((target * 2).detach())" in after[FILE]
 
 
 def test_names_as_large_as_each_other_go_by_their_lines() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from torchvet.finding import Edit, Finding, Related, Remedy
+from torchvet.finding import ALSO_GROWS, Edit, Finding, Related, Remedy
 from torchvet.recording.records import NODE_BYTES, SiteBytes
 from torchvet.rules import words
 from torchvet.rules.bounds import bound_of
@@ -88,7 +88,7 @@ def _marks(rule: GrowthRule, growth: Growth, rank: RankRecording, recording: Rec
 
 
 def _line(rule: GrowthRule, growth: Growth, store: Store | None, recording: Recording) -> Hashable | None:
-    """The line that stores; None where it is not known, or is one that several functions hand in what it stores to."""
+    """The statement that stores; None where it is not known, or where several functions hand in what it stores."""
     # Without its sites: where storages were made is not where they are stored.
     at = rule.location(replace(growth, holding=msgspec.structs.replace(growth.holding, sites=[])), store, recording)
     if at is None:
@@ -96,11 +96,11 @@ def _line(rule: GrowthRule, growth: Growth, store: Store | None, recording: Reco
     callers = recording.index.passed_by(store) if store is not None else []
     if store is not None and callers and (at.path, at.line) == (callers[0].path, callers[0].line):
         one = len({(c.path, c.function) for c in callers}) == 1
-        return (store.path, store.line) if one else None
+        return (store.path, store.line, store.column) if one else None
     if "hook" in growth.holding.via and _registered_twice(growth, recording):
         # Which of the registrations a module's hooks come from is not known: by where what they keep was made.
         return at.path, at.line, first_place(growth.holding.sites)
-    return at.path, at.line
+    return at.path, at.line, at.column
 
 
 def _registered_twice(growth: Growth, recording: Recording) -> bool:
@@ -139,7 +139,7 @@ def _place(part: _Part) -> tuple[str, int, str]:
 def _beside(part: _Part) -> Related:
     at, growth = part.finding.location, part.growth
     amount = f"{words.size(growth.bytes_per_step)} per {words.per_step(growth.kind)}"
-    return Related(role="also-held-by", message=f"{growth.holding.name}: {amount}",
+    return Related(role=ALSO_GROWS, message=f"{growth.holding.name}: {amount}",
                    path=at.path if at else None, line=at.line if at else None)  # fmt: skip
 
 
