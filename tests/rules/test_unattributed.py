@@ -12,6 +12,7 @@ from handmade import FILE, census, evidence, heap, holding, outcome, program, re
 from torchvet.diagnosis import diagnose
 from torchvet.finding import Finding
 from torchvet.recording.records import Record, Site, SiteBytes, Stranger, Window
+from torchvet.recording.training_records import CollectorUse
 
 TICKS = (5, 6, 9, 14, 21, 32)
 
@@ -127,3 +128,17 @@ def test_a_cycle_that_is_reported_is_not_said_again() -> None:
     looks = [census(t, unreached=400_000, unreached_sites=[site()], strangers=cycle) for t in (5, 9, 14, 20)]
     lived = [survivors(n, 4 * n, 400_000) for n in (1, 2, 3)]
     assert not found(windows(), lived, looks, heap(80, grows=50_000))
+
+
+@pytest.mark.parametrize(("last", "severity"), [(60, "warning"), (7, "info")])
+def test_garbage_is_graded_by_the_oldest_that_was_seen_to_live(last: int, severity: str) -> None:
+    """A collection that freed one step's garbage at once says nothing of the rest, which lives to the end."""
+    who = Stranger(kind="cycle", owner="Problem", attribute="rhs", path=FILE)
+    looks = [census(t, unreached=200_000, strangers=[who]) for t in (7, 30, 60)]
+    alive = [survivors(n, last, 100_000) for n in (1, 2)]
+    use = CollectorUse(collections=9, seconds=0.1, freed=50_000, sampled=12, steps=1, longest=1)
+    records = [window(n, 3 * n, 3 * n + 1, peak=10_000_000) for n in (1, 2)], looks, alive, use, heap(80)
+    (one,) = [
+        f for f in diagnose(recording(program(), steps(80), *records, outcome(80))).findings if f.code == "MEM105"
+    ]
+    assert one.severity == severity

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _WORTH_SAYING = 0.05
 """Share of all growth below which what no name reaches is a remainder of the search and no finding."""
 
+_MOSTLY = 0.9
+"""Share of what lives on from which on what no name reaches is nearly all of it."""
 _LEAST_HELD = 64 * 1024
 """Bytes of garbage between collections that are nobody's trouble, however small the program."""
 
@@ -128,8 +130,19 @@ def held_between_collections(rank: RankRecording, rate: float) -> float:
     use = rank.last(CollectorUse)
     outcome = rank.last(Outcome)
     ticks = outcome.ticks if outcome is not None else 0
-    longest = use.longest if use is not None and use.freed else ticks
+    longest = max(use.longest, _oldest(rank)) if use is not None and use.freed else ticks
     return rate * max(1, longest)
+
+
+def _oldest(rank: RankRecording) -> int:
+    """Steps that garbage of sampled steps was seen to live, where garbage is most of what lives on: a collection may
+    have freed that of one step at once, and have left the rest for the whole run."""
+    growth = rank.growth
+    if growth.unreached < _MOSTLY * growth.measured:
+        return 0
+    ends = {w.id: w.last for w in rank.since_restart(Window)}
+    alive = [s for s in rank.since_restart(Survivors) if s.bytes and not s.final]
+    return max((s.tick - ends.get(s.window, s.tick) for s in alive), default=0)
 
 
 def _share(rank: RankRecording, rate: float) -> float:
