@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torchvet import observed
@@ -16,6 +16,7 @@ from torchvet.recording.training_records import Unchecked
 from torchvet.rules import Rule, all_rules, wanted
 from torchvet.rules.exhaustion import exhaustion_of
 from torchvet.rules.growth_rule import GrowthRule
+from torchvet.rules.joint_growth import together
 from torchvet.rules.memory.mem118_growth_unattributed import GrowthUnattributed
 from torchvet.sizing import facts_of as sizes_of
 from torchvet.sizing import with_parts
@@ -42,11 +43,14 @@ def diagnose(
     found = _most_specific([(r, f) for r in rules for f in r.in_recording(recording)])
     findings = observed.once(recording, _unattributed(recording, found))
     failures, unread = explained(recording, rules)
-    findings = sorted([*joined(recording, findings, rules), *failures], key=gravest_first)
+    findings, reported = together(recording, joined(recording, findings, rules), rules)
+    findings = sorted([*findings, *failures], key=gravest_first)
     judged = judge(recording, findings, growth=any(isinstance(r, GrowthRule) for r in rules))
     facts = _facts(recording, findings)
     if facts:
         facts["verdict"] = judged.facts()
+    if reported and recording.ranks:
+        facts["growth"]["names"] = _names(recording.ranks[0], reported)
     return Report(
         subject=_subject(recording), verdict=judged.verdict, findings=findings,
         not_checked=list(dict.fromkeys([*_not_checked(recording), *judged.gaps, *unread])), facts=facts,
@@ -154,6 +158,14 @@ def _facts(recording: Recording, findings: list[Finding]) -> dict[str, Any]:
     facts["recording"] = str(recording.path) if recording.path is not None else None
     facts["sources"] = _excerpts(recording, findings)
     return facts
+
+
+def _names(rank: RankRecording, reported: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Every name that grows, and the holder of the finding that speaks of it."""
+    return [
+        {"name": g.holding.name, "bytes_per_step": g.bytes_per_step, "reported_as": reported.get(g.holding.name)}
+        for g in rank.growth.growths
+    ]
 
 
 def _excerpts(recording: Recording, findings: list[Finding]) -> dict[str, Any]:

@@ -45,6 +45,10 @@ class Related(msgspec.Struct, frozen=True, kw_only=True):
     line: int | None = None
 
 
+ALSO_GROWS = "also-grows"
+"""The role of a related place that is another name's which the same fault makes grow."""
+
+
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
     """The name that keeps memory alive; `path` leads from a Python root to what is held, a hop an entry."""
 

@@ -123,6 +123,19 @@ def test_suspicion_is_raised_once() -> None:
     assert schedule.census_at == due
 
 
+def test_names_that_are_first_met_late_are_looked_at_again_at_any_cost() -> None:
+    schedule = Schedule(spent=10.0)
+    schedule.suspect(5)
+    for tick in (5, 6, 9, 14):
+        schedule.census_taken(tick, 1.0)
+    schedule.census_taken(40, 2.0, anew=True)
+    assert schedule.census_at == 41 and schedule.takes_census(41, 2.0, 0.5)
+    schedule.census_taken(41, 2.0)
+    assert schedule.takes_census(61, 3.0, 0.5)
+    schedule.census_taken(61, 3.0)
+    assert not schedule.takes_census(100, 4.0, 0.5)
+
+
 @given(st.integers(20, 2000), st.floats(1e-4, 0.5), st.floats(1e-4, 2.0), st.booleans())
 def test_what_is_not_free_stays_within_its_share(steps: int, step: float, look: float, suspected: bool) -> None:
     schedule = Schedule(share=0.03)

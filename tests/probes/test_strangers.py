@@ -195,7 +195,20 @@ def test_what_a_hook_for_saved_tensors_gave_back_names_the_node() -> None:
         out = torch.ones(2, requires_grad=True).exp()
     key = key_of(out)
     del out
-    assert found(key) == [Stranger(kind="native", owner="saved_tensors_hooks", attribute="ExpBackward0")]
+    (who,) = found(key)
+    assert (who.kind, who.owner, who.attribute) == ("native", "saved_tensors_hooks", "ExpBackward0")
+    # The place of the hook that unpacks, where torch shows it.
+    assert (who.path, who.line) in [(__file__, who.line), (None, None)]
+
+
+def test_a_hook_that_hands_back_another_tensor_makes_no_cycle() -> None:
+    keep = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach(), lambda t: t):
+        out = torch.ones(2, requires_grad=True).exp()
+        keep.append(out.detach())
+    key = key_of(out)
+    del out
+    assert all(who.owner != "saved_tensors_hooks" for who in found(key))
 
 
 class Furious(type):

@@ -262,6 +262,19 @@ def test_a_last_look_after_main_has_returned_does_not_undo_the_growth() -> None:
     assert only(summary).holding.name == "losses"
 
 
+def test_a_last_look_at_a_result_of_what_grew_does_not_count() -> None:
+    """Long after the look before it, what is left may be more than there was then: another name has it."""
+    looks = [census(t, holding("losses", graph=100 * t)) for t in TICKS]
+    summary = growth_of(rank(program(), steps(80), looks, final(80, holding("mean", graph=8000)), outcome(80)))
+    assert only(summary).holding.name == "losses" and summary.explained == 100
+
+
+def test_a_last_look_that_lacks_a_batch_counts() -> None:
+    looks = [census(t, holding("losses", direct=100 * t), holding("batch", direct=50)) for t in TICKS]
+    summary = growth_of(rank(program(), steps(80), looks, final(80, holding("losses", direct=4900)), outcome(80)))
+    assert not summary.growths  # it has stopped
+
+
 @pytest.mark.parametrize("how", ["exception", "out-of-memory", "interrupt"])
 def test_a_last_look_at_a_program_that_died_counts(how: str) -> None:
     """Its frames live in the traceback; what was let go by then is no leak."""

@@ -12,6 +12,7 @@ from handmade import FILE, census, evidence, heap, holding, outcome, program, re
 from torchvet.diagnosis import diagnose
 from torchvet.finding import Finding
 from torchvet.recording.records import Record, Site, SiteBytes, Stranger, Window
+from torchvet.recording.training_records import CollectorUse
 from torchvet.renderers.verdict import verdict
 
 TICKS = (5, 6, 9, 14, 21, 32)
@@ -52,11 +53,21 @@ def test_the_kind_of_holder_is_said_where_the_search_came_upon_it(kind: Any, say
     assert says in one.cause
 
 
-def test_a_hook_that_keeps_them_is_the_holder() -> None:
+def test_a_hook_that_keeps_them_is_a_cycle_and_reported_once() -> None:
     hook = Stranger(kind="native", owner="saved_tensors_hooks", attribute="TanhBackward0")
-    seen = census(33, other=50_000 * 33, unreached=50_000, strangers=[hook])
-    (one,) = found(windows(), kept(50_000), seen, heap(80, grows=50_000))
+    seen = census(33, other=50_000 * 33, unreached=6 * 50_000, strangers=[hook])
+    records = windows(), kept(50_000), seen, heap(80, grows=50_000)
+    report = diagnose(recording(program(memory_limit=24 << 30), steps(80), *records, outcome(80)))
+    (one,) = report.findings
+    assert (one.code, one.severity, one.measured.bytes_per_step) == ("MEM105", "error", 50_000)
     assert one.holder is not None and one.holder.name == "saved_tensors_hooks.TanhBackward0"
+
+
+def test_a_search_that_was_cut_short_has_not_shown_that_there_is_no_name() -> None:
+    looks = [census(t, other=50_000 * t, complete=t == 33, seconds=0.5) for t in (33, 40, 60)]
+    (one,) = found(windows(), kept(50_000)[:3], looks, heap(80, grows=50_000))
+    assert one.severity == "warning" and "no name leads" not in one.message
+    assert "the search for names ended early" in one.message and "may have missed their holder" in one.cause
 
 
 def test_little_that_no_allocator_shows_is_a_note() -> None:
@@ -123,3 +134,17 @@ def test_a_cycle_that_is_reported_is_not_said_again() -> None:
     looks = [census(t, unreached=400_000, unreached_sites=[site()], strangers=cycle) for t in (5, 9, 14, 20)]
     lived = [survivors(n, 4 * n, 400_000) for n in (1, 2, 3)]
     assert not found(windows(), lived, looks, heap(80, grows=50_000))
+
+
+@pytest.mark.parametrize(("last", "severity"), [(60, "warning"), (7, "info")])
+def test_garbage_is_graded_by_the_oldest_that_was_seen_to_live(last: int, severity: str) -> None:
+    """A collection that freed one step's garbage at once says nothing of the rest, which lives to the end."""
+    who = Stranger(kind="cycle", owner="Problem", attribute="rhs", path=FILE)
+    looks = [census(t, unreached=200_000, strangers=[who]) for t in (7, 30, 60)]
+    alive = [survivors(n, last, 100_000) for n in (1, 2)]
+    use = CollectorUse(collections=9, seconds=0.1, freed=50_000, sampled=12, steps=1, longest=1)
+    records = [window(n, 3 * n, 3 * n + 1, peak=10_000_000) for n in (1, 2)], looks, alive, use, heap(80)
+    (one,) = [
+        f for f in diagnose(recording(program(), steps(80), *records, outcome(80))).findings if f.code == "MEM105"
+    ]
+    assert one.severity == severity

@@ -188,3 +188,51 @@ SILENT = {
 @pytest.mark.parametrize("case", SILENT)
 def test_what_is_let_go_of_is_not(case: str, tmp_path: Path) -> None:
     assert grown(*SILENT[case], tmp_path) == []
+
+
+LAGGING = """
+import collections, itertools
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(64, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+def batches(count):
+    for _ in range(count):
+        yield torch.randn(64, 64)
+
+def rounds(stream):
+    ahead, behind = itertools.tee(stream)
+    while True:
+        {rounds}
+
+def main():
+    for number, turn in enumerate(rounds(batches(170))):
+        for x in turn:
+            loss = model(x).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        if number == {last}:
+            break
+
+main()
+"""
+
+
+def test_an_iterator_of_tee_that_lags_in_a_suspended_generator_is_named(tmp_path: Path) -> None:
+    """The items lie in blocks of 57: the iterator that is read has passed the first of them."""
+    late = "yield itertools.islice(ahead, 1000)\n        collections.deque(itertools.islice(behind, 1000), 0)"
+    found = forked(LAGGING.format(rounds=late, last=0), tmp_path)
+    assert found is not None
+    (one,) = [f for f in found if f["severity"] != "info"]
+    assert one["code"] == "MEM114" and "rounds(): behind" in one["holder"]["name"]
+    assert one["measured"]["bytes_per_step"] == pytest.approx(64 * 64 * 4, rel=0.2)
+
+
+def test_iterators_of_tee_that_are_read_in_step_are_none(tmp_path: Path) -> None:
+    in_step = "yield itertools.islice(ahead, 10)\n        collections.deque(itertools.islice(behind, 10), 0)"
+    found = forked(LAGGING.format(rounds=in_step, last=16), tmp_path)
+    assert found is not None and not [f for f in found if f["severity"] != "info"]

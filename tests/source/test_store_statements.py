@@ -141,3 +141,49 @@ def test_dataclass_fields() -> None:
             self.stats.losses.append(loss)  # <-
     """
     program(text).first("trainer.stats.losses", "__main__.main")
+
+
+SET_BY_NAME = """
+class Book:
+    def __init__(self):
+        for name in ("mean", "var"):
+            self.register_buffer(name, zeros(3))
+
+    def smooth(self, name, value):
+        setattr(self, name, getattr(self, name) * 0.9 + value)  # <-
+
+    def other(self, name, value):
+        setattr(self, name, value)
+
+    def track(self, x):
+        self.smooth("mean", x.mean())
+        self.smooth("var", x.var())
+        self.other("size", x)
+
+book = Book()
+for x in xs:
+    book.track(x)
+"""
+SET_IN_LOOP = """
+class Book:
+    def track(self, x):
+        for name in ("mean", "var"):
+            setattr(self, name, getattr(self, name) + x)  # <-
+        for name in ("size", "count"):
+            setattr(self, name, x)
+
+book = Book()
+for x in xs:
+    book.track(x)
+"""
+
+
+@pytest.mark.parametrize("text", [SET_BY_NAME, SET_IN_LOOP])
+@pytest.mark.parametrize("name", ["book.mean", "book.var"])
+def test_an_attribute_that_is_set_by_a_name_that_is_passed_on(text: str, name: str) -> None:
+    store = program(text).first(name)
+    assert (store.kind, store.in_loop) == ("setattr", True)
+
+
+def test_names_that_are_not_passed_on_are_set_by_nobody() -> None:
+    assert all("setattr" not in s.text for s in program(SET_BY_NAME).stores("book.median"))

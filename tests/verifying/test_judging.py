@@ -26,6 +26,16 @@ def test_growth_is_gone_within_the_noise_of_the_runs(left: float, unexplained: f
     assert found.why == "" if gone else "total still grows" in found.why
 
 
+@pytest.mark.parametrize(("preds", "target", "gone"), [(0.0, 0.0, True), (0.0, 500.0, False), (500.0, 0.0, False)])
+def test_a_fault_of_several_names_is_gone_when_all_of_them_are(preds: float, target: float, gone: bool) -> None:
+    both = finding(rate=1000.0, name="preds")
+    before = trial(both, rates={"preds": 500.0, "target": 500.0}, names={"preds": ["preds", "target"]})
+    rest = finding(rate=preds + target, name="preds" if preds else "target")
+    after = trial(*(() if gone else (rest,)), rates={"preds": preds, "target": target})
+    assert judge(both, before, after).gone is gone
+    assert not list(new_findings(before, after))
+
+
 @pytest.mark.parametrize(
     ("left", "saved", "gone"), [(200.0, 0.0, True), (205.0, 8.0, True), (220.0, 0.0, False), (200.0, 200.0, False)]
 )

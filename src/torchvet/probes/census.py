@@ -17,12 +17,13 @@ import msgspec
 import torch
 
 from torchvet.collector import collector_off
-from torchvet.probes import arrays, frames, graphs, heap, private, strangers, strays
+from torchvet.probes import arrays, frames, graphs, heap, private, strangers
 from torchvet.probes.bindings import Binding, Bindings
 from torchvet.probes.deadline import Deadline
 from torchvet.probes.holdings import HoldingTree
 from torchvet.probes.known import KnownMemory
 from torchvet.probes.ledger import Birth, Ledger, sum_by_site
+from torchvet.probes.strays import stray_roots
 from torchvet.recording.records import Census, Holding, Place, StepKind
 
 _CONTAINER = 4
@@ -53,6 +54,8 @@ class CensusTaker:
         """What each name was bound to at the last census: a name bound anew is a passing one."""
         self._strays = False
         """Whether something was found that only a loop's iterator holds."""
+        self.anew = False
+        """Whether that was at the last census: what it holds is to be seen to grow yet."""
         self.unreadable: set[str] = set()
         self.extra_frames: list[FrameType] = []
         """Frames that do not run any more but live: those of the exception that ended the program."""
@@ -73,15 +76,14 @@ class CensusTaker:
                 self.seconds = time.thread_time() - work
 
     def _count(self, one: _Count, tick: int, kind: StepKind, start: float, final: bool) -> Census:
-        one.walk_all()
-        if self._strays:
-            one.walk_strays()
+        self.anew = False
+        one.walk_all(strays=self._strays)
         self._find_carriers(one)
         self._find_updates(one)
         one.claim_graphs(set(self._carriers))
         asks = not self._strays and self._descriptions < _DESCRIPTIONS
         if asks and one.unreached() and one.walk_strays():
-            self._strays = True
+            self._strays = self.anew = True
             one.claim_graphs(set(self._carriers))
         if one.much_unreached() and self._descriptions < _DESCRIPTIONS:
             one.walk_all(further=True)
@@ -206,25 +208,31 @@ class _Count:
         """Whether everything was looked at."""
         return self.walk.complete
 
-    def walk_all(self, further: bool = False) -> None:
-        """Walk from the user's names, or `further` from everybody's, and claim what tensors hold directly."""
+    def walk_all(self, further: bool = False, strays: bool = False) -> None:
+        """Walk from the user's names, or `further` from everybody's, and claim what tensors hold directly; with
+        `strays` from what only the iterators of running loops hold, too."""
         if further:
             self.walk.allow(_FURTHER_SECONDS)
             self.walk.add_roots(heap.module_roots((frames.INSTALLED,)))
         else:
             for roots in self._by_age():
                 self.walk.add_roots(roots)
-                self.walk.run()
+                self.walk.run(tees=not strays)
+        if strays:
+            self._add_strays()
         self._absorb()
 
     def walk_strays(self) -> bool:
         """Walk from what only the iterators of running loops hold; whether that led to tensors."""
         before = len(self.walk.tensors)
-        running = heap.running_frames()
-        self.walk.add_roots(list(strays.stray_roots(self.walk.parent, running)))
-        running.clear()
+        self._add_strays()
         self._absorb()
         return len(self.walk.tensors) > before
+
+    def _add_strays(self) -> None:
+        running = heap.running_frames()
+        self.walk.add_roots(list(stray_roots(self.walk.parent, running)))
+        running.clear()
 
     def _absorb(self) -> None:
         """Walk on from the roots added, and claim what tensors hold directly."""

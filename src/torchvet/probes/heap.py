@@ -146,9 +146,12 @@ class HeapWalk:
         """From here on the budget is this."""
         self._deadline = Deadline(seconds)
 
-    def run(self) -> None:
-        """Walk until nothing is left or the budget ends (`complete` is then false)."""
+    def run(self, tees: bool = True) -> None:
+        """Walk until nothing is left or the budget ends (`complete` is then false). What iterators of `itertools.tee`
+        share waits for a run in which all of them are known: without `tees` that is a later one."""
         self._go_on()
+        if not tees:
+            return
         # Iterators of one `itertools.tee` share what the last of them has not read yet: it is the one that keeps it.
         for tee in sorted(self._tees, key=_unread, reverse=True):
             self._meet(id(tee), gc.get_referents(tee))

@@ -141,17 +141,18 @@ class HoldingTree:
 
     def _below(self, key: int) -> set[str]:
         """The special hops from a container of many on to the most of what it holds: its items have no names."""
-        if sum(c in self._sums for c in self._sums[key].children) <= _BRANCHES:
-            return set()
         found: set[str] = set()
         above: Any = None
+        many = False  # a module's table of many layers is one too, some hops below the module
         for _ in range(_DEEPEST):
-            heaviest = max(self._sums[key].children, key=lambda c: self._sums[c].bytes, default=None)
+            children = [c for c in self._sums[key].children if c in self._sums]
+            many = many or len(children) > _BRANCHES
+            heaviest = max(children, key=lambda c: self._sums[c].bytes, default=None)
             if heaviest is None:
                 break
             parent, child = self._walk.objects[key], self._walk.objects[heaviest]
             via = naming.hop(parent, child, above).via
-            found |= {via} if via else set()
+            found |= {via} if via and many else set()
             key, above = heaviest, parent
         return found
 

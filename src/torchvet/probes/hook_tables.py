@@ -26,7 +26,7 @@ class HookProbe:
         """Write how many hooks there are, and which function is there most often."""
         total: Counter[tuple[Any, str]] = Counter()
         for name, _, hook in _hooks(known):
-            total[(_code(hook), name)] += 1
+            total[(code_of(hook), name)] += 1
         if not total:
             return
         (code, module), most = total.most_common(1)[0]
@@ -41,7 +41,7 @@ class HookProbe:
     def census(self, tick: int, known: KnownMemory, write: Callable[[Record], None]) -> None:
         """Write the hook functions that are new: stores inside them are stores by a hook."""
         for name, table, hook in _hooks(known):
-            code = _code(hook)
+            code = code_of(hook)
             if code is None or (code.co_filename, code.co_firstlineno) in self._written:
                 continue
             self._written.add((code.co_filename, code.co_firstlineno))
@@ -66,7 +66,7 @@ def _hooks(known: KnownMemory) -> Iterator[tuple[str, str, Any]]:
             yield "parameter", "_backward_hooks", hook
 
 
-def _code(hook: Any) -> CodeType | None:
+def code_of(hook: Any) -> CodeType | None:
     """The code of a hook: a function's, a method's, a partial's, or a callable object's; None for what C++ calls.
 
     By type alone: a hook may be an object that answers to any attribute.

@@ -436,7 +436,7 @@ class Observer:
             census = self._census.take(tick, kind, self._ledger, final)
             if census.complete or self._census.budget > EARLY_ALLOWANCE:  # else an early look that says nothing
                 self._write(census)
-        self._schedule.census_taken(tick, elapsed)
+        self._schedule.census_taken(tick, elapsed, self._census.anew)
         self._hooks.census(tick, self.known, self._write)
         self._sources.keep()
 

@@ -56,6 +56,12 @@ def tensors_in(data: Any) -> Iterator[torch.Tensor]:
 
 def _in_slots(node: Any) -> Iterator[torch.Tensor]:
     """Those packed away by saved-tensor hooks included."""
+    for _, data in _filled_slots(node):
+        yield from tensors_in(data)
+
+
+def _filled_slots(node: Any) -> Iterator[tuple[Any, Any]]:
+    """The slots that hold something, each with what it holds."""
     for name in slots_of(node):
         try:
             value = getattr(node, name)
@@ -67,7 +73,15 @@ def _in_slots(node: Any) -> Iterator[torch.Tensor]:
             except (RuntimeError, AttributeError):
                 continue
             if data is not None:
-                yield from tensors_in(data)
+                yield slot, data
+
+
+def unpack_hook_of(node: Any, tensor: torch.Tensor) -> Any:
+    """The program's function that unpacks what a node keeps a tensor itself in; None where torch does not show it."""
+    if not private.SLOTS_SHOW_TENSORS:
+        return None
+    slots = (slot for slot, data in _filled_slots(node) if any(one is tensor for one in tensors_in(data)))
+    return next((getattr(slot, "unpack_hook", None) for slot in slots), None)
 
 
 def _unpacked(node: Any) -> list[torch.Tensor]:

@@ -106,9 +106,10 @@ class Schedule:
         spare = self.suspected or self.affordable(elapsed, EARLY_ALLOWANCE) or (final and elapsed >= _A_WHILE)
         return min(2.0, max(0.5, 0.02 * elapsed)) if spare else EARLY_ALLOWANCE
 
-    def census_taken(self, tick: int, elapsed: float) -> None:
-        """Plan the next: one step later to see what is carried, then ever further apart."""
-        self.censuses += 1
+    def census_taken(self, tick: int, elapsed: float, anew: bool = False) -> None:
+        """Plan the next: one step later to see what is carried, then ever further apart; as after the first where this
+        one has met names that those before could not see."""
+        self.censuses = 1 if anew else self.censuses + 1
         self.idle_census_at = elapsed * 2
         self.early_census_at = tick + (1 if self.censuses == 1 else max(EARLY, tick))
         self.census_at = tick + (1 if self.censuses == 1 else max(3, tick // 2))

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchvet.probes import frames, freeing, graphs, heap, naming
+from torchvet.probes import frames, freeing, graphs, heap, hook_tables, naming
 from torchvet.probes.garbage import Garbage, components
 from torchvet.probes.ledger import Birth
-from torchvet.probes.saved import saved_tensors
+from torchvet.probes.saved import saved_tensors, unpack_hook_of
 from torchvet.probes.variables import frame_locals
-from torchvet.recording.records import Stranger
+from torchvet.recording.records import SAVED_HOOKS, Stranger
 
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 _LARGEST = 5_000
@@ -175,7 +175,12 @@ def _saved_by(tensor: Any) -> Iterator[Stranger]:
     queue = [tensor.grad_fn]
     for node in queue:
         if any(saved is tensor for saved in saved_tensors(node)):
-            yield Stranger(kind="native", owner="saved_tensors_hooks", attribute=node.name())
+            code = hook_tables.code_of(unpack_hook_of(node, tensor))
+            yield Stranger(
+                kind="native", owner=SAVED_HOOKS, attribute=node.name(),
+                path=code.co_filename if code is not None else None,
+                line=code.co_firstlineno if code is not None else None,
+            )  # fmt: skip
             return
         if len(queue) < _NODES:
             queue.extend(n for n in freeing.nodes_below(node) if n not in queue)

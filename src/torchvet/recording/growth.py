@@ -64,6 +64,8 @@ class Growth:
     """Items of the container at the beginning of the rise, where it is one."""
     dropped_at: int | None = None
     """The tick by which the name had let go of it all again, None where it never did."""
+    parts: tuple[Growth, ...] = ()
+    """The growths of single names, this name's first, where this one is their sum: see rules/joint_growth.py."""
 
     @property
     def bytes(self) -> int:
@@ -196,11 +198,8 @@ def usable_censuses(rank: RankRecording) -> list[Census]:
     complete = [c for c in censuses if c.complete]
     # A search that was cut short says less, but more than one single other.
     found = complete if sum(not c.final for c in complete) > 1 else censuses
-    if len(found) > 1 and found[-1].final and ended_by_itself(rank):
-        before = {key_of(h) for h in found[-2].holdings}
-        after = {key_of(h) for h in found[-1].holdings}
-        if not before <= after and found[-1].total < found[-2].total:
-            found = found[:-1]
+    if len(found) > 1 and found[-1].final and ended_by_itself(rank) and _let_go(found[:-1], found[-1]):
+        found = found[:-1]
     # The last look comes after the last boundary: what the rest of that step stored would count for no step. Over a
     # long stretch that makes no difference.
     if len(found) > 3 and found[-1].final and found[-1].tick - found[-2].tick < _LONG:
@@ -209,6 +208,17 @@ def usable_censuses(rank: RankRecording) -> list[Census]:
     ordered = [unique[t] for t in sorted(unique)]
     # Which names last and which carry a graph is known from the second census on: the first may credit others.
     return ordered[1:] if len(ordered) > 2 else ordered
+
+
+def _let_go(before: list[Census], final: Census) -> bool:
+    """Whether names that were there before the program's end are gone after it, and with them what they held, or they
+    were growing: what has taken that over since is a result, and more than there was at the look before it."""
+    after = {key_of(h) for h in final.holdings}
+    gone = {key_of(h) for h in before[-1].holdings} - after
+    if not gone or final.total < before[-1].total:
+        return bool(gone)
+    series = series_of(before)
+    return any(grows(series[key], before[-1].tick) for key in gone)
 
 
 def ended_by_itself(rank: RankRecording) -> bool:

@@ -188,9 +188,14 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.name, self.scope, self.place.path if self.place else "", self.files
 
 
+SAVED_HOOKS = "saved_tensors_hooks"
+"""The owner of what a graph's node keeps because a hook for saved tensors has handed back the tensor itself."""
+
+
 class Stranger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What keeps a storage alive that no name leads to: an attribute (or a closure) in a garbage cycle, among them a
-    custom Function's `ctx`; or only C++. Where it is a `variable` of the function `owner`, `attribute` is its name."""
+    custom Function's `ctx`; or only C++. Where it is a `variable` of the function `owner`, `attribute` is its name.
+    Where the owner is `SAVED_HOOKS`, `attribute` names the node, and the place is that of the hook that unpacks."""
 
     kind: Literal["cycle", "ctx", "native"]
     owner: str = ""

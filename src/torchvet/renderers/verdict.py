@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-from torchvet.finding import SEVERITIES, Finding, Report
+from torchvet.finding import ALSO_GROWS, SEVERITIES, Finding, Report
 from torchvet.renderers.wording import count, limit, size
 
 _MOST = 160
@@ -76,7 +76,9 @@ def _headline(finding: Finding) -> str:
     rate = finding.measured.bytes_per_step
     if finding.holder is None or rate is None or rate <= 0:
         return finding.message.rstrip(".")
-    return f"`{finding.holder.name}` keeps {size(rate)} per step alive"
+    others = sum(related.role == ALSO_GROWS for related in finding.related)
+    who = f" and {count(others, 'more name', 'more names')} keep" if others else " keeps"
+    return f"`{finding.holder.name}`{who} {size(rate)} per step alive"
 
 
 def _fate(finding: Finding, report: Report) -> str:

@@ -65,7 +65,8 @@ def exhaustion_of(rank: RankRecording, recording: Recording) -> Exhaustion:
 
 def rank_of(growth: Growth, recording: Recording) -> RankRecording:
     """The rank whose growth it is."""
-    return next((r for r in recording.ranks if growth in r.growth.growths), recording.ranks[0])
+    own = growth.parts[0] if growth.parts else growth
+    return next((r for r in recording.ranks if own in r.growth.growths), recording.ranks[0])
 
 
 def part_of(growth: Growth, rank: RankRecording) -> float:

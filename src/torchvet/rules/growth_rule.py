@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, get_args
 
+from torchvet.amounts import count
 from torchvet.finding import SEVERITIES, Finding, Holder, HolderKind, Location, Measured, Related, Remedy, Severity
 from torchvet.recording.records import NODE_BYTES, Window
 from torchvet.rules import grading, words
@@ -103,7 +104,7 @@ class GrowthRule(Rule):
         per = words.per_step(growth.kind)
         least = "at least " if growth.partial else ""
         text = (
-            f"{growth.holding.name} keeps {least}{words.size(growth.bytes_per_step)} more alive every {per} "
+            f"{keeping(growth)} {least}{words.size(growth.bytes_per_step)} more alive every {per} "
             f"({words.size(growth.bytes)} at step {growth.last_step:,})"
         )
         bound = bound_of(growth, recording)
@@ -125,6 +126,20 @@ class GrowthRule(Rule):
         if store is not None and recording.index.passed_by(store):
             found.insert(0, Related(role="stored", message=store.text, path=store.path, line=store.line))
         return found
+
+
+def keeping(growth: Growth) -> str:
+    """`trainer.losses keeps`, with how many more names of the same fault do."""
+    others = [f"`{part.holding.name}`" for part in growth.parts[1:]]
+    if not others:
+        return f"{growth.holding.name} keeps"
+    more = ", …" if len(others) > _TOLD else ""
+    number = count(len(others), "more name", "more names")
+    return f"{growth.holding.name} and {number} ({', '.join(others[:_TOLD])}{more}) keep"
+
+
+_TOLD = 3
+"""Names of one fault that a message says beside the first."""
 
 
 def nodes_outweigh(growth: Growth) -> bool:

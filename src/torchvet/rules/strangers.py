@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _WORTH_SAYING = 0.05
 """Share of all growth below which what no name reaches is a remainder of the search and no finding."""
 
+_MOSTLY = 0.9
+"""Share of what lives on from which on what no name reaches is nearly all of it."""
 _LEAST_HELD = 64 * 1024
 """Bytes of garbage between collections that are nobody's trouble, however small the program."""
 
@@ -31,11 +33,13 @@ def stranger_findings(
     cause: str,
     advice: str,
     location: Location | None = None,
+    owner: str = "",
 ) -> Iterator[Finding]:
     """One finding a rank where storages without a name live on in this way. A cycle's are the collector's to free:
-    they are graded by what is held between its runs; what only C++ holds is never freed and is graded as growth."""
+    they are graded by what is held between its runs; what only C++ holds is never freed and is graded as growth. Of
+    that, only what has the `owner`."""
     for rank in recording.ranks:
-        census = _searched(rank, kind)
+        census = _searched(rank, kind, owner)
         if census is None:
             continue
         rate = rank.growth.unreached if kind == "native" else garbage_rate(rank)
@@ -43,7 +47,7 @@ def stranger_findings(
             continue
         if kind != "native" and held_between_collections(rank, rate) < _LEAST_HELD:
             continue
-        who = [s for s in census.strangers if s.kind == kind]
+        who = [s for s in census.strangers if _is_of(s, kind, owner)]
         names = names_of(who)
         name = names[0] if names else "an autograd graph that nothing names"
         yield Finding(
@@ -51,7 +55,7 @@ def stranger_findings(
             severity=_grade(rank, recording, rate, kind == "native"),
             message=f"{name} keeps {words.size(rate)} more alive every step, and no name leads "
             f"there{_until(rank, kind, rate)}",
-            location=location or stranger_location(who, recording) or location_of(first_place(census.unreached_sites)),
+            location=location or _location(kind, who, census, recording),
             cause=cause, remedy=Remedy(summary=advice),
             related=[allocated(s) for s in census.unreached_sites[:3]],
             holder=Holder(name=name, kind="native" if kind == "native" else kind, path=names),
@@ -63,12 +67,16 @@ def stranger_findings(
         )  # fmt: skip
 
 
-def _searched(rank: RankRecording, kind: str) -> Census | None:
+def _is_of(stranger: Stranger, kind: str, owner: str) -> bool:
+    return stranger.kind == kind and (kind != "native" or stranger.owner == owner)
+
+
+def _searched(rank: RankRecording, kind: str, owner: str) -> Census | None:
     """The last census, taken while the program's names were there, that found somebody of this kind."""
     from torchvet.recording.growth import usable_censuses
 
     found = [c for c in (*rank.since_restart(Census), *usable_censuses(rank)) if c.unreached or c.garbage]
-    return next((c for c in reversed(found) if any(s.kind == kind for s in c.strangers)), None)
+    return next((c for c in reversed(found) if any(_is_of(s, kind, owner) for s in c.strangers)), None)
 
 
 def names_of(who: list[Stranger]) -> list[str]:
@@ -122,8 +130,19 @@ def held_between_collections(rank: RankRecording, rate: float) -> float:
     use = rank.last(CollectorUse)
     outcome = rank.last(Outcome)
     ticks = outcome.ticks if outcome is not None else 0
-    longest = use.longest if use is not None and use.freed else ticks
+    longest = max(use.longest, _oldest(rank)) if use is not None and use.freed else ticks
     return rate * max(1, longest)
+
+
+def _oldest(rank: RankRecording) -> int:
+    """Steps that garbage of sampled steps was seen to live, where garbage is most of what lives on: a collection may
+    have freed that of one step at once, and have left the rest for the whole run."""
+    growth = rank.growth
+    if growth.unreached < _MOSTLY * growth.measured:
+        return 0
+    ends = {w.id: w.last for w in rank.since_restart(Window)}
+    alive = [s for s in rank.since_restart(Survivors) if s.bytes and not s.final]
+    return max((s.tick - ends.get(s.window, s.tick) for s in alive), default=0)
 
 
 def _share(rank: RankRecording, rate: float) -> float:
@@ -146,6 +165,12 @@ def _until(rank: RankRecording, kind: str, rate: float) -> str:
         return "; nothing frees it"
     held = words.size(held_between_collections(rank, rate))
     return f"; the cyclic collector frees it some time later ({held} held in between)"
+
+
+def _location(kind: str, who: list[Stranger], census: Census, recording: Recording) -> Location | None:
+    """The line that closes the cycle, else the one that allocates: of what C++ holds no line of Python closes it."""
+    closing = stranger_location(who, recording) if kind != "native" else None
+    return closing or location_of(first_place(census.unreached_sites))
 
 
 def stranger_location(who: list[Stranger], recording: Recording) -> Location | None:

@@ -1,4 +1,5 @@
-"""Holders that no statement stores into by name: cached functions, and objects that hooks are registered on."""
+"""Holders that no statement stores into by name: cached functions, objects that hooks are registered on, and
+attributes that are set by a name that is passed on."""
 
 from __future__ import annotations
 
@@ -12,20 +13,21 @@ from torchvet.source.holder import HolderName
 from torchvet.source.module import CallSite, Module
 from torchvet.source.project import Project
 from torchvet.source.scopes import Scope
-from torchvet.source.touches import RemovalKind
+from torchvet.source.touches import RemovalKind, StoreKind
 
 _CACHES = {"lru_cache", "cache", "cached", "memoize", "cachedmethod"}
 
 
 @dataclass(frozen=True, eq=False)
 class SpecialStore:
-    """A decorator that caches, or a call that registers a hook."""
+    """A decorator that caches, a call that registers a hook, or a `setattr`."""
 
     module: Module
     node: ast.expr
     scope: Scope
     value: ast.expr | None
     in_loop: bool
+    kind: StoreKind = "call"
 
 
 def stores(project: Project, name: HolderName, first: Sequence[str]) -> list[SpecialStore]:
@@ -35,6 +37,30 @@ def stores(project: Project, name: HolderName, first: Sequence[str]) -> list[Spe
     if [part.name for part in name.parts] == ["weakref", "finalize"]:
         return list(_finalizers(project))
     return _registrations(project, name, first) if name.hooked else []
+
+
+def set_by_name(project: Project, name: HolderName, first: Sequence[str]) -> list[SpecialStore]:
+    """`setattr(self, name, value)` in a function that is called with the attribute's name, or in a loop over names."""
+    wanted = name.terminal.name
+    found: list[SpecialStore] = []
+    for module in project.containing("setattr", first) if not name.terminal.free else ():
+        for site in module.calls.get("setattr", ()):
+            key = site.node.args[1] if len(site.node.args) == 3 else None
+            if isinstance(key, ast.Name) and wanted in _names_passed(project, module, site, key.id):
+                again = site.loop is not None or project.is_hot(site.scope.function())
+                found.append(SpecialStore(module, site.node, site.scope, site.node.args[2], again, "setattr"))
+    return sorted(found, key=lambda s: not s.in_loop)
+
+
+def _names_passed(project: Project, module: Module, site: CallSite, variable: str) -> set[str]:
+    """The texts that a variable of a call's function may stand for: a parameter's, or a loop's over texts."""
+    function, line = site.scope.function(), site.node.lineno
+    given = [value for _, _, value in project.arguments(function, variable)] if function is not None else []
+    loops = [n for n in ast.walk(module.tree) if isinstance(n, ast.For)] if site.loop is not None else []
+    for loop in loops:
+        around = loop.lineno < line <= (loop.end_lineno or line) and syntax.ident(loop.target) == variable
+        given += loop.iter.elts if around and isinstance(loop.iter, (ast.Tuple, ast.List)) else []
+    return {v.value for v in given if isinstance(v, ast.Constant) and isinstance(v.value, str)}
 
 
 def removals(project: Project, name: HolderName, first: Sequence[str]) -> Iterator[tuple[str, int, RemovalKind, bool]]:

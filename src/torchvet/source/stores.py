@@ -102,6 +102,10 @@ class SourceIndex:
             if index < len(parsed.parts) - 1:
                 # `learner = Learner()` before the loop makes what holds the holder: it stores nothing in it.
                 ranked = [one for one in ranked if not one.touch.rebinds or ranking.heat(self._project, one) == 3]
+            if not ranked and index == len(parsed.parts) - 1:
+                found += [self._special(s) for s in special.set_by_name(self._project, parsed, [path, *files])]
+                if found:
+                    return found
             if ranked:
                 stored = [self._store(one) for one in ranked]
                 # A variable that a hook only reads grows with the number of hooks.
@@ -264,7 +268,7 @@ class SourceIndex:
 
     def _special(self, one: special.SpecialStore) -> Store:
         value = one.module.source.segment(one.value) if one.value is not None else ""
-        return self._made(one.module, one.node, one.scope.function(), "call", value, one.in_loop)
+        return self._made(one.module, one.node, one.scope.function(), one.kind, value, one.in_loop)
 
     def _made(self, module: Module, node: ast.expr | ast.stmt, function: Scope | None, kind: StoreKind,
               value: str, in_loop: bool) -> Store:  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from torchvet.amounts import count, size
@@ -107,28 +107,38 @@ def _growth(finding: Finding, rate: float, before: Trial, after: Trial) -> Judge
         return Judgement(False, told, "", f"{after.steps} steps are too few to tell that nothing grows")
     if after.windows < COMPARED:
         return Judgement(False, told, "", "storages were not looked at often enough in the mended run")
-    if NODE_BYTES * before.nodes.get(name, 0.0) > rate:
-        return _nodes(name, before.nodes[name], after)
+    names = _names(finding, before)
+    nodes = _sum(before.nodes, names)
+    if NODE_BYTES * nodes > rate:
+        return _nodes(name, nodes, _sum(after.nodes, names))
     noise = noise_of(rate, before, after)
-    now = after.rates.get(name, 0.0)
+    now, graphs, pinned = (_sum(amounts, names) for amounts in (after.rates, after.graphs, after.pinned))
+    was, were_graphs, was_pinned = (_sum(amounts, names) for amounts in (before.rates, before.graphs, before.pinned))
     left = f"{size(now)} per step"
-    if finding.code in _OF_GRAPHS and now > noise and before.graphs.get(name, 0.0) > 0:
-        own, was = (t.rates.get(name, 0.0) - t.graphs.get(name, 0.0) for t in (after, before))
-        if own <= was + noise and after.graphs.get(name, 0.0) <= noise:
-            return Judgement(True, told, f"{left}, none of it saved by graphs: what is stored itself, as before")
-    if finding.code in _OF_VIEWS and now > noise and before.pinned.get(name, 0.0) > 0:
-        shown = before.rates.get(name, 0.0) - before.pinned[name]
-        if after.pinned.get(name, 0.0) <= noise and now <= shown + noise:
-            return Judgement(True, told, f"{left}, all of it what is stored itself, as before")
+    of_graphs = finding.code in _OF_GRAPHS and now > noise and were_graphs > 0
+    if of_graphs and now - graphs <= was - were_graphs + noise and graphs <= noise:
+        return Judgement(True, told, f"{left}, none of it saved by graphs: what is stored itself, as before")
+    of_views = finding.code in _OF_VIEWS and now > noise and was_pinned > 0
+    if of_views and pinned <= noise and now <= was - was_pinned + noise:
+        return Judgement(True, told, f"{left}, all of it what is stored itself, as before")
     if now > noise:
         why = f"{name} still grows by {left} (before: {told}; noise: {size(noise)})"
         return Judgement(False, told, left, why)
     return Judgement(True, told, left)
 
 
-def _nodes(name: str, rate: float, after: Trial) -> Judgement:
+def _names(finding: Finding, trial: Trial) -> list[str]:
+    """The names that a finding of a run speaks of: one fault may make several grow."""
+    name = _held(finding)
+    return trial.names.get(name) or [name]
+
+
+def _sum(amounts: Mapping[str, float], names: Iterable[str]) -> float:
+    return sum(amounts.get(name, 0.0) for name in names)
+
+
+def _nodes(name: str, rate: float, now: float) -> Judgement:
     """Growth of which the graph's nodes in host memory are the greater part, not tensors."""
-    now = after.nodes.get(name, 0.0)
     told, left = (f"{count(amount, 'autograd node')} per step" for amount in (rate, now))
     gone = now <= NOISE * rate
     return Judgement(gone, told, left, "" if gone else f"{name} still grows by {left} (before: {told})")
@@ -158,19 +168,23 @@ def new_findings(before: Trial, after: Trial) -> Iterator[Finding]:
             continue
         earlier = [f for f in before.findings if is_same(f, finding, before, after)]
         earlier += [f for f in before.findings if f.code == finding.code and _rank(f) >= _rank(finding)
-                    and (_held(f) == _held(finding) if _held(f) and _held(finding) else _in_one_function(f, finding))
+                    and (_one_holder(f, finding, before, after) if _held(f) and _held(finding)
+                         else _in_one_function(f, finding))
         ]  # fmt: skip
-        earlier += [f for f in before.findings if _is_rest_of(f, finding) or _had_kept(f, finding, before, after)]
+        earlier += [
+            f for f in before.findings
+            if _is_rest_of(f, finding, before, after) or _had_kept(f, finding, before, after)
+        ]  # fmt: skip
         if not any(_rank(f) >= _rank(finding) or f.evidence == "observed" for f in earlier):
             yield finding
 
 
-def _is_rest_of(earlier: Finding, later: Finding) -> bool:
+def _is_rest_of(earlier: Finding, later: Finding, before: Trial, after: Trial) -> bool:
     """Whether a growth is what a mend has left of an earlier one, under another rule: of rows that pinned whole batches
     the rows themselves are left, of outputs whose graphs are gone all their bytes. What is left of it judges the mend,
     and is no fault that the mend has made."""
     was, now = earlier.measured.bytes_per_step, later.measured.bytes_per_step
-    same = bool(_held(earlier)) and _held(earlier) == _held(later) and earlier.rank == later.rank
+    same = bool(_held(earlier)) and _one_holder(earlier, later, before, after) and earlier.rank == later.rank
     return same and was is not None and now is not None and now <= was * (1 + NOISE)
 
 
@@ -193,7 +207,7 @@ def is_same(earlier: Finding, later: Finding, before: Trial, after: Trial) -> bo
     if earlier.code != later.code or earlier.rank != later.rank:
         return False
     if _held(earlier) and _held(later):
-        return _held(earlier) == _held(later)
+        return _one_holder(earlier, later, before, after)
     was, now = earlier.location, later.location
     if was is None or now is None:
         return was is now
@@ -203,6 +217,11 @@ def is_same(earlier: Finding, later: Finding, before: Trial, after: Trial) -> bo
     if texts[0] is None or texts[1] is None:
         return was.line == now.line
     return now.line in lines_after(texts[0], texts[1], was.line)
+
+
+def _one_holder(earlier: Finding, later: Finding, before: Trial, after: Trial) -> bool:
+    """Whether two findings speak of one name: of several that one fault makes grow, a mend may leave some."""
+    return not set(_names(earlier, before)).isdisjoint(_names(later, after))
 
 
 def _held(finding: Finding) -> str:

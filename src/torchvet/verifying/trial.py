@@ -27,17 +27,18 @@ class Trial:
 
     `curve` has the loss of each backward pass in order, None for what is not finite. `rates` are the bytes, `graphs`
     those of them that autograd graphs saved, `pinned` those of storages beyond what their tensors show, `nodes` the
-    autograd nodes per step of every name that grew, `unexplained`
-    the bytes per step that grew without a name, and `windows` says in how many stretches storages were noted, `costs`
-    what lines cost in a step. `failure` is empty where the program came to its end or to the last step asked for, where
-    it was `stopped`; `printed` is its stdout. `threads` are the exceptions that threads of the
-    program ended in, by type. `missing` says what a run without faults lacks to be evidence of health.
+    autograd nodes per step of every name that grew, `names` those that a finding speaks of, by its holder's name,
+    `unexplained` the bytes per step that grew without a name, and `windows` says in how many stretches storages were
+    noted, `costs` what lines cost in a step. `failure` is empty where the program came to its end or to the last step
+    asked for, where it was `stopped`; `printed` is its stdout. `threads` are the exceptions that threads of the program
+    ended in, by type. `missing` says what a run without faults lacks to be evidence of health.
     """
 
     findings: list[Finding]
     steps: int
     curve: list[float | None] = field(default_factory=list)
     rates: dict[str, float] = field(default_factory=dict)
+    names: dict[str, list[str]] = field(default_factory=dict)
     graphs: dict[str, float] = field(default_factory=dict)
     pinned: dict[str, float] = field(default_factory=dict)
     nodes: dict[str, float] = field(default_factory=dict)
@@ -51,6 +52,15 @@ class Trial:
     sources: dict[str, str] = field(default_factory=dict)
     threads: dict[str, str] = field(default_factory=dict)
     missing: str = ""
+
+
+def _names(report: Report) -> dict[str, list[str]]:
+    """The names that grew by the holder of the finding that speaks of them."""
+    found: dict[str, list[str]] = {}
+    for row in (report.facts.get("growth") or {}).get("names") or []:
+        if row["reported_as"] is not None:
+            found.setdefault(row["reported_as"], []).append(row["name"])
+    return found
 
 
 def trial_of(recording: Recording, report: Report, outcome: Outcome, printed: str = "") -> Trial:
@@ -67,7 +77,7 @@ def trial_of(recording: Recording, report: Report, outcome: Outcome, printed: st
         graphs[one.holding.name] = graphs.get(one.holding.name, 0.0) + one.graph_per_step
         rates[one.holding.name] = rates.get(one.holding.name, 0.0) + one.bytes_per_step
     return Trial(
-        findings=report.findings, steps=outcome.ticks,
+        findings=report.findings, steps=outcome.ticks, names=_names(report),
         curve=[v for rank in recording.ranks[:1] for r in rank.all(Losses) for v in r.values],
         rates=rates, graphs=graphs, pinned=pinned, nodes=nodes,
         windows=len(recording.ranks[0].all(Window)) if recording.ranks else 0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.rules.mending import events_at
@@ -36,16 +36,6 @@ def line_of_update(growth: Growth, store: Store | None) -> Place | None:
     named = growth.holding.name.partition("[")[0].rpartition(".")[2]
     again = store.in_loop or re.search(rf"\b{re.escape(named)}\b", store.value) is not None
     return None if again or store.kind == "augmented" else line
-
-
-def one_a_line(found: Iterable[tuple[Growth, Place | None]]) -> list[tuple[Growth, int]]:
-    """Of growths by one line's updates the first, with how many there are: one loop updates every weight."""
-    first: dict[object, tuple[Growth, int]] = {}
-    for growth, line in found:
-        key = (growth.rank, line.path, line.line) if line is not None else id(growth)
-        known = first.get(key)
-        first[key] = (growth, 1) if known is None else (known[0], known[1] + 1)
-    return list(first.values())
 
 
 def update_mend(file: SourceFile, finding: Finding) -> Sequence[Edit]:

@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from torchvet.recording.records import NODE_BYTES
 from torchvet.rules import grading, words
 from torchvet.rules.bounds import bound_of
@@ -17,6 +15,7 @@ from torchvet.rules.growth_rule import (
     closed,
     detached_as,
     exhausted_by_nodes,
+    keeping,
     location_of,
     no_tensor,
     nodes_outweigh,
@@ -25,7 +24,7 @@ from torchvet.rules.growth_rule import (
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._graphs import own_graph, passed_graphs
 from torchvet.rules.memory._mends import detached, stored_with
-from torchvet.rules.memory._updates import ADVICE, line_of_update, one_a_line, update_mend
+from torchvet.rules.memory._updates import ADVICE, line_of_update, update_mend
 from torchvet.rules.snapshot_growth import leaking
 from torchvet.source.model import edits
 from torchvet.source.model import torch_names as names
@@ -143,15 +142,6 @@ print(f"mean squared error {sum(pixel_errors) / len(pixel_errors):.3f}")
     def _is_updated(self, growth: Growth, recording: Recording) -> bool:
         return line_of_update(growth, self.store(growth, recording)) is not None
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
-        """One finding for every growing name, and one for all that a line updates."""
-        for rank, summary in recording.growth():
-            mine = [g for g in summary.growths if self.recognises(g, recording)]
-            for growth, of in one_a_line((g, line_of_update(g, self.store(g, recording))) for g in mine):
-                found = self.finding(growth, recording, rank.program.device if rank.program else None)
-                more = f"; so do {words.number(of - 1)} more that the same line updates" if of > 1 else ""
-                yield msgspec.structs.replace(found, message=found.message + more)
-
     def location(self, growth: Growth, store: Store | None, recording: Recording) -> Location | None:
         """Of what is updated in place the line that does so."""
         line = line_of_update(growth, store)
@@ -173,7 +163,7 @@ print(f"mean squared error {sum(pixel_errors) / len(pixel_errors):.3f}")
             f"autograd graphs of {number} nodes more"
         )  # fmt: skip
         return (
-            f"{growth.holding.name} keeps {longer} every {words.per_step(growth.kind)}: about "
+            f"{keeping(growth)} {longer} every {words.per_step(growth.kind)}: about "
             f"{words.size(NODE_BYTES * nodes)} of host memory, and {words.size(growth.bytes_per_step)} of tensors"
         )
 

@@ -13,6 +13,7 @@ from torchvet.rules.base import Rule
 from torchvet.rules.growth_rule import allocated
 from torchvet.rules.memory._back_references import held_weakly
 from torchvet.rules.memory._exceptions import without_traceback
+from torchvet.rules.memory._packed import detached_when_packed, is_packed, packed_as_they_are
 from torchvet.rules.memory._weak_owners import own_self_weak
 from torchvet.rules.share_rule import observed, peak_of
 from torchvet.rules.strangers import names_of, stranger_findings, stranger_location
@@ -34,7 +35,8 @@ class ReferenceCycle(Rule):
     what = (
         "Objects that refer to each other in a ring (child and parent, an object and a lambda that captured it, "
         "an inner function that calls itself) do not die when the last name is gone. They wait for Python's "
-        "cyclic collector, and so do the tensors that they hold."
+        "cyclic collector, and so do the tensors that they hold. A ring through C++ is worse, since nothing frees it: "
+        "a pack hook for saved tensors that hands back an operator's own output (`lambda t: t`) makes one."
     )
     why = (
         "The collector is triggered by how many container objects were allocated, not by their bytes: hundreds of "
@@ -56,7 +58,7 @@ class ReferenceCycle(Rule):
         "Break the ring: hold the way back as `weakref.ref(parent)`, pass objects as arguments instead of "
         "capturing `self` in a callback stored on `self`, turn a recursive inner function into a plain function, "
         "or clear the tensor attribute when the object is done with. `gc.collect()` once per epoch bounds the "
-        "damage and costs a pause; it does not mend the cause."
+        "damage and costs a pause; it does not fix the cause. A pack hook returns `t.detach()`."
     )
 
     BAD = """\
@@ -134,7 +136,10 @@ for step in range(40):
 """
 
     def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
-        """The way back to what holds an object, held weakly; or an exception kept without its traceback."""
+        """The way back to what holds an object, held weakly; an exception kept without its traceback; or what a hook
+        packs, without its graph."""
+        if is_packed(finding):
+            return detached_when_packed(file, finding)
         return held_weakly(file, finding) or own_self_weak(file, finding) or without_traceback(file, finding)
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
@@ -148,6 +153,7 @@ for step in range(40):
             )
         )  # fmt: skip
         yield from found
+        yield from packed_as_they_are(self, recording)
         for rank in recording.ranks:
             use = rank.last(CollectorUse)
             # Once is an accident (an exception while importing keeps a frame); a step's habit shows in most steps.

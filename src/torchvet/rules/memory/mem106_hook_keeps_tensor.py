@@ -117,15 +117,28 @@ for step in range(40):
     mend_may_change_losses = True  # hooks that have piled up all run
 
     def recognises(self, growth: Growth, recording: Recording) -> bool:
-        """The path runs through a hook table, or the store stands in a function that is a hook."""
-        if "hook" in growth.holding.via:
+        """The path runs through a hook table, or those of many modules, or the store stands in a function that is a
+        hook."""
+        if "hook" in growth.holding.via or _on_many(growth):
             return True
         store = self.store(growth, recording)
         return store is not None and any(_inside(store, hook) for r in recording.ranks for hook in r.all(HookFunction))
 
+    def store(self, growth: Growth, recording: Recording) -> Store | None:
+        """The registration, of hooks on many modules too."""
+        if not _on_many(growth):
+            return super().store(growth, recording)
+        name, scope, path, files = growth.holding.where
+        return next(iter(recording.index.stores(f"{name}._forward_hooks", scope, path, files)), None)
+
     def cause(self, growth: Growth, store: Store | None) -> str:
         """Which hook stores where, or hooks that pile up."""
         name = growth.holding.name
+        if _on_many(growth):
+            return (
+                f"hooks on the modules of {name} keep more at every step: they are registered again and again and "
+                "never removed, or each stores what it is given"
+            )
         if "hook" in growth.holding.via:
             return (
                 f"{name}: hooks are registered again and again and never removed; each keeps what its closure refers to"
@@ -135,7 +148,7 @@ for step in range(40):
 
     def advice(self, growth: Growth, store: Store | None) -> str:
         """Store less, or remove the handle."""
-        if "hook" in growth.holding.via:
+        if "hook" in growth.holding.via or _on_many(growth):
             return "register the hook once, before the loop, or keep its handle and call `handle.remove()` after use"
         return (
             "store what is needed of it, detached (`.detach().mean().item()`), clear "
@@ -195,6 +208,12 @@ for step in range(40):
             "refer to",
             advice="register the hook once, before the loop, or keep its handle and call `handle.remove()` after use",
         )  # fmt: skip
+
+
+def _on_many(growth: Growth) -> bool:
+    """Whether it is a module's, or a container's, of so many modules with hooks that these are not told apart."""
+    holding = growth.holding
+    return "hook" in holding.below and "hook" not in holding.via and growth.tensors_per_step > 0
 
 
 def _registered_each_step(file: SourceFile, event: Event) -> bool:

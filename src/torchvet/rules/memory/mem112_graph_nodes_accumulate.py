@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules import words
 from torchvet.rules.bounds import bound_of
-from torchvet.rules.growth_rule import GrowthRule, closed, exhausted_by_nodes, no_tensor, nodes_outweigh, of_numbers
+from torchvet.rules.growth_rule import (
+    GrowthRule,
+    closed,
+    exhausted_by_nodes,
+    keeping,
+    no_tensor,
+    nodes_outweigh,
+    of_numbers,
+)
 from torchvet.rules.memory._lineage import lineage
 from torchvet.rules.memory._mends import detached, stored_with
 from torchvet.rules.memory._stored import Kept, kept_in_steps
@@ -118,7 +126,7 @@ for step in range(40):
     def message(self, growth: Growth, recording: Recording) -> str:
         """Nodes, not bytes."""
         return (
-            f"{growth.holding.name} keeps {words.number(growth.nodes_per_step)} autograd nodes more alive every "
+            f"{keeping(growth)} {words.number(growth.nodes_per_step)} autograd nodes more alive every "
             f"{words.per_step(growth.kind)} ({words.size(growth.bytes_per_step)} of tensors)"
         )
 

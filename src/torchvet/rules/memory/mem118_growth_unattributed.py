@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.amounts import count
 from torchvet.finding import Finding, Holder, Measured, Severity
-from torchvet.recording.growth import searched
+from torchvet.recording.growth import searched, usable_censuses
 from torchvet.recording.records import Census, SiteBytes, Survivors
 from torchvet.recording.training_records import CollectorUse
 from torchvet.rules import grading, words
@@ -127,13 +127,20 @@ for step in range(80):
         disagree = counted.state != "not seen" and seen is not None and seen < rate / 2
         sites = _surviving(rank)
         part = "" if rate >= 0.95 * rank.growth.measured else f" of {words.size(rank.growth.measured)}"
-        message = f"storages of {words.size(rate)}{part} per step live on and no name leads to them"
+        cut = _cut_short(rank)
+        early = "; the search for names ended early and has not come to what holds them"
+        message = f"storages of {words.size(rate)}{part} per step live on"
+        message += early if cut is not None else " and no name leads to them"
         if disagree and seen is not None:
             message += f", but the {counted.name} grows by at most {words.size(seen)}: the two measures disagree"
         end = self._end(rank, rate)
         sure = _borne_out(rank, counted, rate) and not disagree
+        severity: Severity = self._grade(rank, rate) if sure else "info"
+        if cut is not None and severity == "error":
+            severity = "warning"
         return observed(
-            self, rank, severity=self._grade(rank, rate) if sure else "info", place=first_place(sites), message=message,
+            self, rank, severity=severity, place=first_place(sites),
+            message=message,
             cause=f"{_kind(rank)}. Ruled out: {_ruled_out(rank)}",
             advice="look at what the result of this line is handed to: a queue, a thread, a C extension, a hook or an "
             "iterator outlives the step and keeps it",
@@ -222,16 +229,22 @@ def _holder(rank: RankRecording) -> Holder | None:
     return Holder(name=names[0], kind="native", path=names) if names else None
 
 
+def _cut_short(rank: RankRecording) -> Census | None:
+    """The last of the searches that growth is told by that ran out of time."""
+    return next((c for c in reversed(usable_censuses(rank)) if not c.complete), None)
+
+
 def _kind(rank: RankRecording) -> str:
     """What kind of holder is likely, by what the search for names came upon."""
+    # What a search that was cut short has not reached looks as if only C++ had it.
+    cut = _cut_short(rank)
+    if cut is not None:
+        return f"the search for names was ended after {cut.seconds:.1f} s and may have missed their holder"
     kinds = {s.kind for c in rank.all(Census) for s in c.strangers}
     if "native" in kinds:
         return "no Python object holds them: they are owned by C++ (an autograd graph, a library's object)"
     if kinds & {"cycle", "ctx"}:
         return "they hang in reference cycles that Python's collector has not freed"
-    incomplete = [c for c in rank.all(Census) if not c.complete]
-    if incomplete:
-        return f"the search for names was ended after {incomplete[-1].seconds:.1f} s and may have missed their holder"
     return "something that Python's names do not lead to holds them: an iterator, a thread, a C extension or C++"
 
 

@@ -1,0 +1,135 @@
+"""Cycles through C++: a hook for saved tensors hands back the tensor itself, and that is its own node's output.
+
+A node that saves its own output keeps it without its `grad_fn`. What a pack hook hands back is kept as it is: the
+output leads to its node and the node to the output, out of the sight of Python's collector.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Finding, Location
+from torchvet.recording.records import SAVED_HOOKS, Census, Stranger
+from torchvet.rules.strangers import stranger_findings
+from torchvet.source.model import edits
+from torchvet.source.model.units import terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit
+    from torchvet.recording import Recording
+    from torchvet.rules.base import Rule
+    from torchvet.source.model import SourceFile
+
+_Function = ast.FunctionDef | ast.Lambda
+_CAUSE = (
+    "the pack hook hands back the tensor itself: of an operator that saves its own output ({nodes}) that is a cycle "
+    "through C++, output -> grad_fn -> saved tensor -> output. Python's collector cannot see it, and only a backward "
+    "pass through the node breaks it"
+)
+_ADVICE = (
+    "return `{name}.detach()` from the pack hook (it shares the memory and has no grad_fn), or run what no backward "
+    "follows under `torch.no_grad()`, or outside the hooks"
+)
+
+
+def packed_as_they_are(rule: Rule, recording: Recording) -> Iterator[Finding]:
+    """Storages without a name that live on because their own node has them from a hook."""
+    who = [s for r in recording.ranks for c in r.all(Census) for s in c.strangers if s.owner == SAVED_HOOKS]
+    if not who:
+        return
+    nodes = ", ".join(dict.fromkeys(s.attribute for s in who if s.attribute))
+    packs = _packs(who, recording)
+    at = _line_of(packs[0], recording) if len(packs) == 1 else None
+    name = _given(packs[0][1]) if len(packs) == 1 else "tensor"
+    yield from stranger_findings(
+        rule, recording, "native", owner=SAVED_HOOKS, location=at, cause=_CAUSE.format(nodes=nodes),
+        advice=_ADVICE.format(name=name),
+    )  # fmt: skip
+
+
+def is_packed(finding: Finding) -> bool:
+    """Whether a finding is about such a cycle."""
+    return finding.holder is not None and finding.holder.name.startswith(f"{SAVED_HOOKS}.")
+
+
+def detached_when_packed(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+    """`.detach()` of what the pack hook on the finding's line hands back."""
+    at = finding.location
+    if at is None or at.path != file.path:
+        return ()
+    for call in _calls(file.tree):
+        hook = _pack_of(file.tree, call)
+        returned = _handed_back(hook) if hook is not None else None
+        if returned is not None and returned.lineno == at.line:
+            return [edits.replace(file, returned, f"{returned.id}.detach()")]
+    return ()
+
+
+def _packs(who: Sequence[Stranger], recording: Recording) -> list[tuple[str, _Function]]:
+    """The program's pack hooks that hand back what they are given, each with its file: those that are made beside the
+    unpack hook that the run has seen, where it is known."""
+    found: list[tuple[bool, str, _Function]] = []
+    for path, text in recording.sources.items() if any(SAVED_HOOKS in t for t in recording.sources.values()) else ():
+        try:
+            tree = ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        for call in _calls(tree):
+            hook = _pack_of(tree, call)
+            if hook is not None and _handed_back(hook) is not None:
+                unpack = _defined(tree, call.args[1] if len(call.args) > 1 else None)
+                seen = any(unpack is not None and s.path == path and s.line == _first_line(unpack) for s in who)
+                found.append((seen, path, hook))
+    known = any(s.path is not None for s in who)
+    sure = [f for f in found if f[0] or not known]
+    return list({id(hook): (path, hook) for _, path, hook in sure}.values())
+
+
+def _calls(tree: ast.AST) -> Iterator[ast.Call]:
+    """Where hooks for saved tensors are put in place."""
+    return (n for n in ast.walk(tree) if isinstance(n, ast.Call) and terminal(n) == SAVED_HOOKS and n.args)
+
+
+def _pack_of(tree: ast.AST, call: ast.Call) -> _Function | None:
+    return _defined(tree, call.args[0])
+
+
+def _defined(tree: ast.AST, hook: ast.expr | None) -> _Function | None:
+    """The function that an expression names, where the file has but one of the name."""
+    if hook is None or isinstance(hook, ast.Lambda):
+        return hook
+    name = terminal(hook)
+    found = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == name]
+    return found[0] if len(found) == 1 else None
+
+
+def _first_line(function: _Function) -> int:
+    decorators = function.decorator_list if isinstance(function, ast.FunctionDef) else []
+    return min([function.lineno, *(d.lineno for d in decorators)])
+
+
+def _given(function: _Function) -> str:
+    """The parameter that is the tensor: the last one, after `self`."""
+    args = [*function.args.posonlyargs, *function.args.args]
+    return args[-1].arg if args else ""
+
+
+def _handed_back(function: _Function) -> ast.Name | None:
+    """Where a function returns its own parameter as it is."""
+    if isinstance(function, ast.Lambda):
+        values: list[ast.expr | None] = [function.body]
+    else:
+        values = [n.value for n in ast.walk(function) if isinstance(n, ast.Return)]
+    own = [v for v in values if isinstance(v, ast.Name) and v.id == _given(function)]
+    return own[0] if own else None
+
+
+def _line_of(pack: tuple[str, _Function], recording: Recording) -> Location | None:
+    path, hook = pack
+    returned = _handed_back(hook)
+    if returned is None:
+        return None
+    function = recording.index.function_at(path, returned.lineno)
+    return Location(path=path, line=returned.lineno, function=function.qualname if function is not None else None)
