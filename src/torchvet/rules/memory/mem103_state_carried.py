@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from torchvet.finding import About
 from torchvet.rules import words
 from torchvet.rules.growth_rule import GrowthRule, detached_as, nodes_outweigh
 from torchvet.rules.memory import _stores
@@ -217,6 +218,7 @@ for step in range(40):
             advice=f"cut the graph between steps: {cut}" if backward is not None
             else f"run the loop under `torch.no_grad()`, or cut the graph between steps: {cut}",
             related=[self.also(file, "backward", e, file.segment(e.node)) for e in (backward,) if e is not None],
+            about=About(operands=(name,)),
         )  # fmt: skip
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:

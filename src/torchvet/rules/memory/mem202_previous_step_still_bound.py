@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Finding, Holder, Location, Measured
+from torchvet.finding import About, Finding, Holder, Location, Measured
 from torchvet.recording.records import Place
 from torchvet.recording.training_records import StaleAtPeak
 from torchvet.rules import grading, words
@@ -205,7 +205,7 @@ for step in range(40):
             severity="info",
             cause=f"{name} keeps its value until it is assigned again, which is after the next forward pass has peaked",
             advice=f"`del {name}` at the end of the step, or put the step into a function",
-            edits=_deleted(file, step, event, name),
+            edits=_deleted(file, step, event, name), about=About(operands=(name,)),
         )  # fmt: skip
 
 
