@@ -24,7 +24,7 @@ def mended(code: str, text: str, at: str, **more: Any) -> str:
     facts: dict[str, Any] = {"message": "", "cause": "", **more}  # no fix goes by words
     finding = DetailedFinding(
         code=code, name="x", severity="error", evidence="observed", location=Location(path=FILE, line=line),
-        holder=Holder(name=holder, kind="local") if holder else None, remedy=Remedy(summary=facts.pop("summary", "")),
+        holder=Holder(name=holder, kind="local") if holder else None, remedy=Remedy(summary=""),
         **facts,
     )  # fmt: skip
     edits = list(rule(code).mends(finding, SourceFile(FILE, text)))
@@ -175,15 +175,15 @@ LOOP = """
         loss.backward(retain_graph=True)
         optimizer.step()
     """
-TUPLE = "cut the graph: `state = tuple(t.detach() for t in state)`"
+TUPLE = About("tuple")
 
 
 @pytest.mark.parametrize(
-    ("summary", "cut"),
-    [("`state = state.detach()`", "state = state.detach()"), (TUPLE, "state = tuple(t.detach() for t in state)")],
+    ("seen", "cut"),
+    [(About(), "state = state.detach()"), (TUPLE, "state = tuple(t.detach() for t in state)")],
 )
-def test_state_is_cut_after_its_backward(summary: str, cut: str) -> None:
-    found = mended("MEM103", LOOP, "output, state", holder="state", summary=summary)
+def test_state_is_cut_after_its_backward(seen: About, cut: str) -> None:
+    found = mended("MEM103", LOOP, "output, state", holder="state", about=seen)
     assert [one.strip() for one in found.splitlines()] == ["loss.backward()", cut]
 
 
@@ -201,11 +201,11 @@ ARMS = """
 
 
 def test_state_that_one_arm_alone_binds_is_cut_there_before_it_is_read() -> None:
-    found = mended("MEM103", ARMS, "output, hidden", holder="hidden", summary=TUPLE)
+    found = mended("MEM103", ARMS, "output, hidden", holder="hidden", about=TUPLE)
     cut = "            hidden = tuple(t.detach() for t in hidden)"
     assert found.splitlines() == [cut, "        loss.backward()"]
     none_first = ARMS.replace("model.init_hidden(8)", "None")
-    assert mended("MEM103", none_first, "output, hidden", holder="hidden", summary=TUPLE) == ""
+    assert mended("MEM103", none_first, "output, hidden", holder="hidden", about=TUPLE) == ""
 
 
 EPOCH = """
@@ -752,8 +752,7 @@ def test_a_table_becomes_a_buffer() -> None:
     ],
 )
 def test_a_region_is_opened_for_the_device_that_was_seen(opened: str, expected: str) -> None:
-    told = 'open it with `torch.autocast("cpu")`, or with `device.type`'
-    found = mended("AMP207", f"with {opened}:\n    y = model(x)\n", "with ", summary=told)
+    found = mended("AMP207", f"with {opened}:\n    y = model(x)\n", "with ", about=About(operands=("cpu",)))
     assert found == (f"with {expected}:" if expected else "")
 
 
