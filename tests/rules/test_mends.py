@@ -505,11 +505,11 @@ PASSES = """
 
 
 def test_what_the_last_pass_bound_is_deleted_at_the_end_of_the_loop() -> None:
-    told: dict[str, Any] = {"summary": "`del output, loss` at the end of the step, or put the step into a function"}
-    assert mended("MEM202", PASSES, "output = ", holder="output", **told).strip() == "del output, loss"
+    seen = About(operands=("output", "loss"))
+    assert mended("MEM202", PASSES, "output = ", holder="output", about=seen).strip() == "del output, loss"
     for change in (("return model", "return loss"), ("output = model(x)", "if x: output = model(x)"),
                    ("for x in batches:", "for x in batches:\n            print(loss)")):  # fmt: skip
-        assert mended("MEM202", PASSES.replace(*change), "output = ", holder="output", **told) == ""
+        assert mended("MEM202", PASSES.replace(*change), "output = ", holder="output", about=seen) == ""
 
 
 @pytest.mark.parametrize(
