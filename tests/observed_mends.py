@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from torchvet.finding import Finding, Location, Remedy
+from torchvet.finding import DetailedFinding, Location, Remedy
 from torchvet.fixing.edits import apply
 from torchvet.rules import rule
 from torchvet.source.model import SourceFile
@@ -21,8 +21,8 @@ def mended_lines(code: str, text: str, at: str, *, whole: bool = False, **more: 
     lines before and after. What is mended compiles."""
     text = HEAD + textwrap.dedent(text)
     line = next(n for n, one in enumerate(text.splitlines(), start=1) if at in one)
-    facts: dict[str, Any] = {"message": "it is so", "cause": "because", **more}
-    finding = Finding(
+    facts: dict[str, Any] = {"message": "", "cause": "", **more}  # no fix goes by words
+    finding = DetailedFinding(
         code=code, name="x", severity="error", evidence="observed", location=Location(path=FILE, line=line),
         remedy=Remedy(summary=""), **facts,
     )  # fmt: skip

@@ -108,6 +108,38 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     device: str | None = None
 
 
+class About(msgspec.Struct, frozen=True):
+    """What a finding is about, for the code that writes its fix: the wording may change, this may not.
+
+    `variant` says in which of its rule's forms the fault was found, `operands` which names, operators or shapes of the
+    program it is about; the rule says what they mean.
+    """
+
+    variant: str = ""
+    operands: tuple[str, ...] = ()
+
+
+NOTHING_MORE = About()
+
+
+class DetailedFinding(Finding, frozen=True, kw_only=True):
+    """A finding on its way through the rules. A report holds plain ones: `about` is no part of the contract."""
+
+    about: About = NOTHING_MORE
+
+
+def about(finding: Finding) -> About:
+    """What a rule has noted of its finding."""
+    return finding.about if isinstance(finding, DetailedFinding) else NOTHING_MORE
+
+
+def plain(finding: Finding) -> Finding:
+    """The finding as a report holds it."""
+    if type(finding) is Finding:
+        return finding
+    return Finding(**{name: getattr(finding, name) for name in Finding.__struct_fields__})
+
+
 class NotChecked(msgspec.Struct, frozen=True, kw_only=True):
     """Something that could not be looked at: silence is not health."""
 
@@ -126,6 +158,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     overhead: dict[str, Any] = {}
     schema: str = SCHEMA
     version: str = __version__
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "findings", [plain(f) for f in self.findings])
 
     @property
     def earned(self) -> bool:

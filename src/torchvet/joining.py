@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from torchvet.checking.engine import Scope, check_text, source_rules
-from torchvet.finding import Finding, Location, Measured, Related, Remedy
+from torchvet.finding import Finding, Location, Measured, Related, Remedy, about
 from torchvet.recording import Recording
 from torchvet.recording.costs import cost_of, costs, worded
 from torchvet.recording.records import Census, Place
@@ -139,10 +139,9 @@ def _with_mend(finding: Finding, rule: Rule | None, recording: Recording) -> Fin
 
 
 def _named_in(observed: Finding, suspicion: Finding) -> bool:
-    """Whether the suspicion's message begins with what a run's finding holds."""
+    """Whether the suspicion is about the name that a run's finding holds."""
     held = re.findall(r"\w+", observed.holder.name.partition(" ")[0]) if observed.holder is not None else []
-    words = re.findall(r"\w+", suspicion.message.partition(" ")[0])
-    return bool(held) and held[-1:] == words[-1:]
+    return bool(held) and any(held[-1:] == re.findall(r"\w+", name)[-1:] for name in about(suspicion).operands)
 
 
 def _on_its_line(observed: Finding, suspicion: Finding) -> bool:

@@ -7,9 +7,10 @@ import textwrap
 import msgspec
 import pytest
 
-from torchvet.finding import Finding, Location, Related, Remedy
+from torchvet.finding import About, DetailedFinding, Finding, Location, Related, Remedy
 from torchvet.fixing.edits import apply
 from torchvet.rules import rule
+from torchvet.rules.device._one_device import ON_CPU
 from torchvet.source.model import SourceFile
 
 FILE = "train.py"
@@ -79,9 +80,9 @@ def brought(line: str, other: str = "out", moved: str = "x.to(self.device)", nam
     """The new lines of the mended text, where a run has named the line that failed."""
     text = MIXED.format(line=line, moved=moved)
     number = next(n for n, one in enumerate(text.splitlines(), start=1) if "part =" in one)
-    finding = Finding(
-        code="DEV101", name="x", severity="error", evidence="observed", cause="because",
-        message=f"{name} is on cpu where {other} is on cuda:0: mul takes tensors of one device",
+    finding = DetailedFinding(
+        code="DEV101", name="x", severity="error", evidence="observed", cause="because", message="",
+        about=About(ON_CPU, (name, other)),
         location=Location(path=FILE, line=9), remedy=Remedy(summary=""),
         related=[Related(role="raised", message="it failed", path=FILE, line=number)],
     )  # fmt: skip

@@ -6,6 +6,8 @@ import pytest
 from observed_mends import mended_lines
 from source_mends import mended
 
+from torchvet.finding import About
+
 SUM = """
     def main(model, loader, kept):
         total = {start}
@@ -106,12 +108,12 @@ def test_positions_are_counted_in_float32_where_that_is_what_they_become(line: s
 @pytest.mark.parametrize(
     ("line", "seen", "expected"),
     [
-        ("p = torch.arange(n, dtype=self.dtype)", "positions", "p = torch.arange(n, dtype=torch.float32)"),
-        ("p = positions.to(x.dtype)", "to which they are converted here", "p = positions.to(torch.float32)"),
-        ("p = torch.arange(n) + torch.arange(n, dtype=x.dtype)", "positions", ""),
-        ("p = torch.arange(n, device=x.device)", "positions", ""),
-        ("p = torch.from_numpy(np.arange(n, dtype=np.float16))", "positions", ""),
+        ("p = torch.arange(n, dtype=self.dtype)", "", "p = torch.arange(n, dtype=torch.float32)"),
+        ("p = positions.to(x.dtype)", "converted", "p = positions.to(torch.float32)"),
+        ("p = torch.arange(n) + torch.arange(n, dtype=x.dtype)", "", ""),
+        ("p = torch.arange(n, device=x.device)", "", ""),
+        ("p = torch.from_numpy(np.arange(n, dtype=np.float16))", "", ""),
     ],
 )
 def test_a_range_that_a_run_has_counted(line: str, seen: str, expected: str) -> None:
-    assert "".join(mended_lines("NUM109", line + "\n", line, message=seen)[1]) == expected
+    assert "".join(mended_lines("NUM109", line + "\n", line, about=About(seen))[1]) == expected

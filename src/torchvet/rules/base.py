@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from torchvet.finding import Edit, Finding, Related, Remedy, Severity
+from torchvet.finding import NOTHING_MORE, About, DetailedFinding, Edit, Finding, Related, Remedy, Severity
 
 if TYPE_CHECKING:
     import ast
@@ -119,15 +119,16 @@ class Rule:
     def suspect(
         self, file: SourceFile, at: Event, message: str, *, cause: str, advice: str, severity: Severity | None = None,
         node: ast.AST | None = None, edits: Sequence[Edit] = (), safe: bool = False, related: Sequence[Related] = (),
+        about: About = NOTHING_MORE,
     ) -> Finding:  # fmt: skip
         """A finding at an event, or at a `node` of its unit: suspected, since nothing was measured. Edits of a rule
         whose mend changes losses are not safe, whatever is asked for."""
         where = file.place(node if node is not None else at.node, at)
         safe = safe and not (self.mend_changes_results or self.mend_may_change_losses)
-        return Finding(
+        return DetailedFinding(
             code=self.code, name=self.name, severity=severity or self.severity, evidence="suspected", message=message,
             location=where, cause=cause, remedy=Remedy(summary=advice, safe=safe, edits=list(edits)),
-            related=list(related),
+            related=list(related), about=about,
         )  # fmt: skip
 
     @staticmethod

@@ -12,7 +12,20 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, get_args
 
 from torchvet.amounts import count
-from torchvet.finding import SEVERITIES, Finding, Holder, HolderKind, Location, Measured, Related, Remedy, Severity
+from torchvet.finding import (
+    NOTHING_MORE,
+    SEVERITIES,
+    About,
+    DetailedFinding,
+    Finding,
+    Holder,
+    HolderKind,
+    Location,
+    Measured,
+    Related,
+    Remedy,
+    Severity,
+)
 from torchvet.recording.records import NODE_BYTES, Window
 from torchvet.rules import grading, words
 from torchvet.rules.base import Rule
@@ -50,6 +63,10 @@ class GrowthRule(Rule):
         """What to change, in the user's names."""
         raise NotImplementedError
 
+    def about(self, growth: Growth, store: Store | None) -> About:
+        """What the rule's own fixes need to know of the finding."""
+        return NOTHING_MORE
+
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """One finding for every growing name that this rule recognises."""
         for rank, summary in recording.growth():
@@ -61,13 +78,13 @@ class GrowthRule(Rule):
         """Put together what was measured, where it is stored and what to do."""
         store = self.store(growth, recording)
         severity = self.grade(growth, recording)
-        return Finding(
+        return DetailedFinding(
             code=self.code, name=self.name, severity=severity, evidence="observed",
             message=self.message(growth, recording), location=self.location(growth, store, recording),
             cause=self.cause(growth, store), remedy=Remedy(summary=self.advice(growth, store)),
             related=self.related(growth, recording), holder=holder_of(growth),
             measured=measured_of(growth, recording),
-            rank=growth.rank, device=device,
+            rank=growth.rank, device=device, about=self.about(growth, store),
         )  # fmt: skip
 
     def store(self, growth: Growth, recording: Recording) -> Store | None:

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Finding, Holder, Location, Measured, Related, Remedy, Severity
+from torchvet.finding import (
+    NOTHING_MORE,
+    About,
+    DetailedFinding,
+    Finding,
+    Holder,
+    Location,
+    Measured,
+    Related,
+    Remedy,
+    Severity,
+)
 from torchvet.recording.records import Place, Window
 from torchvet.rules.growth_rule import location_of
 
@@ -30,12 +41,13 @@ def observed(
     measured: Measured | None = None,
     holder: Holder | None = None,
     related: list[Related] | None = None,
+    about: About = NOTHING_MORE,
 ) -> Finding:
     """A finding from a run, with what all of them have in common filled in."""
     program = rank.program
-    return Finding(
+    return DetailedFinding(
         code=rule.code, name=rule.name, severity=severity, evidence="observed", message=message,
         location=location_of(place) if isinstance(place, Place) else place, cause=cause,
         remedy=Remedy(summary=advice), related=related or [], holder=holder, measured=measured or Measured(),
-        rank=program.rank if program else None, device=program.device if program else None,
+        rank=program.rank if program else None, device=program.device if program else None, about=about,
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Literal
 
 from torchvet.finding import Finding, Holder, Location, Measured, Remedy
@@ -75,8 +75,18 @@ def _searched(rank: RankRecording, kind: str, owner: str) -> Census | None:
     """The last census, taken while the program's names were there, that found somebody of this kind."""
     from torchvet.recording.growth import usable_censuses
 
-    found = [c for c in (*rank.since_restart(Census), *usable_censuses(rank)) if c.unreached or c.garbage]
+    found = _with_garbage(rank, (*rank.since_restart(Census), *usable_censuses(rank)))
     return next((c for c in reversed(found) if any(_is_of(s, kind, owner) for s in c.strangers)), None)
+
+
+def _with_garbage(rank: RankRecording, looks: Iterable[Census]) -> list[Census]:
+    """The looks that came upon something without a name. A cycle that only the last look sees, when the program was
+    over, died with the variables of `main()`: no step makes such cycles."""
+    before = [c for c in rank.since_restart(Census) if c.complete and not (c.final or c.amid)]
+    use = rank.last(CollectorUse)
+    freed = use is not None and use.freed > 0
+    at_the_end = len(before) > 1 and not freed and not any(c.unreached or c.garbage for c in before)
+    return [c for c in looks if (c.unreached or c.garbage) and not (at_the_end and c.final)]
 
 
 def names_of(who: list[Stranger]) -> list[str]:
@@ -100,7 +110,7 @@ def _made(rank: RankRecording) -> float:
     """By the garbage that was there at a look into it: collections may have freed some before."""
     from torchvet.recording.steps import steps_between
 
-    looks = [c for c in rank.since_restart(Census) if c.garbage]
+    looks = [c for c in _with_garbage(rank, rank.since_restart(Census)) if c.garbage]
     return max((c.garbage / max(1, steps_between(rank, 0, c.tick)[1]) for c in looks), default=0.0)
 
 

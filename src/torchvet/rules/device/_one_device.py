@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
+from torchvet.finding import Edit, about
 from torchvet.source.model import blocks, edits
 from torchvet.source.model.steps import text_of
 from torchvet.source.model.units import targets_of
@@ -16,19 +15,21 @@ if TYPE_CHECKING:
     from torchvet.finding import Finding
     from torchvet.source.model import Event, SourceFile, Unit
 
-_SAID = re.compile(r"(?P<name>\w+) is on cpu where (?P<other>.+?) is on \w+(:\d+)?: ")
+ON_CPU = "on cpu"
+"""One tensor was on the CPU and the others were not: `operands` are its name and that of one of the others."""
 
 
 def brought_along(file: SourceFile, finding: Finding) -> Sequence[Edit]:
     """`mask` as `mask.to(x.device)` where it is read once, on the line that failed and that reads `x`; read more often
     it is moved where it is bound, to the device that the file gives a name."""
-    said = _SAID.match(finding.message)
+    said = about(finding)
     raised = next(((r.path, r.line) for r in finding.related if r.role == "raised"), None)
     at = finding.location
     path, line = raised or ((at.path, at.line) if at is not None else (None, None))
-    if said is None or path != file.path or line is None:
+    if said.variant != ON_CPU or path != file.path or line is None:
         return ()
-    unit, name = file.unit_at(line), said["name"]
+    name, other = said.operands
+    unit = file.unit_at(line)
     if unit.home(name) is not unit:
         return ()
     own = [n for n in _own_nodes(unit) if isinstance(n, ast.Name) and n.id == name]
@@ -39,7 +40,7 @@ def brought_along(file: SourceFile, finding: Finding) -> Sequence[Edit]:
     device = _device(file, unit, line)
     if len(reads) == 1:
         known = {text_of(n) for n in _own_nodes(unit) if isinstance(n, (ast.Name, ast.Attribute)) and n.lineno == line}
-        where = f"{said['other']}.device" if said["other"] in known and said["other"] != name else device
+        where = f"{other}.device" if other in known and other != name else device
         return [edits.replace(file, there[0], f"{name}.to({where})")] if where else ()
     return _at_binding(file, unit, name, line, device) if device else ()
 

@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from torchvet.finding import About
 from torchvet.rules.base import Rule
 from torchvet.rules.device import _crashes
 from torchvet.rules.device._host_arguments import taken_on_host, targets_may_stay
-from torchvet.rules.device._one_device import brought_along
+from torchvet.rules.device._one_device import ON_CPU, brought_along
 from torchvet.rules.share_rule import observed
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.devices import operands
@@ -121,9 +122,11 @@ for x, y in loader:
         module = f" in {record.module}" if record.module is not None else ""
         place = _crashes.made(stray, record.place)
         related = [*([_crashes.raised(record)] if place != record.place else []), *_crashes.where(record)]
+        other = _crashes.companion(record, stray)
+        on_cpu = here == "cpu" and stray.name.isidentifier()
         return observed(
-            self, rank, severity="error", place=place,
-            message=f"{stray.name} is on {here} where {_crashes.companion(record, stray)} is on {there}: "
+            self, rank, severity="error", place=place, about=About(ON_CPU if on_cpu else "", (stray.name, other)),
+            message=f"{stray.name} is on {here} where {other} is on {there}: "
             f"{record.operation}{module} takes tensors of one device",
             cause=_why(record, stray), advice=_how(stray, there), related=related,
         )  # fmt: skip

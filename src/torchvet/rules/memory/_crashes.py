@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, get_args
 
-from torchvet.finding import Finding, Holder, HolderKind, Location, Measured, Related
+from torchvet.finding import NOTHING_MORE, About, Finding, Holder, HolderKind, Location, Measured, Related
 from torchvet.recording.memory_records import CarriedGraph
 from torchvet.recording.training_records import Outcome
 from torchvet.rules.memory._carried import Carrier, carriers
-from torchvet.rules.memory._cuts import PASSED
+from torchvet.rules.memory._cuts import CONTAINERS, PASSED
 from torchvet.rules.share_rule import observed
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _finding(
     kind = name.kind if name.kind in _KINDS else "unknown"
     return observed(
         rule, rank, severity="error", message=_message(record, group), place=at, cause=_cause(record, group),
-        advice=_advice(group), measured=Measured(steps=record.passes + 1),
+        advice=_advice(group), about=_about(group), measured=Measured(steps=record.passes + 1),
         holder=Holder(name=name.name, kind=kind, path=name.path), related=_related(rank, recording, record, carrier),  # type: ignore[arg-type]
     )  # fmt: skip
 
@@ -108,6 +108,17 @@ def _advice(group: list[Carrier]) -> str:
     else:
         cut = f"`{name} = {name}.detach()`"
     return f"cut the graph between steps: {cut}. {_NO_ANSWER}"
+
+
+def _about(group: list[Carrier]) -> About:
+    """The state's container, or the variables that it is made of."""
+    first = group[0]
+    if first.once:
+        return NOTHING_MORE
+    if len(group) > 1:
+        return About(operands=tuple(c.name.name for c in group))
+    whole = first.name.container in CONTAINERS and first.store.kind == "assign"
+    return About(first.name.container if whole else "")
 
 
 def _related(rank: RankRecording, recording: Recording, record: CarriedGraph, carrier: Carrier) -> list[Related]:

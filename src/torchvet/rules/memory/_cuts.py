@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from torchvet.finding import about
 from torchvet.rules.mending import events_at, held, with_method
 from torchvet.source.model import blocks, edits
 from torchvet.source.model.units import keyword, targets_of, terminal
@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
     from torchvet.source.model import Event, SourceFile
 
-_SEVERAL = re.compile(r"`[^`]*= (tuple|list)\(")
-"""What the advice on a state of several tensors has: `state = tuple(t.detach() for t in state)`."""
-_BOTH = re.compile(r"`(\w+(?:, \w+)+ = [^`]*)`")
-"""What the advice on several variables has: `h, c = h.detach(), c.detach()`."""
+CONTAINERS = ("tuple", "list")
+"""Variants of a state of several tensors: `state = tuple(t.detach() for t in state)`. Several `operands` are the
+variables of one state."""
 PASSED = "passed"
 """The role of the line of a state's own function from which a backward was run that failed for it."""
 
@@ -72,14 +71,16 @@ def _name(target: ast.expr) -> str:
 
 def _statement(file: SourceFile, target: ast.expr, finding: Finding) -> str:
     """The cut as a statement of its own; of several variables of one line all of them."""
-    both = _BOTH.search(finding.remedy.summary)
+    names = about(finding).operands
+    if len(names) > 1:
+        return f"{', '.join(names)} = {', '.join(f'{n}.detach()' for n in names)}"
     name = file.segment(target)
-    return both[1] if both else f"{name} = {_cut(name, finding)}"
+    return f"{name} = {_cut(name, finding)}"
 
 
 def _cut(name: str, finding: Finding) -> str:
-    several = _SEVERAL.search(finding.remedy.summary)
-    return f"{several[1]}(t.detach() for t in {name})" if several else f"{name}.detach()"
+    container = about(finding).variant
+    return f"{container}(t.detach() for t in {name})" if container in CONTAINERS else f"{name}.detach()"
 
 
 def _reads(value: ast.AST, target: ast.expr) -> Iterator[ast.expr]:

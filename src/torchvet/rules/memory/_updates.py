@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from torchvet.finding import About, about
 from torchvet.rules.mending import events_at
 from torchvet.source.model import blocks
 from torchvet.source.model.units import receiver, terminal
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _BINDING = ("assign", "augmented", "item", "setattr")
 _METHOD = re.compile(r"\.\w+[a-z]_\(")
 """A method that works in place, and no `+=`: that is a store like any other, and what it adds can be detached."""
+UPDATED = About("updated in place")
 ADVICE = "put the update under `with torch.no_grad():`"
 
 
@@ -40,7 +42,7 @@ def line_of_update(growth: Growth, store: Store | None) -> Place | None:
 
 def update_mend(file: SourceFile, finding: Finding) -> Sequence[Edit]:
     """The update, with those around it that are nothing but updates, under `with torch.no_grad():`."""
-    if not finding.remedy.summary.startswith(ADVICE) or file.dotted(ast.Name("torch")) != "torch":
+    if about(finding) != UPDATED or file.dotted(ast.Name("torch")) != "torch":
         return ()
     event = next((e for e in events_at(file, finding) if _changed(e.statement)), None)
     if event is None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from torchvet.finding import NOTHING_MORE, About
 from torchvet.recording.records import NODE_BYTES
 from torchvet.rules import grading, words
 from torchvet.rules.bounds import bound_of
@@ -24,7 +25,7 @@ from torchvet.rules.growth_rule import (
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._graphs import own_graph, passed_graphs
 from torchvet.rules.memory._mends import detached, stored_with
-from torchvet.rules.memory._updates import ADVICE, line_of_update, update_mend
+from torchvet.rules.memory._updates import ADVICE, UPDATED, line_of_update, update_mend
 from torchvet.rules.snapshot_growth import leaking
 from torchvet.source.model import edits
 from torchvet.source.model import torch_names as names
@@ -210,6 +211,10 @@ print(f"mean squared error {sum(pixel_errors) / len(pixel_errors):.3f}")
             "compute it under `torch.no_grad()` if it is only logged"
         )
 
+    def about(self, growth: Growth, store: Store | None) -> About:
+        """Whether a line in place is what makes the graph longer: it has a fix of its own."""
+        return UPDATED if line_of_update(growth, store) is not None else NOTHING_MORE
+
     def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Detach what is stored, or update it without a graph."""
         return update_mend(file, finding) or stored_with(file, finding, "detach()")
@@ -261,7 +266,7 @@ print(f"mean squared error {sum(pixel_errors) / len(pixel_errors):.3f}")
             f"{until}, one more graph each pass",
             advice=f"keep `{_closed(value, store.value)}.item()` if it is a scalar, `.detach()` if a tensor is wanted, "
             "or compute it under `torch.no_grad()`",
-            edits=_detached(file, store), safe=sure,
+            edits=_detached(file, store), safe=sure, about=About(operands=(holder,)),
             related=[self.also(file, "computed", graph, file.segment(graph.node))][: graph.line != store.event.line],
         )  # fmt: skip
 

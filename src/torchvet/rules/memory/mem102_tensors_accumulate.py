@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from torchvet.finding import About
 from torchvet.rules import words
 from torchvet.rules.growth_rule import GrowthRule, is_tensor_class
 from torchvet.rules.memory import _stores
@@ -232,7 +233,7 @@ for step in range(40):
             severity="info" if is_test(file) else "warning",
             cause=f"{value} has the size of a batch; {holder} outlives the step and is emptied nowhere in this file",
             advice=f"keep in {holder} only what is needed: a number (`.item()`), a running sum, a "
-            "`collections.deque(maxlen=…)`, or clear it every epoch",
+            "`collections.deque(maxlen=…)`, or clear it every epoch", about=About(operands=(holder,)),
         )  # fmt: skip
 
 

@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from torchvet.finding import NOTHING_MORE, About
 from torchvet.rules import words
 from torchvet.rules.growth_rule import GrowthRule, detached_as, nodes_outweigh
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._crashes import crashed
-from torchvet.rules.memory._cuts import state_cut
+from torchvet.rules.memory._cuts import CONTAINERS, state_cut
 from torchvet.source.model.destinations import Destinations
 from torchvet.source.model.forwards import RECURRENT
 from torchvet.source.model.units import keyword, targets_of, terminal
@@ -217,6 +218,7 @@ for step in range(40):
             advice=f"cut the graph between steps: {cut}" if backward is not None
             else f"run the loop under `torch.no_grad()`, or cut the graph between steps: {cut}",
             related=[self.also(file, "backward", e, file.segment(e.node)) for e in (backward,) if e is not None],
+            about=About(operands=(name,)),
         )  # fmt: skip
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
@@ -253,6 +255,11 @@ for step in range(40):
             f"{name} goes into the next step's forward pass ({ops}) with the autograd graph of all steps before it: "
             f"{words.number(growth.nodes_per_step)} nodes more each step"
         )
+
+    def about(self, growth: Growth, store: Store | None) -> About:
+        """What a state of several tensors is made of."""
+        container = growth.holding.container
+        return About(container) if container in CONTAINERS else NOTHING_MORE
 
     def advice(self, growth: Growth, store: Store | None) -> str:
         """Cut the graph between steps; a tuple has no `.detach()`."""

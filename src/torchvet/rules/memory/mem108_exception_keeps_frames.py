@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from torchvet.finding import About
 from torchvet.recording.records import Census
 from torchvet.rules.growth_rule import GrowthRule
 from torchvet.rules.memory import _stores
@@ -169,7 +170,7 @@ for step in range(40):
         return self.suspect(
             file, store.event,
             f"{holder} keeps {error} with its traceback: the frames it went through, and their tensors",
-            severity="warning",
+            severity="warning", about=About(operands=(holder,)),
             cause=f"{error} refers to its traceback, that to each frame between raise and except, and those to their "
             "local tensors",
             advice="store the text, `traceback.format_exc()`" if isinstance(store.value, ast.Call) else

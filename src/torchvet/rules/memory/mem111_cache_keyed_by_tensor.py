@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Location
+from torchvet.finding import About, Location
 from torchvet.rules import words
 from torchvet.rules.growth_rule import GrowthRule, location_of
 from torchvet.rules.memory import _stores
@@ -232,6 +232,7 @@ for step in range(40):
             file, event, f"{holder} is keyed by {key.id}, a tensor: no new tensor ever hits, and every one is kept",
             severity="warning", cause="tensors hash by identity, so that two batches with equal numbers are two keys",
             advice=f"key {holder} by plain values: indices, sizes, `tuple({key.id}.tolist())` where the numbers matter",
+            about=About(operands=(holder,)),
         )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from torchvet.finding import About
 from torchvet.rules import words
 from torchvet.rules.bounds import bound_of
 from torchvet.rules.growth_rule import (
@@ -186,6 +187,7 @@ for step in range(40):
             "and the parameters with them",
             advice=f"keep `{value}.item()`, or `{value}.detach()` where waiting for the device would cost time",
             edits=() if needed else [edits.replace(file, kept.value, f"{value}.detach()")], safe=not needed,
+            about=About(operands=(kept.name,)),
         )  # fmt: skip
 
 

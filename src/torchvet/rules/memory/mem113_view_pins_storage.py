@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
+from torchvet.finding import About
 from torchvet.rules import words
 from torchvet.rules.growth_rule import GrowthRule, closed, no_tensor, nodes_outweigh
 from torchvet.rules.memory._keyed import UNDER_A_KEY
@@ -161,7 +162,7 @@ for step in range(40):
             severity="warning" if ratio is not None else "info",
             cause=f"{seen} is a view: it shares the storage of {base}",
             advice=f"copy what is kept: `{value}.clone()`",
-            edits=[edits.replace(file, kept.value, f"{value}.clone()")], safe=True,
+            edits=[edits.replace(file, kept.value, f"{value}.clone()")], safe=True, about=About(operands=(kept.name,)),
         )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchvet.finding import About
 from torchvet.rules.growth_rule import GrowthRule
 from torchvet.rules.memory._stored import Kept, store
 from torchvet.rules.training._loops import is_test
@@ -161,6 +162,7 @@ for step in range(40):
             "and nothing in the class empties it", severity="info" if is_test(file) else severity,
             cause="the object lives as long as the training does",
             advice=f"`{kept.name}.clear()` at the end of the epoch, or a running metric instead of the outputs",
+            about=About(operands=(kept.name,)),
         )  # fmt: skip
 
     def _of_trainer(self, file: SourceFile, event: Event) -> Finding:

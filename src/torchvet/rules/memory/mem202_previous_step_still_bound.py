@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Finding, Holder, Location, Measured
+from torchvet.finding import About, Finding, Holder, Location, Measured, about
 from torchvet.recording.records import Place
 from torchvet.recording.training_records import StaleAtPeak
 from torchvet.rules import grading, words
@@ -106,11 +105,9 @@ for step in range(40):
 
     def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """`del` of the names that the run has told, as the last statement of the loop that binds them."""
-        told = re.match(r"`del ([\w, ]+)`", finding.remedy.summary)
-        at = finding.location
-        if told is None or at is None or at.path != file.path:
+        names, at = about(finding).operands, finding.location
+        if not names or at is None or at.path != file.path:
             return ()
-        names = [n for n in told[1].split(", ") if n]
         unit = file.unit_at(at.line)
         loops = {id(b.loop): b.loop for n in names for b in unit.bindings.get(n, ()) if b.loop is not None}
         loop = next(iter(loops.values())) if len(loops) == 1 else None
@@ -142,6 +139,7 @@ for step in range(40):
             f"{words.size(record.bytes)}, the peak would be {words.size(record.saving)} ({share:.0%}) lower without",
             cause=f"{names} keeps its value until it is assigned again, which is after the next "
             "forward pass has peaked",
+            about=About(operands=tuple(record.names[:3])),
             advice=f"`del {', '.join(record.names[:3])}` at the end of the step, or put the step into a function",
             related=[allocated(s) for s in record.sites[:3]],
             holder=Holder(name=record.names[0], kind="local", path=record.names[:1]),
@@ -205,7 +203,7 @@ for step in range(40):
             severity="info",
             cause=f"{name} keeps its value until it is assigned again, which is after the next forward pass has peaked",
             advice=f"`del {name}` at the end of the step, or put the step into a function",
-            edits=_deleted(file, step, event, name),
+            edits=_deleted(file, step, event, name), about=About(operands=(name,)),
         )  # fmt: skip
 
 

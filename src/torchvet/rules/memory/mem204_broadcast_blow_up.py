@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Measured
+from torchvet.finding import About, Measured, about
 from torchvet.recording.memory_records import PairTable
 from torchvet.rules import words
 from torchvet.rules.base import Rule
@@ -108,13 +108,14 @@ for step in range(200):
 
     def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The last dimension of the column dropped, where the line has one call, or one difference, of both."""
-        shapes = [s.split(", ") for s in _SHAPES.findall(finding.message)]
+        seen = about(finding)
+        shapes = [s.split(", ") for s in seen.operands]
         calls = [e.call for e in events_at(file, finding) if isinstance(e.node, ast.Call) and len(e.call.args) == 2]
         column = next((n for n, shape in enumerate(shapes[:2]) if len(shape) > 1 and shape[-1] == "1"), None)
         if len(shapes) < 2 or column is None:
             return ()
         pairs = _differences_at(file, finding)
-        if finding.message.startswith(("sub ", "add ")) and pairs:
+        if seen.variant in ("sub", "add") and pairs:
             return with_method(file, pairs[0][column], "squeeze(-1)") if len(pairs) == 1 else ()
         return with_method(file, calls[0].args[column], "squeeze(-1)") if len(calls) == 1 else ()
 
@@ -136,6 +137,7 @@ for step in range(200):
             "prediction is the mean of the targets",
             advice="give both the same shape: `squeeze(-1)` on the column, or `unsqueeze(1)` on the row",
             measured=Measured(bytes=record.bytes, peak_bytes=peak or None),
+            about=About(record.operator, tuple(_SHAPES.findall(record.shapes))),
         )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
+from torchvet.finding import Edit, about
 from torchvet.rules.mending import events_at
 from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, terminal
@@ -33,20 +33,22 @@ _SAME = frozenset(("to", "float", "double", "half", "bfloat16", "int", "long", "
                    "unsqueeze", "squeeze", "detach", "reshape", "expand", "eq", "ne", "gt", "ge", "lt",
                    "le"))  # fmt: skip
 """What leaves a mask one, or makes one."""
-_WORD = re.compile(r"[a-z]\w*")
+_DIVIDES = frozenset(("div", "divide", "reciprocal"))
+_NEGATIVE = ("log-of-negative", "root-of-negative")
+"""What no small amount brings back into the operator's domain."""
 
 
 def guarded(file: SourceFile, finding: Finding) -> Sequence[Edit]:
-    """The edit for the operator on a finding's line that its message names; for a division, for its divisor."""
-    told = set(_WORD.findall(finding.message))
-    calls = [e.call for e in events_at(file, finding) if isinstance(e.node, ast.Call)]
-    named = [one for one in calls if terminal(one) in _BEFORE and terminal(one) in told]
-    divides = bool(told & {"div", "division", "divide", "reciprocal"})
-    roots = [one for one in calls if divides and terminal(one) in ("sqrt", *_DIVISORS)]
-    if "negative" in finding.cause:
+    """The edit for the operator on a finding's line that gave what is not finite; for a division, for its divisor."""
+    seen = about(finding)
+    if seen.variant in _NEGATIVE:
         return ()
+    calls = [e.call for e in events_at(file, finding) if isinstance(e.node, ast.Call)]
+    named = [one for one in calls if terminal(one) in _BEFORE and terminal(one) in seen.operands]
+    divides = not _DIVIDES.isdisjoint(seen.operands)
+    roots = [one for one in calls if divides and terminal(one) in ("sqrt", *_DIVISORS)]
     if len(named or roots) != 1:
-        return _counted(file, finding) if divides and "/ 0 is" in finding.cause and not named and not roots else ()
+        return _counted(file, finding) if seen.variant == "zero-by-zero" and not named and not roots else ()
     call = (named or roots)[0]
     name = terminal(call)
     return _after(file, call, _DIVISORS[name]) if name in _DIVISORS else _before(file, call, _BEFORE[name])

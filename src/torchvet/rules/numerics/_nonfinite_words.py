@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from torchvet.finding import About
 from torchvet.recording.nonfinite_records import NonFinite, Operand
 
 ENDS = {"float16": 65504.0, "bfloat16": 3.39e38, "float32": 3.40e38, "float64": 1.80e308}
@@ -38,6 +39,11 @@ def operator(record: NonFinite) -> str:
     if record.phase == "forward" or not record.node:
         return name
     return f"the backward of {_function(record.node)}"
+
+
+def about(record: NonFinite) -> About:
+    """The reason, and the operator that made it by its name in torch: of `SqrtBackward0` it is `sqrt`."""
+    return About(record.reason, tuple(operator(record).split()[-1:]))
 
 
 def _function(node: str) -> str:

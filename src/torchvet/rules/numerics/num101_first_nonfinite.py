@@ -126,6 +126,7 @@ for step in range(40):
             self, rank, severity=severity_of(record, totals, rank.ticks), place=record.place,
             message=message_of(record), cause=say.cause(record), advice=say.advice(record),
             measured=Measured(steps=_happened(record)), related=list(related_of(record, totals)),
+            about=say.about(record),
         )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from torchvet.finding import About, about
 from torchvet.recording.numeric_records import HalfPositions as Seen
 from torchvet.rules.base import Rule
 from torchvet.rules.mending import events_at
@@ -23,6 +24,8 @@ _LIMIT = {"fp16": 2048, "bf16": 256}
 _LAYOUT = ("unsqueeze", "view", "reshape", "expand", "to", "cuda", "repeat", "flatten", "squeeze")
 
 _DEEPEST = 4
+_CONVERTED = "converted"
+"""Positions that were counted in full precision and converted after that."""
 
 
 class HalfPositions(Rule):
@@ -102,7 +105,7 @@ for step in range(80):
     def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The one range on the line, or what converts it, in float32."""
         calls = [e for e in events_at(file, finding) if isinstance(e.node, ast.Call)]
-        if "are converted" in finding.message:
+        if about(finding).variant == _CONVERTED:
             found = [e for e in calls if terminal(e.node) in ("half", "bfloat16", "to", "type")]
         else:
             found = [e for e in calls if file.dotted(e.call.func) == "torch.arange"]
@@ -120,6 +123,7 @@ for step in range(80):
                         cause=f"{record.dtype} tells whole numbers apart up to "
                         f"{256 if record.dtype == 'bfloat16' else 2048:,} only; the largest here is "
                         f"{_runs.figure(record.largest)}",
+                        about=About(_CONVERTED if record.converted else ""),
                         advice="count in float32 or integers, and convert what is computed from the positions",
                     )  # fmt: skip
 

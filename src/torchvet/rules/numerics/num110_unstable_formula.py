@@ -155,7 +155,7 @@ for step in range(40):
         return observed(
             self, rank, severity=severity, place=failure.place,
             message=f"in step {failure.tick} {say.operator(failure)}{held} gave {say.what(failure)}",
-            cause=cause, advice=advice, measured=Measured(steps=failure.tick),
+            cause=cause, advice=advice, measured=Measured(steps=failure.tick), about=say.about(failure),
         )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from torchvet.finding import About, about
 from torchvet.recording.autocast_records import AutocastError, AutocastRegion
 from torchvet.rules.base import Rule
 from torchvet.rules.mending import events_at
@@ -104,12 +104,12 @@ for step in range(40):
 
     def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The device type that the run has seen, in the place of the one that is written."""
-        seen = re.match(r'open it with `torch\.autocast\("(\w+)"\)`', finding.remedy.summary)
-        for event in events_at(file, finding) if seen is not None else ():
+        seen = about(finding).operands
+        for event in events_at(file, finding) if seen else ():
             call = event.node if isinstance(event.node, ast.Call) else None
             given = _autocast.arguments(file, call).get("device_type") if call is not None else None
-            if isinstance(given, ast.Constant) and isinstance(given.value, str) and seen is not None:
-                return [edits.replace(file, given, f'"{seen[1]}"')]
+            if isinstance(given, ast.Constant) and isinstance(given.value, str):
+                return [edits.replace(file, given, f'"{seen[0]}"')]
         return ()
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
@@ -155,6 +155,7 @@ for step in range(40):
             f"on {seen.other}{why}",
             cause="a region casts the operators of its own device type only",
             advice=f'open it with `torch.autocast("{seen.other}")`, or with `device.type`',
+            about=About(operands=(seen.other,)),
         )  # fmt: skip
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:

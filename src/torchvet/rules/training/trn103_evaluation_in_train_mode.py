@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Measured
+from torchvet.finding import About, Measured, about
 from torchvet.recording.training_records import EvalModeSteps, TrainModePass
 from torchvet.rules.base import Rule
 from torchvet.rules.share_rule import observed
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torchvet.source.model.steps import Effect
 
 _STUCK = "stays in eval mode"
+_IN_EVAL_MODE = About("training in eval mode")
 _EVALUATION = re.compile(r"eval|valid|test|predict|sample|infer|accuracy", re.IGNORECASE)
 
 
@@ -144,7 +145,7 @@ for epoch in range(4):
         told = f"{record.layer} was in eval mode in {record.steps:,} training steps that were looked at, from step "
         told += f"{record.since:,} on"
         suspected = [
-            f for path in recording.sources for f in suspected_in(self, recording, path) if _STUCK in f.message
+            f for path in recording.sources for f in suspected_in(self, recording, path) if about(f) == _IN_EVAL_MODE
         ]
         for found in suspected:
             yield as_observed(found, rank, f"{found.message}: {told}", Measured(steps=record.steps))
@@ -202,7 +203,7 @@ for epoch in range(4):
             "running statistics stand still",
             advice=f"call `{name}.train()` at the start of each training pass",
             edits=switched_back(file, one, backward.event),
-            severity="info" if loops.is_test(file) else None,
+            severity="info" if loops.is_test(file) else None, about=_IN_EVAL_MODE,
             related=[self.also(file, "backward", backward.event, file.segment(backward.event.node))],
         )  # fmt: skip
 
