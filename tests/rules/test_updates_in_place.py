@@ -13,7 +13,7 @@ from test_mends import mended
 
 from torchvet.finding import Finding
 from torchvet.fixing.edits import apply
-from torchvet.rules.memory._updates import ADVICE
+from torchvet.rules.memory._updates import ADVICE, UPDATED
 
 PROGRAM = """\
 import copy
@@ -104,6 +104,6 @@ def test_updates_without_a_graph_are_none(tmp_path: Path) -> None:
     ],
 )
 def test_what_goes_under_no_grad(code: str, at: str, expected: str) -> None:
-    found = mended("MEM101", f"def update(pairs):\n{textwrap.indent(code, '    ')}", at, summary=f"{ADVICE}: as it is")
+    found = mended("MEM101", f"def update(pairs):\n{textwrap.indent(code, '    ')}", at, about=UPDATED)
     lines = [one.strip() for one in found.splitlines()]
     assert lines == (["with torch.no_grad():", *expected.split("|")] if expected else [])
