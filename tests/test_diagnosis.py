@@ -278,7 +278,7 @@ def test_what_a_finding_says_of_a_cycle_is_explained_though_no_name_leads_there(
 def test_a_cycle_that_only_the_last_look_sees_died_with_the_program() -> None:
     """A model and the object whose hooks it has refer to each other: once `main()` has returned they are garbage."""
     cycle = [Stranger(kind="cycle", owner="Extractor", attribute="model")]
-    last = census(40, garbage=600_000, unreached=10_000, strangers=cycle, final=True)
+    last = census(40, garbage=600_000, strangers=cycle, final=True)
     assert codes(diagnose(run([census(t) for t in (9, 20, 30)], last))) == []
     seen = census(30, garbage=400_000, strangers=cycle)
     assert codes(diagnose(run([census(t) for t in (9, 20)], seen, last))) == ["MEM105"]
