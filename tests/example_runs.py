@@ -8,6 +8,7 @@ import io
 import multiprocessing
 import os
 import runpy
+import shutil
 import tempfile
 import traceback
 import warnings
@@ -27,6 +28,9 @@ OBSERVING = [
     *(type(rule).__module__ for rule in all_rules()),
 ]
 """What a process imports when it is observed and the recording is diagnosed."""
+
+RECORDING = "program.vet"
+"""Where a program's folder has the recording of its last run."""
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(OBSERVING)
@@ -77,7 +81,7 @@ def observe(script: str, report: str) -> None:
 
     torch.set_num_threads(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    watch = torchvet.watch(memory_limit=24 << 30)
+    watch = torchvet.watch(record=Path(script).with_name(RECORDING), memory_limit=24 << 30)
     with contextlib.suppress(Exception), watch:  # how a program fails may be what is to be found
         runpy.run_path(script, run_name="__main__")
     assert watch.report is not None
@@ -101,6 +105,7 @@ def forked(program: str, folder: Path, card: str | None = None) -> list[dict[str
     script, report = folder / "program.py", folder / "forked.json"
     script.write_text(program, encoding="utf-8")
     report.unlink(missing_ok=True)
+    shutil.rmtree(folder / RECORDING, ignore_errors=True)
     dry = (str(script), str(report), card)
     process = _context.Process(target=observe_dry if card else observe, args=dry if card else dry[:2])
     if _finish(process) != 0 or not report.exists():

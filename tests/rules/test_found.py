@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from example_runs import forked
+from example_runs import RECORDING, forked
 from warm_interpreters import torchvet
 
+from torchvet import diagnosis, joining
+from torchvet.finding import Finding
+from torchvet.recording import read
 from torchvet.rules import Rule, all_rules
 
 RULES = [r for r in all_rules() if type(r).in_recording is not Rule.in_recording]
@@ -22,12 +26,33 @@ def findings(program: str, folder: Path, found_with: tuple[str, ...] = ("run",))
     script, report = folder / "program.py", folder / "report.json"
     script.write_text(program, encoding="utf-8")
     command = [*torchvet(), *found_with, "--quiet", "-o", str(report)]
-    command += ["--memory-limit", "24GiB"] if found_with[0] == "run" else []
+    shutil.rmtree(folder / RECORDING, ignore_errors=True)
+    command += ["--memory-limit", "24GiB", "--record", str(folder / RECORDING)] if found_with[0] == "run" else []
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     ended = subprocess.run([*command, str(script)], capture_output=True, text=True, env=environment, timeout=300)
     assert ended.returncode in (0, 1, 3), ended.stderr
     found: list[dict[str, Any]] = msgspec.json.decode(report.read_bytes())["findings"]
     return found
+
+
+def _without_words(path: Path) -> list[dict[str, Any]]:
+    """The findings on a recording where no rule says anything in words."""
+    specific, suspicions = diagnosis._most_specific, joining._suspicions
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(diagnosis, "_most_specific", lambda found: [_silent(f) for f in specific(found)])
+        patch.setattr(joining, "_suspicions", lambda *asked: map(_silent, suspicions(*asked)))
+        found: list[dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(diagnosis.diagnose(read(path)).findings))
+        return found
+
+
+def _silent(finding: Finding) -> Finding:
+    remedy = msgspec.structs.replace(finding.remedy, summary="")
+    return msgspec.structs.replace(finding, message="", cause="", remedy=remedy)
+
+
+def _edits(findings: list[dict[str, Any]]) -> list[tuple[str, Any]]:
+    made = [(f["code"], f["remedy"]["edits"]) for f in findings if f["remedy"]["edits"]]
+    return sorted(made, key=str)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.code)
@@ -40,6 +65,9 @@ def test_the_faulty_example_is_found_and_the_mended_one_is_silent(rule: Rule, tm
     if not in_fork:
         found = findings(rule.BAD, tmp_path, rule.found_with)
         assert rule.code in [f["code"] for f in found], found
+    assert found is not None
+    if (tmp_path / RECORDING).exists():
+        assert _edits(found) == _edits(_without_words(tmp_path / RECORDING)), "a fix goes by the words of a finding"
     mended = forked(rule.GOOD, tmp_path, card) if in_fork else None
     if mended is None:
         mended = findings(rule.GOOD, tmp_path, rule.found_with)

@@ -14,6 +14,8 @@ _DENSE = 64
 """Steps at first that are all sampled; from then on there are some 44 samples each time that the run doubles."""
 _SHARE = 100
 """Times as long as a sample took must pass before the next: glibc walks its free lists, which can take milliseconds."""
+_ALLOWANCE = 0.03
+"""Seconds that samples may take in all before that holds: a short run would have too few of them."""
 _PENDING = 64
 """Samples that may be lost with a process that is killed."""
 
@@ -24,6 +26,7 @@ class HostSampler(Watcher):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._next_time = 0.0
+        self._spent = 0.0
         self._restart()
 
     def _restart(self) -> None:
@@ -41,13 +44,16 @@ class HostSampler(Watcher):
             self._restart()  # ticks began anew: a stronger step signal appeared
         self._last = tick
         # What is noted of sampled steps is in the heap as well, and goes again.
-        if self.host.sampling or tick < self._next_tick or time.perf_counter() < self._next_time:
+        if self.host.sampling or tick < self._next_tick:
+            return
+        if self._spent > _ALLOWANCE and time.perf_counter() < self._next_time:
             return
         self._next_tick = tick + max(1, tick // _DENSE)
         start = time.thread_time()  # other programs' interruptions are not the sample's
         heap = host.heap_in_use() + host.small_objects() if host.heap_in_use is not None else None
-        # A first call is slow anywhere.
-        self._next_time = time.perf_counter() + (_SHARE * (time.thread_time() - start) if self._ticks else 0.0)
+        work = time.thread_time() - start
+        self._spent += work
+        self._next_time = time.perf_counter() + _SHARE * work
         resident = host.resident()
         self._ticks.append(tick)
         if heap is not None:
