@@ -32,8 +32,8 @@ The report names each of these under *Not checked* in a run that meets it, but f
 - **torch 2.6 to 2.9: what saved-tensor hooks packed away** (activation checkpointing, `save_on_cpu`). These versions
   show a saved tensor only by unpacking it, which would call the hook. Torchvet does not do that: it counts the graph's
   nodes, not the packed bytes.
-- **torch 2.6 to 2.9: storages of steps after `torch.compile` was called.** A mode that notes storages would change what
-  these versions compile. Names and graphs are still followed.
+- **torch 2.6 to 2.10: storages of steps after `torch.compile` was called.** A mode that notes storages would change
+  what these versions compile. Names and graphs are still followed.
 - **A private name of torch that a version lacks.** The probe that needs it is switched off alone. At the start of every
   run each probe also proves itself on tensors of a few bytes; one that fails is switched off and named.
 - **torch 2.6 to 2.12: the simulated GPU** (`--simulate-gpu`). It needs interfaces that came with 2.13. The program is
