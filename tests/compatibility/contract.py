@@ -246,6 +246,14 @@ def tried(promise: str, attempt: Callable[[Means], str], means: Means) -> Kept:
     return kept
 
 
+def summed(results: Sequence[Kept]) -> str:
+    """How many are kept. What is refused or has no answer is not."""
+    others = {"refused": "refused", "late": "without an answer", "no": "not kept"}
+    counts = [(sum(one.state == state for one in results), word) for state, word in others.items()]
+    kept = f"{sum(one.state == 'yes' for one in results)} of {len(results)} kept"
+    return ", ".join([kept, *(f"{number} {word}" for number, word in counts if number)])
+
+
 def merged(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     """A run of all with what a run of some says now."""
     fresh = {one["promise"]: one for one in now["promises"]}
@@ -277,11 +285,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.word and options.json.exists():
             about = merged(json.loads(options.json.read_text()), about)
         options.json.write_text(json.dumps(about, indent=1) + "\n")
-    broken = sum(one.state == "no" for one in results)
-    print(
-        f"torch {torch.__version__}, Python {platform.python_version()}: {len(results) - broken} of {len(results)} kept"
-    )
-    return 1 if broken else 0
+    print(f"torch {torch.__version__}, Python {platform.python_version()}: {summed(results)}")
+    return 1 if any(one.state == "no" for one in results) else 0
 
 
 if __name__ == "__main__":

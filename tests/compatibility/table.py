@@ -6,6 +6,7 @@ python tests/compatibility/table.py [--check]
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -31,12 +32,12 @@ The report names each of these under *Not checked* in a run that meets it, but f
 - **torch 2.6 to 2.9: what saved-tensor hooks packed away** (activation checkpointing, `save_on_cpu`). These versions
   show a saved tensor only by unpacking it, which would call the hook. Torchvet does not do that: it counts the graph's
   nodes, not the packed bytes.
-- **torch 2.6 to 2.9: storages of steps after `torch.compile` was called.** A mode that notes storages would change what
-  these versions compile. Names and graphs are still followed.
+- **torch 2.6 to 2.10: storages of steps after `torch.compile` was called.** A mode that notes storages would change
+  what these versions compile. Names and graphs are still followed.
 - **A private name of torch that a version lacks.** The probe that needs it is switched off alone. At the start of every
   run each probe also proves itself on tensors of a few bytes; one that fails is switched off and named.
-- **The simulated GPU** (`--simulate-gpu`) needs interfaces that older versions lack. Where it is refused the program is
-  not run.
+- **torch 2.6 to 2.12: the simulated GPU** (`--simulate-gpu`). It needs interfaces that came with 2.13. The program is
+  not run; torchvet exits with status 2.
 - **torch 2.6 to 2.9: a saved tensor that was changed in place since.** Torch does not unpack it, so its bytes are not
   credited to the graph that keeps it.
 - **Python 3.10: the expression that failed.** Its tracebacks name lines only. Reports on crashes name the line and the
@@ -66,15 +67,20 @@ def page() -> str:
         cells = [CELLS[state[name]["state"]] if name in state else "not run" for state in states]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     lines.append(LIMITS)
-    reasons = [
-        f"- {head}, {one['promise']}: {' '.join(one['detail'].split())[:300]}"
-        for head, run in zip(heads, runs, strict=True)
-        for one in run["promises"]
-        if one["state"] != "yes"
-    ]
+    reasons = [f"- {head}: {text}" for head, run in zip(heads, runs, strict=True) for text in reasons_of(run)]
     if reasons:
         lines += ["## What was refused, not kept or not answered", "", *reasons, ""]
     return "\n".join(lines)
+
+
+def reasons_of(run: dict[str, Any]) -> list[str]:
+    """Why promises are not kept: each reason once, with all promises that it is given for."""
+    promises: dict[str, list[str]] = {}
+    for one in run["promises"]:
+        if one["state"] != "yes":
+            reason = re.sub(r"\S*/casebook-\w+/python", "this Python", " ".join(one["detail"].split()))
+            promises.setdefault(reason[:300], []).append(one["promise"])
+    return [f"{', '.join(names)}: {reason}" for reason, names in promises.items()]
 
 
 def main() -> int:

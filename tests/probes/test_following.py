@@ -48,7 +48,7 @@ PROGRAM = (
         forked = multiprocessing.get_context("fork").Process(target=train, args=(30, True))
         forked.start(); forked.join(); print(forked.exitcode)
         spawned = multiprocessing.get_context("spawn").Process(target=train, args=(20, False))
-        spawned.start(); spawned.join(); print(spawned.exitcode)
+        spawned.start(); spawned.join(); print(spawned.exitcode, flush=True)  # the next program writes to the same pipe
         ran = subprocess.run([sys.executable, "alone.py"])
         print(ran.returncode)
         sys.exit(4)

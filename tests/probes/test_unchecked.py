@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from torchvet.probes import private
 from torchvet.probes.compiled_regions import REGIONS
 from torchvet.probes.ledger import Ledger
 from torchvet.probes.unchecked import unchecked
@@ -34,6 +35,14 @@ def test_what_torch_compile_keeps_out_is_said(ledger: Ledger, monkeypatch: pytes
     assert "torch.compile" in gap and "modules" in gap and "optimizer steps" in gap
     (unsampled, _) = said(ledger, sampled=False)
     assert unsampled.endswith("without another TorchDispatchMode and outside compiled regions")
+
+
+def test_a_torch_that_compiles_modes_is_told_which_does_not(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch 2.10 is one of them."""
+    monkeypatch.setattr("torchvet.probes.unchecked.compiled_anything", lambda: True)
+    monkeypatch.setattr(private, "MODES_BESIDE_COMPILE", False)
+    (gap,) = said(ledger)
+    assert gap.startswith("storages of steps after torch.compile was called") and gap.endswith("torch 2.11 does not")
 
 
 def test_the_rest(ledger: Ledger) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import gc
+import inspect
 import pickle
 import resource
 from pathlib import Path
@@ -15,6 +17,7 @@ from torch import nn
 import torchvet
 from torchvet.simulate import workspaces
 from torchvet.simulate.cards import card_of
+from torchvet.simulate.cuda.memory import COMPILED
 
 MIB = 1 << 20
 
@@ -124,6 +127,27 @@ def test_a_snapshot_has_the_schema_of_real_ones(tmp_path: Path) -> None:
     assert [len(t) > 0 for t in ours["device_traces"]] == [True, False]
     torch.cuda.memory._record_memory_history(None)
     assert not torch.cuda.memory._snapshot()["device_traces"][0]
+
+
+def test_a_history_is_asked_for_as_torch_2_14_does() -> None:
+    """It says besides whether the host's pinned memory is meant, and whether the device's is."""
+    since_2_13 = ("all", "all", "python", 10, False, False, False, [])
+    for pinned, on_device, events in ((True, False, 0), (False, True, 1)):
+        torch._C._cuda_record_memory_history(*since_2_13, pinned, on_device)  # type: ignore[call-arg]
+        kept = torch.empty(4, device="cuda")
+        trace = torch.cuda.memory._snapshot()["device_traces"][0]
+        assert [e["action"] for e in trace].count("alloc") == events and kept.is_cuda
+    torch._C._cuda_record_memory_history(None, *since_2_13[1:], False, True)  # type: ignore[call-arg]
+    torch._C._cuda_record_memory_history_legacy(True, True, 10, False, False, False, False, False, [], True, False)  # type: ignore[call-arg]
+    assert not torch._C._cuda_isHistoryEnabled()
+
+
+def test_what_is_compiled_takes_the_arguments_that_this_torch_declares() -> None:
+    stub = ast.parse(Path(torch.__file__).parent.joinpath("_C", "__init__.pyi").read_text("utf-8"))
+    declared = {f.name: f.args for f in stub.body if isinstance(f, ast.FunctionDef) and f.name in COMPILED}
+    assert len(declared) > 15
+    for name, arguments in declared.items():
+        inspect.signature(COMPILED[name]).bind(*arguments.posonlyargs, *arguments.args)
 
 
 def test_the_oldest_events_make_room() -> None:

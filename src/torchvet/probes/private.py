@@ -96,7 +96,7 @@ if TYPE_CHECKING:
 else:
     DispatchMode = _name("torch.utils._python_dispatch.TorchDispatchMode", _MODES, _NoMode)
 MODES_BESIDE_COMPILE = hasattr(DispatchMode, "_should_skip_dynamo")
-"""Whether a mode can be on while compiled code runs. Before torch 2.10 the compiler takes the mode's own code for the
+"""Whether a mode can be on while compiled code runs. Before torch 2.11 the compiler takes the mode's own code for the
 program's, or leaves the program uncompiled."""
 dispatch_modes: Any = _name("torch.utils._python_dispatch._get_current_dispatch_mode_stack", _MODES)
 pop_mode: Any = _name("torch.utils._python_dispatch._pop_mode", _MODES)

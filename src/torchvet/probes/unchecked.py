@@ -72,7 +72,7 @@ def unchecked(ledger: Ledger, unreadable: Collection[str], sampled: bool) -> Ite
             reason="it calls locals(), whose dictionary may not be refreshed behind its back",
         )
     if compiled_anything() and not private.MODES_BESIDE_COMPILE:
-        reason = f"torch {torch.__version__} would compile torchvet's own code with the program's; torch 2.10 does not"
+        reason = f"torch {torch.__version__} would compile torchvet's own code with the program's; torch 2.11 does not"
         yield Unchecked(check="storages of steps after torch.compile was called", reason=reason, voids=True)
     elif not sampled and not ledger.refused:
         regions = " and outside compiled regions" if REGIONS.ran else ""

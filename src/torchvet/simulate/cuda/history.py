@@ -14,21 +14,26 @@ from torchvet.simulate.snapshots import marks
 
 def _record(
     enabled: str | None = "all", context: str | None = "all", stacks: str = "all", most: int = 1, clear: bool = False,
-    compile_context: bool = False, annotations: bool = False, skipped: list[str] | None = None,
+    compile_context: bool = False, annotations: bool = False, skipped: list[str] | None = None, pinned: bool = False,
+    on_device: bool = True,
 ) -> None:  # fmt: skip
-    """Stacks have Python's frames alone, whichever kind is asked for."""
+    """Stacks have Python's frames alone, whichever kind is asked for. The last two parameters came with torch 2.14; the
+    host's pinned memory has no history here."""
     for given, known in ((enabled, (None, "state", "all")), (stacks, ("python", "all")), (context, (*CONTEXTS,))):
         if given not in known:
             raise RuntimeError(f"expected one of {known}, got {given!r}")
-    _start_or_stop(enabled is not None, enabled == "all", CONTEXTS[context], most, clear, skipped or [])
+    if on_device:
+        _start_or_stop(enabled is not None, enabled == "all", CONTEXTS[context], most, clear, skipped or [])
 
 
 def _record_legacy(
     enabled: bool, context: bool = True, most: int = 1, in_trace: bool = False, cpp: bool = False, clear: bool = False,
-    compile_context: bool = False, annotations: bool = False, skipped: list[str] | None = None,
+    compile_context: bool = False, annotations: bool = False, skipped: list[str] | None = None, pinned: bool = False,
+    on_device: bool = True,
 ) -> None:  # fmt: skip
     level = ALL if in_trace else STATE if context else NEVER
-    _start_or_stop(enabled, True, level, most, clear, skipped or [])
+    if on_device:
+        _start_or_stop(enabled, True, level, most, clear, skipped or [])
 
 
 def _start_or_stop(on: bool, tracing: bool, context: int, most: int, clear: bool, skipped: list[str]) -> None:
