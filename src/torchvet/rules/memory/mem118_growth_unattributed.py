@@ -61,7 +61,7 @@ class GrowthUnattributed(Rule):
     proof = (
         "torch 2.13.0, CPU. The example keeps 65,536 bytes per step that are no tensor: the heap grew by 66.1 kB per "
         "step (stretches of the later half: 65.9 to 66.2 kB), and no storage lived on; with only the last kept it grew "
-        "by 0.4 kB. Of 87 healthy programs malloc's part of the heap grew in 83 by less than 2.5 kB per step; the others "
+        "by 0.4 kB. Of 87 healthy programs 83 grew by less than 2.5 kB per step in malloc's part of it; the others "
         "ran 12 and 20 steps, or met ever new lengths (83 and 95 kB of compiled kernels and caches per step)."
     )
     remedy = (
