@@ -113,6 +113,7 @@ PIECES = st.sampled_from([
 
 @settings(max_examples=300)
 @example("apple\n# torchvet: ignore# torchvet: ignore-file")
+@example("\\\n# torchvet: ignore")
 @given(st.lists(PIECES, max_size=14).map("".join))
 def test_hostile_text(text: str) -> None:
     """Removing what is not needed leaves a program that means the same and has no such finding any more."""

@@ -155,6 +155,9 @@ def _removal(file: SourceFile, comment: Comment, idle: list[str]) -> Edit:
         text = f"# torchvet: {kind}[{', '.join(rest)}]"
         return Edit(path=file.path, start=(line, comment.start), end=(line, comment.end), text=text)
     lines = _LINE_END.split(file.text)
+    if comment.alone and line > 1 and lines[line - 2].endswith("\\"):
+        # The line before goes on here: without a comment it may end the file in the middle of a line.
+        return Edit(path=file.path, start=(line, comment.start), end=(line, len(lines[line - 1]) + 1), text="#")
     if comment.alone and line < len(lines):
         return Edit(path=file.path, start=(line, 1), end=(line + 1, 1), text="")
     # The white space before goes too, unless another comment follows.
