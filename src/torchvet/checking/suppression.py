@@ -155,15 +155,15 @@ def _removal(file: SourceFile, comment: Comment, idle: list[str]) -> Edit:
         text = f"# torchvet: {kind}[{', '.join(rest)}]"
         return Edit(path=file.path, start=(line, comment.start), end=(line, comment.end), text=text)
     lines = _LINE_END.split(file.text)
-    if comment.alone and line > 1 and lines[line - 2].endswith("\\"):
-        # The line before goes on here: without a comment it may end the file in the middle of a line.
-        return Edit(path=file.path, start=(line, comment.start), end=(line, len(lines[line - 1]) + 1), text="#")
+    own = lines[line - 1]
+    rest_of_line = own[comment.reason_end - 1 :].strip()
+    if comment.alone and not rest_of_line and line > 1 and lines[line - 2].endswith("\\"):
+        # The line before goes on here: without a comment the file may end in the middle of a line.
+        return Edit(path=file.path, start=(line, comment.start), end=(line, len(own) + 1), text="#")
     if comment.alone and line < len(lines):
         return Edit(path=file.path, start=(line, 1), end=(line + 1, 1), text="")
     # The white space before goes too, unless another comment follows.
-    own = lines[line - 1]
     before = len(own[: comment.start - 1].rstrip()) + 1
-    rest_of_line = own[comment.reason_end - 1 :].strip()
     # What follows on a line of its own may suppress the whole file once it stands at the margin.
     if rest_of_line and not ("ignore-file" in rest_of_line and before == 1):
         return Edit(path=file.path, start=(line, comment.start), end=(line, comment.reason_end), text="")
