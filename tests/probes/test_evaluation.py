@@ -124,12 +124,36 @@ def test_a_second_backward_uses_more_of_the_graph() -> None:
     assert probe.records() == []
 
 
-def test_outputs_that_are_kept_are_reported_after_a_while() -> None:
+def kept_for_long() -> tuple[EvaluationProbe, list[torch.Tensor]]:
     probe, net, kept = EvaluationProbe(), model(training=False), []
     for tick in range(1, 9):
         kept.append(forward(probe, net, tick))
         probe.boundary("evaluation", tick)
-    assert only(probe).calls >= 4
+    assert probe.records() == [], "they may yet go backward together"
+    return probe, kept
+
+
+def test_outputs_that_are_kept_while_training_goes_on_are_reported() -> None:
+    probe, kept = kept_for_long()
+    loss = model(training=True)(X).sum()
+    probe.backward_starts([loss.grad_fn])
+    probe.boundary("training", 9)
+    assert only(probe).calls == len(kept)
+
+
+def test_outputs_that_are_kept_to_the_end_are_reported() -> None:
+    probe, kept = kept_for_long()
+    probe.boundary("evaluation", 11, final=True)
+    assert only(probe).calls == len(kept)
+
+
+def test_losses_of_many_batches_that_go_backward_together_are_used() -> None:
+    """Batches that are collected for one backward look like an evaluation as long as it takes."""
+    probe, kept = kept_for_long()
+    probe.backward_starts([torch.stack(kept).mean().grad_fn])
+    probe.boundary("training", 9)
+    probe.boundary("training", 12, final=True)
+    assert probe.records() == []
 
 
 def test_a_frozen_model_builds_no_graph() -> None:

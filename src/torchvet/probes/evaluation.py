@@ -36,6 +36,9 @@ class _Pass:
     kind: StepKind | None = None
     entered: bool = False
     """Whether a backward went through a part of the graph: from a hook's output, say, and not from the module's."""
+    passed_over: bool = False
+    """Whether a backward has begun since that goes through other graphs: until then the losses of many batches may yet
+    go backward together."""
 
     @property
     def freed(self) -> bool:
@@ -160,16 +163,17 @@ class EvaluationProbe:
                 self._use(one).backwarded += 1
         for one in self._pending:
             one.enter(visited)
+            one.passed_over = one.kind == "evaluation"
 
     def boundary(self, kind: StepKind, tick: int, final: bool = False) -> None:
-        """A step ended: passes whose graph is gone unused, or was kept unused for some steps, are counted."""
+        """A step ended: passes whose graph is gone unused, or was kept while others were used, are counted."""
         if kind != "evaluation":
             self._over()
         for one in list(self._pending):
             if one.kind is None:
                 one.kind = kind
             outside = one.kind == "evaluation" or not one.training_mode
-            kept = tick - one.tick >= 3 and (one.kind == "evaluation" or final)
+            kept = (one.passed_over and kind != "evaluation") or (final and tick - one.tick >= 3)
             if one.freed or kept:
                 self._pending.remove(one)
                 if outside:
