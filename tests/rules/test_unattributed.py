@@ -113,13 +113,15 @@ def test_a_device_that_grows_while_no_tensor_does() -> None:
 
 
 def test_kernels_for_ever_new_shapes_are_a_note() -> None:
-    def looked(number: int, length: int) -> Window:
-        row = SiteBytes(site=Site(op="aten.convolution", shape=(8, length), dtype="float32", device="cpu"), bytes=9)
+    def looked(number: int, length: int, batch: int = 8) -> Window:
+        row = SiteBytes(site=Site(op="aten.convolution", shape=(batch, length), dtype="float32", device="cpu"), bytes=9)
         return msgspec.structs.replace(window(number, 4 * number, 4 * number + 1), sites=[row])
 
     (one,) = found([looked(n, 100 + n) for n in (1, 2, 3)], heap(80, grows=60_000))
     assert one.severity == "info" and "compiled kernel for each new" in one.cause
-    (last_batch,) = found([looked(n, 100 + n // 3) for n in (1, 2, 3)], heap(80, grows=60_000))
+    (twice_one,) = found([looked(n, 100 + n // 3) for n in (1, 2, 3)], heap(80, grows=60_000))
+    assert twice_one.severity == "info", "another length is no last batch of an epoch"
+    (last_batch,) = found([looked(n, 100, 8 - n // 3) for n in (1, 2, 3)], heap(80, grows=60_000))
     assert last_batch.severity == "error"
 
 

@@ -244,13 +244,21 @@ def room_in(rank: RankRecording) -> int | None:
 
 def shapes_change(rank: RankRecording) -> bool:
     """Whether one operator on one line gave results of ever other shapes in sampled stretches of one kind: not only in
-    the last, smaller batch of an epoch."""
+    the last, smaller batch of an epoch, which differs in its first dimension alone."""
     seen: dict[Any, dict[int, set[tuple[int, ...]]]] = {}
     for one in rank.since_restart(Window):
         for row in one.sites:
             key = (one.kind, row.site.op, row.site.place or row.site.inner, row.site.module, row.site.phase)
             seen.setdefault(key, {}).setdefault(one.id, set()).add(row.site.shape)
-    return any(len({frozenset(s) for s in by_window.values()}) > _SHAPES for by_window in seen.values())
+    return any(_change(list(by_window.values())) for by_window in seen.values())
+
+
+def _change(shapes: list[set[tuple[int, ...]]]) -> bool:
+    """Of one operator's shapes in each window."""
+    inner = [{shape[1:] for shape in found} for found in shapes]
+    return len(set(map(frozenset, shapes))) > _SHAPES or any(
+        a.isdisjoint(b) for a, b in itertools.combinations(inner, 2)
+    )
 
 
 def _within(value: float, least: float, most: float) -> float:
