@@ -75,6 +75,8 @@ def test_little_that_no_allocator_shows_is_a_note() -> None:
     stretches = [window(n, 6 * n, 6 * n + 1) for n in (1, 2, 3)]
     (one,) = found(stretches, kept(1_000))
     assert one.severity == "info"
+    (other,) = found(stretches, kept(1_000), heap(80, grows=9_000))
+    assert other.severity == "info", "the heap grows by something else"
     (large,) = found(stretches, kept(200_000))
     assert large.severity == "error"
 

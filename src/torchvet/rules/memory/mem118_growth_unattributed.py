@@ -179,7 +179,9 @@ def _borne_out(rank: RankRecording, counted: Witness, rate: float) -> bool:
     bytes than an allocator shows: what a library makes once, as for the buckets of DistributedDataParallel, may fall
     into each stretch."""
     small, large = sampled_thresholds(rank)
-    allocated = rate > small and counted.low is not None and counted.low + rank.growth.unreached >= rate / 2
+    if rate <= small:
+        return False  # whatever else an allocator shows
+    allocated = counted.low is not None and counted.low + rank.growth.unreached >= rate / 2
     return counted.state == "grows" or allocated or (windows_followed(rank) > _STRETCHES and rate > large)
 
 
