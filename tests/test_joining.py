@@ -16,7 +16,7 @@ from torchvet.recording.device_records import LoadedCheckpoint
 from torchvet.recording.numeric_records import HalfSum
 from torchvet.recording.records import Place, Source
 from torchvet.recording.scaling_records import ScalingUse
-from torchvet.recording.training_records import EvaluationForward, OptimizerUse, Ran, Unchecked
+from torchvet.recording.training_records import EvaluationForward, HostSamples, OptimizerUse, Ran, Unchecked
 from torchvet.recording.verify_records import MadeAt
 
 SOURCE = """\
@@ -149,6 +149,19 @@ def test_two_sums_in_one_function_have_each_its_own_mend() -> None:
 def test_a_store_that_grew_nothing_is_harmless() -> None:
     found = of(diagnose(run()), "MEM101")
     assert found.severity == "info" and "measured harmless over 40 steps" in found.message
+
+
+@pytest.mark.parametrize(("tooth", "harmless"), [(1_000_000, False), (2_000, True)])
+def test_a_heap_that_rises_for_an_epoch_and_falls_again_shows_no_harmless_store(tooth: int, harmless: bool) -> None:
+    """A state that is carried through the batches of an epoch and reset after it."""
+    sizes = HostSamples(ticks=list(range(1, 81)), heap=[10**8 + tooth * (t % 20) for t in range(80)])
+    seen = Ran(path=FILE, lines=[line("loss = nn")])
+    report = diagnose(recording(program(), Source(path=FILE, text=SOURCE), steps(80), window(1, 2, 3), window(2, 5, 6),
+                                sizes, seen, outcome(80)))  # fmt: skip
+    assert ("measured harmless" in of(report, "MEM101").message) is harmless
+    assert report.earned
+    (row,) = (e for e in report.facts["verdict"]["evidence"] if e["witness"] == "heap")
+    assert row["state"] == "flat" and row["high"] <= row["threshold"]
 
 
 def test_growth_that_has_no_name_might_be_it() -> None:

@@ -23,7 +23,7 @@ from torchvet.rules import Rule
 from torchvet.rules.base import Need
 from torchvet.rules.growth_rule import GrowthRule
 from torchvet.rules.memory.mem118_growth_unattributed import GrowthUnattributed
-from torchvet.rules.witnesses import all_flat
+from torchvet.rules.witnesses import nothing_rises
 from torchvet.source.reach import reached
 from torchvet.source.running import Running
 
@@ -85,7 +85,7 @@ def needs_met(recording: Recording) -> frozenset[Need]:
     gaps = [u for rank in recording.ranks for u in rank.all(Unchecked)]
     searches = [rank.all(Census) for rank in recording.ranks]
     met: dict[Need, bool] = {
-        "flat memory": all_flat(recording),
+        "flat memory": nothing_rises(recording),
         # Without any search there was nothing to search for.
         "names": all(not looks or any(c.complete for c in looks) for looks in searches),
         "graphs": not any(u.graphs for u in gaps),

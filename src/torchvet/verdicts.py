@@ -154,9 +154,11 @@ def _names(rank: RankRecording, nothing_grows: bool) -> Evidence:
 
 
 def _of_witness(one: Witness) -> Evidence:
+    """What falls again and again is measured by its ceiling."""
+    measured, high = (one.measured, one.high) if one.ceiling is None else (one.ceiling, one.ceiling)
     return Evidence(
-        witness=one.name, state=one.state, measured=one.measured, low=one.low, high=one.high,
-        threshold=one.threshold, unit=one.unit, reason=one.reason, fix=one.fix, check=f"growth of {_THE[one.name]}",
+        witness=one.name, state=one.state, measured=measured, low=one.low, high=high, threshold=one.threshold,
+        unit=one.unit, reason=one.reason, fix=one.fix, check=f"growth of {_THE[one.name]}",
     )  # fmt: skip
 
 

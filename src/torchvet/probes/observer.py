@@ -295,8 +295,7 @@ class Observer:
         return now - self._first_boundary
 
     def _graph_budget(self) -> float:
-        elapsed = 0.0 if self._first_boundary is None else time.perf_counter() - self._first_boundary
-        return self._schedule.graph_budget(elapsed, self._costs.graph_work)
+        return self._schedule.graph_budget(self._elapsed() if self._first_boundary else 0.0, self._costs.graph_work)
 
     def _work_begins(self) -> None:
         if self._sampling.on:
@@ -390,8 +389,7 @@ class Observer:
 
     def _end_window(self, tick: int, partial: bool = False) -> None:
         self._log.flush()
-        closed = self._sampling.end(tick, partial)
-        if closed is None:
+        if (closed := self._sampling.end(tick, partial)) is None:
             return
         self._stop_watching_modules()
         if self._trend.peak(closed.peak):

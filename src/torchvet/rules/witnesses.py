@@ -39,6 +39,9 @@ _FOLLOWED = 2
 _AGE = 2
 """Steps after which a window's storages have been checked for the first time."""
 _MORE = "run more steps (60 or more)"
+_LONGER = "run longer"
+_ENOUGH_SAMPLES = 16
+"""Samples that say whether something grows, where they lie evenly."""
 _SHAPES = 2
 """Different shapes that batches of one size and the last batch of an epoch have."""
 _REMAINDER = 0.05
@@ -67,6 +70,8 @@ class Witness:
     fix: str = ""
     explained: float = 0.0
     """What growing names explain of what was counted, per step, at the most."""
+    ceiling: float | None = None
+    """By how much the largest sizes rise per step, where it is flat because it falls again by what it rises."""
 
 
 def witnesses(rank: RankRecording, recording: Recording) -> list[Witness]:
@@ -78,9 +83,14 @@ def witnesses(rank: RankRecording, recording: Recording) -> list[Witness]:
     return found
 
 
-def all_flat(recording: Recording) -> bool:
-    """Whether no witness has seen growth, in any rank, and each has seen enough."""
-    return all(w.state == "flat" for rank in recording.ranks for w in witnesses(rank, recording))
+def nothing_rises(recording: Recording) -> bool:
+    """Whether no witness has seen growth, in any rank, and each has seen enough. What rises for a while and falls again
+    (a state that is carried through an epoch) is flat in the long run, and no evidence that a line keeps nothing."""
+    return all(
+        w.state == "flat" and (w.ceiling is None or (w.high or 0.0) <= sampled_thresholds(rank)[1])
+        for rank in recording.ranks
+        for w in witnesses(rank, recording)
+    )
 
 
 def allocator(rank: RankRecording) -> Witness:
@@ -184,19 +194,27 @@ def _sampled(rank: RankRecording, name: WitnessName, sizes: Sizes, explained: tu
     trend, ticks = per_step(rank, sizes)
     base = Witness(name, "not seen", threshold=small)
     if trend is None:
-        said = f"the {name} was sampled at {words.number(len(sizes))} step boundaries, which is too few"
-        return replace(base, reason=said if sizes else f"this system does not say how large the {name} is", fix=_MORE)
+        return replace(base, reason=_too_few(name, len(sizes)), fix=_MORE if len(sizes) < _ENOUGH_SAMPLES else _LONGER)
     least, most = explained[0], explained[1] * (1 + _TOLERANCE)
     rate = _beyond(trend.rate * ticks, least, most)
     low, high = trend.low * ticks - most, trend.high * ticks - least
     base = replace(base, measured=rate, low=low, high=high, explained=most)
     ceiling = trend.ceiling * ticks - most
-    if (rate <= small and high <= large + most - least) or (trend.falls and ceiling <= small):
+    if rate <= small and high <= large + most - least:
         return replace(base, state="flat")
+    if trend.falls and ceiling <= small:
+        return replace(base, state="flat", ceiling=ceiling)
     between = f"between {words.size(low)} and {words.size(high)} per step"
     if low > small and ceiling > low / 2 and trend.last - trend.first >= _SPAN:
         return replace(base, state="grows", reason=f"the {name} grows by {words.size(rate)} per step ({between})")
     return replace(base, reason=f"the {name} varies too much to rule out growth: {between}", fix=_MORE)
+
+
+def _too_few(name: WitnessName, samples: int) -> str:
+    if not samples:
+        return f"this system does not say how large the {name} is"
+    seldom = ", of which too few are late: each takes long here" if samples >= _ENOUGH_SAMPLES else ", which is too few"
+    return f"the {name} was sampled at {words.number(samples)} step boundaries{seldom}"
 
 
 def _beyond(rate: float, least: float, most: float) -> float:

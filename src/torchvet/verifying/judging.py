@@ -220,7 +220,7 @@ def is_same(earlier: Finding, later: Finding, before: Trial, after: Trial) -> bo
 
 
 def _one_holder(earlier: Finding, later: Finding, before: Trial, after: Trial) -> bool:
-    """Whether two findings speak of one name: of several that one fault makes grow, a mend may leave some."""
+    """Whether two findings speak of one name: of several that one fault makes grow, a fix may leave some."""
     return not set(_names(earlier, before)).isdisjoint(_names(later, after))
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _MANY = 3
 """Losses from which on they are micro-batches: two are often a pair that belongs together, as of a discriminator."""
+_SURE = 4
+"""Losses below which it is a note: they may be views of one batch that one loss compares."""
 _WORTH_A_LINE = 0.01
 """Share of the peak below which nothing is said."""
 _WORTH_A_WARNING = 512 * 1024
@@ -106,8 +108,9 @@ for step in range(30):
 
     def _finding(self, rank: RankRecording, record: SummedLosses, saving: int, peak: int) -> Finding:
         share = min(1.0, saving / peak)
+        grave = saving >= _WORTH_A_WARNING and record.parts >= _SURE
         return observed(
-            self, rank, severity=grading.of_share(share) if saving >= _WORTH_A_WARNING else "info", place=record.place,
+            self, rank, severity=grading.of_share(share) if grave else "info", place=record.place,
             message=f"the graphs of {record.parts} losses are alive when backward begins and save "
             f"{words.size(record.saved)}; one at a time they save {words.size(record.largest)}",
             cause="the losses are summed before backward(), and their graphs share no node: none needs another's",
