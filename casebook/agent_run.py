@@ -36,11 +36,11 @@ class Attempt:
 def workplace(case: Case, folder: Path, skill: Path | None) -> Program:
     """A fresh folder with a copy of the faulty program and nothing else of the case; the skill too, where given."""
     folder.mkdir(parents=True)
-    source = case.folder / case.faulty.name
+    source = case.faulty.path
     if source.is_dir():
         shutil.copytree(source, folder / NAME, ignore=shutil.ignore_patterns("__pycache__"))
     else:
-        shutil.copy(source.with_suffix(".py"), folder / f"{NAME}.py")
+        shutil.copy(source, folder / f"{NAME}.py")
     if skill is not None:
         shutil.copytree(skill, folder / skill.name)
     return Program(folder, NAME)

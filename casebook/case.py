@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from casebook.program import Program
+from casebook.twins import built
 
 CASES = Path(__file__).resolve().parent / "cases"
 """Where the cases are."""
@@ -47,31 +49,50 @@ class Expectation:
 
 
 @dataclass(frozen=True)
-class Case:
-    """One folder below ``cases``."""
+class ProgramFolder:
+    """A folder with a faulty program and healthy ones."""
 
     folder: Path
-    expect: Expectation
 
     @property
     def name(self) -> str:
         """The folder's name, as ``-k`` sees it."""
         return self.folder.name
 
+    @cached_property
+    def built(self) -> Path:
+        """The folder that has all programs as files."""
+        return built(self.folder)
+
     @property
     def faulty(self) -> Program:
         """The program with the fault."""
-        return Program(self.folder, "faulty")
+        return Program(self.built, "faulty")
 
     @property
     def mended(self) -> Program:
         """The same program without it."""
-        return Program(self.folder, "mended")
+        return Program(self.built, "mended")
+
+    def numbers(self, file: str, snippets: Iterable[str]) -> set[int]:
+        """The numbers, from 1, of the lines of a file that have these snippets.
+
+        Raises ValueError if a snippet is not in exactly one line.
+        """
+        lines = (self.built / file).read_text().splitlines()
+        return {only_line(lines, snippet) for snippet in snippets}
+
+
+@dataclass(frozen=True)
+class Case(ProgramFolder):
+    """One folder below ``cases``."""
+
+    expect: Expectation
 
     @property
     def lookalikes(self) -> list[Program]:
         """Programs that resemble the faulty one and are healthy."""
-        return [Program(self.folder, path.stem) for path in sorted(self.folder.glob("lookalike_*"))]
+        return [Program(self.built, path.stem) for path in sorted(self.built.glob("lookalike_*"))]
 
     @property
     def programs(self) -> list[Program]:
@@ -80,8 +101,7 @@ class Case:
 
     def line_numbers(self) -> set[int]:
         """The lines, counted from 1, that a finding may point at."""
-        text = (self.folder / self.expect.file).read_text().splitlines()
-        return {only_line(text, snippet) for snippet in [self.expect.line, *self.expect.lines]}
+        return self.numbers(self.expect.file, [self.expect.line, *self.expect.lines])
 
 
 def only_line(lines: list[str], snippet: str) -> int:

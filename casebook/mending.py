@@ -43,7 +43,7 @@ def mend(case: Case, faulty: Observation, means: Means) -> Mend:
         return Mend("not verifiable", f"`fix --verify` runs programs as `run` does, not as `{verb}`")
     with tempfile.TemporaryDirectory() as kept:
         folder = Path(kept, case.name)
-        shutil.copytree(case.folder, folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(case.built, folder, ignore=shutil.ignore_patterns("__pycache__"))
         copy = Program(folder, "faulty")
         run = fixed(copy, case.expect.argv, options, means.tool)
         if run.report is None:

@@ -22,7 +22,18 @@ class Program:
     @property
     def target(self) -> list[str]:
         """How Python, or a tool that runs programs as Python does, is told to run it from its folder."""
-        return ["-m", self.name] if (self.folder / self.name).is_dir() else [f"{self.name}.py"]
+        return ["-m", self.name] if self.path.is_dir() else [self.path.name]
+
+    @property
+    def path(self) -> Path:
+        """The script, or the package's folder."""
+        package = self.folder / self.name
+        return package if package.is_dir() else package.with_suffix(".py")
+
+    @property
+    def files(self) -> list[Path]:
+        """The script, or all modules of the package."""
+        return sorted(self.path.rglob("*.py")) if self.path.is_dir() else [self.path]
 
 
 def python(*args: str) -> list[str]:

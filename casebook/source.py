@@ -18,11 +18,11 @@ from pathlib import Path
 
 import msgspec
 
+from casebook.twins import PLANTED, built
 from torchvet.finding import Finding
 from torchvet.rules import Rule, all_rules
 from torchvet.source.model import SourceFile
 
-PLANTED = Path(__file__).resolve().parent / "planted"
 NAMED = re.compile(r"([a-z]{3}\d{3})_(\w+)_bad")
 
 
@@ -58,7 +58,7 @@ def pairs(folder: Path = PLANTED) -> Iterator[Pair]:
     for rule in rules():
         yield Pair(rule.code, "example", rule.BAD, rule.GOOD)
     shared = msgspec.toml.decode((folder / "twins.toml").read_bytes(), type=dict[str, str])
-    for path in sorted(folder.glob("*_bad.py")):
+    for path in sorted(built(folder).glob("*_bad.py")):
         named = NAMED.fullmatch(path.stem)
         if named is None:
             raise FileNotFoundError(f"{path}: expected a name like amp101_trainer_bad.py")

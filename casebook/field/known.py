@@ -9,8 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from casebook.case import Severity, only_line
-from casebook.program import Program
+from casebook.case import ProgramFolder, Severity
 
 FOLDER = Path(__file__).resolve().parent
 """Where the failures are."""
@@ -46,31 +45,14 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Failure:
+class Failure(ProgramFolder):
     """One folder."""
 
-    folder: Path
     known: Known
 
-    @property
-    def name(self) -> str:
-        """The folder's name."""
-        return self.folder.name
-
-    @property
-    def faulty(self) -> Program:
-        """The program as it was reported."""
-        return Program(self.folder, "faulty")
-
-    @property
-    def mended(self) -> Program:
-        """The same program without the fault."""
-        return Program(self.folder, "mended")
-
     def line_numbers(self) -> set[int]:
-        """The lines, counted from 1, that may be named. Raises ValueError where a text is not in exactly one line."""
-        text = (self.folder / self.known.file).read_text().splitlines()
-        return {only_line(text, snippet) for snippet in [self.known.line, *self.known.lines]}
+        """The lines, counted from 1, that may be named. Raises ValueError if a text is not in exactly one line."""
+        return self.numbers(self.known.file, [self.known.line, *self.known.lines])
 
     def explains(self, said: str) -> bool:
         """Whether one of the words of the reason, or the beginning of one, is in what was said."""

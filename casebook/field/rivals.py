@@ -37,7 +37,7 @@ def printed_under(rival: str, failure: Failure, interpreter: str) -> str:
     """What the faulty program and the rival print together."""
     command = [interpreter, str(WRAPPER), rival, *failure.faulty.target, *failure.known.argv]
     done = subprocess.run(
-        command, cwd=failure.folder, env=environment(), capture_output=True, text=True, timeout=PATIENCE
+        command, cwd=failure.faulty.folder, env=environment(), capture_output=True, text=True, timeout=PATIENCE
     )
     return done.stdout + done.stderr
 
@@ -49,7 +49,7 @@ def classify(rival: str, printed: str, bare: str, failure: Failure) -> str:
     if re.search(RIVALS[rival], printed) is None:
         return "silent"
     accepted = {(Path(failure.known.file), number) for number in failure.line_numbers()}
-    if accepted & set(innermost(printed, failure.folder)):
+    if accepted & set(innermost(printed, failure.faulty.folder)):
         own = {*bare.splitlines()}
         said = "\n".join(line for line in printed.splitlines() if not line.startswith("  ") and line not in own)
         return "names the cause" if failure.explains(said) else "names the line"

@@ -44,9 +44,8 @@ class Recorded(msgspec.Struct):
 def fingerprint(case: Case) -> str:
     """Changes with what a verdict depends on: the faulty and mended programs, and what the case expects."""
     digest = hashlib.sha256()
-    for path in sorted(p for name in ("faulty", "mended") for p in case.folder.rglob(f"{name}*")):
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            digest.update(file.read_bytes())
+    for file in [*case.faulty.files, *case.mended.files]:
+        digest.update(file.read_bytes())
     digest.update((case.folder / "case.toml").read_bytes())
     return digest.hexdigest()[:12]
 

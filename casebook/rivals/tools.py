@@ -71,10 +71,8 @@ def reader(name: str) -> Rival:
     tool = next(t for t in TOOLS if t.name == name)
 
     def ask(tools: Bin, program: Program, _: list[str]) -> list[Remark]:
-        script = program.folder / f"{program.name}.py"
-        at = script if script.exists() else program.folder / program.name
-        files = [at] if at.is_file() else sorted(at.rglob("*.py"))
-        done = _completed(tool.command(tools.folder, at), program.folder, "\n".join(map(str, files)))
+        files = "\n".join(map(str, program.files))
+        done = _completed(tool.command(tools.folder, program.path), program.folder, files)
         try:
             return tool.read(done.stdout)
         except (ValueError, KeyError):

@@ -23,9 +23,7 @@ CODES = {
 
 def sources(program: Program) -> dict[Path, str]:
     """The files of a program, by path."""
-    script = program.folder / f"{program.name}.py"
-    paths = [script] if script.exists() else sorted((program.folder / program.name).glob("*.py"))
-    return {path: path.read_text() for path in paths}
+    return {path: path.read_text() for path in program.files}
 
 
 PROGRAMS = [pytest.param(p, id=f"{c.name}/{p.name}") for c in CASES for p in c.programs]

@@ -22,9 +22,7 @@ PROGRAMS = [pytest.param(p, id=f"{f.name}/{p.name}") for f in FAILURES for p in 
 
 def sources(program: Program) -> dict[Path, str]:
     """The files of a program, by path."""
-    script = program.folder / f"{program.name}.py"
-    paths = [script] if script.exists() else sorted((program.folder / program.name).glob("*.py"))
-    return {path: path.read_text() for path in paths}
+    return {path: path.read_text() for path in program.files}
 
 
 def test_there_are_enough_failures_and_several_kinds() -> None:

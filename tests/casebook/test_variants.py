@@ -204,9 +204,13 @@ REAL = ["mem101_history/class", "mem101_replay_buffer/split"]
 
 
 def printed_by(program: Program) -> str:
-    words = ["-m", program.name] if (program.folder / program.name).is_dir() else [f"{program.name}.py"]
     ran = subprocess.run(
-        [python(), *words, "--steps", "20"], cwd=program.folder, capture_output=True, text=True, check=True, timeout=300
+        [python(), *program.target, "--steps", "20"],
+        cwd=program.folder,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
     )
     return ran.stdout
 

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from casebook.twins import PLANTED, built
 from torchvet.checking.engine import check_text, source_rules
 from torchvet.rules import Rule, all_rules
 from torchvet.source.model import SourceFile
 
 RULES = source_rules(all_rules())
-PLANTED = sorted((Path(__file__).parents[2] / "casebook" / "planted").glob("*.py"))
+PROGRAMS = sorted(built(PLANTED).glob("*.py"))
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
@@ -20,7 +21,7 @@ def test_the_example_of_a_rule_that_reads_source_has_one_of_its_words(rule: Rule
     assert check_text("bad.py", rule.BAD, [rule]).findings
 
 
-@pytest.mark.parametrize("path", PLANTED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
 def test_nothing_is_lost_by_asking_only_the_rules_whose_words_stand_in_a_file(path: Path) -> None:
     text = path.read_text("utf-8")
     file = SourceFile(str(path), text)

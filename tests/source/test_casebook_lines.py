@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import ast
-import re
-from pathlib import Path
-
 import pytest
 
+from casebook.case import CASES, load
+from casebook.twins import built
 from torchvet.source.stores import SourceIndex
-
-CASES = Path(__file__).parents[2] / "casebook" / "cases"
 
 ASKED = [
     ("mem101_history", "history", "__main__"),
@@ -40,15 +36,12 @@ ASKED = [
 
 def expected(case: str) -> str:
     """The line that a case's file says is the one to change."""
-    match = re.search(r"^line = (.*)$", (CASES / case / "case.toml").read_text("utf-8"), re.M)
-    assert match is not None
-    return str(ast.literal_eval(match.group(1)))
+    return load(CASES / case).expect.line
 
 
 def faulty(case: str) -> tuple[SourceIndex, str]:
     """The faulty program's files, and the one that is started."""
-    folder = CASES / case
-    paths = [folder / "faulty.py"] if (folder / "faulty.py").exists() else sorted((folder / "faulty").glob("*.py"))
+    paths = load(CASES / case).faulty.files
     start = next(p for p in paths if p.name in ("faulty.py", "__main__.py"))
     return SourceIndex({str(p): p.read_text("utf-8") for p in paths}), str(start)
 
@@ -80,7 +73,8 @@ def test_a_buffer_behind_a_method_leads_to_its_caller() -> None:
     ],
 )
 def test_what_bounds_the_look_alikes(program: str, name: str, scope: str, kinds: set[str]) -> None:
-    path = CASES / f"{program}.py"
+    case, _, script = program.partition("/")
+    path = built(CASES / case) / f"{script}.py"
     found = SourceIndex({str(path): path.read_text("utf-8")}).removals(name, scope, str(path))
     assert found and {r.kind for r in found} <= kinds
 

@@ -1,1 +1,0 @@
-"""Fine-tuning of a small encoder with gated-less feed-forward layers in half precision."""
