@@ -21,8 +21,8 @@ import msgspec
 from casebook import agent, board, mending, rows, run, shapes, symptom, table
 from casebook.case import CASES, Case, load_all
 from casebook.count import count
+from casebook.other_tools import recorded
 from casebook.program import Program
-from casebook.rivals import recorded
 from casebook.run import Means
 from casebook.score import Observation, Score, score
 from casebook.warm import interpreters

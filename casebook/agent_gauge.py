@@ -10,7 +10,6 @@ import dataclasses
 import gc
 import itertools
 import json
-import runpy
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from casebook.program import Program, environment
+from casebook.program import Program, become, environment
 
 PATIENCE = 300
 """Seconds after which a program is given up."""
@@ -117,16 +116,10 @@ def main(argv: list[str]) -> None:
 
         start(card_of(program[1]), int(program[2]))
         program = program[3:]
-    as_module = program[0] == "-m"
-    sys.argv = program[1:] if as_module else program
-    sys.path[0] = str(Path.cwd() if as_module else Path(program[0]).resolve().parent)
     work = Work()
     install(work)
     try:
-        if as_module:
-            runpy.run_module(program[1], run_name="__main__", alter_sys=True)
-        else:
-            runpy.run_path(program[0], run_name="__main__")
+        become(program)
     finally:
         out.write_text(json.dumps(dataclasses.asdict(work)))
 

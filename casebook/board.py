@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from casebook import rows, tries
+from casebook.other_tools import recorded
+from casebook.other_tools.judging import NOT_RUN, VERDICTS
+from casebook.other_tools.recorded import Recorded
 from casebook.program import ROOT
-from casebook.rivals import recorded
-from casebook.rivals.judging import NOT_RUN, VERDICTS
-from casebook.rivals.recorded import Recorded
 from casebook.rows import Kept, Row
 from casebook.table import lay_out
 
@@ -28,13 +28,13 @@ HEAD = """\
 # Scoreboard
 
 <!-- Written by `python -m casebook --record` from real runs; `python -m casebook.board` writes it again from
-casebook/scores.json and casebook/rivals/recorded.json. Not to be edited. -->
+casebook/scores.json and casebook/other_tools/recorded.json. Not to be edited. -->
 
 How torchvet does on the programs of `casebook/cases`: each a faulty program, the mended one, and look-alikes that are
 healthy. Made with {versions}.
 
 - **RED**: the fault's symptom, measured without torchvet (`casebook/symptom.py`), and what other tools say of the
-  faulty program, by one rule (`casebook/rivals/__init__.py`).
+  faulty program, by one rule (`casebook/other_tools/__init__.py`).
 - **GREEN**: torchvet names the fault, its line, what holds the memory and how much, and is silent on the mended program
   and the look-alikes. Where it has an edit, `torchvet fix --verify --apply` mends a copy; the mend counts as proven if
   the written program is then free of the fault and prints what it printed before (`casebook/mending.py`).
@@ -77,7 +77,7 @@ def families(table: Sequence[Row]) -> list[list[str]]:
     ]
 
 
-def rivals(table: Sequence[Row], said: Recorded) -> list[list[str]]:
+def other_tools(table: Sequence[Row], said: Recorded) -> list[list[str]]:
     """What each other tool did, counted over the cases that it was asked about."""
     lines = [["tool", "version", "cases asked", *VERDICTS]]
     for tool, version in sorted(said.tools.items(), key=lambda each: each[0].lower()):
@@ -90,7 +90,7 @@ def rivals(table: Sequence[Row], said: Recorded) -> list[list[str]]:
 
 def in_terminal(table: Sequence[Row], said: Recorded) -> str:
     """The scoreboard as text."""
-    named = [t[:4] for t in rivals(table, said)]
+    named = [t[:4] for t in other_tools(table, said)]
     return "\n\n".join([lay_out(families(table)), *([lay_out(named)] if len(named) > 1 else [])])
 
 
@@ -125,7 +125,7 @@ def page(kept: Kept, said: Recorded) -> str:
         HEAD.format(versions=made_with).rstrip(),
         "## First try on unseen programs", UNSEEN, markdown(tries.table()),
         "## All", markdown(families(table)),
-        "## Other tools", RULE, markdown(rivals(table, said)), *not_run(table, said),
+        "## Other tools", RULE, markdown(other_tools(table, said)), *not_run(table, said),
         "## RED, case by case", markdown(red),
         "## GREEN and REFACTOR, case by case", markdown(green),
     ]) + "\n"  # fmt: skip

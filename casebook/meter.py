@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
-import runpy
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -23,6 +22,8 @@ from torch.autograd import profiler
 from torch.nn.modules import module as nn_module
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils.data import dataloader
+
+from casebook.program import become
 
 MARKERS = ("optimizer", "backward", "loader", "module")
 """What may mark a step, best first."""
@@ -138,16 +139,10 @@ def _curve(events: Any) -> dict[str, Any]:
 def main(argv: list[str]) -> None:
     """Run the program named by ``script.py args`` or ``-m package args`` and leave its curve in ``argv[0]``."""
     out, program = Path(argv[0]).resolve(), argv[1:]
-    as_module = program[0] == "-m"
-    sys.argv = program[1:] if as_module else program
-    sys.path[0] = str(Path.cwd() if as_module else Path(program[0]).resolve().parent)
     install_marks()
     watch_threads()
     with measured(out):
-        if as_module:
-            runpy.run_module(program[1], run_name="__main__", alter_sys=True)
-        else:
-            runpy.run_path(program[0], run_name="__main__")
+        become(program)
 
 
 if __name__ == "__main__":

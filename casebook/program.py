@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,17 @@ class Program:
 def python(*args: str) -> list[str]:
     """The command that runs this interpreter with these arguments."""
     return [sys.executable, *args]
+
+
+def become(command: list[str]) -> None:
+    """Run ``script.py args`` or ``-m package args`` in this process as the interpreter would."""
+    as_module = command[0] == "-m"
+    sys.argv = command[1:] if as_module else command
+    sys.path[0] = str(Path.cwd() if as_module else Path(command[0]).resolve().parent)
+    if as_module:
+        runpy.run_module(command[1], run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(command[0], run_name="__main__")
 
 
 def environment() -> dict[str, str]:

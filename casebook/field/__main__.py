@@ -1,6 +1,6 @@
-"""What torchvet and its rivals say of failures that people have reported.
+"""What torchvet and other tools say of failures that people have reported.
 
-    python -m casebook.field [-k SUBSTRING] [-j JOBS] [--rival-python PYTHON] [--no-rivals] [--tool COMMAND]
+    python -m casebook.field [-k SUBSTRING] [-j JOBS] [--other-tools-python PYTHON] [--no-other-tools] [--tool COMMAND]
 
 Every program is first run by itself: the faulty one must show the symptom, the mended one must not. Then torchvet runs
 both. Of the faulty program it says
@@ -10,8 +10,8 @@ both. Of the faulty program it says
 - *partly*: such a code elsewhere or more mildly, or another warning at an accepted line;
 - *missed*: neither.
 
-Of the mended program it must say nothing at warning or above. ``--rival-python`` is an interpreter that has torch and,
-for one column, Transformers; see `rivals` for how the rivals are judged. Prints a Markdown table.
+Of the mended program it must say nothing at warning or above. ``--other-tools-python`` has torch and,
+for one column, Transformers; see `other_tools` for how they are judged. Prints a Markdown table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from casebook.field import rivals
+from casebook.field import other_tools
 from casebook.field.known import Failure, load_all
 from casebook.program import Program, environment, python
 from casebook.report import Finding, at_least
@@ -40,7 +40,7 @@ class Row:
     """``shown``, or what is wrong with the programs themselves."""
     verdict: str
     mended: str
-    rivals: dict[str, str]
+    other_tools: dict[str, str]
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -99,7 +99,7 @@ def examine(failure: Failure, asked: Sequence[str], interpreter: str, tool: str)
     if not result.startswith("named"):
         notes += [f"said {finding}: {finding.message}" for finding in said if finding not in others]
     quiet = "silent" if well.report is not None and not alarms else "ALARMS"
-    theirs = {rival: rivals.ask(rival, failure, faulty, interpreter) for rival in asked}
+    theirs = {other: other_tools.ask(other, failure, faulty, interpreter) for other in asked}
     print(failure.name, bare, result, quiet, file=sys.stderr, flush=True)
     return Row(failure.name, bare, result, quiet, theirs, notes)
 
@@ -107,7 +107,9 @@ def examine(failure: Failure, asked: Sequence[str], interpreter: str, tool: str)
 def table(rows: Sequence[Row], asked: Sequence[str]) -> str:
     """The table in Markdown, what was said besides, and the totals."""
     heading = ["failure", "symptom", "torchvet", "mended", *asked]
-    body = [[row.name, row.symptom, row.verdict, row.mended, *(row.rivals[rival] for rival in asked)] for row in rows]
+    body = [
+        [row.name, row.symptom, row.verdict, row.mended, *(row.other_tools[other] for other in asked)] for row in rows
+    ]
     lines = ["| " + " | ".join(cells) + " |" for cells in [heading, ["---"] * len(heading), *body]]
     notes = [f"- {row.name}: {note}" for row in rows for note in row.notes]
     return "\n".join([*lines, "", *notes, *([""] if notes else []), totals(rows, asked)])
@@ -119,9 +121,9 @@ def totals(rows: Sequence[Row], asked: Sequence[str]) -> str:
     quiet = sum(row.mended == "silent" for row in rows)
     parts = [f"{number} {kind}" for kind, number in counts.items()]
     lines = [f"torchvet: {', '.join(parts)} of {len(rows)}; silent on {quiet} of {len(rows)} mended programs."]
-    for rival in asked:
-        said = [row.rivals[rival] for row in rows]
-        lines.append(f"{rival}: " + ", ".join(f"{said.count(kind)} {kind}" for kind in sorted({*said})) + ".")
+    for other in asked:
+        said = [row.other_tools[other] for row in rows]
+        lines.append(f"{other}: " + ", ".join(f"{said.count(kind)} {kind}" for kind in sorted({*said})) + ".")
     return "\n".join(lines)
 
 
@@ -130,17 +132,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="casebook.field", description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("-k", dest="substring", default="", help="only failures whose name contains this")
     parser.add_argument("-j", dest="jobs", type=int, default=2, help="failures examined at once (default 2)")
-    parser.add_argument("--rival-python", default=sys.executable, metavar="PYTHON", help="what the rivals run in")
-    parser.add_argument("--no-rivals", action="store_true", help="torchvet only")
+    parser.add_argument("--other-tools-python", default=sys.executable, metavar="PYTHON", help="what the tools run in")
+    parser.add_argument("--no-other-tools", action="store_true", help="torchvet only")
     parser.add_argument("--tool", default="", metavar="COMMAND", help="put this in the place of 'python -m torchvet'")
     options = parser.parse_args(argv)
     failures = list(load_all(options.substring))
     if not failures:
         print(f"no failure is called anything like {options.substring!r}", file=sys.stderr)
         return 2
-    asked = [] if options.no_rivals else list(rivals.RIVALS)
+    asked = [] if options.no_other_tools else list(other_tools.OTHER_TOOLS)
     with ThreadPoolExecutor(options.jobs) as pool:
-        rows = list(pool.map(lambda f: examine(f, asked, options.rival_python, options.tool), failures))
+        rows = list(pool.map(lambda f: examine(f, asked, options.other_tools_python, options.tool), failures))
     print(table(rows, asked))
     return 0 if all(row.right for row in rows) else 1
 

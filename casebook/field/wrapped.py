@@ -1,4 +1,4 @@
-"""Run a program as Python would, with a rival watching: ``python wrapped.py anomaly|debugger faulty.py --steps 60``.
+"""Run a program with another tool watching: ``python wrapped.py anomaly|debugger faulty.py --steps 60``.
 
 ``anomaly`` switches on ``torch.autograd.set_detect_anomaly(True)``. ``debugger`` puts Transformers'
 ``DebugUnderflowOverflow`` around every model, that is every module with parameters that is called from outside of any
@@ -7,10 +7,10 @@ other one, right before its first call: what a user does with one line after mak
 
 from __future__ import annotations
 
-import os
-import runpy
 import sys
 from typing import Any
+
+from casebook.program import become
 
 
 def watch_anomalies() -> None:
@@ -36,16 +36,10 @@ def watch_modules() -> None:
 
 
 def main() -> None:
-    """Attach the rival that the first argument names, then become the program."""
-    _, rival, *argv = sys.argv
-    {"anomaly": watch_anomalies, "debugger": watch_modules}[rival]()
-    sys.path[0] = os.getcwd()
-    if argv[0] == "-m":
-        sys.argv = argv[1:]
-        runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
-    else:
-        sys.argv = argv
-        runpy.run_path(argv[0], run_name="__main__")
+    """Attach the tool that the first argument names, then become the program."""
+    _, other, *argv = sys.argv
+    {"anomaly": watch_anomalies, "debugger": watch_modules}[other]()
+    become(argv)
 
 
 if __name__ == "__main__":

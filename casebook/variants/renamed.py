@@ -73,6 +73,18 @@ class Chosen:
         return {old: _capitals(new) if old in classes else new for old, new in pairs}
 
 
+_NAMED: dict[type[ast.AST], str] = {
+    ast.Name: "id",
+    ast.Attribute: "attr",
+    ast.arg: "arg",
+    ast.FunctionDef: "name",
+    ast.AsyncFunctionDef: "name",
+    ast.ClassDef: "name",
+    ast.ExceptHandler: "name",
+}
+"""The nodes that bind or use a name, and the field that has it."""
+
+
 def renamed(module: Module) -> tuple[Module, dict[str, str]]:
     """The module with other names, and what each name has become."""
     found = scopes(module.tree)
@@ -84,25 +96,18 @@ def renamed(module: Module) -> tuple[Module, dict[str, str]]:
     methods = {f for c in ast.walk(module.tree) if isinstance(c, ast.ClassDef) for f in c.body}
     callees = _Callees(module.tree)
     for node in ast.walk(module.tree):
-        if isinstance(node, ast.Name) and node in own:
-            if node.id in (chosen.attributes if node in in_classes else chosen.variables):
-                rewriting.put(node, new[node.id])
-        elif isinstance(node, ast.Attribute) and node.attr in chosen.attributes:
-            rewriting.put(node, new[node.attr])
-        elif isinstance(node, ast.arg) and node.arg in chosen.variables:
-            rewriting.put(node, new[node.arg])
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            if node.name in (chosen.attributes if node in methods else chosen.variables):
-                rewriting.put(node, new[node.name])
-        elif isinstance(node, ast.ExceptHandler) and node.name in chosen.variables:
-            rewriting.put(node, new[node.name])
-        elif isinstance(node, (ast.Global, ast.Nonlocal)):
+        if isinstance(node, (ast.Global, ast.Nonlocal)):
             rewriting.put_words(node, {n: new[n] for n in node.names if n in chosen.variables})
         elif isinstance(node, ast.Call):
             names = {"parameters": chosen.variables, "fields": chosen.attributes}.get(callees.takes(node), set())
-            for each in node.keywords:
-                if each.arg in names:
-                    rewriting.put(each, new[each.arg])
+            for keyword in node.keywords:
+                if keyword.arg in names:
+                    rewriting.put(keyword, new[keyword.arg])
+        elif type(node) in _NAMED and not (isinstance(node, ast.Name) and node not in own):
+            stored = isinstance(node, ast.Attribute) or node in in_classes or node in methods
+            name = getattr(node, _NAMED[type(node)])
+            if name in (chosen.attributes if stored else chosen.variables):
+                rewriting.put(node, new[name])
     return rewriting.done(), new
 
 

@@ -11,8 +11,8 @@ from casebook import board, rows
 from casebook.__main__ import main
 from casebook.board import PAGE, families, in_terminal, mends, page
 from casebook.case import Case, Expectation
-from casebook.rivals import recorded
-from casebook.rivals.recorded import Entry, Recorded, Verdict
+from casebook.other_tools import recorded
+from casebook.other_tools.recorded import Entry, Recorded, Verdict
 from casebook.rows import KEPT, Kept, Row
 from casebook.score import Judgement, Mend, Score, VariantScore
 
@@ -57,7 +57,7 @@ def test_a_mend_that_cannot_be_verified_is_not_proven() -> None:
 
 
 def test_other_tools_are_counted_over_the_cases_at_hand() -> None:
-    assert board.rivals(ROWS, SAID) == [
+    assert board.other_tools(ROWS, SAID) == [
         ["tool", "version", "cases asked", "named", "line", "elsewhere", "silent", "not run"],
         ["memray", "1.20.0", "2 of 3", "0", "1", "0", "0", "1"],
         ["TorchFix", "0.7.0", "2 of 3", "1", "0", "0", "1", "0"],

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from casebook.field import rivals
+from casebook.field import other_tools
 from casebook.field.__main__ import Row, printed, symptom, table, verdict
 from casebook.field.known import Failure, load, load_all
 from casebook.program import Program
@@ -113,8 +113,8 @@ RuntimeError: Function 'LogBackward0' returned nan values in its 0th output.
         ("ModuleNotFoundError: No module named 'transformers'\n", "not installed"),
     ],
 )
-def test_what_a_rival_said_is_classified(made_up: Failure, text: str, grade: str) -> None:
-    assert rivals.classify("anomaly", text, "the program prints log(0)\n", made_up) == grade
+def test_what_another_tool_said_is_classified(made_up: Failure, text: str, grade: str) -> None:
+    assert other_tools.classify("anomaly", text, "the program prints log(0)\n", made_up) == grade
 
 
 def test_the_table_counts() -> None:

@@ -1,8 +1,8 @@
-"""Run other tools on the casebook's faulty programs: ``python -m casebook.rivals --python BIN [-k SUBSTRING]``.
+"""Run other tools on the casebook's faulty programs: ``python -m casebook.other_tools --python BIN [-k SUBSTRING]``.
 
 BIN is an interpreter that has what `requirements.txt` beside this file names; make one by
 
-    python -m venv rivals && rivals/bin/pip install -r casebook/rivals/requirements.txt
+    python -m venv other-tools && other-tools/bin/pip install -r casebook/other_tools/requirements.txt
 
 What each tool is said to have done is written to `recorded.json` beside this file, which the scoreboard reads: a
 verdict stands until the faulty program or its case changes. ``--again`` asks once more where there is a verdict.
@@ -18,10 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from casebook.case import Case, load_all
+from casebook.other_tools.judging import classify
+from casebook.other_tools.recorded import RECORDED, Recorded, Verdict, fingerprint, read, write
+from casebook.other_tools.tools import OTHER_TOOLS, Bin, NotRun, OtherTool, reason_not_to
 from casebook.program import environment
-from casebook.rivals.judging import classify
-from casebook.rivals.recorded import RECORDED, Recorded, Verdict, fingerprint, read, write
-from casebook.rivals.tools import RIVALS, Bin, NotRun, Rival, reason_not_to
 from casebook.warm import interpreters
 
 VERSIONS = "import sys, importlib.metadata as m; print('\\n'.join(m.version(name) for name in sys.argv[1:]))"
@@ -30,26 +30,28 @@ VERSIONS = "import sys, importlib.metadata as m; print('\\n'.join(m.version(name
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        prog="casebook.rivals", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="casebook.other_tools", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--python", required=True, metavar="BIN", help="the interpreter that has the tools")
     parser.add_argument("-k", dest="substring", default="", help="only cases whose name contains this")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="every N-th case only: scalene takes minutes")
     parser.add_argument("-j", dest="jobs", type=int, default=2, help="programs run at once (default 2)")
-    parser.add_argument("--tool", action="append", choices=[r.name for r in RIVALS], help="only this tool; repeatable")
+    parser.add_argument(
+        "--tool", action="append", choices=[r.name for r in OTHER_TOOLS], help="only this tool; repeatable"
+    )
     parser.add_argument("--json", type=Path, default=RECORDED, metavar="FILE", help="keep the verdicts here instead")
     parser.add_argument("--again", action="store_true", help="ask again where there is a verdict")
     return parser.parse_args(argv)
 
 
-def ask(rival: Rival, tools: Bin, case: Case) -> Verdict:
+def ask(other: OtherTool, tools: Bin, case: Case) -> Verdict:
     """Have a tool look at a case's faulty program, and at the mended one if it reads source."""
-    why = reason_not_to(rival, case)
+    why = reason_not_to(other, case)
     if why:
         return Verdict("not run", why)
     try:
-        faulty = rival.ask(tools, case.faulty, case.expect.argv)
-        mended = rival.ask(tools, case.mended, case.expect.argv) if rival.reads else None
+        faulty = other.ask(tools, case.faulty, case.expect.argv)
+        mended = other.ask(tools, case.mended, case.expect.argv) if other.reads else None
     except NotRun as error:
         return Verdict("not run", str(error))
     return Verdict(classify(case, faulty, mended), ", ".join(sorted({r.code for r in faulty})))
@@ -57,15 +59,15 @@ def ask(rival: Rival, tools: Bin, case: Case) -> Verdict:
 
 def versions(python: str) -> dict[str, str]:
     """The versions of the tools, by their names."""
-    command = [python, "-c", VERSIONS, *(r.distribution for r in RIVALS)]
+    command = [python, "-c", VERSIONS, *(r.distribution for r in OTHER_TOOLS)]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
-    return {r.name: version for r, version in zip(RIVALS, done.stdout.split(), strict=True)}
+    return {r.name: version for r, version in zip(OTHER_TOOLS, done.stdout.split(), strict=True)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Ask what has not been asked yet, and write the verdicts down."""
     options = arguments(argv)
-    asked = [r for r in RIVALS if not options.tool or r.name in options.tool]
+    asked = [r for r in OTHER_TOOLS if not options.tool or r.name in options.tool]
     before = read(options.json)
     known = Recorded(versions(options.python), before.cases)
     stale = {name for name, version in before.tools.items() if known.tools.get(name) != version}

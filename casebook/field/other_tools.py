@@ -1,8 +1,8 @@
 """What other tools say of a reported failure, classified by one rule.
 
-The rule, for a run of the faulty program with the rival watching (`wrapped.py`):
+The rule, for a run of the faulty program with the tool watching (`wrapped.py`):
 
-- *silent*: the rival neither stopped the program nor warned;
+- *silent*: the tool neither stopped the program nor warned;
 - *names the line*: an accepted line is the innermost frame of the program in one of the printed tracebacks (anomaly
   mode prints two, of the forward call and of backward);
 - *names the cause*: it names the line, and what is printed besides the tracebacks and the program's own output has one
@@ -27,26 +27,29 @@ from casebook.run import PATIENCE
 
 WRAPPER = Path(__file__).with_name("wrapped.py")
 
-RIVALS = {"anomaly": "Error detected in|returned nan values", "debugger": "DebugUnderflowOverflow: inf/nan detected"}
-"""How each rival's warning or error is recognised."""
+OTHER_TOOLS = {
+    "anomaly": "Error detected in|returned nan values",
+    "debugger": "DebugUnderflowOverflow: inf/nan detected",
+}
+"""How each tool's warning or error is recognised."""
 
 FRAME = re.compile(r'^ +File "([^"]+)", line (\d+), in ', re.MULTILINE)
 
 
-def printed_under(rival: str, failure: Failure, interpreter: str) -> str:
-    """What the faulty program and the rival print together."""
-    command = [interpreter, str(WRAPPER), rival, *failure.faulty.target, *failure.known.argv]
+def printed_under(other: str, failure: Failure, interpreter: str) -> str:
+    """What the faulty program and the tool print together."""
+    command = [interpreter, str(WRAPPER), other, *failure.faulty.target, *failure.known.argv]
     done = subprocess.run(
         command, cwd=failure.faulty.folder, env=environment(), capture_output=True, text=True, timeout=PATIENCE
     )
     return done.stdout + done.stderr
 
 
-def classify(rival: str, printed: str, bare: str, failure: Failure) -> str:
-    """Apply the module's rule to what was printed under the rival, given what the program prints by itself."""
+def classify(other: str, printed: str, bare: str, failure: Failure) -> str:
+    """Apply the module's rule to what was printed under the tool, given what the program prints by itself."""
     if re.search("No module named '?transformers", printed):
         return "not installed"
-    if re.search(RIVALS[rival], printed) is None:
+    if re.search(OTHER_TOOLS[other], printed) is None:
         return "silent"
     accepted = {(Path(failure.known.file), number) for number in failure.line_numbers()}
     if accepted & set(innermost(printed, failure.faulty.folder)):
@@ -65,6 +68,6 @@ def innermost(printed: str, folder: Path) -> Iterator[tuple[Path, int]]:
             yield (folder / own[-1][0]).resolve().relative_to(folder), own[-1][1]
 
 
-def ask(rival: str, failure: Failure, bare: str, interpreter: str = sys.executable) -> str:
-    """Run a rival and classify what it said."""
-    return classify(rival, printed_under(rival, failure, interpreter), bare, failure)
+def ask(other: str, failure: Failure, bare: str, interpreter: str = sys.executable) -> str:
+    """Run another tool and classify what it said."""
+    return classify(other, printed_under(other, failure, interpreter), bare, failure)

@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.rivals import TOOLS, Remark
 from casebook.case import Case
-from casebook.field import rivals as field_rivals
+from casebook.field import other_tools as in_field
 from casebook.program import Program, environment
 from casebook.run import PATIENCE
 
@@ -46,7 +46,7 @@ class Bin:
 
 
 @dataclass(frozen=True)
-class Rival:
+class OtherTool:
     """One tool. `ask` gives its remarks on a program that is run with these arguments; raises `NotRun`."""
 
     name: str
@@ -66,7 +66,7 @@ def _completed(command: list[str], folder: Path, text: str = "") -> subprocess.C
         raise NotRun(f"given up after {PATIENCE} s") from None
 
 
-def reader(name: str) -> Rival:
+def reader(name: str) -> OtherTool:
     """A tool that reads source, as `benchmarks/rivals.py` runs it."""
     tool = next(t for t in TOOLS if t.name == name)
 
@@ -78,16 +78,16 @@ def reader(name: str) -> Rival:
         except (ValueError, KeyError):
             raise NotRun(_last_line(done.stderr)) from None
 
-    return Rival(name, name, ask, reads=True)
+    return OtherTool(name, name, ask, reads=True)
 
 
 def anomalies(tools: Bin, program: Program, argv: list[str]) -> list[Remark]:
     """Autograd's anomaly mode."""
-    done = _completed([tools.python, str(field_rivals.WRAPPER), "anomaly", *program.target, *argv], program.folder)
+    done = _completed([tools.python, str(in_field.WRAPPER), "anomaly", *program.target, *argv], program.folder)
     printed = done.stdout + done.stderr
-    if re.search(field_rivals.RIVALS["anomaly"], printed) is None:
+    if re.search(in_field.OTHER_TOOLS["anomaly"], printed) is None:
         return []
-    found = field_rivals.innermost(printed, program.folder)
+    found = in_field.innermost(printed, program.folder)
     return [Remark(str(path), line, "nan-gradient", "error", "returned nan values") for path, line in found]
 
 
@@ -194,18 +194,18 @@ def _last_line(text: str) -> str:
     return (text.strip().splitlines() or ["it said nothing"])[-1][:120]
 
 
-RIVALS = (
+OTHER_TOOLS = (
     reader("TorchFix"),
     reader("torch-preflight"),
     reader("mldoct"),
-    Rival("detect_anomaly", "torch", anomalies),
-    Rival("memray", "memray", watched("memray")),
-    Rival("scalene", "scalene", scalene),
-    Rival("traceml-ai", "traceml-ai", traceml),
-    Rival("gpuprof", "gpuprof", insights),
+    OtherTool("detect_anomaly", "torch", anomalies),
+    OtherTool("memray", "memray", watched("memray")),
+    OtherTool("scalene", "scalene", scalene),
+    OtherTool("traceml-ai", "traceml-ai", traceml),
+    OtherTool("gpuprof", "gpuprof", insights),
 )
 
 
-def reason_not_to(rival: Rival, case: Case) -> str:
+def reason_not_to(other: OtherTool, case: Case) -> str:
     """Why a tool cannot be run on a case's program here; empty where it can."""
-    return "" if rival.reads or "--simulate-gpu" not in case.expect.command else "the program needs a GPU"
+    return "" if other.reads or "--simulate-gpu" not in case.expect.command else "the program needs a GPU"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import runpy
 import sys
 import tempfile
 from collections import Counter
@@ -17,21 +16,18 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from casebook.program import become
+
 Remarks = list[tuple[str, int, str, str, str]]
 
 TOP = 3
 """Lines that count."""
 
 
-def become(argv: list[str]) -> None:
-    """Run the program as Python would, to its end or failure."""
-    sys.path[0] = os.getcwd()
-    sys.argv = argv[1:] if argv[0] == "-m" else argv
+def finish(argv: list[str]) -> None:
+    """Run the program to its end or failure."""
     with contextlib.suppress(Exception, SystemExit):
-        if argv[0] == "-m":
-            runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
-        else:
-            runpy.run_path(argv[0], run_name="__main__")
+        become(argv)
 
 
 def under_memray(argv: list[str]) -> Remarks:
@@ -41,7 +37,7 @@ def under_memray(argv: list[str]) -> Remarks:
     with tempfile.TemporaryDirectory() as kept:
         out = Path(kept, "allocations")
         with memray.Tracker(out):
-            become(argv)
+            finish(argv)
         reader = memray.FileReader(out)
         left = _largest(reader.get_leaked_allocation_records(merge_threads=True), "alive-at-end")
         return left + _largest(reader.get_high_watermark_allocation_records(merge_threads=True), "at-peak")
@@ -73,7 +69,7 @@ def under_gpuprof(argv: list[str]) -> Remarks:
     with tempfile.TemporaryDirectory() as kept:
         base = str(Path(kept, "gpuprof.db"))
         with gpuprof.profile("casebook", db_path=base):
-            become(argv)
+            finish(argv)
         found: list[dict[str, Any]] = analyze(base, 1)["insights"]
     return [("", 0, one["title"], graver.get(str(one["severity"]).lower(), "note"), one["title"]) for one in found]
 
@@ -101,7 +97,7 @@ def under_traceml(argv: list[str]) -> Remarks:
 
     register_module_forward_pre_hook(enter)
     register_optimizer_step_post_hook(turn)
-    become(argv)
+    finish(argv)
     if steps:
         steps.pop().__exit__(GeneratorExit, GeneratorExit(), None)  # not a whole step
     return []

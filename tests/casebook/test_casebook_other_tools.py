@@ -8,9 +8,9 @@ import pytest
 
 from benchmarks.rivals import Remark
 from casebook.case import Case, load
-from casebook.rivals.judging import classify, speaks_of
-from casebook.rivals.recorded import Recorded, Verdict, fingerprint, read, write
-from casebook.rivals.tools import INSIGHTS, RIVALS, reader, reason_not_to
+from casebook.other_tools.judging import classify, speaks_of
+from casebook.other_tools.recorded import Recorded, Verdict, fingerprint, read, write
+from casebook.other_tools.tools import INSIGHTS, OTHER_TOOLS, reader, reason_not_to
 
 TOML = 'code = "MEM101"\nseverity = "error"\nline = "kept.append(loss)"\n'
 
@@ -60,15 +60,15 @@ def test_an_operator_that_gives_nan_is_the_subject_of_numbers() -> None:
 
 
 def test_the_readers_of_source_are_those_of_the_benchmark() -> None:
-    assert [r.name for r in RIVALS if r.reads] == ["TorchFix", "torch-preflight", "mldoct"]
+    assert [r.name for r in OTHER_TOOLS if r.reads] == ["TorchFix", "torch-preflight", "mldoct"]
     with pytest.raises(StopIteration):
         reader("another")
 
 
 def test_programs_for_a_gpu_are_read_and_not_run(case: Case) -> None:
     card = Case(case.folder, case.expect.__class__("OPS101", "error", "x", command=["run", "--simulate-gpu", "l4"]))
-    assert [r.name for r in RIVALS if not reason_not_to(r, card)] == ["TorchFix", "torch-preflight", "mldoct"]
-    assert not any(reason_not_to(r, case) for r in RIVALS)
+    assert [r.name for r in OTHER_TOOLS if not reason_not_to(r, card)] == ["TorchFix", "torch-preflight", "mldoct"]
+    assert not any(reason_not_to(r, case) for r in OTHER_TOOLS)
 
 
 def test_verdicts_are_kept_until_the_program_changes(case: Case, tmp_path: Path) -> None:
