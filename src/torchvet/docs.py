@@ -1,7 +1,8 @@
-"""Writes the generated documents: the report's JSON Schema, the pages of the rules, the demonstration in README.md.
+"""Writes what is generated: the rules' manifest and pages, the report's JSON Schema, the demonstration in README.md.
 
-`python -m torchvet.docs` writes docs/report.schema.json and docs/rules/ below the working directory, `--check` says
-which of them are stale (exit status 1), and `--demo` runs examples/leaky.py and puts what came out into README.md.
+`python -m torchvet.docs` (`make docs`) writes the manifest, docs/report.schema.json and docs/rules/ below the working
+directory. `--check` names the stale ones (exit status 1). `--demo` runs examples/leaky.py and puts its output into
+README.md.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import msgspec
 
 from torchvet import rule_pages
 from torchvet.finding import SCHEMA, Report
-from torchvet.rules import all_rules
+from torchvet.rules.core import manifest
 
 DEMO = ("<!-- demo: written by `python -m torchvet.docs --demo` -->", "<!-- end of demo -->")
 EXAMPLE = "examples/leaky.py"
+MANIFEST = f"src/torchvet/rules/{manifest.FILE}"
 
 
 def schema() -> str:
@@ -32,17 +34,18 @@ def schema() -> str:
 
 def documents() -> dict[str, str]:
     """The text of each generated file, by its path below the repository's root."""
-    return {"docs/report.schema.json": schema(), **rule_pages.pages(all_rules())}
+    rules = manifest.discovered()
+    return {MANIFEST: manifest.text(rules), "docs/report.schema.json": schema(), **rule_pages.pages(rules)}
 
 
 def stale(root: Path) -> list[str]:
     """What of the generated documents does not say what the code says; empty when all of it does."""
     wrong = [
-        f"{path}: is stale; run `python -m torchvet.docs`"
+        f"{path}: is stale; run `make docs`"
         for path, text in documents().items()
         if not (root / path).is_file() or (root / path).read_text("utf-8") != text
     ]
-    wrong += [f"{path}: is no rule's page; run `python -m torchvet.docs`" for path in left_over(root)]
+    wrong += [f"{path}: is no rule's page; run `make docs`" for path in left_over(root)]
     return wrong + [f"README.md: {fault}; run `python -m torchvet.docs --demo`" for fault in demo_faults(root)]
 
 
@@ -66,7 +69,7 @@ def demo_faults(root: Path) -> Iterator[str]:
     for number, text in quoted:
         if int(number) > len(source) or text.strip() not in ("", source[int(number) - 1].strip()):
             yield f"line {number} of {EXAMPLE} is not {text.strip()!r}"
-    known = {(r.code, r.name) for r in all_rules()}
+    known = {(r.code, r.name) for r in manifest.discovered()}
     for code, name in re.findall(r"^\s*(?:error|warning|info) ([A-Z]+\d+) ([a-z-]+)", block, re.MULTILINE):
         if (code, name) not in known:
             yield f"names {code} {name}, which is no rule"
@@ -119,7 +122,8 @@ def main(check: bool, demo: bool) -> None:
     for path, text in documents().items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text, "utf-8")
-    click.echo(f"wrote docs/report.schema.json and {len(all_rules()) + 1} pages below {rule_pages.FOLDER}")
+    number = len(manifest.discovered()) + 1
+    click.echo(f"wrote {MANIFEST}, docs/report.schema.json and {number} pages below {rule_pages.FOLDER}")
 
 
 if __name__ == "__main__":
