@@ -64,7 +64,7 @@ def test_what_is_written_is_fresh_and_what_is_changed_is_stale(copy: Path) -> No
     assert run("--check") == (0, "")
 
 
-def test_a_rule_that_the_manifest_lacks_is_told_with_the_command_that_adds_it(copy: Path) -> None:
+def test_a_rule_missing_in_the_manifest_is_reported_with_the_command_that_adds_it(copy: Path) -> None:
     with_demo(copy, quoted(42))
     run()
     rows = (copy / docs.MANIFEST).read_text("utf-8").splitlines(keepends=True)

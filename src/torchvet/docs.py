@@ -1,12 +1,13 @@
-"""Writes what is generated: the rules' manifest and pages, the report's JSON Schema, the demonstration in README.md.
+"""Writes what is generated: the rules' manifest, pages and patches, the report's JSON Schema, README's demonstration.
 
 `python -m torchvet.docs` (`make docs`) writes the manifest, docs/report.schema.json and docs/rules/ below the working
-directory. `--check` names the stale ones (exit status 1). `--demo` runs examples/leaky.py and puts its output into
-README.md.
+directory, and turns each rule's `good.py` into `good.patch`. `--check` names the stale ones (exit status 1). `--demo`
+runs examples/leaky.py and puts its output into README.md.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
 import subprocess
 import sys
@@ -18,11 +19,15 @@ import msgspec
 
 from torchvet import rule_pages
 from torchvet.finding import SCHEMA, Report
+from torchvet.patches import made
 from torchvet.rules.core import manifest
 
 DEMO = ("<!-- demo: written by `python -m torchvet.docs --demo` -->", "<!-- end of demo -->")
 EXAMPLE = "examples/leaky.py"
-MANIFEST = f"src/torchvet/rules/{manifest.FILE}"
+ALIKE = 0.5
+"""Share of equal lines from which a patch is easier to read than a second program."""
+RULES = "src/torchvet/rules"
+MANIFEST = f"{RULES}/{manifest.FILE}"
 
 
 def schema() -> str:
@@ -46,7 +51,24 @@ def stale(root: Path) -> list[str]:
         if not (root / path).is_file() or (root / path).read_text("utf-8") != text
     ]
     wrong += [f"{path}: is no rule's page; run `make docs`" for path in left_over(root)]
+    wrong += unpatched(root)
     return wrong + [f"README.md: {fault}; run `python -m torchvet.docs --demo`" for fault in demo_faults(root)]
+
+
+def patches(root: Path) -> dict[Path, str]:
+    """The good programs that can be kept as patches of the faulty ones, each with the text of its good.patch."""
+    found = {}
+    for good in sorted((root / RULES).glob("*/*/good.py")):
+        before, after = (path.read_text("utf-8") for path in (good.with_name("bad.py"), good))
+        alike = difflib.SequenceMatcher(None, before.splitlines(), after.splitlines(), autojunk=False).ratio()
+        if alike >= ALIKE:
+            found[good] = made(before, after, f"{good.parent.name}.py")
+    return found
+
+
+def unpatched(root: Path) -> list[str]:
+    """What `stale` says of good programs that `make docs` turns into patches."""
+    return [f"{good.relative_to(root).as_posix()}: is not yet a patch; run `make docs`" for good in patches(root)]
 
 
 def left_over(root: Path) -> list[str]:
@@ -119,6 +141,9 @@ def main(check: bool, demo: bool) -> None:
         write_demo(root)
     for path in left_over(root):
         (root / path).unlink()
+    for good, patch in patches(root).items():
+        good.with_suffix(".patch").write_text(patch, "utf-8")
+        good.unlink()
     for path, text in documents().items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text, "utf-8")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from inspect import cleandoc
 
 from torchvet.rules import Rule
+from torchvet.rules.core.documents import SECTIONS
 from torchvet.rules.core.manifest import inputs_of
 
 FOLDER = "docs/rules"
@@ -103,11 +104,7 @@ def page(rule: Rule) -> str:
         GENERATED,
         f"*{rule.summary}* (usually {rule.severity}; found by {found_by(rule)})",
     ]
-    for title, text in (
-        ("What happens", rule.what), ("Why it matters", rule.why), ("When it does not", rule.when_not),
-        ("Proof", rule.proof), ("What to do", rule.remedy),
-    ):  # fmt: skip
-        parts.append(f"**{title}.** {cleandoc(text)}")
+    parts += [f"**{title}.** {cleandoc(getattr(rule, name))}" for name, title in SECTIONS.items()]
     for title, code in (("Faulty", rule.BAD), ("Mended", rule.GOOD)):
         parts.append(f"{title}:\n\n```python\n{cleandoc(code)}\n```")
     if "in_source" in inputs_of(rule):

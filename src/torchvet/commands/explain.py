@@ -84,14 +84,12 @@ def _listing() -> str:
 
 
 def _page(rule: Rule) -> str:
+    from torchvet.rules.core.documents import SECTIONS
+
     parts = [
         f"{rule.code} {rule.name} ({rule.severity})",
         _wrapped(rule.summary),
-        _section("What happens", rule.what),
-        _section("Why it matters", rule.why),
-        _section("When it does not", rule.when_not),
-        _section("Proof", rule.proof),
-        _section("What to do", rule.remedy),
+        *(_section(title, getattr(rule, name)) for name, title in SECTIONS.items()),
         _example("Faulty", rule.BAD),
         _example("Mended", rule.GOOD),
     ]

@@ -1,11 +1,11 @@
-"""Every rule. A folder's rule files are the rules; `manifest.json` lists them, so that a verb imports those it asks."""
+"""Every rule. Each has a folder below its family's; `manifest.json` lists them, so that few are imported."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
 
-from torchvet.rules.base import Rule
+from torchvet.rules.core.base import Rule
 from torchvet.rules.core.manifest import entries, loaded
 
 __all__ = ["Rule", "all_rules", "codes", "rule", "rules_with", "wanted"]

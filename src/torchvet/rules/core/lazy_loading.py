@@ -10,7 +10,7 @@ from torchvet.rules.core.manifest import Entry, entries, loaded
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding
-    from torchvet.rules.base import Rule
+    from torchvet.rules.core.base import Rule
     from torchvet.source.model import SourceFile
 
 

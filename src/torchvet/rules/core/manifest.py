@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from torchvet.finding import Severity
-from torchvet.rules.base import Rule
+from torchvet.rules.core.base import Rule
 
 PACKAGE = "torchvet.rules"
 FILE = "manifest.json"
@@ -60,10 +60,10 @@ def _instances(module: str) -> dict[str, Rule]:
 
 
 def discovered() -> tuple[Rule, ...]:
-    """Every rule that has a file, listed or not, in the order of the codes. Imports all of them."""
+    """Every rule that has a folder, listed or not, in the order of the codes. Imports all of them."""
     root = importlib.import_module(PACKAGE).__path__[0]
-    files = sorted(Path(root).glob("*/[a-z][a-z][a-z][0-9][0-9][0-9]_*.py"))
-    modules = (f"{PACKAGE}.{file.parent.name}.{file.stem}" for file in files)
+    folders = sorted(file.parent for file in Path(root).glob("*/*/rule.py"))
+    modules = (f"{PACKAGE}.{folder.parent.name}.{folder.name}.rule" for folder in folders)
     return tuple(sorted((rule for module in modules for rule in _instances(module).values()), key=lambda r: r.code))
 
 
