@@ -51,7 +51,7 @@ def test_what_is_written_is_fresh_and_what_is_changed_is_stale(copy: Path) -> No
     with_demo(copy, quoted(42))
     assert run("--check")[0] == 1
     number = len(all_rules()) + 1
-    assert run() == (0, f"wrote docs/report.schema.json and {number} pages below docs/rules\n")
+    assert run() == (0, f"wrote {docs.MANIFEST}, docs/report.schema.json and {number} pages below docs/rules\n")
     assert run("--check") == (0, "")
     with (copy / "docs/rules/MEM101.md").open("a") as page:
         page.write("by hand\n")
@@ -62,6 +62,14 @@ def test_what_is_written_is_fresh_and_what_is_changed_is_stale(copy: Path) -> No
     ]  # fmt: skip
     run()
     assert run("--check") == (0, "")
+
+
+def test_a_rule_missing_in_the_manifest_is_reported_with_the_command_that_adds_it(copy: Path) -> None:
+    with_demo(copy, quoted(42))
+    run()
+    rows = (copy / docs.MANIFEST).read_text("utf-8").splitlines(keepends=True)
+    (copy / docs.MANIFEST).write_text("".join(rows[:1] + rows[2:]), "utf-8")
+    assert run("--check") == (1, f"{docs.MANIFEST}: is stale; run `make docs`\n")
 
 
 def test_every_rule_has_a_symptom() -> None:

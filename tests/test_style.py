@@ -10,7 +10,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "torchvet"
-FILES = sorted(SOURCE.rglob("*.py"))
+EXAMPLES = ("bad.py", "good.py")
+"""The example programs of rules are programs of users."""
+FILES = sorted(path for path in SOURCE.rglob("*.py") if path.name not in EXAMPLES)
 FILE_MOST, FUNCTION_MOST = 500, 60
 MAY_IMPORT_TORCH = ("probes", "simulate", "surfaces")
 UPWARD = {
@@ -18,13 +20,14 @@ UPWARD = {
     "errors": set(),
     "amounts": set(),
     "collector": set(),
+    "patches": set(),
     "source": {"finding", "errors"},
     "recording": {"finding", "errors", "amounts", "allocator", "source"},
     "allocator": set(),
     "undo": set(),
     "readers": {"collector", "finding", "errors", "amounts"},
     "snapshots": {"errors", "allocator", "readers"},
-    "rules": {"finding", "errors", "source", "recording", "readers", "amounts", "allocator", "snapshots"},
+    "rules": {"finding", "errors", "source", "recording", "readers", "amounts", "allocator", "snapshots", "patches"},
     "traces": {"collector", "finding", "errors", "amounts", "readers", "rules"},
     "joining": {"finding", "errors", "source", "recording", "rules", "checking"},
     "failures": {"finding", "errors", "recording", "readers", "snapshots", "rules"},
@@ -108,6 +111,40 @@ def misplaced(path: Path, text: str) -> list[str]:
     return wrong
 
 
+def foreign_private_imports(path: Path, text: str) -> list[str]:
+    """The imports of another family's fixes and `_private` modules; what several families need is in rules/shared."""
+    family, wrong = path.relative_to(SOURCE / "rules").parts[0], []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torchvet.rules."):
+            parts = (node.module or "").split(".")[2:]
+            private = [
+                name for name in (*parts[1:], *(a.name for a in node.names)) if name[0] == "_" or name == "fixes"
+            ]
+            wrong += [f"line {node.lineno}: {node.module}"] if private and parts[0] != family else []
+    return wrong
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if part(p) == "rules"], ids=lambda p: str(p.relative_to(SOURCE)))
+def test_a_family_of_rules_keeps_its_private_modules(path: Path) -> None:
+    assert foreign_private_imports(path, path.read_text("utf-8")) == []
+
+
+def test_an_import_of_another_familys_private_module_is_seen() -> None:
+    path = SOURCE / "rules" / "memory" / "mem101_graph_retained" / "rule.py"
+    assert foreign_private_imports(path, "from torchvet.rules.training._modes import x") == [
+        "line 1: torchvet.rules.training._modes"
+    ]
+    assert foreign_private_imports(path, "from torchvet.rules.device.fixes import order") == [
+        "line 1: torchvet.rules.device.fixes"
+    ]
+    assert foreign_private_imports(path, "from torchvet.rules.memory import _stores") == []
+
+
+def test_a_folder_of_rules_stays_small_enough_to_be_read() -> None:
+    folders = {path.parent for path in FILES if part(path) == "rules"}
+    assert [str(f.relative_to(SOURCE)) for f in folders if len(list(f.glob("*.py"))) > 25] == []
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_a_file_keeps_to_the_measures(path: Path) -> None:
     text = path.read_text("utf-8")
@@ -117,16 +154,20 @@ def test_a_file_keeps_to_the_measures(path: Path) -> None:
     assert text.strip() == "" or ast.get_docstring(ast.parse(text)), "a module says in its first line what it is for"
 
 
-@pytest.mark.parametrize("name", ["renderers/text.py", "rules/base.py", "commands/run.py"])
+@pytest.mark.parametrize("name", ["renderers/text.py", "rules/core/base.py", "commands/run.py"])
 def test_torch_outside_the_probes_is_seen(name: str) -> None:
     assert misplaced(SOURCE / name, "def f():\n    from torch import nn") == ["line 2: torch"]
     assert misplaced(SOURCE / "probes" / "heap.py", "import torch") == []
 
 
 def test_an_import_against_the_direction_is_seen() -> None:
-    assert misplaced(SOURCE / "rules" / "base.py", "from torchvet.probes import heap") == ["line 1: torchvet.probes"]
-    assert misplaced(SOURCE / "probes" / "heap.py", "import torchvet.rules.base") == ["line 1: torchvet.rules.base"]
-    assert misplaced(SOURCE / "rules" / "base.py", "from torchvet.recording import Recording") == []
+    assert misplaced(SOURCE / "rules" / "core" / "base.py", "from torchvet.probes import heap") == [
+        "line 1: torchvet.probes"
+    ]
+    assert misplaced(SOURCE / "probes" / "heap.py", "import torchvet.rules.core.base") == [
+        "line 1: torchvet.rules.core.base"
+    ]
+    assert misplaced(SOURCE / "rules" / "core" / "base.py", "from torchvet.recording import Recording") == []
 
 
 def test_a_long_function_is_seen() -> None:

@@ -81,7 +81,7 @@ def test_notes_do_not_make_a_run_evidence() -> None:
 
 
 def test_a_name_that_only_its_source_bounds_is_no_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torchvet.rules import bounds, growth_rule, witnesses
+    from torchvet.rules.shared import bounds, growth_rule, witnesses
 
     for module in (growth_rule, witnesses):
         monkeypatch.setattr(module, "bound_of", lambda growth, recording: bounds.Bound("the code empties it (line 20)"))

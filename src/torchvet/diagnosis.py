@@ -14,10 +14,10 @@ from torchvet.recording.facts import facts_of, overhead_of
 from torchvet.recording.records import Census
 from torchvet.recording.training_records import Unchecked
 from torchvet.rules import Rule, all_rules, wanted
-from torchvet.rules.exhaustion import exhaustion_of
-from torchvet.rules.growth_rule import GrowthRule
-from torchvet.rules.joint_growth import together
-from torchvet.rules.memory.mem118_growth_unattributed import GrowthUnattributed
+from torchvet.rules.memory.mem118_growth_unattributed.rule import GrowthUnattributed
+from torchvet.rules.shared.exhaustion import exhaustion_of
+from torchvet.rules.shared.growth_rule import GrowthRule
+from torchvet.rules.shared.joint_growth import together
 from torchvet.sizing import facts_of as sizes_of
 from torchvet.sizing import with_parts
 from torchvet.verdicts import judge

@@ -1,11 +1,13 @@
-"""Writes the generated documents: the report's JSON Schema, the pages of the rules, the demonstration in README.md.
+"""Writes what is generated: the rules' manifest, pages and patches, the report's JSON Schema, README's demonstration.
 
-`python -m torchvet.docs` writes docs/report.schema.json and docs/rules/ below the working directory, `--check` says
-which of them are stale (exit status 1), and `--demo` runs examples/leaky.py and puts what came out into README.md.
+`python -m torchvet.docs` (`make docs`) writes the manifest, docs/report.schema.json and docs/rules/ below the working
+directory, and turns each rule's `good.py` into `good.patch`. `--check` names the stale ones (exit status 1). `--demo`
+runs examples/leaky.py and puts its output into README.md.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
 import subprocess
 import sys
@@ -17,10 +19,15 @@ import msgspec
 
 from torchvet import rule_pages
 from torchvet.finding import SCHEMA, Report
-from torchvet.rules import all_rules
+from torchvet.patches import made
+from torchvet.rules.core import manifest
 
 DEMO = ("<!-- demo: written by `python -m torchvet.docs --demo` -->", "<!-- end of demo -->")
 EXAMPLE = "examples/leaky.py"
+ALIKE = 0.5
+"""Share of equal lines from which a patch is easier to read than a second program."""
+RULES = "src/torchvet/rules"
+MANIFEST = f"{RULES}/{manifest.FILE}"
 
 
 def schema() -> str:
@@ -32,18 +39,36 @@ def schema() -> str:
 
 def documents() -> dict[str, str]:
     """The text of each generated file, by its path below the repository's root."""
-    return {"docs/report.schema.json": schema(), **rule_pages.pages(all_rules())}
+    rules = manifest.discovered()
+    return {MANIFEST: manifest.text(rules), "docs/report.schema.json": schema(), **rule_pages.pages(rules)}
 
 
 def stale(root: Path) -> list[str]:
     """What of the generated documents does not say what the code says; empty when all of it does."""
     wrong = [
-        f"{path}: is stale; run `python -m torchvet.docs`"
+        f"{path}: is stale; run `make docs`"
         for path, text in documents().items()
         if not (root / path).is_file() or (root / path).read_text("utf-8") != text
     ]
-    wrong += [f"{path}: is no rule's page; run `python -m torchvet.docs`" for path in left_over(root)]
+    wrong += [f"{path}: is no rule's page; run `make docs`" for path in left_over(root)]
+    wrong += unpatched(root)
     return wrong + [f"README.md: {fault}; run `python -m torchvet.docs --demo`" for fault in demo_faults(root)]
+
+
+def patches(root: Path) -> dict[Path, str]:
+    """The good programs that can be kept as patches of the faulty ones, each with the text of its good.patch."""
+    found = {}
+    for good in sorted((root / RULES).glob("*/*/good.py")):
+        before, after = (path.read_text("utf-8") for path in (good.with_name("bad.py"), good))
+        alike = difflib.SequenceMatcher(None, before.splitlines(), after.splitlines(), autojunk=False).ratio()
+        if alike >= ALIKE:
+            found[good] = made(before, after, f"{good.parent.name}.py")
+    return found
+
+
+def unpatched(root: Path) -> list[str]:
+    """What `stale` says of good programs that `make docs` turns into patches."""
+    return [f"{good.relative_to(root).as_posix()}: is not yet a patch; run `make docs`" for good in patches(root)]
 
 
 def left_over(root: Path) -> list[str]:
@@ -66,7 +91,7 @@ def demo_faults(root: Path) -> Iterator[str]:
     for number, text in quoted:
         if int(number) > len(source) or text.strip() not in ("", source[int(number) - 1].strip()):
             yield f"line {number} of {EXAMPLE} is not {text.strip()!r}"
-    known = {(r.code, r.name) for r in all_rules()}
+    known = {(r.code, r.name) for r in manifest.discovered()}
     for code, name in re.findall(r"^\s*(?:error|warning|info) ([A-Z]+\d+) ([a-z-]+)", block, re.MULTILINE):
         if (code, name) not in known:
             yield f"names {code} {name}, which is no rule"
@@ -116,10 +141,14 @@ def main(check: bool, demo: bool) -> None:
         write_demo(root)
     for path in left_over(root):
         (root / path).unlink()
+    for good, patch in patches(root).items():
+        good.with_suffix(".patch").write_text(patch, "utf-8")
+        good.unlink()
     for path, text in documents().items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text, "utf-8")
-    click.echo(f"wrote docs/report.schema.json and {len(all_rules()) + 1} pages below {rule_pages.FOLDER}")
+    number = len(manifest.discovered()) + 1
+    click.echo(f"wrote {MANIFEST}, docs/report.schema.json and {number} pages below {rule_pages.FOLDER}")
 
 
 if __name__ == "__main__":

@@ -20,10 +20,10 @@ from torchvet.recording.costs import cost_of, costs, worded
 from torchvet.recording.records import Census, Place
 from torchvet.recording.training_records import Outcome, Ran, Unchecked
 from torchvet.rules import Rule
-from torchvet.rules.base import Need
-from torchvet.rules.growth_rule import GrowthRule
-from torchvet.rules.memory.mem118_growth_unattributed import GrowthUnattributed
-from torchvet.rules.witnesses import nothing_rises
+from torchvet.rules.core.base import Need
+from torchvet.rules.memory.mem118_growth_unattributed.rule import GrowthUnattributed
+from torchvet.rules.shared.growth_rule import GrowthRule
+from torchvet.rules.shared.witnesses import nothing_rises
 from torchvet.source.reach import reached
 from torchvet.source.running import Running
 

@@ -17,7 +17,7 @@ from torchvet.recording.dry_records import DrySize
 from torchvet.recording.reader import ENOUGH
 from torchvet.recording.records import Census, Window
 from torchvet.recording.training_records import Outcome, Unchecked
-from torchvet.rules.witnesses import State, Witness, witnesses
+from torchvet.rules.shared.witnesses import State, Witness, witnesses
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

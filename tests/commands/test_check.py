@@ -17,7 +17,7 @@ import pytest
 from word_rules import FaultyRule, WordRule
 
 import torchvet.rules
-import torchvet.rules.waiting
+import torchvet.rules.core.lazy_loading
 from torchvet.commands import main
 from torchvet.docs import schema
 
@@ -45,7 +45,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def use(monkeypatch: pytest.MonkeyPatch, rules: tuple[Any, ...]) -> None:
     monkeypatch.setattr(torchvet.rules, "all_rules", lambda: rules)
     monkeypatch.setattr(torchvet.rules, "codes", lambda: [rule.code for rule in rules])
-    monkeypatch.setattr(torchvet.rules.waiting, "source_rules", lambda: list(rules))
+    monkeypatch.setattr(torchvet.rules.core.lazy_loading, "source_rules", lambda: list(rules))
 
 
 @pytest.fixture

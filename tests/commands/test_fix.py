@@ -15,7 +15,7 @@ from observing import Bench as Folder
 from word_rules import WordRule
 
 import torchvet.rules
-import torchvet.rules.waiting
+import torchvet.rules.core.lazy_loading
 from torchvet.commands import main
 from torchvet.commands.fixes import write
 from torchvet.commands.trials import Bench
@@ -44,7 +44,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "train.py").write_bytes(TEXT)
     monkeypatch.setattr(torchvet.rules, "all_rules", lambda: RULES)
     monkeypatch.setattr(torchvet.rules, "codes", lambda: [rule.code for rule in RULES])
-    monkeypatch.setattr(torchvet.rules.waiting, "source_rules", lambda: list(RULES))
+    monkeypatch.setattr(torchvet.rules, "rule", {rule.code: rule for rule in RULES}.__getitem__)
+    monkeypatch.setattr(torchvet.rules.core.lazy_loading, "source_rules", lambda: list(RULES))
     return tmp_path
 
 

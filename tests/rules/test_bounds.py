@@ -11,7 +11,7 @@ from torchvet.recording import Recording
 from torchvet.recording.records import Place, Record, Source
 from torchvet.recording.training_records import LoopBound
 from torchvet.rules import rule
-from torchvet.rules.bounds import bound_of
+from torchvet.rules.shared.bounds import bound_of
 
 TICKS = (20, 40, 80, 160, 240)
 

@@ -10,7 +10,7 @@ import pytest
 from torchvet.finding import About, DetailedFinding, Finding, Location, Related, Remedy
 from torchvet.fixing.edits import apply
 from torchvet.rules import rule
-from torchvet.rules.device._one_device import ON_CPU
+from torchvet.rules.device.fixes.one_device import ON_CPU
 from torchvet.source.model import SourceFile
 
 FILE = "train.py"

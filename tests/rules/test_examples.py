@@ -39,10 +39,10 @@ def losses(printed: str) -> list[float]:
 
 @each_rule
 def test_code_and_name_are_those_of_the_file(subject: Rule) -> None:
-    module = type(subject).__module__.rsplit(".", 1)[-1]
+    folder, module = type(subject).__module__.split(".")[-2:]
     assert re.fullmatch(r"(MEM|OPS|DEV|AMP|NUM|TRN|DST)\d{3}", subject.code)
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", subject.name)
-    assert module == f"{subject.code}_{subject.name}".lower().replace("-", "_")
+    assert (folder, module) == (f"{subject.code}_{subject.name}".lower().replace("-", "_"), "rule")
     assert type(subject).__name__.lower() == subject.name.replace("-", "")
     assert rule(subject.code) is rule(subject.name) is subject
 

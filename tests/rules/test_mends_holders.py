@@ -7,7 +7,7 @@ import pytest
 from observed_mends import FILE, HEAD, mended_lines
 
 from torchvet.finding import Finding, Holder, Location, Remedy
-from torchvet.rules.memory._memos import keyed_weakly
+from torchvet.rules.memory.fixes.memos import keyed_weakly
 from torchvet.source.model import SourceFile
 
 
@@ -359,7 +359,7 @@ def test_an_average_written_as_a_comprehension_is_detached() -> None:
     ],
 )
 def test_a_container_that_is_stored_whole_has_each_of_its_tensors_detached(kind: str, stored: str | None) -> None:
-    from torchvet.rules.memory._mends import _each_with
+    from torchvet.rules.memory.fixes.stored_values import _each_with
 
     text = "import torch\nfor x in data:\n    history.append(metrics(x))\n"
     found = Finding(

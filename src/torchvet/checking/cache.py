@@ -149,7 +149,7 @@ def _tool() -> str:
                 if entry.is_dir():
                     if entry.name != "__pycache__":
                         folders.append(entry.path)
-                elif entry.name.endswith(".py"):
+                elif entry.name.endswith((".py", ".json")):
                     files.append(_stamp(entry))
     return "\n".join([__version__, sys.version, *sorted(files)])
 

@@ -40,14 +40,14 @@ class Checker:
         """The rules that look at source; most are loaded when a file has their words."""
         if self._given is not None:
             return self._given
-        from torchvet.rules.waiting import source_rules
+        from torchvet.rules.core.lazy_loading import source_rules
 
         return tuple(source_rules())
 
     def load(self) -> None:
         """Load all rules at once: processes that are forked next share them."""
-        for waiting in self.rules:
-            _ = getattr(waiting, "rule", None)
+        for lazy in self.rules:
+            _ = getattr(lazy, "rule", None)
 
     def _codes(self) -> list[str]:
         """The codes of all rules, those that source cannot show included."""

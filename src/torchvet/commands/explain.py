@@ -35,10 +35,8 @@ def command(code: str | None) -> int:
 
     Without CODE, list the rules.
     """
-    from torchvet.rules import all_rules
-
     own = _own(code) if code is not None else None
-    click.echo(own or (_listing(all_rules()) if code is None else _page(_find(code))))
+    click.echo(own or (_listing() if code is None else _page(_find(code))))
     return 0
 
 
@@ -69,28 +67,29 @@ def _find(code: str) -> Rule:
 
 def _nearest(code: str) -> list[str]:
     """Up to three codes that the user may have meant: those that start so, else those that look alike."""
-    from torchvet.rules import all_rules
+    from torchvet.rules.core.manifest import entries
 
-    names = {name: r.code for r in all_rules() for name in (r.code.lower(), r.name)}
+    names = {name: r.code for r in entries() for name in (r.code.lower(), r.name)}
     starting = [names[n] for n in names if code and n.startswith(code)]
     alike = [names[n] for n in difflib.get_close_matches(code, names, 3, 0.5)]
     return list(dict.fromkeys(starting or alike))[:3]
 
 
-def _listing(rules: tuple[Rule, ...]) -> str:
+def _listing() -> str:
+    from torchvet.rules.core.manifest import entries
+
+    rules = entries()
     width = max((len(r.name) for r in rules), default=0)
     return "\n".join(f"{r.code}  {r.name:<{width}}  {r.severity:<7}  {r.summary}" for r in rules)
 
 
 def _page(rule: Rule) -> str:
+    from torchvet.rules.core.documents import SECTIONS
+
     parts = [
         f"{rule.code} {rule.name} ({rule.severity})",
         _wrapped(rule.summary),
-        _section("What happens", rule.what),
-        _section("Why it matters", rule.why),
-        _section("When it does not", rule.when_not),
-        _section("Proof", rule.proof),
-        _section("What to do", rule.remedy),
+        *(_section(title, getattr(rule, name)) for name, title in SECTIONS.items()),
         _example("Faulty", rule.BAD),
         _example("Mended", rule.GOOD),
     ]

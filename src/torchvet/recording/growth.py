@@ -65,7 +65,7 @@ class Growth:
     dropped_at: int | None = None
     """The tick by which the name had let go of it all again, None where it never did."""
     parts: tuple[Growth, ...] = ()
-    """The growths of single names, this name's first, where this one is their sum: see rules/joint_growth.py."""
+    """The growths of single names, this name's first, where this one is their sum: see rules/shared/joint_growth.py."""
 
     @property
     def bytes(self) -> int:

@@ -10,12 +10,12 @@ from torchvet.finding import NOTHING_MORE, About, Finding, Holder, HolderKind, L
 from torchvet.recording.memory_records import CarriedGraph
 from torchvet.recording.training_records import Outcome
 from torchvet.rules.memory._carried import Carrier, carriers
-from torchvet.rules.memory._cuts import CONTAINERS, PASSED
-from torchvet.rules.share_rule import observed
+from torchvet.rules.memory.fixes.detached_state import CONTAINERS, PASSED
+from torchvet.rules.shared.share_rule import observed
 
 if TYPE_CHECKING:
     from torchvet.recording import RankRecording, Recording
-    from torchvet.rules.base import Rule
+    from torchvet.rules.core.base import Rule
 
 _KINDS = frozenset(get_args(HolderKind))
 _NO_ANSWER = "`retain_graph=True` is no answer: it keeps every pass's graph alive, and each backward goes through all"

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from torchvet.finding import Finding, Location
 from torchvet.recording.records import SAVED_HOOKS, Census, Stranger
-from torchvet.rules.strangers import stranger_findings
+from torchvet.rules.shared.unreachable_storages import stranger_findings
 from torchvet.source.model import edits
 from torchvet.source.model.units import terminal
 
 if TYPE_CHECKING:
     from torchvet.finding import Edit
     from torchvet.recording import Recording
-    from torchvet.rules.base import Rule
+    from torchvet.rules.core.base import Rule
     from torchvet.source.model import SourceFile
 
 _Function = ast.FunctionDef | ast.Lambda

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import About, about
-from torchvet.rules.mending import events_at
+from torchvet.rules.core.fixing import events_at
 from torchvet.source.model import blocks
 from torchvet.source.model.units import receiver, terminal
 

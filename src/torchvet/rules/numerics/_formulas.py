@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torchvet.rules.numerics import _terms, _twins
+from torchvet.rules.numerics import _terms
+from torchvet.rules.numerics.fixes import stable_forms
 from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def _of_log(event: Event, value: ast.expr, at: Event) -> Formula | None:
         return Formula(event, node, "a probability that underflows to 0 gives -inf", "softmax rounds small "
                        "probabilities to 0 first", "use log_softmax", twin=_log_softmax(node, value, at))  # fmt: skip
     if not one_more and _is_softmax(value, at, "sigmoid"):
-        twin = _twins.log_sigmoid(node, value, at) if value is inner else ""
+        twin = stable_forms.log_sigmoid(node, value, at) if value is inner else ""
         return Formula(event, node, "-inf from -89 on", "sigmoid underflows to 0 before the logarithm",
                        "use torch.nn.functional.logsigmoid", twin=twin)  # fmt: skip
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Sub) and _is_one(value.left) and not one_more:
@@ -76,7 +77,9 @@ def _of_log(event: Event, value: ast.expr, at: Event) -> Formula | None:
         of = _exponent(value, at) if one_more else _summed_exponent(value, at)
         if of is not None:
             name = "softplus" if one_more else "logsumexp"
-            twin = _twins.softplus(node, of, event) if one_more else _twins.log_sum_exp(node, value, of, event)
+            twin = (
+                stable_forms.softplus(node, of, event) if one_more else stable_forms.log_sum_exp(node, value, of, event)
+            )
             return Formula(event, node, f"inf where {text(of)} exceeds 88.7", "exp overflows before the logarithm",
                            f"use {'torch.nn.functional.' if one_more else 'torch.'}{name}",
                            twin=twin if value is inner else "")  # fmt: skip
@@ -89,7 +92,7 @@ def _of_sum_under_log(event: Event, node: ast.Call, value: ast.BinOp, at: Event)
         if _is_one(one) and (of := _exponent(other, at)) is not None:
             return Formula(event, node, f"inf where {event.unit.file.segment(of)} exceeds 88.7",
                            "exp overflows before the logarithm", "use torch.nn.functional.softplus",
-                           twin=_twins.softplus(node, of, event))  # fmt: skip
+                           twin=stable_forms.softplus(node, of, event))  # fmt: skip
         small = _terms.number(one, at.unit)
         inner, where = _terms.meaning(other, at)
         if small is not None and 0 < small < 1e-3 and _is_softmax(inner, where, "softmax"):
@@ -200,7 +203,7 @@ def _quotients(file: SourceFile) -> Iterator[Formula]:
         if below is not None and above is not None and _terms.same(below, above):
             yield Formula(event, quotient, f"inf/inf where {file.segment(above)} exceeds 88.7",
                           "exp overflows before the division", "use torch.softmax",
-                          twin=_twins.softmax(quotient, event.call, event))  # fmt: skip
+                          twin=stable_forms.softmax(quotient, event.call, event))  # fmt: skip
 
 
 def _roots(file: SourceFile) -> Iterator[Formula]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from torchvet.finding import Severity
 from torchvet.recording.nonfinite_records import NonFinite, NonFiniteTotals, Operand
 from torchvet.recording.records import Place, Record
-from torchvet.rules.numerics.num101_first_nonfinite import severity_of
+from torchvet.rules.numerics.num101_first_nonfinite.rule import severity_of
 
 if TYPE_CHECKING:
     from torchvet.recording import RankRecording, Recording

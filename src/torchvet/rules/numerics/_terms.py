@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.rules.numerics._half import latest
+from torchvet.rules.shared.half_precision import latest
 from torchvet.source.model.units import receiver, targets_of, terminal, value_for
 from torchvet.source.model.walking import walk
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from torchvet.rules.precision import _autocast
+from torchvet.rules.shared import autocast_regions
 from torchvet.source.model import origins
 from torchvet.source.model.units import receiver, targets_of, terminal, value_for
 
@@ -89,7 +89,7 @@ def half_output(binding: Event, name: str) -> Event | None:
     """The call of a module, within an active region, whose half output a binding gives to a name."""
     call = made_by(binding, name)
     event = next((e for e in binding.unit.calls.get(terminal(call), ()) if e.node is call), None)
-    if call is None or event is None or not _autocast.is_module_call(event) or region_of(event) is None:
+    if call is None or event is None or not autocast_regions.is_module_call(event) or region_of(event) is None:
         return None
     known = binding.unit.file.roles.class_of(call.func, binding.unit)
     return None if known is not None and _may_be_full(known) else event
@@ -117,10 +117,10 @@ def terminal_of(dotted: str) -> str:
     return dotted.rpartition(".")[2]
 
 
-def region_of(call: Event) -> _autocast.Region | None:
+def region_of(call: Event) -> autocast_regions.Region | None:
     """The active region that a module's call runs in, or that the module's own `forward` opens."""
-    around = _autocast.active(call)
-    return around or _autocast.of_forward(call.unit.file.roles.class_of(call.call.func, call.unit))
+    around = autocast_regions.active(call)
+    return around or autocast_regions.of_forward(call.unit.file.roles.class_of(call.call.func, call.unit))
 
 
 def _may_be_full(known: ClassModel) -> bool:
@@ -129,5 +129,5 @@ def _may_be_full(known: ClassModel) -> bool:
     if forward is None:
         return True
     text = "\n".join(known.file.lines[forward.first - 1 : forward.last])
-    words = _FULL if _autocast.of_forward(known) is None else [w for w in _FULL if w != "autocast"]
+    words = _FULL if autocast_regions.of_forward(known) is None else [w for w in _FULL if w != "autocast"]
     return any(word in text for word in words)

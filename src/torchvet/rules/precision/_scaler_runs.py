@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from torchvet.finding import Finding, Location, Measured, Related, Severity
 from torchvet.recording.scaling_records import FaultKind, ScalingFault, ScalingUse
 from torchvet.recording.training_records import Outcome
-from torchvet.rules.growth_rule import location_of
-from torchvet.rules.share_rule import observed
+from torchvet.rules.shared.growth_rule import location_of
+from torchvet.rules.shared.share_rule import observed
 
 if TYPE_CHECKING:
     from torchvet.recording import RankRecording, Recording
     from torchvet.recording.records import Place
-    from torchvet.rules.base import Rule
+    from torchvet.rules.core.base import Rule
 
 ENOUGH = 8
 """Steps of a scaler from which on its silence says something."""

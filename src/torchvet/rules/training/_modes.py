@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from torchvet.rules.operations._steps import names_in
-from torchvet.rules.training import _loops as loops
+from torchvet.rules.shared import training_loops as loops
+from torchvet.rules.shared.step_code import names_in
 from torchvet.rules.training import _mode_switchers as switchers
 from torchvet.source.model.origins import Identity, identity, made_by
 from torchvet.source.model.units import receiver, targets_of, terminal

@@ -1,0 +1,140 @@
+"""What a rule is: one class that carries its code and its matchers, beside the files of its texts and examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from torchvet.finding import NOTHING_MORE, About, DetailedFinding, Edit, Finding, Related, Remedy, Severity
+from torchvet.rules.core import documents
+from torchvet.rules.core.documents import Document
+
+if TYPE_CHECKING:
+    import ast
+
+    from torchvet.readers.trace_facts import Trace
+    from torchvet.recording import Recording
+    from torchvet.snapshots.memory import SnapshotMemory
+    from torchvet.snapshots.ranks import RankPeak
+    from torchvet.source.model import Event, SourceFile
+
+
+Need = Literal["flat memory", "names", "graphs"]
+"""What else a run must have measured to the end, so that a fault's absence is one: no witness of growth saw any and
+each saw enough; a search for names came to its end; autograd graphs were followed to theirs."""
+
+
+class Rule:
+    """One fault that torchvet knows. Subclasses fill in the knowledge and override the matchers that apply.
+
+    `BAD` and `GOOD` are whole programs: they run as tests, stand in the documentation and feed `explain`. They and the
+    texts from `what` to `remedy` are read from the rule's folder when they are first asked for: see `documents`.
+    """
+
+    code: ClassVar[str]
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    """One line, present tense, no full stop."""
+    severity: ClassVar[Severity]
+    """The usual severity; a finding from a run is graded by what was measured."""
+    words: ClassVar[tuple[str, ...]] = ()
+    """`in_source` is asked about files that hold one of these, be it in a comment; about all files if it names none."""
+
+    what = Document(documents.section)
+    """What happens, mechanically."""
+    why = Document(documents.section)
+    """Why it costs memory, time or correctness."""
+    when_not = Document(documents.section)
+    """When it does not matter: the look-alikes that stay silent."""
+    proof = Document(documents.section)
+    """The measurement behind the claim, with its figures and the torch version."""
+    remedy = Document(documents.section)
+    """What to change, in general terms; a finding says it in the user's own names."""
+
+    BAD = Document(documents.faulty_program)
+    GOOD = Document(documents.good_program)
+    specialises: ClassVar[str] = ""
+    """The code of a more general rule whose findings on the same failed step (equal `measured.steps` and rank) this
+    rule's replace, unless they are graver: of a NaN its mechanism is said, not both."""
+    runs_on: ClassVar[Literal["cpu", "cuda"]] = "cpu"
+    """What the examples need to be run."""
+    found_with: ClassVar[tuple[str, ...]] = ("run",)
+    """The verb, with its options, that finds what `in_recording` says."""
+    bad_raises: ClassVar[str] = ""
+    """A part of the traceback where the faulty example ends in one."""
+    mend_changes_results: ClassVar[bool] = False
+    """Whether the fault is in the mathematics, so that the mended example prints other losses."""
+
+    mend_may_change_losses: ClassVar[bool] = False
+    """Whether its mend changes on purpose what is learnt, as a cut gradient or a cleared one does, be it that the
+    example's losses stay the same."""
+
+    absence_needs: ClassVar[tuple[Need, ...]] = ()
+    """What a run must have measured, besides what `could_be_measured` asks for, before a suspicion that it did not
+    confirm is called harmless."""
+
+    cost: ClassVar[str] = ""
+    """Of a fault of speed: what its line costs, by the kinds of `recording.costs`. A run that has counted it there has
+    seen the fault at work, and a mend is proven by less of it."""
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """Edits for what a run found on a line of a file, where source alone suspected nothing. They are never safe:
+        `torchvet fix --verify` proves them."""
+        return ()
+
+    def mends_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Sequence[Edit]:
+        """`mends`, where what else the run has seen does not speak against them."""
+        return self.mends(finding, file)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Yield what a recorded run shows."""
+        return iter(())
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Whether a run has looked long enough to show this fault, had it been at work: then its silence says something
+        of a suspicion whose line ran."""
+        if type(self).in_recording is Rule.in_recording:
+            return False
+        return bool(recording.ranks) and all(rank.sampled for rank in recording.ranks)
+
+    def cannot_apply(self, recording: Recording) -> bool:
+        """Whether a run has shown that what its source is suspected of can do nothing in it, whether or not the
+        suspected line ran."""
+        return False
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Yield what a file's text shows. What cannot be decided from it stays silent, or is `info`."""
+        return iter(())
+
+    def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
+        """Yield what a CUDA memory snapshot shows."""
+        return iter(())
+
+    def in_ranks(self, ranks: Sequence[RankPeak]) -> Iterator[Finding]:
+        """Yield what the peaks of several ranks' snapshots show, held against each other."""
+        return iter(())
+
+    def in_trace(self, trace: Trace) -> Iterator[Finding]:
+        """Yield what a profiler trace shows, or the traces of several ranks: what costs less than 1 % of a step is
+        no finding."""
+        return iter(())
+
+    def suspect(
+        self, file: SourceFile, at: Event, message: str, *, cause: str, advice: str, severity: Severity | None = None,
+        node: ast.AST | None = None, edits: Sequence[Edit] = (), safe: bool = False, related: Sequence[Related] = (),
+        about: About = NOTHING_MORE,
+    ) -> Finding:  # fmt: skip
+        """A finding at an event, or at a `node` of its unit: suspected, since nothing was measured. Edits of a rule
+        whose mend changes losses are not safe, whatever is asked for."""
+        where = file.place(node if node is not None else at.node, at)
+        safe = safe and not (self.mend_changes_results or self.mend_may_change_losses)
+        return DetailedFinding(
+            code=self.code, name=self.name, severity=severity or self.severity, evidence="suspected", message=message,
+            location=where, cause=cause, remedy=Remedy(summary=advice, safe=safe, edits=list(edits)),
+            related=list(related), about=about,
+        )  # fmt: skip
+
+    @staticmethod
+    def also(file: SourceFile, role: str, at: Event, message: str) -> Related:
+        """Another line that belongs to a finding."""
+        return Related(role=role, message=message, path=file.path, line=at.line)

@@ -1,0 +1,344 @@
+"""DEV101: an operation is given tensors that live on different devices."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.finding import About
+from torchvet.rules.core.base import Rule
+from torchvet.rules.device import _crashes
+from torchvet.rules.device._host_arguments import taken_on_host, targets_may_stay
+from torchvet.rules.device.fixes.one_device import ON_CPU, brought_along
+from torchvet.rules.shared.share_rule import observed
+from torchvet.source.model import torch_names as names
+from torchvet.source.model.devices import operands
+from torchvet.source.model.units import targets_of, terminal, value_for
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.device_records import DeviceMismatch as Mismatch
+    from torchvet.recording.device_records import Placed
+    from torchvet.source.model import ClassModel, Event, SourceFile, Unit
+
+_MIXING = frozenset(("cat", "stack", "matmul", "mm", "bmm", "where", "dot", "addmm", "einsum", "mv"))
+_STATEFUL = re.compile(r"(Linear|Conv\dd|ConvTranspose\dd|LSTM|GRU|Embedding|Norm\dd?|Parameter|Attention)\(")
+_MADE = re.compile(r"torch\.(?:zeros|ones|empty|full|rand|randn|randint|arange|linspace|eye|tensor)\(")
+_MOVES_NOTHING = ("parameters", "named_parameters", "train", "eval", "zero_grad", "state_dict", "load_state_dict")
+_TOLD_ELSEWHERE = ("attribute", "unregistered", "optimizer state")
+"""What DEV102, DEV109 and DEV103 tell of."""
+_MOVES = (".to(", ".cuda(", "type_as(", "device=", "to_device")
+
+
+class DeviceMismatch(Rule):
+    """An operation is given tensors that live on different devices."""
+
+    code = "DEV101"
+    name = "device-mismatch"
+    summary = "An operation is given tensors that live on different devices"
+    severity = "error"
+    words = (".to(", ".cuda(")
+
+    runs_on = "cuda"
+    bad_raises = "Expected all tensors to be on the same device"
+
+    found_with = ("run", "--simulate-gpu", "24GiB")
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Only where there is a device do tensors come to lie on two."""
+        devices = {rank.program.device for rank in recording.ranks if rank.program is not None}
+        return super().could_be_measured(recording) and bool(devices - {"cpu"})
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The tensor that is out of place brought to the others' device."""
+        return brought_along(file, finding)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """The error that ended the program: which names were where, and which of them nothing has moved."""
+        for rank, record, stray in _crashes.mismatches(recording):
+            elsewhere = (stray is not None and stray.role in _TOLD_ELSEWHERE) or _crashes.by_its_text(record, stray)
+            if record.dtypes_differ or elsewhere:
+                continue
+            if stray is None:
+                yield observed(
+                    self, rank, severity="error", place=record.place, message=record.message,
+                    cause="the tensors of this operation could not be told apart by name", advice=self.remedy,
+                    related=_crashes.where(record),
+                )  # fmt: skip
+            else:
+                yield self._crash(rank, record, stray)
+
+    def _crash(self, rank: RankRecording, record: Mismatch, stray: Placed) -> Finding:
+        here, there = _crashes.here(record, stray), _crashes.there(record, stray)
+        module = f" in {record.module}" if record.module is not None else ""
+        place = _crashes.made(stray, record.place)
+        related = [*([_crashes.raised(record)] if place != record.place else []), *_crashes.where(record)]
+        other = _crashes.companion(record, stray)
+        on_cpu = here == "cpu" and stray.name.isidentifier()
+        return observed(
+            self, rank, severity="error", place=place, about=About(ON_CPU if on_cpu else "", (stray.name, other)),
+            message=f"{stray.name} is on {here} where {other} is on {there}: "
+            f"{record.operation}{module} takes tensors of one device",
+            cause=_why(record, stray), advice=_how(stray, there), related=related,
+        )  # fmt: skip
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A module that was moved, a loss or an operation of torch, given something that is surely on the CPU."""
+        if not file.mentions(*self.words):
+            return
+        for unit in file.functions("forward"):
+            if (
+                unit.owner is not None
+                and "module" in file.roles.of_class(unit.owner)
+                and _owner_moves(file, unit.owner)
+            ):
+                yield from self._made_in_forward(file, unit)
+        for unit in self._units(file):
+            yield from self._modules_left(file, unit)
+            hosted = self._hosted(file, unit)
+            for event in unit.events if hosted else ():
+                if event.context.deferred:
+                    continue
+                if isinstance(event.node, (ast.Assign, ast.Return)) and _reads(event.node.value, hosted):
+                    yield from self._in_arithmetic(file, event, event.node.value)
+                if event.node.__class__ is not ast.Call or not _gives(event.call, hosted):
+                    continue
+                wrong = self._on_host(file, event)
+                if wrong is not None:
+                    yield self._finding(file, event, wrong, f"{terminal(event.call)}(…) has its other tensors")
+
+    @staticmethod
+    def _hosted(file: SourceFile, unit: Unit) -> set[str]:
+        """Names in a unit, and factories called there, that can stand for something on the CPU."""
+        found = {
+            name
+            for name in names.FACTORIES & unit.calls.keys()
+            if any(file.devices.made(e.call, e) == "cpu" for e in unit.calls[name])
+        }
+        loaders = file.mentions("DataLoader(")
+        for event in unit.events:
+            node = event.node
+            host = loaders and isinstance(node, ast.For) and file.devices.yields_host(node.iter, unit)
+            if host or (found and isinstance(node, ast.Assign) and _reads(node.value, found)):
+                found |= {t.id for t in targets_of(node) if isinstance(t, ast.Name)}
+        return found
+
+    @staticmethod
+    def _units(file: SourceFile) -> list[Unit]:
+        """Units that train, evaluate or run a loop over a loader."""
+        found = {id(s.unit): s.unit for s in file.steps}
+        found.update((id(e.unit), e.unit) for e in file.calls("eval", "backward"))
+        if file.mentions("no_grad"):
+            found.update((id(u), u) for u in file.units_with("no_grad"))
+        return list(found.values())
+
+    def _on_host(self, file: SourceFile, event: Event) -> ast.expr | None:
+        """The argument that is on the CPU where others are on the device."""
+        call, devices, roles = event.call, file.devices, file.roles
+        if not call.args or any(isinstance(a, ast.Starred) for a in call.args):
+            return None
+        dotted = file.dotted(call.func)
+        if dotted.startswith("torch.") and dotted.count(".") == 1 and dotted[6:] in _MIXING:
+            return self._odd_one(file, operands(call), event)
+        called = roles.of(call.func, event.unit)
+        if "loss" in roles.of(call, event.unit) and len(call.args) >= 2:
+            wrong = self._odd_one(file, call.args[:2], event)
+            return None if wrong is call.args[1] and targets_may_stay(file, event) else wrong
+        if not called and roles.hinted("module", call.func):
+            called = frozenset({"module"})
+        if "module" in called and "criterion" not in called and not self._moves_inputs(file, event):
+            hosted = (a for a in call.args if devices.of(a, event) == "cpu")
+            wrong = next((a for a in hosted if not taken_on_host(file, event, a)), None)
+            return wrong if wrong is not None and devices.module_moved(call.func, event) else None
+        return None
+
+    def _modules_left(self, file: SourceFile, unit: Unit) -> Iterator[Finding]:
+        """A module that is made here, never moved and never handed on, given what is on a device."""
+        for name, bound in list(unit.bindings.items()):
+            if len(bound) != 1 or not unit.calls.get(name) or not _stays(file, name, bound[0]):
+                continue
+            for event in unit.calls[name]:
+                if isinstance(event.call.func, ast.Name) and event.call.args:
+                    given = event.call.args[0]
+                    if file.devices.of(given, event) == "device":
+                        yield self._module_finding(file, event, bound[0], given)
+                        break
+
+    def _module_finding(self, file: SourceFile, event: Event, made: Event, given: ast.expr) -> Finding:
+        name = file.segment(event.call.func)
+        return self.suspect(
+            file, event, f"{name} is on the CPU where its input {file.segment(given)} is on a device",
+            cause=f"nothing moves {name} after line {made.line} makes it", advice=f"move it too: `{name}.to(device)`",
+        )  # fmt: skip
+
+    def _made_in_forward(self, file: SourceFile, unit: Unit) -> Iterator[Finding]:
+        """In the `forward` of a module that the file moves: a new CPU tensor added to a batch, or given to a layer."""
+        hosted = self._hosted(file, unit)
+        for event in unit.events if hosted else ():
+            node = event.node
+            if isinstance(node, ast.Call) and "module" in file.roles.of(node.func, unit) and len(node.args) > 1:
+                layer = "criterion" not in file.roles.of(node.func, unit) and _gives(node, hosted)
+                hosts = (a for a in operands(node) if _on_host_here(file, a, event)) if layer else ()
+                wrong = next((a for a in hosts if not taken_on_host(file, event, a)), None)
+                if wrong is not None:
+                    yield self._finding(file, event, wrong, f"{terminal(node)}(…) has its parameters")
+            values = [node.value] if isinstance(node, (ast.Assign, ast.Return)) else []
+            values += node.args if isinstance(node, ast.Call) else []
+            for one in (n for v in values if isinstance(v, ast.BinOp) and _reads(v, hosted) for n in walk(v)):
+                if isinstance(one, ast.BinOp):
+                    sides = [(one.left, one.right), (one.right, one.left)]
+                    odd = next((a for a, b in sides if _on_host_here(file, a, event) and _is_batch(b, unit)), None)
+                    if odd is not None:
+                        yield self._finding(file, event, odd, "the batch is")
+
+    def _in_arithmetic(self, file: SourceFile, event: Event, value: ast.AST | None) -> Iterator[Finding]:
+        """`output * weights` with one side on the CPU. A tensor without dimensions goes with every device."""
+        for node in walk(value) if value is not None else ():
+            if not isinstance(node, ast.BinOp):
+                continue
+            wrong = self._odd_one(file, [node.left, node.right], event)
+            if wrong is not None and _has_dimensions(file, wrong, event):
+                yield self._finding(file, event, wrong, "the other operand is")
+
+    @staticmethod
+    def _odd_one(file: SourceFile, given: list[ast.expr], event: Event) -> ast.expr | None:
+        places = [file.devices.of(a, event) for a in given]
+        return given[places.index("cpu")] if "cpu" in places and "device" in places else None
+
+    @staticmethod
+    def _moves_inputs(file: SourceFile, event: Event) -> bool:
+        known = file.roles.class_of(event.call.func, event.unit)
+        if known is None:
+            return False
+        lines = file.lines[known.node.lineno - 1 : known.node.end_lineno]
+        return any(word in line for line in lines for word in _MOVES)
+
+    @staticmethod
+    def _known(file: SourceFile, event: Event) -> bool:
+        """Whether it is known what is called: a model of another file could move its inputs itself."""
+        return bool(file.roles.of(event.call.func, event.unit)) or file.dotted(event.call.func).startswith("torch.")
+
+    def _finding(self, file: SourceFile, event: Event, wrong: ast.expr, others: str) -> Finding:
+        subject = file.segment(wrong)
+        sure = not isinstance(event.node, ast.Call) or self._known(file, event)
+        return self.suspect(
+            file, event, f"{subject} is on the CPU where {others} on a device",
+            cause=f"nothing moved {subject}: loaders and factories without device= make CPU tensors",
+            advice=f"move it first: `{subject} = {subject}.to(device)`", node=wrong,
+            severity=None if sure else "warning",
+        )  # fmt: skip
+
+
+def _why(record: Mismatch, stray: Placed) -> str:
+    """What is known of why it is where it is."""
+    if stray.role in ("parameter", "buffer"):
+        on, all_of = record.spread.get(stray.device, 0), sum(record.spread.values())
+        if on == all_of:
+            return f"none of the {all_of} parameters and buffers of {stray.owner} was moved"
+        return (
+            f"{on} of the {all_of} parameters and buffers of {stray.owner} are on {stray.device}, {all_of - on} are not"
+        )
+    if not stray.device:
+        return f"all else in this operation is on {_crashes.there(record, stray)}, and this has no name that tells more"
+    return f"nothing moved {stray.name}: loaders, and factories without device=, make CPU tensors"
+
+
+def _how(stray: Placed, there: str) -> str:
+    """What to move, and where."""
+    if stray.role in ("parameter", "buffer"):
+        return f'move it as a whole before it is used: `{stray.owner}.to("{there}")`'
+    if stray.role == "expression":
+        return f"make it on {there}: with `device=`, or by `.to(…)` before this line"
+    if stray.device != "cpu":
+        return f'bring both to one device: `{stray.name}.to("{there}")`'
+    return f'move it first: `{stray.name} = {stray.name}.to("{there}")`'
+
+
+def _gives(call: ast.Call, hosted: set[str]) -> bool:
+    return any(_reads(a, hosted) for a in call.args)
+
+
+def _stays(file: SourceFile, name: str, bound: Event) -> bool:
+    """Whether a name holds a module with parameters that is made there and that nothing could move."""
+    target = next((t for t in targets_of(bound.node) if isinstance(t, ast.Name) and t.id == name), None)
+    value = value_for(bound.node, target) if target is not None else None
+    if not isinstance(value, ast.Call) or not isinstance(value.func, (ast.Name, ast.Attribute)):
+        return False
+    known = file.roles.class_named(value.func, bound.unit)
+    dotted = file.dotted(value.func)
+    if known is not None:
+        text = "\n".join(file.lines[known.node.lineno - 1 : known.node.end_lineno])
+        stateful = "module" in file.roles.of_class(known) and _STATEFUL.search(text) is not None
+        if not stateful or any(w in text for w in ("device", ".cuda(", ".to(")) or len(known.lineage) > 1:
+            return False
+    elif not dotted.startswith("torch.nn.") or _STATEFUL.search(dotted + "(") is None:
+        return False
+    if file.devices.default_changed or any(k.arg == "device" for k in value.keywords):
+        return False
+    users = [u for u in file.units_with(name) if u.home(name) is bound.unit]
+    return users == [bound.unit] and _only_called(name, bound.unit)
+
+
+def _only_called(name: str, unit: Unit) -> bool:
+    """Whether a module is called, and asked for what moves nothing, and otherwise never read."""
+    nodes = walk(unit.node)
+    plain: set[int] = set()
+    for node in nodes:
+        if isinstance(node, ast.Call):
+            plain.add(id(node.func))
+        elif isinstance(node, ast.Attribute) and node.attr in _MOVES_NOTHING:
+            plain.add(id(node.value))
+    return all(
+        id(n) in plain or not isinstance(n.ctx, ast.Load) for n in nodes if isinstance(n, ast.Name) and n.id == name
+    )
+
+
+def _owner_moves(file: SourceFile, owner: ClassModel) -> bool:
+    """Whether the file moves an instance of a class to a device as it makes it: `Net().to(device)`."""
+    for made in file.calls(owner.name):
+        move = made.parent
+        call = next((e.call for e in made.unit.calls.get(getattr(move, "attr", ""), ()) if e.call.func is move), None)
+        moved = file.devices.move(call, made.unit) if call is not None else None
+        if moved is not None and moved[0] == "device":
+            return True
+    return False
+
+
+def _on_host_here(file: SourceFile, node: ast.expr, event: Event) -> bool:
+    return file.devices.of(node, event) == "cpu" and _has_dimensions(file, node, event)
+
+
+def _is_batch(node: ast.expr, unit: Unit) -> bool:
+    """Whether an operand is an input of the function, as it came."""
+    return isinstance(node, ast.Name) and node.id in unit.parameters[1:] and node.id not in unit.bindings
+
+
+def _has_dimensions(file: SourceFile, node: ast.expr, event: Event) -> bool:
+    """Whether an operand is a factory's result, or a name for one, that is surely no scalar."""
+    if isinstance(node, ast.Name):
+        reaching = file.devices.reaching(node.id, event)
+        values = [value_for(b.node, t) for b in reaching for t in targets_of(b.node)]
+        pairs = zip(values, reaching, strict=False)
+        return bool(values) and all(isinstance(v, ast.Call) and _has_dimensions(file, v, b) for v, b in pairs)
+    if not isinstance(node, ast.Call) or not node.args or file.devices.made(node, event) != "cpu":
+        return False
+    given = node.args[0]
+    if isinstance(given, (ast.List, ast.Tuple)):
+        return bool(given.elts)
+    return not terminal(node).endswith("_like")
+
+
+def _reads(node: ast.AST | None, hosted: set[str]) -> bool:
+    """Whether an expression reads one of the names or calls one of the factories."""
+    if node is None:
+        return False
+    if isinstance(node, ast.Name):
+        return node.id in hosted
+    return any(
+        (isinstance(n, ast.Name) and n.id in hosted) or (isinstance(n, ast.Attribute) and n.attr in hosted)
+        for n in walk(node)
+    )

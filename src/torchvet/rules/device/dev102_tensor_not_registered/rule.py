@@ -1,0 +1,209 @@
+"""DEV102: a module keeps a tensor as a plain attribute, which `.to()` never moves."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.rules.core.base import Rule
+from torchvet.rules.core.fixing import events_at
+from torchvet.rules.device import _crashes, _uses
+from torchvet.rules.shared.share_rule import observed
+from torchvet.source.model import edits
+from torchvet.source.model import torch_names as names
+from torchvet.source.model.units import receiver, targets_of, terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.device_records import DeviceMismatch, Placed
+    from torchvet.source.model import ClassModel, Event, SourceFile, Unit
+
+_PLACING = ("to", "cuda", "cpu", "type_as", "numpy", "tolist", "item", "pin_memory")
+_MATRIX = frozenset(("zeros", "ones", "empty", "full", "rand", "randn", "arange", "linspace", "eye", "from_numpy",
+                     "tril", "triu", "logspace", "randint", "randperm"))  # fmt: skip
+
+_SHAPING = ("view", "reshape", "unsqueeze", "expand", "repeat")
+
+_MADE = re.compile(r"\.(?:" + "|".join((*sorted(_MATRIX), "tensor", "Tensor", "FloatTensor")) + r")\(")
+
+
+class TensorNotRegistered(Rule):
+    """A module keeps a tensor as a plain attribute, which `.to()` never moves."""
+
+    code = "DEV102"
+    name = "tensor-not-registered"
+    summary = "A module keeps a tensor as a plain attribute, which `.to()` never moves"
+    severity = "warning"
+    words = ("Module",)
+
+    bad_raises = "to have the same dtype"
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """A program that never moves the module shows nothing."""
+        return False
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The attribute as a buffer that is not saved, where a constructor binds it on the line."""
+        for event in events_at(file, finding):
+            node, own = event.node, event.unit.self_name()
+            target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+            mine = isinstance(target, ast.Attribute) and terminal(target.value) == own and event.unit.name == "__init__"
+            if not mine or not isinstance(node, ast.Assign) or node.lineno != node.end_lineno:
+                continue
+            # Before `super().__init__()` a module takes no buffers.
+            if not any(e.index < event.index for e in event.unit.calls.get("__init__", ())):
+                continue
+            text = f'{own}.register_buffer("{terminal(target)}", {file.segment(node.value)}, persistent=False)'
+            return [edits.replace(file, node, text)]
+        return ()
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """The error that ended the program where such a tensor was left behind."""
+        for rank, record, stray in _crashes.mismatches(recording):
+            if stray is not None and stray.role == "attribute":
+                yield self._crash(rank, record, stray)
+
+    def _crash(self, rank: RankRecording, record: DeviceMismatch, stray: Placed) -> Finding:
+        by_type = record.dtypes_differ
+        others = {t.dtype for t in record.tensors} - {stray.dtype}
+        there = min(others, default="another type") if by_type else _crashes.there(record, stray)
+        mine = f"is {stray.dtype}" if by_type else f"is on {stray.device}"
+        attribute = stray.name.removeprefix(f"{stray.owner}.")
+        return observed(
+            self, rank, severity="error", place=_crashes.made(stray, record.place),
+            message=f"{stray.name} is a plain tensor: it {mine} where {stray.owner} was moved to {there}",
+            cause=f"{stray.name} is neither a parameter nor a registered buffer: `.to()` passes it over",
+            advice=f'register it: `self.register_buffer("{attribute}", …, persistent=False)`',
+            related=[_crashes.raised(record), *_crashes.where(record)],
+        )  # fmt: skip
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """`self.x = torch.factory(…)` in a module's `__init__` that `forward` combines with other tensors as it is."""
+        if not file.mentions(*self.words) or not file.mentions("self."):
+            return
+        for made, event in self._kept(file):
+            owner = event.unit.owner
+            target = targets_of(event.statement)[0]
+            if owner is None or not isinstance(target, ast.Attribute):
+                continue
+            if self._is_plain(file, owner, target.attr) and _uses.combined_in_forward(file, owner, target.attr):
+                yield self._finding(file, event, made, target)
+
+    @staticmethod
+    def _kept(file: SourceFile) -> Iterator[tuple[Event, Event]]:
+        """Calls in constructors that make a tensor on the host, each with the event that gives its value, with nothing
+        that places it, to an attribute: the call itself, or an assignment of the name that holds it."""
+        lines = {file.line_of(m.start()) for m in _MADE.finditer(file.text)}
+        for init in {id(u): u for u in map(file.unit_at, sorted(lines))}.values():
+            if init.name == "__init__" and init.owner is not None and "module" in file.roles.of_class(init.owner):
+                yield from _kept_by(file, init, lines)
+
+    @staticmethod
+    def _is_plain(file: SourceFile, owner: ClassModel, name: str) -> bool:
+        """Whether the attribute is bound once, in a class that leaves moving to `nn.Module`."""
+        if any(owner.method(m) is not None for m in ("_apply", "to", "cuda")) or len(owner.attributes[name]) != 1:
+            return False
+        lines = file.lines[owner.node.lineno - 1 : owner.node.end_lineno or 0]
+        return not any(name in line and ("setattr" in line or "register_" in line) for line in lines)
+
+    def _finding(self, file: SourceFile, event: Event, made: Event, target: ast.Attribute) -> Finding:
+        assert isinstance(event.statement, ast.Assign)
+        subject, value = file.segment(target), event.statement.value
+        trained = any(k.arg == "requires_grad" for k in made.call.keywords)
+        code = f'{file.segment(target.value)}.register_buffer("{target.attr}", {file.segment(value)}, persistent=False)'
+        # Before `super().__init__()` a module takes no buffers.
+        ready = any(e.index < event.index for e in event.unit.calls.get("__init__", ()))
+        certain = ready and not trained and value.lineno == value.end_lineno and len(event.statement.targets) == 1
+        use = "make it an nn.Parameter" if trained else f"register it: `{code}`"
+        return self.suspect(
+            file, event, f"{subject} is a plain tensor: moving or converting the module leaves it behind",
+            cause=f"{subject} is neither a parameter nor a registered buffer, and forward combines it as it is",
+            advice=use, node=event.statement, edits=[edits.replace(file, event.statement, code)] if certain else (),
+            safe=certain,
+        )  # fmt: skip
+
+
+def _kept_by(file: SourceFile, init: Unit, lines: set[int]) -> Iterator[tuple[Event, Event]]:
+    """What one constructor keeps; a name is followed from the call that made its tensor."""
+    holding: dict[str, Event] = {}
+    seen: set[int] = set()
+    for event in init.events:
+        statement = event.statement
+        if not isinstance(statement, ast.Assign) or id(statement) in seen:
+            continue
+        made: Event | None = None
+        if event.node.__class__ is ast.Call and event.line in lines and _is_value(file, event, statement.value):
+            made = event
+        elif event.node is statement and not event.context.arms:
+            made = holding.get(_root(statement.value))
+        target = targets_of(statement)[0]
+        if isinstance(target, ast.Name) and (made is not None or event.node is statement):
+            holding.pop(target.id, None)
+        if made is None:
+            continue
+        seen.add(id(statement))
+        if isinstance(target, ast.Name):
+            holding[target.id] = made
+        elif isinstance(target, ast.Attribute) and terminal(target.value) == init.self_name():
+            yield made, event
+
+
+def _root(value: ast.expr) -> str:
+    """The name that a value is, by methods that place nothing."""
+    while isinstance(value, ast.Call) and terminal(value) in names.TENSOR_METHODS and terminal(value) not in _PLACING:
+        on = receiver(value)
+        if on is None:
+            return ""
+        value = on
+    return value.id if isinstance(value, ast.Name) else ""
+
+
+def _is_value(file: SourceFile, event: Event, value: ast.expr) -> bool:
+    """Whether an assigned value comes from a factory call by methods and arithmetic alone, and stays on the host."""
+    waiting: list[ast.expr] = [value]
+    while waiting:
+        node = waiting.pop()
+        if node is event.node:
+            return _has_dimensions(file, event, value)
+        if isinstance(node, ast.BinOp):
+            waiting.extend((node.left, node.right))
+        elif isinstance(node, (ast.Subscript, ast.UnaryOp)):
+            waiting.append(node.value if isinstance(node, ast.Subscript) else node.operand)
+        elif isinstance(node, ast.Call):
+            on = receiver(node)
+            name = terminal(node)
+            if name in ("tril", "triu", "exp", "log", "sqrt", "outer") and file.dotted(node.func).startswith("torch."):
+                waiting.extend(node.args[:1])
+            elif on is not None and name in names.TENSOR_METHODS and name not in _PLACING:
+                waiting.append(on)
+    return False
+
+
+def _has_dimensions(file: SourceFile, event: Event, value: ast.expr) -> bool:
+    call, dotted = event.call, file.dotted(event.call.func)
+    if not dotted.startswith("torch.") or dotted.count(".") != 1 or not call.args or file.devices.default_changed:
+        return False
+    if any(k.arg in ("device", None) for k in call.keywords):
+        return False
+    if dotted[6:] in ("tensor", "Tensor", "FloatTensor"):
+        shaped = any(isinstance(n, ast.Call) and n.args and terminal(n) in _SHAPING for n in walk(value))
+        return shaped or _is_listed(call.args[0], event)
+    return dotted[6:] in _MATRIX
+
+
+def _is_listed(node: ast.expr, event: Event) -> bool:
+    """Whether an argument is a list, or a parameter whose default is one."""
+    if isinstance(node, ast.Name) and not isinstance(event.unit.node, ast.Module):
+        arguments = event.unit.node.args
+        positional = [*arguments.posonlyargs, *arguments.args]
+        defaults = [None] * (len(positional) - len(arguments.defaults)) + [*arguments.defaults]
+        given = [
+            *zip(positional, defaults, strict=True),
+            *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
+        ]
+        return any(p.arg == node.id and isinstance(d, (ast.List, ast.Tuple)) for p, d in given)
+    return isinstance(node, (ast.List, ast.ListComp))

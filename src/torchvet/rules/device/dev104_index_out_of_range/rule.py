@@ -1,0 +1,88 @@
+"""DEV104: an index or a class is outside what it selects from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Measured
+from torchvet.recording.device_records import BadValue
+from torchvet.rules.core.base import Rule
+from torchvet.rules.device import _crashes
+from torchvet.rules.shared.share_rule import observed
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.recording import RankRecording, Recording
+
+_LATER = (
+    "on a GPU this is a device-side assert: the error is raised at whatever the host does next, in another line, says "
+    "neither value nor bound, and no CUDA call works any more in the process"
+)
+_SIMULATED = f"{_LATER}; the simulated GPU raises it at the line itself"
+
+
+class IndexOutOfRange(Rule):
+    """An index or a class is outside what it selects from."""
+
+    code = "DEV104"
+    name = "index-out-of-range"
+    summary = "An index or a class is outside what it selects from"
+    severity = "error"
+    words = ()
+
+    bad_raises = "index out of range in self"
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """An error that ended the program for such a value, or a device-side assert."""
+        for rank in recording.ranks:
+            for record in rank.all(BadValue):
+                if record.kind == "index":
+                    yield self._finding(rank, record)
+                elif record.kind == "unknown":
+                    yield self._assert(rank, record)
+
+    def _finding(self, rank: RankRecording, record: BadValue) -> Finding:
+        bound = _bound(record)
+        name = record.name or f"what {record.operation or 'the operation'} was given"
+        value = f"{record.values[0]:.0f}" if record.values else "a value"
+        low, high = _range(record)
+        later = _SIMULATED if record.simulated else _LATER
+        return observed(
+            self, rank, severity="error", place=record.place,
+            message=f"{name} holds {value}{_crashes.positions(record)}: {record.operation} takes {low} to {high}",
+            cause="; ".join(filter(None, [bound, later if record.asserted else ""])),
+            advice=_advice(record), measured=Measured(),
+        )  # fmt: skip
+
+    def _assert(self, rank: RankRecording, record: BadValue) -> Finding:
+        return observed(
+            self, rank, severity="error", place=record.place,
+            message="a kernel asserted: an index, a class or a probability that it was given is out of range",
+            cause="the GPU reports it late: the fault is in this line or in one that ran before it, and the GPU cannot "
+            "be read any more to see the value",
+            advice="run it on the CPU, or under `torchvet run --simulate-gpu`: there the value, its row and the line "
+            "are told; `CUDA_LAUNCH_BLOCKING=1` tells at least the line",
+        )  # fmt: skip
+
+
+def _range(record: BadValue) -> tuple[str, str]:
+    low = f"{record.low:.0f}" if record.low is not None else "0"
+    return low, f"{record.high - 1:,.0f}" if record.high is not None else "less than there are"
+
+
+def _bound(record: BadValue) -> str:
+    if record.bounded_by:
+        return record.bounded_by
+    return f"there are {record.high:,.0f} to choose from" if record.high is not None else ""
+
+
+def _advice(record: BadValue) -> str:
+    value = record.values[0] if record.values else 0.0
+    if record.ignored is not None and value < 0:
+        return f"if {value:.0f} means 'no label', say `ignore_index={value:.0f}`: it is {record.ignored} here"
+    if record.high is not None and value == record.high:
+        return "the value is the size itself: count from 0, or make the size one larger"
+    if value < 0:
+        return "a negative value is no index here: look for the padding or the missing entry that it stands for"
+    return "make the size larger, or find out where the data gets such a value"

@@ -1,0 +1,74 @@
+"""DEV105: a value that must be a probability is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.recording.device_records import BadValue
+from torchvet.rules.core.base import Rule
+from torchvet.rules.device import _crashes
+from torchvet.rules.shared.share_rule import observed
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.recording import RankRecording, Recording
+
+
+class ProbabilityOutOfRange(Rule):
+    """A value that must be a probability is none."""
+
+    code = "DEV105"
+    name = "probability-out-of-range"
+    summary = "A value that must be a probability is none"
+    severity = "error"
+    words = ()
+
+    bad_raises = "all elements of input should be between 0 and 1"
+    mend_changes_results = True
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """An error that ended the program for such a value."""
+        for rank in recording.ranks:
+            for record in rank.all(BadValue):
+                if record.kind == "probability":
+                    yield self._finding(rank, record)
+
+    def _finding(self, rank: RankRecording, record: BadValue) -> Finding:
+        name = record.name or record.derived or f"what {record.operation} was given"
+        made = f", of which {record.derived} is made," if record.derived and record.name else ""
+        return observed(
+            self, rank, severity="error", place=record.place,
+            message=f"{name}{made} holds {_value(record)}{_crashes.positions(record)}: {record.operation} takes "
+            f"{_wanted(record)}",
+            cause="a kernel of the GPU asserts here: on a real one the error comes later, in another line"
+            if record.asserted
+            else f"torch says: {record.message.rstrip(':')}",
+            advice=_advice(record),
+        )  # fmt: skip
+
+
+def _value(record: BadValue) -> str:
+    if record.nans and (record.derived or record.nans >= record.count or not record.values):
+        return "NaN"
+    if record.of.startswith("rows"):
+        return "a row that sums to zero"
+    return f"{record.values[0]:.6g}" if record.values else "a value that is no probability"
+
+
+def _wanted(record: BadValue) -> str:
+    if record.of and not record.of.startswith("rows"):
+        return record.of
+    return "0 to 1" if record.high is not None else "weights that are finite and not negative, not all of them zero"
+
+
+def _advice(record: BadValue) -> str:
+    if record.nans:
+        return (
+            "find out where the NaN comes from: an earlier step has made it (a loss or a gradient that is not finite)"
+        )
+    if record.argument == "target":
+        return "scale the targets to 0 and 1 where they are read"
+    if "binary_cross_entropy" in record.operation:
+        return "use `binary_cross_entropy_with_logits` (`nn.BCEWithLogitsLoss`): it takes scores as they are"
+    return "give probabilities: the softmax or sigmoid of the scores, or the scores as `logits=`"

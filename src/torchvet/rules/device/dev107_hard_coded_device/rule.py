@@ -1,0 +1,204 @@
+"""DEV107: a device is written out in code that chooses its device elsewhere."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.recording.device_records import AbsentDevice
+from torchvet.rules.core.base import Rule
+from torchvet.rules.device import _crashes
+from torchvet.rules.shared.share_rule import observed
+from torchvet.source.model import edits
+from torchvet.source.model import torch_names as names
+from torchvet.source.model.units import receiver, terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.device_records import DeviceMismatch
+    from torchvet.source.model import Event, SourceFile, Unit
+
+_GUARD = re.compile(r"cuda|gpu|device|distributed|is_available|ngpu|parallel|rank", re.IGNORECASE)
+_MOVED_WITH_IT = "the module's device"
+_WRITTEN = tuple(f"{quote}{name}" for quote in "\"'" for name in ("cuda", "mps", "xpu"))
+
+
+class HardCodedDevice(Rule):
+    """A device is written out in code that chooses its device elsewhere."""
+
+    code = "DEV107"
+    name = "hard-coded-device"
+    summary = "A device is written out in code that chooses its device elsewhere"
+    severity = "warning"
+    words = (".cuda(", '"cuda', '"mps', '"xpu', "'cuda", "'mps", "'xpu")
+
+    bad_raises = "torch/cuda/"
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """What goes well on this machine goes wrong on another."""
+        return False
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """A crash for a device that the text names, where a variable in sight holds another."""
+        for rank, record, stray in _crashes.mismatches(recording):
+            if _crashes.by_its_text(record, stray) == self.code:
+                yield self._elsewhere(rank, record)
+        for rank in recording.ranks:
+            for absent in rank.all(AbsentDevice):
+                if absent.asked and not absent.checkpoint and (absent.variable or absent.devices):
+                    yield self._absent(rank, absent)
+
+    def _elsewhere(self, rank: RankRecording, record: DeviceMismatch) -> Finding:
+        written = record.written
+        assert written is not None
+        where = next((t.device for t in record.tensors if t.name == record.hard_coded), "another device")
+        return observed(
+            self, rank, severity="error", place=written.place,
+            message=f"{record.hard_coded} is on {where} because {written.text} is written out, where "
+            f"{written.variable} is {written.device}: {record.operation} refuses it",
+            cause=f"{written.variable} says which device to use, and this line does not ask it",
+            advice=f"use {written.variable} in place of {written.text}",
+            related=[_crashes.raised(record), *_crashes.where(record)],
+        )  # fmt: skip
+
+    def _absent(self, rank: RankRecording, record: AbsentDevice) -> Finding:
+        there = "no GPU is" if not record.devices else f"{record.devices} GPU{'s are' if record.devices > 1 else ' is'}"
+        chosen = f", where {record.variable} is {record.held}" if record.variable else ""
+        return observed(
+            self, rank, severity="error", place=record.place,
+            message=f"{record.asked} is written out here and {there} there{chosen}",
+            cause=record.message, advice=f"use {record.variable}" if record.variable else self.remedy,
+        )  # fmt: skip
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """`.cuda()`, `.to("cuda…")` or `device="cuda…"` where a variable for the device can be seen."""
+        if not file.mentions(*self.words) or not file.mentions("device"):
+            return
+        words = ["to", "cuda"] if file.mentions(".cuda(", *(f".to({w}" for w in _WRITTEN)) else []
+        if file.mentions(*(f"device={w}" for w in _WRITTEN)):
+            words += [w for w in (*sorted(names.FACTORIES), "to") if file.mentions(f".{w}(")]
+        for event in file.calls(*words):
+            written = self._written_out(file, event)
+            follows = written is event.node and file.mentions("set_device")
+            if written is None or follows or self._guarded(file, event):
+                continue
+            variable = self._variable(file, event)
+            if variable and not self._asserted(file, event):
+                yield self._finding(file, event, written, variable)
+
+    @staticmethod
+    def _written_out(file: SourceFile, event: Event) -> ast.expr | None:
+        """The part of a call that names CUDA; the call itself for `.cuda()`."""
+        call, name = event.call, terminal(event.node)
+        on = receiver(call)
+        if name == "cuda":
+            told = call.args or any(k.arg == "device" for k in call.keywords)
+            named = not told and on is not None and file.dotted(on) != "torch" and not _holds_nothing(file, on)
+            return call if named else None
+        given = [k.value for k in call.keywords if k.arg == "device"] + (call.args[:1] if name == "to" else [])
+        if name != "to" and not file.dotted(call.func).startswith("torch."):
+            return None
+        constants = [g for g in given if isinstance(g, ast.Constant) and isinstance(g.value, str)]
+        return next((g for g in constants if str(g.value).startswith(("cuda", "mps", "xpu"))), None)
+
+    @staticmethod
+    def _guarded(file: SourceFile, event: Event) -> bool:
+        for branch, _ in event.context.arms:
+            test = getattr(branch, "test", None)
+            if test is None or _GUARD.search(file.segment(test)):
+                return True
+        return False
+
+    @staticmethod
+    def _asserted(file: SourceFile, event: Event) -> bool:
+        """Whether the function has asked for CUDA, and left where there is none, before the line."""
+        lines = file.lines[event.unit.first - 1 : event.line - 1]
+        return any(
+            "is_available" in line and ("assert" in line or line.lstrip().startswith("if ")) for line in lines[-200:]
+        )
+
+    def _variable(self, file: SourceFile, event: Event) -> str:
+        """What holds the device where the event stands, and can be the CPU."""
+        unit: Unit | None = event.unit
+        while unit is not None:
+            if not unit.is_module and "device" in unit.parameters:
+                return "device"
+            for name in unit.bindings if file.mentions("is_available", ".device)") else ():
+                node = ast.Name(id=name)
+                if "dev" not in name.lower() or event.unit.home(name) is not unit:
+                    continue
+                if file.devices.may_be_host(node, unit) or self._given(file, node, unit):
+                    first = unit.bindings[name][0]
+                    if unit is not event.unit or first.index < event.index:
+                        return name
+            unit = unit.parent
+        own = event.unit.self_name()
+        attribute = ast.Attribute(value=ast.Name(id=own), attr="device")
+        if own and file.mentions("is_available") and file.devices.may_be_host(attribute, event.unit):
+            return f"{own}.device"
+        if own and self._given(file, attribute, event.unit):
+            return f"{own}.device"
+        return self._moved_to(file, event)
+
+    @staticmethod
+    def _moved_to(file: SourceFile, event: Event) -> str:
+        """In a method of a module that this file moves to a device chosen elsewhere: where its parameters are."""
+        owner, own = event.unit.method_class(), event.unit.self_name()
+        if owner is None or not own or "module" not in file.roles.of_class(owner):
+            return ""
+        for move in file.calls("to"):
+            on, given = receiver(move.call), move.call.args[0] if move.call.args else None
+            if not isinstance(given, ast.Name) or "dev" not in given.id or on is None:
+                continue
+            made = file.roles.class_named(on.func, move.unit) if isinstance(on, ast.Call) else None
+            if owner not in (made, file.roles.class_of(on, move.unit)):
+                continue
+            if given.id in move.unit.parameters or file.devices.may_be_host(given, move.unit):
+                return _MOVED_WITH_IT
+        return ""
+
+    @staticmethod
+    def _given(file: SourceFile, variable: ast.Name | ast.Attribute, asked: Unit) -> bool:
+        """Whether a variable for the device is what a constructor is told, or an option says."""
+        values = file.roles.values(variable, asked)
+        if len(values) != 1:
+            return False
+        value, unit = values[0]
+        if isinstance(value, ast.Call) and terminal(value) == "device" and value.args:
+            value = value.args[0]
+        if isinstance(value, ast.Attribute):
+            return value.attr == "device" and isinstance(value.value, ast.Name)  # args.device, cfg.device
+        name = value.id if isinstance(value, ast.Name) else ""
+        return "device" in name and name in unit.parameters and name not in unit.bindings
+
+    def _finding(self, file: SourceFile, event: Event, written: ast.expr, variable: str) -> Finding:
+        call, on = event.call, receiver(event.call)
+        change = []
+        if written is not call:
+            change = [edits.replace(file, written, variable)]
+        elif on is not None and on.end_lineno == call.end_lineno == call.lineno:
+            rest = "".join(f", {file.segment(k)}" for k in call.keywords)
+            change = [edits.replace(file, call, f"{file.segment(on)}.to({variable}{rest})")]
+        said = ".cuda()" if written is call else file.segment(written)
+        message = f"{said} is written out here where {variable} says which device to use"
+        advice = f"use {variable}"
+        if variable == _MOVED_WITH_IT:
+            # No edit: in the constructor it is a buffer that is wanted, elsewhere the device of an input.
+            change, variable = [], "that device"
+            message = f"{said} is written out here in a module that this file moves to a device chosen elsewhere"
+            advice = "register a buffer, or use the device of an input or of a parameter"
+        return self.suspect(
+            file, event, message, cause=f"{variable} can be the CPU or another device, and this line always means CUDA",
+            advice=advice, edits=change, node=event.node,
+        )  # fmt: skip
+
+
+def _holds_nothing(file: SourceFile, node: ast.expr) -> bool:
+    """`nn.BCELoss()`, `nn.Softmax(dim=1)`: a module without tensors can be "moved" on every machine."""
+    if not isinstance(node, ast.Call) or node.args or any("weight" in (k.arg or "weight") for k in node.keywords):
+        return False
+    dotted = file.dotted(node.func)
+    return dotted.startswith("torch.nn.") and dotted.endswith(("Loss", "Softmax", "Sigmoid", "ReLU", "Tanh"))

@@ -1,0 +1,253 @@
+"""DEV108: a checkpoint is loaded onto the device that it was saved from."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet import amounts
+from torchvet.finding import Measured, Severity
+from torchvet.recording.device_records import AbsentDevice, LoadedCheckpoint
+from torchvet.rules.core import grading
+from torchvet.rules.core.base import Rule
+from torchvet.rules.shared.share_rule import observed, peak_of
+from torchvet.source.model import edits
+from torchvet.source.model.units import targets_of, terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.source.model import Event, SourceFile
+
+
+_ADVICE = "add `map_location='cpu'`, and let load_state_dict copy to the right device"
+_KEPT = 3
+"""Step boundaries at which it was still there."""
+
+
+class CheckpointLoadsOnWrongDevice(Rule):
+    """A checkpoint is loaded onto the device that it was saved from."""
+
+    code = "DEV108"
+    name = "checkpoint-loads-on-wrong-device"
+    summary = "A checkpoint is loaded onto the device that it was saved from"
+    severity = "warning"
+    words = ("load",)
+
+    found_with = ("run", "--simulate-gpu", "24GiB")
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """What goes well on this machine goes wrong on another."""
+        return False
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """A file that asked for a device that is not there, or whose tensors lie beside the model for nothing."""
+        for rank in recording.ranks:
+            for absent in rank.all(AbsentDevice):
+                if absent.checkpoint:
+                    yield self._absent(rank, absent)
+            for loaded in {r.place: r for r in rank.all(LoadedCheckpoint)}.values():
+                where = [d for d in loaded.bytes if d != "cpu"]
+                if loaded.into and any(d not in loaded.into for d in where):
+                    yield self._elsewhere(rank, loaded)
+                elif where and loaded.kept >= _KEPT:
+                    yield self._kept(rank, loaded)
+
+    def _absent(self, rank: RankRecording, record: AbsentDevice) -> Finding:
+        return observed(
+            self, rank, severity="error", place=record.place,
+            message="the file was saved on a GPU that is not there, and nothing says where else to load it to",
+            cause=record.message, advice=_ADVICE,
+        )  # fmt: skip
+
+    def _elsewhere(self, rank: RankRecording, record: LoadedCheckpoint) -> Finding:
+        wrong = {d: n for d, n in record.bytes.items() if d != "cpu" and d not in record.into}
+        size = sum(wrong.values())
+        follows = set(wrong) <= set(record.settled)
+        return observed(
+            self, rank, severity=self._of_elsewhere(rank, record, size, follows), place=record.place,
+            message=f"{amounts.size(size)} of a checkpoint were loaded to {', '.join(sorted(wrong))}, "
+            f"and {record.owner} {'was' if follows else 'is'} on {', '.join(record.into)}"
+            + (" then and moved there later" if follows else ""),
+            cause="torch.load restores every tensor to the device that it was saved from", advice=_ADVICE,
+            measured=Measured(bytes=size),
+        )  # fmt: skip
+
+    @staticmethod
+    def _of_elsewhere(rank: RankRecording, record: LoadedCheckpoint, size: int, follows: bool) -> Severity:
+        """A GPU that the model has nothing to do with is another rank's, or gets a context for this alone, whatever the
+        file's size. One that the model comes to is in use anyway: the memory is there again when the file's tensors are
+        gone."""
+        if follows:
+            return "info"
+        if any(d != "cpu" for d in record.into):
+            return "warning"
+        return grading.of_waste(size, size / max(peak_of(rank), size, 1))
+
+    def _kept(self, rank: RankRecording, record: LoadedCheckpoint) -> Finding:
+        size = sum(n for d, n in record.bytes.items() if d != "cpu")
+        share = size / (peak_of(rank) or size)
+        where = ", ".join(d for d in record.bytes if d != "cpu")
+        return observed(
+            self, rank, severity="info" if record.copied > 1 else grading.of_waste(size, share), place=record.place,
+            message=f"a checkpoint's {amounts.size(size)} stayed on {where} over {record.kept:,} step boundaries "
+            f"beside {record.owner or 'the model'}, which has its own copy",
+            cause="what torch.load gave is still referred to after load_state_dict has copied it"
+            + (f": the program goes back to it, {record.copied} times so far" if record.copied > 1 else ""),
+            advice=f"{_ADVICE}; or let go of it: `del` its name",
+            measured=Measured(bytes=size, steps=record.kept, peak_bytes=peak_of(rank) or None, share=share),
+        )  # fmt: skip
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """`torch.load` without `map_location`: a warning where ranks or a choice of device make it matter."""
+        for event in file.calls("load"):
+            call = event.call
+            given = {k.arg for k in call.keywords}
+            if file.dotted(call.func) != "torch.load" or len(call.args) > 1 or given & {"map_location", None}:
+                continue
+            if _is_loaded_elsewhere_otherwise(file, event):
+                continue
+            severity, reason = self._grade(file, event)
+            yield self._finding(file, event, severity, reason)
+
+    @staticmethod
+    def _grade(file: SourceFile, event: Event) -> tuple[Severity, str]:
+        if _made_here(event) or _saved_just_before(file, event):
+            return "info", "its tensors go to the device that they were saved from"
+        own = "\n".join(file.lines[event.unit.first - 1 : event.unit.last])
+        if file.mentions("init_process_group(") and "rank" in own and not _first_rank_only(file, event):
+            return "warning", "every rank loads it onto the GPU that it was saved from"
+        chosen = (
+            file.mentions("is_available()")
+            and not _first_rank_only(file, event)
+            and any(file.devices.may_be_host(binding, event.unit) for binding in _device_variables(event))
+        )
+        if chosen and not _run_has_saved(file, event):
+            return "warning", "saved on a GPU it does not load where the program falls back to the CPU"
+        return "info", "its tensors go to the device that they were saved from"
+
+    def _finding(self, file: SourceFile, event: Event, severity: Severity, reason: str) -> Finding:
+        call = event.call
+        change, to_model = [], _copied_into_module(event)
+        # What is not state alone (a whole module, a batch) may be computed with where it was loaded to.
+        if (to_model or _is_state(event)) and call.args and not call.keywords and call.lineno == call.end_lineno:
+            written = file.segment(call)
+            change = [edits.replace(file, call, f'{written[:-1]}, map_location="cpu")')] if written[-2] != "," else []
+        return self.suspect(
+            file, event, f"{file.segment(call)} without map_location: {reason}",
+            cause="torch.load restores every tensor to the device that it was saved from",
+            advice=_ADVICE, severity=severity, edits=change, safe=to_model,
+        )  # fmt: skip
+
+
+def _copied_into_module(event: Event) -> bool:
+    """Whether what is loaded goes straight into `load_state_dict`, which copies from any device."""
+    parent = event.parent
+    return (
+        isinstance(parent, ast.Call)
+        and isinstance(parent.func, ast.Attribute)
+        and parent.func.attr == "load_state_dict"
+    )
+
+
+_OF_STATE = {"items", "keys", "values", "get", "pop"}
+
+
+def _is_state(event: Event) -> bool:
+    """Whether what is loaded is a dictionary that is taken apart or copied from, as far as its function shows, and what
+    is taken out of it at once no module."""
+    entry = isinstance(event.parent, ast.Subscript)
+    statement, value = event.statement, event.parent if entry else event.node
+    targets = [t for t in targets_of(statement) if isinstance(t, ast.Name)]
+    if not isinstance(statement, ast.Assign) or statement.value is not value or len(targets) != 1:
+        return entry
+    name, nodes = targets[0].id, walk(event.unit.node)
+    called = any(isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == name for n in nodes)
+    attributes = (n for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name))
+    asked = {n.attr for n in attributes if terminal(n.value) == name}
+    if called or asked - _OF_STATE:
+        return False
+    return entry or any(isinstance(of, ast.Name) and of.id == name for n in nodes for of in _dictionaries(n))
+
+
+def _dictionaries(node: ast.AST) -> list[ast.expr]:
+    """What a node uses as a dictionary of state."""
+    if isinstance(node, ast.Subscript):
+        return [node.value] if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str) else []
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if node.func.attr == "load_state_dict":
+            return node.args[:1]
+        return [node.func.value] if node.func.attr in _OF_STATE else []
+    return []
+
+
+def _is_loaded_elsewhere_otherwise(file: SourceFile, event: Event) -> bool:
+    """Whether another arm of the same branch loads the same file with a `map_location`: then this one is meant."""
+    given = [ast.dump(a) for a in event.call.args]
+    return any(
+        other.excludes(event)
+        and [ast.dump(a) for a in other.call.args[:1]] == given
+        and file.dotted(other.call.func) == "torch.load"
+        and (len(other.call.args) > 1 or any(k.arg == "map_location" for k in other.call.keywords))
+        for other in event.unit.calls.get("load", ())
+    )
+
+
+def _made_here(event: Event) -> bool:
+    """Whether it is a buffer or temporary file of this function: what this process saved itself just before."""
+    given = event.call.args[0] if event.call.args else None
+    if isinstance(given, ast.Attribute):
+        given = given.value
+    if not isinstance(given, ast.Name):
+        return False
+    values = [getattr(b.node, "value", None) for b in event.unit.bindings.get(given.id, ())]
+    return any(isinstance(b.node, ast.With) for b in event.unit.bindings.get(given.id, ())) or any(
+        terminal(v) in ("BytesIO", "NamedTemporaryFile", "TemporaryFile") for v in values
+    )
+
+
+def _saved_just_before(file: SourceFile, event: Event) -> bool:
+    """Whether the function itself has saved that very path, whatever way it went."""
+    for save in event.unit.calls.get("save", ()):
+        paths = [ast.dump(call.args[at]) for call, at in ((save.call, 1), (event.call, 0)) if len(call.args) > at]
+        same = len(paths) == 2 and paths[0] == paths[1] and file.dotted(save.call.func) == "torch.save"
+        if same and save.index < event.index and event.sure_after(save):
+            return True
+    return False
+
+
+def _run_has_saved(file: SourceFile, event: Event) -> bool:
+    """Whether the run saves checkpoints before it loads: what it saved, on whatever device, it can load."""
+    saves = (e for e in file.calls("save", "ModelCheckpoint", "Checkpoint")
+             if terminal(e.node) != "save" or file.dotted(e.call.func) == "torch.save")  # fmt: skip
+    return any(_comes_before(file, save, event, 0) for save in saves)
+
+
+def _comes_before(file: SourceFile, one: Event, event: Event, depth: int) -> bool:
+    """Whether an event, or a call that leads to it, stands before another in the other's function."""
+    if one.unit is event.unit:
+        return one.index < event.index and not one.excludes(event)
+    return depth < 3 and any(_comes_before(file, caller, event, depth + 1) for caller in file.callers(one.unit))
+
+
+def _device_variables(event: Event) -> Iterator[ast.expr]:
+    unit = event.unit
+    own = unit.self_name()
+    if own:
+        yield ast.Attribute(value=ast.Name(id=own), attr="device")
+    seen = unit
+    while True:
+        for name in seen.bindings:
+            if "dev" in name.lower():
+                yield ast.Name(id=name)
+        if seen.parent is None:
+            return
+        seen = seen.parent
+
+
+def _first_rank_only(file: SourceFile, event: Event) -> bool:
+    """Whether a condition about ranks or devices decides that it is loaded: then one rank, or one device, is meant."""
+    tests = [getattr(branch, "test", None) for branch, _ in event.context.arms]
+    return any(t is not None and any(w in file.segment(t) for w in ("rank", "gpu", "device", "cuda")) for t in tests)

@@ -1,0 +1,115 @@
+"""DST102: one rank needs more memory than the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torchvet.finding import Finding, Measured, Remedy
+from torchvet.rules.core.base import Rule
+from torchvet.rules.shared.number_format import size
+from torchvet.rules.shared.snapshot_rule import location_of, named
+
+if TYPE_CHECKING:
+    from torchvet.finding import Severity
+    from torchvet.readers.trace_facts import Trace
+    from torchvet.snapshots.places import Place
+    from torchvet.snapshots.ranks import RankPeak
+
+_TOLD, _WARNING = 0.10, 0.25
+"""Shares of the largest peak that the others do not need. Batches of unlike lengths differ by some per cent."""
+_WORTH = 64 << 20
+"""Bytes below which it is nobody's trouble."""
+_ALIKE, _SAME_MODEL = 0.5, 0.02
+"""The share of the lines that allocate which ranks of one program have in common, and by how much their parameters may
+differ where each holds the whole model or an equal part of it."""
+
+
+_APART = 60_000_000
+"""Microseconds between recordings of one program, whose ring buffers may be short and whose clocks not the same."""
+
+
+class RankImbalance(Rule):
+    """One rank needs more memory than the others."""
+
+    code = "DST102"
+    name = "rank-imbalance"
+    summary = "One rank needs more memory at its peak than the others"
+    severity = "warning"
+
+    def in_ranks(self, ranks: Sequence[RankPeak]) -> Iterator[Finding]:
+        """From snapshots of several ranks: by the peaks, with the category and the line that make the difference."""
+        found = _largest([r.bytes for r in ranks])
+        if found is None:
+            return
+        worst, others = ranks[found.number], [r for n, r in enumerate(ranks) if n != found.number]
+        if not all(_alike(worst, other) for other in others):
+            return
+        category, more = _difference(worst.by_category, [r.by_category for r in others])
+        place, _ = _difference(worst.by_line, [r.by_line for r in others])
+        same = max(r.parameters for r in ranks) <= (1 + _SAME_MODEL) * min(r.parameters for r in ranks)
+        certain = same and worst.parameters > 0
+        yield self._finding(
+            found, worst.rank, f"cuda:{worst.device}", place=place,
+            severity="warning" if certain and found.share >= _WARNING else "info",
+            cause=f"{size(more)} of the difference are {category}, most of it from {named(place)}"
+            + ("" if certain else "; the ranks' parameters differ too, as those of pipeline stages do"),
+        )  # fmt: skip
+
+    def in_trace(self, trace: Trace) -> Iterator[Finding]:
+        """From traces of several ranks with memory events: by the allocator's own counts."""
+        known = [(r, m) for r in trace.ranks for m in r.memory[:1] if m.device != "cpu"]
+        found = _largest([m.peak for _, m in known]) if len(known) == len(trace.ranks) else None
+        if found is not None:
+            rank, memory = known[found.number]
+            yield self._finding(
+                found, rank.rank, memory.device, place=None, severity="info",
+                cause="the traces do not say what it is: compare memory snapshots of the ranks",
+            )  # fmt: skip
+
+    def _finding(
+        self, found: _Largest, rank: int | None, device: str, *, place: Place | None, severity: Severity, cause: str
+    ) -> Finding:
+        return Finding(
+            code=self.code, name=self.name, severity=severity, evidence="observed", location=location_of(place),
+            message=f"rank {rank} needs {size(found.bytes)} at its peak, {size(found.more)} "
+            f"({found.share:.0%}) more than the others do",
+            cause=cause, rank=rank, device=device,
+            remedy=Remedy(summary="give it what the others get, or keep on the host what it alone keeps"),
+            measured=Measured(bytes=found.more, peak_bytes=found.bytes, share=found.share),
+        )  # fmt: skip
+
+
+class _Largest(NamedTuple):
+    """The largest of some peaks: whose, how large, by how much above the median of the others, as its share."""
+
+    number: int
+    bytes: int
+    more: int
+    share: float
+
+
+def _largest(peaks: list[int]) -> _Largest | None:
+    """None where there are fewer than two, or none stands out."""
+    if len(peaks) < 2:
+        return None
+    index = peaks.index(max(peaks))
+    more = peaks[index] - int(median(p for n, p in enumerate(peaks) if n != index))
+    if more < _WORTH or more < _TOLD * peaks[index]:
+        return None
+    return _Largest(index, peaks[index], more, more / peaks[index])
+
+
+def _alike(one: RankPeak, other: RankPeak) -> bool:
+    """Whether two recordings are of one program: made at the same time, by the same lines."""
+    together = max(one.began, other.began) - min(one.ended, other.ended) <= _APART
+    mine, theirs = one.program, other.program
+    return bool(mine) and together and len(mine & theirs) >= _ALIKE * len(mine | theirs)
+
+
+def _difference(one: Mapping[Any, int], others: Sequence[Mapping[Any, int]]) -> tuple[Any, int]:
+    """The key with the largest difference to the median of the others, and the difference."""
+    differences = {key: held - int(median(o.get(key, 0) for o in others)) for key, held in one.items()}
+    key = max(differences, key=lambda k: differences[k])
+    return key, differences[key]

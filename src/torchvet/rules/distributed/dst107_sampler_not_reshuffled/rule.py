@@ -1,0 +1,138 @@
+"""DST107: a DistributedSampler is never told the epoch, so that every epoch has the same order."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.core.base import Rule
+from torchvet.rules.shared import training_loops as loops
+from torchvet.source.model import edits
+from torchvet.source.model.origins import Identity, identity, made_by
+from torchvet.source.model.units import keyword, targets_of, terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding
+    from torchvet.source.model import Event, Loop, SourceFile, Unit
+
+_FRAMEWORKS = ("lightning", "pytorch_lightning", "accelerate", "lightning_fabric")
+"""They wrap the loaders of a loop that the program writes itself, and tell their samplers the epoch."""
+
+
+class SamplerNotReshuffled(Rule):
+    """A DistributedSampler is never told the epoch, so that every epoch has the same order."""
+
+    code = "DST107"
+    name = "sampler-not-reshuffled"
+    summary = "A DistributedSampler is never told the epoch, so that every epoch has the same order"
+    severity = "warning"
+    words = ("DistributedSampler",)
+
+    mend_changes_results = True
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A shuffling DistributedSampler whose loader is gone through epoch after epoch, and no `set_epoch`."""
+        if not file.mentions(*self.words) or file.mentions("set_epoch"):
+            return
+        if any(file.imports.uses(name) for name in _FRAMEWORKS):
+            return
+        for made in file.calls("DistributedSampler"):
+            shuffle = keyword(made.call, "shuffle")
+            torch = file.dotted(made.call.func).startswith("torch.utils.data.")
+            if not torch or (shuffle is not None and not (isinstance(shuffle, ast.Constant) and shuffle.value is True)):
+                continue
+            for loader in self._loaders(file, made):
+                epochs = self._epochs(file, loader)
+                if epochs is not None:
+                    yield self._finding(file, made, epochs)
+                    break
+
+    @staticmethod
+    def _loaders(file: SourceFile, made: Event) -> Iterator[Event]:
+        for loader in file.calls("DataLoader"):
+            given = keyword(loader.call, "sampler")
+            if given is not None and any(value is made.node for value in _possible(given, loader.unit)):
+                yield loader
+
+    @staticmethod
+    def _epochs(file: SourceFile, loader: Event) -> tuple[Event, Loop] | None:
+        """The training pass over a loader and the loop over epochs around it."""
+        key = identity(loader.call, loader.unit) | _handed_out(file, loader)
+        for step in file.steps:
+            if step.loop is None or not isinstance(step.loop.node, ast.For) or not step.of("backward"):
+                continue
+            if not any(key & _loaders_in(one, step.unit) for one in _iterated(step.loop.node.iter)):
+                continue
+            pass_ = next(e for e in step.unit.events if e.node is step.loop.node)
+            if step.loop.parent is not None:
+                return pass_, step.loop.parent
+            for caller in file.callers(step.unit):
+                if caller.loop is not None:
+                    return caller, caller.loop
+        return None
+
+    def _finding(self, file: SourceFile, made: Event, epochs: tuple[Event, Loop]) -> Finding:
+        at, loop = epochs
+        name = next((ast.unparse(t) for t in targets_of(made.statement)), "the sampler")
+        name = name if re.search("sampler", name.lower()) else "the sampler"
+        target = getattr(loop.node, "target", None)
+        epoch = target.id if isinstance(target, ast.Name) else "epoch"
+        return self.suspect(
+            file, made, f"{name} gives the same order in every epoch: nothing calls set_epoch",
+            cause="DistributedSampler shuffles with its seed plus the epoch that it was told, which stays 0",
+            advice=f"call `{name.replace('the ', '')}.set_epoch({epoch})` at the start of every epoch",
+            severity="info" if loops.is_test(file) else None, edits=self._edits(file, made, at, loop, name),
+            related=[self.also(file, "epochs", at, "each pass goes through the loader in the same order")],
+        )  # fmt: skip
+
+    @staticmethod
+    def _edits(file: SourceFile, made: Event, at: Event, loop: Loop, name: str) -> list[Edit]:
+        plain = isinstance(made.statement, ast.Assign) and made.statement.value is made.node and not made.context.arms
+        if at.unit is not made.unit or not plain or not isinstance(loop.node, ast.For):
+            return []
+        target, body = loop.node.target, loop.node.body
+        if name == "the sampler" or not isinstance(target, ast.Name) or terminal(loop.node.iter) != "range":
+            return []
+        return edits.before(file, body[0], f"{name}.set_epoch({target.id})")
+
+
+def _handed_out(file: SourceFile, loader: Event) -> Identity:
+    """What callers call the loader that a function makes and returns beside other things."""
+    found: set[tuple[object, ...]] = set()
+    names = {t.id for t in targets_of(loader.statement) if isinstance(t, ast.Name)}
+    for given in (e.node.value for e in loader.unit.events if isinstance(e.node, ast.Return)):
+        parts = given.elts if isinstance(given, ast.Tuple) else []
+        for caller in file.callers(loader.unit) if parts else ():
+            targets = targets_of(caller.statement) if getattr(caller.statement, "value", None) is caller.node else []
+            if len(targets) == len(parts):
+                mine = (t for t, part in zip(targets, parts, strict=True) if terminal(part) in names)
+                found |= {one for target in mine for one in identity(target, caller.unit)}
+    return frozenset(found)
+
+
+def _possible(node: ast.expr, unit: Unit) -> list[ast.AST]:
+    """What an expression may be: both sides of a conditional one."""
+    return [value for value, _ in made_by(node, unit)]
+
+
+def _iterated(node: ast.expr) -> list[ast.expr]:
+    """What may be the loader within `enumerate(tqdm(loader))` or `logger.log_every(loader, 10)`."""
+    found = [node]
+    for one in found:
+        if isinstance(one, ast.Call) and terminal(one) not in ("len", "range"):
+            found.extend(one.args)
+    return [one for one in found if isinstance(one, (ast.Name, ast.Attribute))]
+
+
+def _loaders_in(node: ast.expr, unit: Unit) -> Identity:
+    """What an expression is; where a function of the file gives it back, what that gives."""
+    found = set(identity(node, unit))
+    for value, where in (*unit.file.roles.values(node, unit), *made_by(node, unit)):
+        event = next((e for e in where.calls.get(terminal(value), ()) if e.node is value), None)
+        made = unit.file.callee(event) if event is not None else None
+        for returned in made.events if made is not None else ():
+            if made is not None and isinstance(returned.node, ast.Return) and returned.node.value is not None:
+                found |= identity(returned.node.value, made)
+    return frozenset(found)

@@ -1,0 +1,102 @@
+"""DST108: every rank uses the first GPU."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.core.base import Rule
+from torchvet.rules.shared.training_loops import is_test
+from torchvet.source.model.origins import identity, made_by
+from torchvet.source.model.units import keyword, receiver, terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import Event, SourceFile, Unit
+    from torchvet.source.model.origins import Identity
+
+_SELECTS = re.compile(r"CUDA_VISIBLE_DEVICES|cuda\.device\(|cuda:\{|cuda:%|[\"']cuda:[\"'] *\+|device_id=|gpu_id"
+                      r"|\.cuda\((?!\s*(?:\)|0|non_blocking))"
+                      r"|\.to\((local_)?rank|device\([\"']cuda[\"'], *\w")  # fmt: skip
+"""Text that selects a GPU by rank in some way."""
+
+
+class AllRanksOnOneDevice(Rule):
+    """Every rank uses the first GPU."""
+
+    code = "DST108"
+    name = "all-ranks-on-one-device"
+    summary = "Every rank uses the first GPU"
+    severity = "warning"
+    words = ("init_process_group",)
+
+    runs_on = "cuda"
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A model that is wrapped for one process per GPU and put on the current device, which nothing selects."""
+        if not file.mentions(*self.words) or not file.mentions("cuda"):
+            return
+        starts = [
+            e for e in file.calls("init_process_group") if file.dotted(e.call.func).startswith("torch.distributed.")
+        ]
+        if not starts or all(_is_gloo(e) for e in starts) or is_test(file):
+            return
+        fixed = [e for e in file.calls("set_device") if _is_number(e)]
+        selects = len(fixed) < len(list(file.calls("set_device"))) or _SELECTS.search(file.text)
+        for event in fixed if not selects else ():
+            yield self._finding(file, event, event.node, "the same GPU in every rank")
+        if selects or fixed:
+            return
+        for made in file.calls("DistributedDataParallel", "DDP"):
+            if not file.dotted(made.call.func).endswith("DistributedDataParallel") or not made.call.args:
+                continue
+            model = identity(made.call.args[0], made.unit)
+            placed = next((e for e in file.calls("cuda", "to") if _places(file, e, model)), None)
+            if placed is not None:
+                yield self._finding(file, placed, placed.node, "GPU 0 in every rank")
+                return
+
+    def _finding(self, file: SourceFile, event: Event, node: ast.AST, where: str) -> Finding:
+        text = file.segment(node)
+        return self.suspect(
+            file, event, f"{text} is {where}: nothing selects a device by the local rank", node=node,
+            cause="each process starts with GPU 0 as its current device, and this file starts one process per GPU",
+            advice="call `torch.cuda.set_device(local_rank)` first, with the local rank from the launcher "
+            "(`int(os.environ['LOCAL_RANK'])` under torchrun)",
+        )  # fmt: skip
+
+
+def _is_gloo(event: Event) -> bool:
+    backend = event.call.args[0] if event.call.args else keyword(event.call, "backend")
+    return isinstance(backend, ast.Constant) and backend.value in ("gloo", "mpi", "ucc", "xla", "hccl")
+
+
+def _is_number(event: Event) -> bool:
+    dotted = event.unit.file.dotted(event.call.func)
+    given = event.call.args[0] if event.call.args else None
+    return dotted == "torch.cuda.set_device" and isinstance(given, ast.Constant)
+
+
+def _places(file: SourceFile, event: Event, model: Identity) -> bool:
+    """Whether a call puts the model on the current, or on the first, GPU."""
+    call, on = event.call, receiver(event.call)
+    if on is None or call.keywords or not identity(on, event.unit) & model:
+        return False
+    if terminal(call) == "cuda":
+        return not call.args or (isinstance(call.args[0], ast.Constant) and call.args[0].value == 0)
+    return len(call.args) == 1 and _is_first_gpu(file, call.args[0], event.unit)
+
+
+def _is_first_gpu(file: SourceFile, node: ast.expr, unit: Unit) -> bool:
+    # A parameter stands for itself too: what this file's callers give it is taken for all.
+    values = [v for v, where in made_by(node, unit) if not (isinstance(v, ast.Name) and v.id in where.parameters)]
+    found = [v.args[0] for v in values if isinstance(v, ast.Call) and file.dotted(v.func) == "torch.device"
+             and len(v.args) == 1 and not v.keywords]  # fmt: skip
+    found += [v for v in values if isinstance(v, ast.Constant)]
+    parts: list[ast.expr] = []
+    for one in found:
+        parts += [one.body, one.orelse] if isinstance(one, ast.IfExp) else [one]
+    texts = {p.value for p in parts if isinstance(p, ast.Constant)}
+    return len(found) == len(values) > 0 and texts <= {"cuda", "cuda:0", "cpu"} and texts != {"cpu"}

@@ -1,0 +1,164 @@
+"""Edits for a container that only its last elements are read of, or that nothing reads: how long it has to be is in how
+it is used."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from torchvet.finding import Edit
+from torchvet.rules.memory.fixes.stored_values import stored_at
+from torchvet.rules.shared.training_loops import without_statement
+from torchvet.source.model import blocks, edits
+from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.rules.memory._stored import Kept
+    from torchvet.source.model import SourceFile
+
+_HARMLESS = {"detach", "clone", "cpu", "float", "half", "sigmoid", "softmax", "argmax", "mean", "sum", "squeeze", "to"}
+"""What may be left uncalled: none of them does anything but make its result."""
+
+Parents = dict[int, ast.AST]
+
+
+class Uses(NamedTuple):
+    """How a container is used in a file: what it starts as, and how far back it is read (0: never)."""
+
+    begun: list[ast.expr]
+    reach: int
+
+
+def bounded(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+    """`deque(maxlen=n)` in the place of a list of which no more than the last n are read; the line that stores taken
+    out where nothing reads the list at all."""
+    for kept in stored_at(file, finding):
+        call = kept.event.node
+        if not isinstance(call, ast.Call) or terminal(call) != "append" or len(call.args) != 1:
+            continue
+        on = receiver(call)
+        lists = isinstance(on, ast.Subscript)
+        holder = on.value if isinstance(on, ast.Subscript) else on
+        uses = _uses(file, holder, lists)
+        if uses is None:
+            continue
+        if uses.reach:
+            return _windows(file, uses, lists)
+        return without_statement(file, kept.event.statement) if _may_go(file, kept) else ()
+    return ()
+
+
+def _uses(file: SourceFile, holder: ast.expr | None, lists: bool) -> Uses | None:
+    """All uses of a container by that name in the file; None where one may need more than its last elements."""
+    if not isinstance(holder, (ast.Name, ast.Attribute)):
+        return None
+    parents = {id(child): node for node in ast.walk(file.tree) for child in ast.iter_child_nodes(node)}
+    begun: list[ast.expr] = []
+    reach = 0
+    for node in walk(file.tree):
+        if node.__class__ is not holder.__class__ or terminal(node) != terminal(holder):
+            continue
+        if isinstance(node.ctx, ast.Store):
+            value = begins(file, parents[id(node)], lists)
+            if value is None:
+                return None
+            begun.append(value)
+            continue
+        far = _of_lists(node, parents) if lists else read(node, parents)
+        if far is None:
+            return None
+        reach = max(reach, far)
+    return Uses(begun, reach) if begun else None
+
+
+def begins(file: SourceFile, statement: ast.AST, lists: bool) -> ast.expr | None:
+    """The empty list, or the empty dict of lists, that a plain assignment binds."""
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return None
+    value = statement.value
+    if lists:
+        called = isinstance(value, ast.Call) and file.dotted(value.func) == "collections.defaultdict"
+        given = value.args if isinstance(value, ast.Call) and not value.keywords else []
+        return value if called and len(given) == 1 and terminal(given[0]) == "list" else None
+    empty = isinstance(value, ast.List) and not value.elts
+    made = isinstance(value, ast.Call) and terminal(value) == "list" and not value.args and not value.keywords
+    return value if empty or made else None
+
+
+def read(node: ast.AST, parents: Parents) -> int | None:
+    """How far back a use reads a list from its end: 0 for one that reads nothing, None for what is not known."""
+    parent = parents[id(node)]
+    if isinstance(parent, ast.Attribute) and parent.attr in ("append", "clear"):
+        call = parents[id(parent)]
+        return 0 if isinstance(call, ast.Call) and isinstance(parents[id(call)], ast.Expr) else None
+    if isinstance(parent, ast.Subscript) and parent.value is node and isinstance(parent.ctx, ast.Load):
+        index = parent.slice
+        if (
+            isinstance(index, ast.UnaryOp)
+            and isinstance(index.op, ast.USub)
+            and isinstance(index.operand, ast.Constant)
+        ):
+            number = index.operand.value
+            return number if isinstance(number, int) and number > 0 else None
+        return None
+    asked = isinstance(parent, (ast.If, ast.IfExp, ast.While)) and parent.test is node
+    asked = asked or (isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not))
+    return 1 if asked else None
+
+
+def _of_lists(node: ast.AST, parents: Parents) -> int | None:
+    """The same for a dict of lists: `held[name].append(x)`, `held[name][-1]`, and loops over `held.items()`."""
+    parent = parents[id(node)]
+    if isinstance(parent, ast.Subscript) and parent.value is node:
+        return read(parent, parents) if isinstance(parent.ctx, ast.Load) else None
+    if not isinstance(parent, ast.Attribute) or parent.attr not in ("items", "values"):
+        return None
+    call = parents[id(parent)]
+    loop = parents[id(call)]
+    if not isinstance(loop, (ast.For, ast.comprehension)) or loop.iter is not call:
+        return None
+    target: ast.expr | None = loop.target
+    if parent.attr == "items":
+        target = target.elts[1] if isinstance(target, ast.Tuple) and len(target.elts) == 2 else None
+    if not isinstance(target, ast.Name):
+        return None
+    return _of_elements(target, loop if isinstance(loop, ast.For) else parents[id(loop)], parents)
+
+
+def _of_elements(target: ast.Name, within: ast.AST, parents: Parents) -> int | None:
+    reach = 0
+    for one in walk(within):
+        if isinstance(one, ast.Name) and one.id == target.id and isinstance(one.ctx, ast.Load):
+            far = read(one, parents)
+            if far is None:
+                return None
+            reach = max(reach, far)
+    return reach
+
+
+def _windows(file: SourceFile, uses: Uses, lists: bool) -> list[Edit]:
+    """The containers made with a length, and the import that this needs."""
+    names = {what: name for name, what in file.imports.names.items()}
+    known = names.get("collections.deque", "")
+    made = f"{known or names.get('collections', 'collections') + '.deque'}(maxlen={uses.reach})"
+    changed = [
+        edits.replace(file, value.args[0], f"lambda: {made}") if lists and isinstance(value, ast.Call)
+        else edits.replace(file, value, made)
+        for value in uses.begun
+    ]  # fmt: skip
+    return changed if known or "collections" in names else [*blocks.importing(file, "collections"), *changed]
+
+
+def _may_go(file: SourceFile, kept: Kept) -> bool:
+    """Whether a line that stores can be left out: it calls nothing that does more than make its result, and its block
+    has others."""
+    statement = kept.event.statement
+    if not isinstance(kept.event.parent, ast.Expr):
+        return False
+    calls = [n for n in walk(kept.value) if isinstance(n, (ast.Call, ast.Await, ast.Yield, ast.NamedExpr))]
+    if any(not isinstance(c, ast.Call) or terminal(c) not in _HARMLESS for c in calls):
+        return False
+    return len(blocks.block_of(file.tree, statement)) > 1

@@ -1,0 +1,107 @@
+"""Edits for a hook that is registered at every step: its handle is kept, and removed before the next or at the end of
+the loop's body."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Edit
+from torchvet.rules.core.fixing import calls_at
+from torchvet.rules.memory._hooks import ON_MODULES, ON_TENSORS
+from torchvet.source.model import edits
+from torchvet.source.model.units import receiver, targets_of, terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import Event, SourceFile
+
+
+def handle_removed(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+    """What a registration whose handle is thrown away needs; nothing where the hook may be wanted for longer."""
+    here = [event for event, _ in calls_at(file, finding, *ON_MODULES, *ON_TENSORS)]
+    if here and not any(isinstance(event.parent, ast.Expr) for event in here):
+        # The handle of the one that was named is kept: those beside it whose handle is not are what piles up.
+        here = list(file.calls(*{terminal(event.node) for event in here}))
+    for event in here:
+        if not isinstance(event.parent, ast.Expr) or not edits.stands_alone(file, event.parent):
+            continue
+        if _goes_over_modules(event) or _is_of_others(event):
+            return _on_the_module(file, event)
+        if event.context.arms:
+            continue
+        if event.loop is not None and isinstance(event.loop.node, (ast.For, ast.While)):
+            return _at_the_end(file, event, event.loop.node)
+        if event.loop is None and event.unit.owner is not None and event.unit.name != "__init__":
+            return _before_the_next(file, event)
+    return ()
+
+
+def _root(event: Event) -> str:
+    """`layer` of `layer.conv.register_forward_hook(hook)`."""
+    on = receiver(event.call)
+    while isinstance(on, (ast.Attribute, ast.Subscript)):
+        on = on.value
+    return on.id if isinstance(on, ast.Name) else ""
+
+
+def _goes_over_modules(event: Event) -> bool:
+    """Whether the loop right around gives what the hook is registered on: the hook is for later."""
+    loop = event.loop.node if event.loop is not None else None
+    return isinstance(loop, ast.For) and _root(event) in {terminal(t) for t in targets_of(loop)}
+
+
+def _is_of_others(event: Event) -> bool:
+    """Whether a function is given what it registers a hook on."""
+    own = event.unit.self_name()
+    return event.loop is None and _root(event) in event.unit.parameters and _root(event) != own
+
+
+def _on_the_module(file: SourceFile, event: Event) -> Sequence[Edit]:
+    """The handle kept where the hook is, so that the next one from the same line takes its place."""
+    on = receiver(event.call)
+    hook = event.call.args[0] if event.call.args else None
+    if not isinstance(on, (ast.Name, ast.Attribute)):
+        return ()
+    named = terminal(hook).strip("_") if isinstance(hook, (ast.Name, ast.Attribute, ast.Call)) else ""
+    name, start = _free(file, f"_{named or 'hook'}_handle"), edits.start_of(file, event.call)
+    where = f"{file.segment(on)}.{name}"
+    margin = file.lines[start[0] - 1][: start[1] - 1]
+    deeper = margin + ("\t" if margin.endswith("\t") else "    ")
+    before = (
+        f'{margin}if hasattr({file.segment(on)}, "{name}"):{file.newline}{deeper}{where}.remove(){file.newline}'
+        f"{margin}{where} = "
+    )
+    return [Edit(path=file.path, start=(start[0], 1), end=start, text=before)]
+
+
+def _free(file: SourceFile, name: str) -> str:
+    while file.mentions(name):
+        name += "_"
+    return name
+
+
+def _at_the_end(file: SourceFile, event: Event, loop: ast.For | ast.While) -> Sequence[Edit]:
+    """`handle = …` in a loop, and `handle.remove()` after the last statement of its body."""
+    if event.parent not in loop.body or loop.orelse:
+        return ()
+    handle, start = _free(file, "handle"), edits.start_of(file, event.call)
+    removed = edits.after(file, loop.body[-1], f"{handle}.remove()")
+    kept = Edit(path=file.path, start=start, end=start, text=f"{handle} = ")
+    return [kept, *removed] if removed else ()
+
+
+def _before_the_next(file: SourceFile, event: Event) -> Sequence[Edit]:
+    """In a method: the hook of the last call goes before this one's is registered."""
+    own, start = event.unit.self_name(), edits.start_of(file, event.call)
+    if not own:
+        return ()
+    name = _free(file, "hook_handle")
+    margin = file.lines[start[0] - 1][: start[1] - 1]
+    deeper = margin + ("\t" if margin.endswith("\t") else "    ")
+    before = (
+        f'{margin}if hasattr({own}, "{name}"):{file.newline}{deeper}{own}.{name}.remove(){file.newline}'
+        f"{margin}{own}.{name} = "
+    )
+    return [Edit(path=file.path, start=(start[0], 1), end=start, text=before)]

@@ -1,0 +1,45 @@
+"""Edits for exceptions that are kept: without the traceback they keep no frames."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.rules.core.fixing import with_method
+from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding
+    from torchvet.source.model import SourceFile
+
+_PUTS = ("append", "appendleft", "add", "put", "insert", "setdefault")
+
+
+def without_traceback(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+    """`error.with_traceback(None)` where a handler stores its exception: that of the finding's function, else the only
+    one of the file."""
+    at = finding.location
+    handlers = [n for n in walk(file.tree) if isinstance(n, ast.ExceptHandler) and n.name is not None]
+    kept = [(h, names) for h in handlers if (names := list(_kept(h)))]
+    own = file.unit_at(at.line) if at is not None and at.path == file.path else None
+    mine = [names for h, names in kept if file.unit_at(h.lineno) is own]
+    if not mine and len(kept) == 1:
+        mine = [kept[0][1]]
+    return [e for names in mine for name in names for e in with_method(file, name, "with_traceback(None)")]
+
+
+def _kept(handler: ast.ExceptHandler) -> Iterator[ast.Name]:
+    """Where a handler puts its exception into something that is not the handler's own."""
+    for node in (n for s in handler.body for n in walk(s)):
+        if isinstance(node, ast.Assign):
+            values = [node.value]
+        elif isinstance(node, ast.Call) and terminal(node) in _PUTS and receiver(node) is not None:
+            values = list(node.args)
+        else:
+            continue
+        for value in values:
+            parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]
+            parts = list(value.values) if isinstance(value, ast.Dict) else parts
+            yield from (p for p in parts if isinstance(p, ast.Name) and p.id == handler.name)

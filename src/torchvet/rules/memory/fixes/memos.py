@@ -1,0 +1,127 @@
+"""Edits for dicts that only remember results: what is not found is computed again, so that old entries may go."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.rules.core.fixing import places_of
+from torchvet.rules.memory._keyed import is_dict
+from torchvet.source.model import blocks, edits
+from torchvet.source.model.units import targets_of, terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding
+    from torchvet.source.model import SourceFile
+
+_KEPT = 8
+"""Entries that stay: enough for what is asked for again within a step."""
+_EMPTY = ("WeakKeyDictionary", "WeakValueDictionary")
+_WEAK = "torch.utils.weak.WeakTensorKeyDictionary()"
+
+Parents = dict[ast.AST, ast.AST]
+
+
+def evicted(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+    """The oldest entries taken out before a new one goes in, where every reader of the dict can do without them."""
+    for event in (e for line in places_of(file, finding) for e in file.unit_at(line).events if e.line == line):
+        node = event.node
+        target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+        if not isinstance(target, ast.Subscript) or not isinstance(target.value, (ast.Name, ast.Attribute)):
+            continue
+        if not _is_named(finding, terminal(target.value)) or not _is_memo(file, target.value):
+            continue
+        held, margin = file.segment(target.value), blocks.margin(file, event.statement)
+        more = "\t" if margin.endswith("\t") else blocks.step_of(file, file.tree.body, None)
+        inner = f"{file.newline}{margin}{more}{held}"
+        if any(terminal(value) in _EMPTY for value in _bound(file, terminal(target.value)) if value is not None):
+            # These compare keys by `==` when one is popped, which tensors do not answer.
+            return edits.before(file, event.statement, f"if len({held}) >= {_KEPT}:{inner}.clear()")
+        return edits.before(file, event.statement, f"while len({held}) >= {_KEPT}:{inner}.pop(next(iter({held})))")
+    return ()
+
+
+def keyed_weakly(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+    """A dict that is keyed by tensors made one whose entries go with their tensors."""
+    names = [part.strip(".") for part in (finding.holder.path if finding.holder is not None else ())]
+    if not names or file.dotted(ast.Name("torch")) != "torch":
+        return ()
+    bound = list(_bound(file, names[-1]))
+    made = [value for value in bound if value is not None and _is_empty_dict(value)]
+    return [edits.replace(file, value, _WEAK) for value in made] if made and len(made) == len(bound) else ()
+
+
+def _is_named(finding: Finding, name: str) -> bool:
+    """Whether the holder, or what it is a part of, goes by a name."""
+    path = finding.holder.path if finding.holder is not None else []
+    return any(name in part.replace(":", ".").replace(" ", "").split(".") for part in path)
+
+
+def _bound(file: SourceFile, name: str) -> Iterator[ast.expr | None]:
+    """What is bound to a name, or to an attribute by that name, in a file; None where that is not written down."""
+    for node in walk(file.tree):
+        if isinstance(node, (ast.Assign, ast.AnnAssign)):
+            whole = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target in targets_of(node):
+                if isinstance(target, (ast.Name, ast.Attribute)) and terminal(target) == name:
+                    yield node.value if target in whole else None
+
+
+def _is_empty_dict(value: ast.expr) -> bool:
+    if isinstance(value, ast.Dict):
+        return not value.keys
+    called = isinstance(value, ast.Call) and not value.args and not value.keywords
+    return called and ((is_dict(value) and terminal(value) != "defaultdict") or terminal(value) in _EMPTY)
+
+
+def _is_memo(file: SourceFile, holder: ast.expr) -> bool:
+    """Whether a dict is only asked for keys that are looked for first, or were just put in."""
+    bound = list(_bound(file, terminal(holder)))
+    if not bound or not all(value is not None and _is_empty_dict(value) for value in bound):
+        return False
+    parents = {child: node for node in ast.walk(file.tree) for child in ast.iter_child_nodes(node)}
+    uses = [n for n in walk(file.tree) if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load)
+            and n.__class__ is holder.__class__ and terminal(n) == terminal(holder)]  # fmt: skip
+    looked_for = [_looked_for(n, parents) for n in uses]
+    return any(looked_for) and all(
+        a or _can_do_without(file, n, parents) for n, a in zip(uses, looked_for, strict=True)
+    )
+
+
+def _looked_for(use: ast.expr, parents: Parents) -> bool:
+    """`key in held`, `held.get(key)`, and `held[key]` in a `try` that has heard of KeyError."""
+    parent = parents[use]
+    if isinstance(parent, ast.Compare):
+        return use in parent.comparators and isinstance(parent.ops[0], (ast.In, ast.NotIn))
+    if isinstance(parent, ast.Attribute):
+        return parent.attr == "get" and isinstance(parents[parent], ast.Call)
+    if not isinstance(parent, ast.Subscript) or not isinstance(parent.ctx, ast.Load):
+        return False
+    around: ast.AST = parent
+    while around in parents:
+        below, around = around, parents[around]
+        if isinstance(around, ast.Try) and below in around.body:
+            return any("KeyError" in ast.unparse(h.type) for h in around.handlers if h.type is not None)
+    return False
+
+
+def _can_do_without(file: SourceFile, use: ast.expr, parents: Parents) -> bool:
+    """Whether a use changes nothing that a reader needs, or reads what its function has looked for or put in."""
+    parent = parents[use]
+    if isinstance(parent, ast.Attribute):
+        return parent.attr == "clear"
+    if isinstance(parent, ast.Call):
+        return terminal(parent) == "len"
+    if not isinstance(parent, ast.Subscript) or isinstance(parent.ctx, ast.Del):
+        return False
+    if isinstance(parent.ctx, ast.Store):
+        return isinstance(parents[parent], ast.Assign)
+    held, key = ast.unparse(use), ast.unparse(parent.slice)
+    within = walk(file.unit_at(parent.lineno).node)
+    return any(
+        (isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store) and ast.unparse(n) == f"{held}[{key}]")
+        or (isinstance(n, ast.Compare) and ast.unparse(n) in (f"{key} in {held}", f"{key} not in {held}"))
+        for n in within
+    )

@@ -1,0 +1,291 @@
+"""Edits where a run has seen what is stored: the line and the holder are known, and that it is a tensor."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Edit
+from torchvet.rules.core.fixing import events_at, held, may_be_tensor, with_method
+from torchvet.rules.memory._stored import Kept, store
+from torchvet.rules.memory.fixes.filled_containers import filled_with
+from torchvet.rules.shared.growth_rule import is_tensor_class, item_type
+from torchvet.source import syntax
+from torchvet.source.model import edits
+from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.recording import Recording
+    from torchvet.source.model import Event, SourceFile, Unit
+
+_DEEPEST = 4
+
+
+def stored_at(file: SourceFile, finding: Finding) -> Iterator[Kept]:
+    """What the line of a finding stores into what holds the memory."""
+    at = finding.location
+    if at is not None and at.path == file.path:
+        yield from _stored_on(file, at.line, finding)
+
+
+def _stored_on(file: SourceFile, line: int, finding: Finding) -> Iterator[Kept]:
+    for event in (e for e in file.unit_at(line).events if e.line == line):
+        kept = store(event) or _defaulted(event) or _bound(event) or _queued(event)
+        if kept is not None and _into(kept) in ("", held(finding)):
+            yield kept
+
+
+def _into(kept: Kept) -> str:
+    """The last identifier of what is stored into: `rows` of `self.rows.setdefault(key, [])`."""
+    target = ast.parse(kept.name, mode="eval").body
+    base, _ = syntax.peel(target)
+    return syntax.ident(base) or terminal(target)
+
+
+def _defaulted(event: Event) -> Kept | None:
+    """`holder.setdefault(key, []).append(value)`."""
+    node = event.node
+    on = receiver(node) if isinstance(node, ast.Call) and terminal(node) in ("append", "add") else None
+    if not isinstance(node, ast.Call) or not isinstance(on, ast.Call) or terminal(on) != "setdefault":
+        return None
+    return Kept(event.unit.file.segment(on), node.args[0], event) if len(node.args) == 1 else None
+
+
+def _queued(event: Event) -> Kept | None:
+    """`queue.put(value)`."""
+    node = event.node
+    on = receiver(node) if isinstance(node, ast.Call) and terminal(node) in ("put", "put_nowait") else None
+    if not isinstance(node, ast.Call) or not isinstance(on, (ast.Name, ast.Attribute)) or not node.args:
+        return None
+    return Kept(event.unit.file.segment(on), node.args[0], event)
+
+
+def _bound(event: Event) -> Kept | None:
+    """`holder[key] = value`, and the whole of `holder = 0.9 * holder + 0.1 * value`."""
+    node = event.node
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    if target is None or not isinstance(node, ast.Assign):
+        return None
+    file = event.unit.file
+    if isinstance(target, ast.Subscript):
+        return Kept(file.segment(target.value), node.value, event, key=target.slice)
+    again = any(
+        syntax.same(one, target) for one in _read_in(node.value) if isinstance(target, (ast.Name, ast.Attribute))
+    )
+    return Kept(file.segment(target), node.value, event) if again else None
+
+
+def _read_in(value: ast.expr) -> Iterator[ast.expr]:
+    """Names and attributes that an expression reads, those spelled `getattr(self, "mean", 0)` among them."""
+    for one in walk(value):
+        base = syntax.peel(one)[0] if isinstance(one, ast.Call) else one
+        if isinstance(base, (ast.Name, ast.Attribute)):
+            yield base
+
+
+def stored_with(file: SourceFile, finding: Finding, method: str) -> Sequence[Edit]:
+    """What is stored goes in by way of a method: `losses.append(loss.detach())`."""
+    for kept in stored_at(file, finding):
+        if not (isinstance(kept.event.node, ast.Call) and terminal(kept.event.node) == "extend"):
+            fills = filled_with(file, kept, method)
+            if fills is not None:
+                return fills
+            return with_method(file, kept.value, method) or parts_with(file, kept.value, kept.event, method)
+    handed = _handed_in(file, finding)
+    given = [value for value in handed if may_be_tensor(value)]
+    if len(given) == 1:
+        return with_method(file, given[0], method)
+    return parts_with(file, handed[0], events_at(file, finding)[0], method) if len(handed) == 1 else ()
+
+
+def copied(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+    """What is stored goes in as a copy. Of a line that stores what surely has a storage of its own, other lines that
+    store under the same name are taken."""
+    at = finding.location
+    kept = list(stored_at(file, finding))
+    if not kept or any(_may_be_view(one.value) for one in kept):
+        made = stored_with(file, finding, "clone()")
+        parts = [p for one in kept for p in getattr(one.value, "elts", getattr(one.value, "values", ())) if _is_part(p)]
+        return made or [edit for part in parts for edit in with_method(file, part, "clone()")]
+    own = at.line if at is not None else 0
+    others = [k for line in file.lines_with(held(finding)) if line != own for k in _stored_on(file, line, finding)]
+    views = [one.value for one in others if _may_be_view(one.value) and may_be_tensor(one.value)]
+    return [edit for value in views for edit in with_method(file, value, "clone()")]
+
+
+_FRESH = {"clone", "tensor", "as_tensor", "zeros", "ones", "stack", "cat", "mean", "sum", "relu", "softmax", "item"}
+"""What these make has a storage of its own, or is none."""
+_VIEWS = {
+    "view",
+    "squeeze",
+    "unsqueeze",
+    "permute",
+    "transpose",
+    "narrow",
+    "select",
+    "expand",
+    "detach",
+    "t",
+    "flatten",
+}
+
+
+def _may_be_view(node: ast.expr) -> bool:
+    return not (isinstance(node, ast.Call) and terminal(node) in _FRESH)
+
+
+def _is_part(node: ast.expr | None) -> bool:
+    """`images[0]`, `rows.detach()[0]`, `x[0].view(-1)`."""
+    called = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and terminal(node) in _VIEWS
+    return isinstance(node, ast.Subscript) or called
+
+
+def detached(file: SourceFile, finding: Finding, recording: Recording) -> Sequence[Edit]:
+    """What is stored goes in without its graph, and as a copy where the run saw that it is a small part of a storage,
+    as what `F.mse_loss` returns on the CPU: the rest would stay. No method of tensors on what was seen to be none."""
+    name = finding.holder.name if finding.holder is not None else None
+    mine = [g for _, s in recording.growth() for g in s.growths if g.holding.name == name]
+    pins = any(g.visible_per_step < 0.5 * g.direct_per_step for g in mine)
+    method = "detach().clone()" if pins else "detach()"
+    made = tensors_only(stored_with(file, finding, method), finding, file, recording)
+    kinds = {item_type(g.holding, _stored_line(file, finding)) for g in mine}
+    return made or (_each_with(file, finding, kinds.pop(), method) if len(kinds) == 1 else ())
+
+
+def tensors_only(
+    made: Sequence[Edit], finding: Finding, file: SourceFile, recording: Recording
+) -> Sequence[Edit]:  # fmt: skip
+    """Edits that call a method on what is stored; none where they take the whole item of a container whose items the
+    run has seen to be something else: tuples off a queue, log records."""
+    name = finding.holder.name if finding.holder is not None else None
+    found = [g.holding for _, s in recording.growth() for g in s.growths if g.holding.name == name]
+    if all(is_tensor_class(item_type(one, _stored_line(file, finding))) for one in found):
+        return made
+    whole = {(edits.start_of(file, v), edits.end_of(file, v)) for v in _items(file, finding)}
+    return () if any((e.start, e.end) in whole for e in made) else made
+
+
+def _stored_line(file: SourceFile, finding: Finding) -> str:
+    """The line that puts it away, where that is in this file."""
+    places = [*(r for r in finding.related if r.role == "stored"), finding.location]
+    line = next((p.line for p in places if p is not None and p.line is not None and p.path == file.path), None)
+    return file.lines[line - 1] if line is not None and line <= len(file.lines) else ""
+
+
+def _items(file: SourceFile, finding: Finding) -> Iterator[ast.expr]:
+    """What becomes an item as it is; `means[key] += value` makes another of it."""
+    for kept in stored_at(file, finding):
+        if not isinstance(kept.event.node, ast.AugAssign):
+            yield kept.value
+    stored = next((r for r in finding.related if r.role == "stored"), None)
+    if stored is not None and stored.path == file.path:
+        yield from _handed_in(file, finding)
+
+
+def parts_with(file: SourceFile, made: ast.expr, event: Event, method: str) -> Sequence[Edit]:
+    """What an object or a container that is written down there is made of: those of its parts that surely have a
+    graph, each by way of a method. Nothing where there is none, or one of them cannot be."""
+    if isinstance(made, ast.Call):
+        parts = [*made.args, *(k.value for k in made.keywords)] if not may_be_tensor(made) else []
+    else:
+        parts = _parts(made)
+    tensors = [p for p in parts if may_be_tensor(p)]
+    with_graph = [p for p in tensors if _has_graph(file, p, event)]
+    if not with_graph and not isinstance(made, ast.Call):  # a run has seen that there is one
+        possible = [p for p in tensors if file.gradients.carries(p, event) != "no"]
+        with_graph = possible if len(possible) == 1 else []
+    each = [with_method(file, part, method) for part in with_graph]
+    return [e for one in each for e in one] if all(each) else ()
+
+
+def _parts(made: ast.expr) -> list[ast.expr]:
+    """What a container that is written down holds; of a comprehension what it makes each time."""
+    if isinstance(made, ast.DictComp):
+        return [made.value]
+    if isinstance(made, (ast.ListComp, ast.GeneratorExp)):
+        return [made.elt]
+    return list(made.elts if isinstance(made, (ast.Tuple, ast.List)) else getattr(made, "values", ()))
+
+
+_EACH = {
+    "dict": "{{k: v.{0} if torch.is_tensor(v) else v for k, v in {1}.items()}}",
+    "list": "[v.{0} if torch.is_tensor(v) else v for v in {1}]",
+    "tuple": "tuple(v.{0} if torch.is_tensor(v) else v for v in {1})",
+}
+"""A container of tensors with a method called on each, by its type."""
+
+
+def _each_with(file: SourceFile, finding: Finding, kind: str | None, method: str) -> Sequence[Edit]:
+    """Each tensor of a container that is stored whole goes in by way of a method, where the run has seen its type."""
+    values = [*(k.value for k in stored_at(file, finding)), *_handed_in(file, finding)]
+    if kind not in _EACH or len(values) != 1 or file.dotted(ast.Name("torch")) != "torch":
+        return ()
+    value = values[0]
+    plain = isinstance(value, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)) and value.lineno == value.end_lineno
+    return [edits.replace(file, value, _EACH[kind].format(method, file.segment(value)))] if plain else ()
+
+
+def _has_graph(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) -> bool:
+    """Whether an expression surely has a graph, be it by way of an attribute that a method of the class binds or of
+    `x.max(dim=1).values`."""
+    answer = file.gradients.carries(node, event)
+    if answer != "unknown" or depth > _DEEPEST:
+        return answer == "yes"
+    if not isinstance(node, ast.Attribute):
+        return False
+    if node.attr == "values" and isinstance(node.value, ast.Call):
+        return _has_graph(file, node.value, event, depth + 1)
+    owner = event.unit.method_class()
+    on_self = isinstance(node.value, ast.Name) and node.value.id == event.unit.self_name()
+    bound = owner.attributes.get(node.attr, ()) if owner is not None and on_self else ()
+    values = [(v, e) for e, v in bound if not (isinstance(v, ast.Constant) and v.value is None)]
+    return bool(values) and all(v is not None and _has_graph(file, v, e, depth + 1) for v, e in values)
+
+
+def _handed_in(file: SourceFile, finding: Finding) -> list[ast.expr]:
+    """What a call on the line of a finding gives to the method that stores it: `memory.push(loss)`."""
+    stored = next((r for r in finding.related if r.role == "stored"), None)
+    calls = [e for e in events_at(file, finding) if isinstance(e.parent, ast.Expr) and isinstance(e.node, ast.Call)]
+    if stored is None or stored.line is None or len(calls) != 1:
+        return []
+    call = calls[0].call
+    if stored.path != file.path:
+        return [*call.args, *(k.value for k in call.keywords)]
+    unit = file.unit_at(stored.line)
+    found = (store(e) or _bound(e) or _queued(e) for e in unit.events if e.line == stored.line)
+    names = [k.value.id for k in found if k is not None and isinstance(k.value, ast.Name)]
+    return file.passed(calls[0], unit, names[0]) if names and terminal(call) == unit.name else []
+
+
+CACHES = {"functools.lru_cache", "functools.cache"}
+"""Decorators that remember results."""
+
+
+def caching_decorator(file: SourceFile, unit: Unit) -> ast.expr | None:
+    """The decorator that caches what a function returns."""
+    if isinstance(unit.node, ast.Module):
+        return None
+    decorators = unit.node.decorator_list
+    return next((d for d in decorators if file.dotted(d.func if isinstance(d, ast.Call) else d) in CACHES), None)
+
+
+def without_cache(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+    """The decorator of a cached function taken out, where nothing asks for the cache's figures or empties it."""
+    if file.mentions("cache_info", "cache_clear", "__wrapped__"):
+        return ()
+    at = finding.location
+    units = [file.unit_at(at.line)] if at is not None and at.path == file.path else []
+    units += [unit for unit in file.units if unit.name == held(finding)]
+    found = {d.lineno: d for unit in units if (d := caching_decorator(file, unit)) is not None}
+    return without_decorator(file, next(iter(found.values()))) if len(found) == 1 else ()
+
+
+def without_decorator(file: SourceFile, decorator: ast.expr) -> list[Edit]:
+    """Take a decorator's line out; nothing where it shares it or goes over several."""
+    line = file.lines[decorator.lineno - 1]
+    if decorator.lineno != decorator.end_lineno or line.strip() != f"@{file.segment(decorator)}":
+        return []
+    return [Edit(path=file.path, start=(decorator.lineno, 1), end=(decorator.lineno + 1, 1), text="")]

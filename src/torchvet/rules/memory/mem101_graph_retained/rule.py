@@ -1,0 +1,301 @@
+"""MEM101: a tensor kept across steps still owns an autograd graph with its saved tensors."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.finding import NOTHING_MORE, About
+from torchvet.recording.records import NODE_BYTES
+from torchvet.rules.core import grading
+from torchvet.rules.memory import _stores
+from torchvet.rules.memory._graphs import own_graph, passed_graphs
+from torchvet.rules.memory._updates import ADVICE, UPDATED, line_of_update, update_mend
+from torchvet.rules.memory.fixes.stored_values import detached, stored_with
+from torchvet.rules.shared.bounds import bound_of
+from torchvet.rules.shared.growth_rule import (
+    GrowthRule,
+    closed,
+    detached_as,
+    exhausted_by_nodes,
+    keeping,
+    location_of,
+    no_tensor,
+    nodes_outweigh,
+    of_numbers,
+)
+from torchvet.rules.shared.number_format import count, per_step, size
+from torchvet.rules.shared.snapshot_growth import leaking
+from torchvet.source.model import edits
+from torchvet.source.model import torch_names as names
+from torchvet.source.model.destinations import Destinations
+from torchvet.source.model.units import targets_of, terminal, value_for
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding, Location, Severity
+    from torchvet.recording import Recording
+    from torchvet.recording.growth import Growth
+    from torchvet.snapshots.memory import SnapshotMemory
+    from torchvet.source.model import Event, SourceFile
+    from torchvet.source.stores import Store
+
+
+class GraphRetained(GrowthRule):
+    """A tensor kept across steps still owns an autograd graph with its saved tensors."""
+
+    code = "MEM101"
+    name = "graph-retained"
+    summary = "A tensor kept across steps still owns an autograd graph with its saved tensors"
+    severity = "error"
+    words = (".backward(", ".eval()", "manual_backward")
+
+    specificity = 1
+    bounded_matters = True
+
+    def recognises(self, growth: Growth, recording: Recording) -> bool:
+        """A good part of what grows was saved by autograd graphs: detaching frees that part. Or a graph gets longer
+        that saves next to nothing, as that of an average."""
+        saved = growth.bytes_per_step > 0 and growth.graph_per_step >= _WORTH_CUTTING * growth.bytes_per_step
+        longer = bool(growth.carrier_ops) and growth.nodes_per_step >= 0.5
+        return saved or (longer and not (of_numbers(growth) and not self._is_updated(growth, recording)))
+
+    def _is_updated(self, growth: Growth, recording: Recording) -> bool:
+        return line_of_update(growth, self.store(growth, recording)) is not None
+
+    def location(self, growth: Growth, store: Store | None, recording: Recording) -> Location | None:
+        """Of what is updated in place the line that does so."""
+        line = line_of_update(growth, store)
+        return location_of(line) if line is not None else super().location(growth, store, recording)
+
+    def grade(self, growth: Growth, recording: Recording) -> Severity:
+        """By its nodes too, where they are what grows: all of them are the fault's."""
+        end = exhausted_by_nodes(growth, recording) if nodes_outweigh(growth) else None
+        if end is not None and bound_of(growth, recording) is None:
+            return grading.of_growth(growth.last_step, end)
+        return super().grade(growth, recording)
+
+    def message(self, growth: Growth, recording: Recording) -> str:
+        """Nodes, where there is next to nothing else."""
+        if not nodes_outweigh(growth):
+            return super().message(growth, recording)
+        nodes, number = growth.nodes_per_step, count(growth.nodes_per_step)
+        longer = f"an autograd graph that gets {number} nodes longer" if growth.carrier_ops else (
+            f"autograd graphs of {number} nodes more"
+        )  # fmt: skip
+        return (
+            f"{keeping(growth)} {longer} every {per_step(growth.kind)}: about "
+            f"{size(NODE_BYTES * nodes)} of host memory, and {size(growth.bytes_per_step)} of tensors"
+        )
+
+    def cause(self, growth: Growth, store: Store | None) -> str:
+        """Whether one value's graph gets longer or one more graph is kept each step."""
+        name = growth.holding.name
+        nodes = count(growth.nodes_per_step)
+        if line_of_update(growth, store) is not None:
+            return (
+                f"{name} is changed in place with gradients on, by what has a graph or requires gradients: its own "
+                f"graph gets {nodes} nodes longer each step"
+            )
+        if growth.carrier_ops:
+            return (
+                f"{name} is computed from its own last value, so its autograd graph gets {nodes} nodes longer each step"
+            )
+        own = growth.direct_per_step
+        rest = f"; {size(own)} are the stored tensors themselves" if own > growth.graph_per_step / 4 else ""
+        return (
+            f"what is stored in {name} still owns its autograd graph: {nodes} nodes each step, whose saved tensors no "
+            f"backward pass has freed{rest}"
+        )
+
+    def advice(self, growth: Growth, store: Store | None) -> str:
+        """Detach at the store, or update without a graph."""
+        if line_of_update(growth, store) is not None:
+            return f"{ADVICE}: what it is updated with is then no part of a graph, and the values are the same"
+        if kind := no_tensor(growth, store):
+            return (
+                f"put numbers or detached tensors in: `.item()` or `.detach()` of what each {kind} holds, before it "
+                f"goes into {growth.holding.name}"
+            )
+        name, container = growth.holding.name, growth.holding.container
+        if store is None:
+            return (
+                f"no line of the program stores into {name}: give what fills it `.item()` or `.detach()` of what it is "
+                "given now, or empty it between steps"
+            )
+        if store.kind in ("assign", "setattr") and container in ("tuple", "list", "dict") and growth.carrier_ops:
+            return f"cut the graph between steps: `{name} = {detached_as(name, container)}`"
+        value = closed(store.value) if store.value else "the value"
+        return (
+            f"store a number or a detached tensor: `{value}.item()` for a scalar, `{value}.detach()` for a tensor; or "
+            "compute it under `torch.no_grad()` if it is only logged"
+        )
+
+    def about(self, growth: Growth, store: Store | None) -> About:
+        """Whether a line in place is what makes the graph longer: it has a fix of its own."""
+        return UPDATED if line_of_update(growth, store) is not None else NOTHING_MORE
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """Detach what is stored, or update it without a graph."""
+        return update_mend(file, finding) or stored_with(file, finding, "detach()")
+
+    def mends_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Sequence[Edit]:
+        """Detach what is stored, as far as the run has seen what that is, or update it without a graph."""
+        return update_mend(file, finding) or detached(file, finding, recording)
+
+    def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
+        """Several lines of a forward pass whose blocks stay, step after step: what a graph saved."""
+        from torchvet.snapshots.growth import keeps_graph
+
+        for memory in snapshot.devices:
+            growth = memory.growth
+            kept = [leak for leak in growth.leaks if keeps_graph(leak, growth.leaks)] if growth else []
+            if growth and kept:
+                yield leaking(
+                    self, memory, kept, growth,
+                    cause=f"{len(kept)} lines of the forward pass each leave memory behind in every step: together "
+                    "they are what an autograd graph saves, and a name keeps the graph",
+                    advice="look for what takes in a loss or an output at every step (a list, a sum, an attribute) and "
+                    "store `.item()` or `.detach()` of it; `torchvet run` names it",
+                )  # fmt: skip
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A value with a graph of its own goes into what outlives the pass, and into no backward."""
+        if not file.mentions(*self.words):
+            return
+        for store in _stores.stores(file):
+            if (carries := file.gradients.carries(store.value, store.event)) != "yes":
+                yield from self._passed(file, store) if carries == "unknown" else ()
+                continue
+            graph = own_graph(file, store.value, store.event)
+            if graph is None or not _grows_with(graph, store) or _is_of_one_pass(file, store):
+                continue
+            if not _stores.surely_recording(file, store.event):
+                continue
+            flow = _kept(file, store)
+            if not (flow.backward or flow.escaped) and (not flow.loose or _evaluates(file, store.event)):
+                yield self._suspected(file, store, graph, not flow.loose and _read_here(file, store))
+
+    def _suspected(self, file: SourceFile, store: _stores.Store, graph: Event, sure: bool) -> Finding:
+        value, holder = file.segment(store.value), file.segment(_stores.holder_root(store.holder))
+        until = "as long as the program runs" if store.lasting else f"until {holder} is let go of"
+        return self.suspect(
+            file, store.event, f"{holder} keeps the autograd graph of every {value}: no backward goes through it",
+            severity="warning" if _once_an_epoch(store) else "error",
+            cause=f"{value} is computed with gradients on and refers to its graph; the graph keeps its saved tensors "
+            f"{until}, one more graph each pass",
+            advice=f"keep `{_closed(value, store.value)}.item()` if it is a scalar, `.detach()` if a tensor is wanted, "
+            "or compute it under `torch.no_grad()`",
+            edits=_detached(file, store), safe=sure, about=About(operands=(holder,)),
+            related=[self.also(file, "computed", graph, file.segment(graph.node))][: graph.line != store.event.line],
+        )  # fmt: skip
+
+    def _passed(self, file: SourceFile, store: _stores.Store) -> Iterator[Finding]:
+        """A caller that passes a value with its graph to what others pass numbers to."""
+        found = passed_graphs(file, store.value, store.event)
+        if not found:
+            return
+        flow = _kept(file, store)
+        if flow.backward or flow.escaped or flow.loose:
+            return
+        for value, caller, graph in found:
+            if _stores.surely_recording(file, caller) and (caller.loop is not None or not caller.unit.is_module):
+                yield self._suspected(file, _stores.Store(caller, store.holder, value, store.loop, store.lasting),
+                                      graph, sure=False)  # fmt: skip
+
+
+def _grows_with(graph: Event, store: _stores.Store) -> bool:
+    """Whether each round of the loop in which the holder grows makes a graph anew."""
+    if store.loop is None:
+        return True
+    if graph.unit is not store.event.unit:
+        # A function that is given what its caller computed makes no graph itself, however often it goes round.
+        return not any(caller.unit is graph.unit for caller in graph.unit.file.callers(store.event.unit))
+    return graph.loop is not None and graph.loop.within(store.loop)
+
+
+def _is_of_one_pass(file: SourceFile, store: _stores.Store) -> bool:
+    """Whether the holder is a function's own and its loop runs no model: parts of one pass, gone with the function."""
+    unit, loop = store.event.unit, store.loop
+    root = _stores.holder_root(store.holder)
+    if loop is None or unit.is_module or not isinstance(root, ast.Name) or unit.home(root.id) is not unit:
+        return False
+    inside = (e for e in unit.events if isinstance(e.node, ast.Call) and e.inside(loop))
+    return not any(file.gradients.forwards.runs_module(e.call, unit) or file.callee(e) is not None for e in inside)
+
+
+def _kept(file: SourceFile, store: _stores.Store) -> Destinations:
+    """Where the holder, and a value that has a name, end up."""
+    flow = Destinations(file)
+    if store.adds:
+        flow.bound_by(store.event)
+    flow.held_by(store.holder, store.event)
+    for node in [store.value] if isinstance(store.value, ast.Name) else []:
+        for binding in _stores.bindings_at(node.id, store.event):
+            flow.bound_by(binding)
+    return flow.follow()
+
+
+def _once_an_epoch(store: _stores.Store) -> bool:
+    """Whether the loop right around the store goes over epochs: it grows, and slowly."""
+    loop = store.event.loop.node if store.event.loop is not None else None
+    target = loop.target if isinstance(loop, (ast.For, ast.AsyncFor)) else None
+    return isinstance(target, ast.Name) and re.match(r"ep($|och)|e$", target.id) is not None
+
+
+def _evaluates(file: SourceFile, event: Event) -> bool:
+    """Whether the function itself puts a model into evaluation mode: what it returns is a figure."""
+    return any(e.unit is event.unit for e in file.calls("eval"))
+
+
+def _closed(text: str, node: ast.expr) -> str:
+    return text if isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)) else f"({text})"
+
+
+def _read_here(file: SourceFile, store: _stores.Store) -> bool:
+    """Whether a holder that other files can reach is used in this one, so that its use is seen."""
+    root = _stores.holder_root(store.holder)
+    unit = store.event.unit
+    if isinstance(root, ast.Name) and unit.home(root.id) is unit and not unit.is_module:
+        return True
+    lines = file.lines_with(terminal(root))
+    return any(line != store.event.line and not _FRESH.search(file.lines[line - 1]) for line in lines)
+
+
+_FRESH = re.compile(r"=\s*(\[\]|\{\}|\[\], |0(\.0)?\s*$|None\s*$|[\w.]*(list|dict|deque)\()")
+"""A line that starts something empty."""
+
+
+def _detached(file: SourceFile, store: _stores.Store) -> list[Edit]:
+    """Detaching keeps it a tensor, so that whatever is done with it later still works; only where it surely is one."""
+    value = store.value
+    if terminal(store.event.node) == "extend" or value.lineno != value.end_lineno:
+        return []
+    if not _is_tensor(file, value, store.event):
+        return []
+    return [edits.replace(file, value, f"{_closed(file.segment(value), value)}.detach()")]
+
+
+def _is_tensor(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) -> bool:
+    """Whether an expression is one tensor, rather than a number, a list, or whatever a module returns."""
+    if isinstance(node, ast.BinOp):
+        return _is_tensor(file, node.left, event, depth) or _is_tensor(file, node.right, event, depth)
+    if isinstance(node, ast.Name):
+        found = [(value_for(b.node, t), b) for b in _stores.bindings_at(node.id, event) for t in targets_of(b.node)
+                 if isinstance(t, ast.Name) and t.id == node.id]  # fmt: skip
+        return depth < 4 and bool(found) and all(v is not None and _is_tensor(file, v, b, depth + 1) for v, b in found)
+    if not isinstance(node, ast.Call) or file.gradients.forwards.runs_module(node, event.unit):
+        return False
+    dotted = file.dotted(node.func)
+    made = "loss" in names.role_of_call(dotted) or dotted.startswith("torch.nn.functional.")
+    known = made or "criterion" in file.roles.of(node.func, event.unit) or file.roles.hinted("criterion", node.func)
+    several = terminal(node) in _SEVERAL or (terminal(node) in ("max", "min") and bool(node.args))
+    return known or (isinstance(node.func, ast.Attribute) and terminal(node) in names.TENSOR_METHODS and not several)
+
+
+_SEVERAL = ("chunk", "split", "unbind")
+
+
+_WORTH_CUTTING = 0.25
+"""Share of the growth that only the graph holds, from which on the graph is the first thing to say."""

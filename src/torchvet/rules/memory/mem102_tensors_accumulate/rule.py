@@ -1,0 +1,235 @@
+"""MEM102: tensors without a graph pile up in a container, an attribute or a registry."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.finding import About
+from torchvet.rules.memory import _stores
+from torchvet.rules.memory._collected import result_of
+from torchvet.rules.memory._storages import of_a_batch
+from torchvet.rules.memory.fixes.bounded_containers import bounded
+from torchvet.rules.memory.fixes.bounded_lists import trimmed
+from torchvet.rules.memory.fixes.memos import evicted
+from torchvet.rules.memory.fixes.stored_values import without_cache
+from torchvet.rules.shared.growth_rule import GrowthRule, is_tensor_class
+from torchvet.rules.shared.number_format import per_step
+from torchvet.rules.shared.snapshot_growth import leaking
+from torchvet.rules.shared.training_loops import is_test
+from torchvet.source.model.units import terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding, Severity
+    from torchvet.recording import Recording
+    from torchvet.recording.growth import Growth
+    from torchvet.snapshots.memory import SnapshotMemory
+    from torchvet.source.model import ClassModel, Event, SourceFile, Unit
+    from torchvet.source.model.steps import Step
+    from torchvet.source.stores import Store
+
+_OFTEN = 4
+"""Steps from one store to the next below which it is no rare one."""
+_MOST = 5
+"""Lines of a snapshot that are told; the sum is in the facts."""
+
+
+class TensorsAccumulate(GrowthRule):
+    """Tensors without a graph pile up in a container, an attribute or a registry."""
+
+    code = "MEM102"
+    name = "tensors-accumulate"
+    summary = "Tensors without a graph pile up in a container, an attribute or a registry"
+    severity = "error"
+    words = ("backward",)
+
+    def recognises(self, growth: Growth, recording: Recording) -> bool:
+        """Most of what grows are storages that tensors hold by reference."""
+        return growth.bytes_per_step > 0 and growth.direct_per_step >= 0.5 * growth.bytes_per_step
+
+    def grade(self, growth: Growth, recording: Recording) -> Severity:
+        """What a function collects to return it is a note: its caller wants all of it."""
+        return "info" if result_of(growth, recording) else super().grade(growth, recording)
+
+    def message(self, growth: Growth, recording: Recording) -> str:
+        """The headline, and what is meant to grow."""
+        text, function = super().message(growth, recording), result_of(growth, recording)
+        return f"{text}; {function}() joins and returns it, so that it is as large as its result" if function else text
+
+    def cause(self, growth: Growth, store: Store | None) -> str:
+        """One more tensor each step, or one that gets larger."""
+        name = growth.holding.name
+        rate = growth.tensors_per_step
+        if rate * growth.steps < 1:
+            return f"{name} is replaced by a larger tensor again and again"
+        if name == "weakref.finalize":
+            return "what is to be called when an object dies keeps its arguments, and the objects live on"
+        if _is_queue(growth):
+            return f"more is put into {name} than is taken out of it"
+        one = per_step(growth.kind)
+        when = f"every {one}" if rate > 0.5 else f"one {one} in {round(1 / rate):,}"
+        return f"{name} takes in tensors at {when} and nothing takes them out"
+
+    def advice(self, growth: Growth, store: Store | None) -> str:
+        """Keep less of it."""
+        name = growth.holding.name
+        if _is_queue(growth):
+            return (
+                f"give {name} a `maxsize`, so that who fills it waits for who empties it; or take out as many as go in"
+            )
+        if name == "weakref.finalize":
+            return (
+                "give the function that is to be called numbers and no tensors, or call what `weakref.finalize` "
+                "returns as soon as it is due: its arguments stay until then, or until the object dies"
+            )
+        if growth.holding.item_kind is not None:
+            return _OTHER_ITEMS[growth.holding.item_kind].format(name=name)
+        if _of_optimizers(growth):
+            return (
+                f"keep in {name} only the optimizer that is in use: the state of those before it (averages of "
+                "gradients, as large as the weights each) stays as long as they do"
+            )
+        return _less_of(name, growth.holding.container)
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """A window as long as what is read of it; nothing stored where nothing is read; old entries of a dict that only
+        remembers results taken out; no cache on a function that takes other arguments every time."""
+        return (
+            bounded(file, finding) or trimmed(file, finding) or evicted(file, finding) or without_cache(file, finding)
+        )
+
+    def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
+        """Lines whose blocks stay, step after step, without the rest of a forward pass."""
+        from torchvet.snapshots.growth import keeps_graph
+
+        for memory in snapshot.devices:
+            growth = memory.growth
+            for leak in growth.leaks[:_MOST] if growth else ():
+                if growth and not keeps_graph(leak, growth.leaks):
+                    yield leaking(
+                        self, memory, [leak], growth,
+                        cause=f"{leak.with_blocks:,} of {growth.steps:,} steps each left memory behind that this line "
+                        "allocated, and none of it has been freed since",
+                        advice="find what keeps it (a list, a dict, an attribute, a cache) and keep a number "
+                        "(`.item()`), a running sum or a `collections.deque(maxlen=…)` instead; `torchvet run` names "
+                        "it",
+                    )  # fmt: skip
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A training step adds whole batches or outputs to what nothing ever empties."""
+        if not file.mentions(*self.words):
+            return
+        for stored in _stores.collected(file):
+            if not of_a_batch(file, stored.value, stored.event) or not _in_training(file, stored.event):
+                continue
+            if _seldom(stored.event):
+                continue
+            store = _stores.kept_on(file, stored)
+            if store is not None and store.lasting and not _of_a_hook(file, stored.event.unit):
+                yield self._suspected(file, store)
+
+    def _suspected(self, file: SourceFile, store: _stores.Store) -> Finding:
+        holder, value = file.segment(_stores.holder_root(store.holder)), file.segment(store.value)
+        return self.suspect(
+            file, store.event, f"{holder} takes in {value} at every training step and nothing takes it out",
+            severity="info" if is_test(file) else "warning",
+            cause=f"{value} has the size of a batch; {holder} outlives the step and is emptied nowhere in this file",
+            advice=f"keep in {holder} only what is needed: a number (`.item()`), a running sum, a "
+            "`collections.deque(maxlen=…)`, or clear it every epoch", about=About(operands=(holder,)),
+        )  # fmt: skip
+
+
+def _less_of(name: str, container: str) -> str:
+    """By the type: a deque is no dict, and nothing is put into a tensor."""
+    if is_tensor_class(container or None) and container:
+        return (
+            f"join to {name} only what is needed, keep its last rows (`{name} = {name}[-n:].clone()`), or write it to "
+            "disk and start anew every epoch"
+        )
+    if container in ("dict", "OrderedDict", "defaultdict"):
+        return (
+            f"keep in {name} only what is needed: a number (`.item()`), or the last entries "
+            f"(`{name}.pop(next(iter({name})))` once there are enough), or write it to disk and clear it every epoch"
+        )
+    return (
+        f"keep in {name} only what is needed: a number (`.item()`), a running sum, a `collections.deque(maxlen=…)`, or "
+        "write it to disk and clear it every epoch"
+    )
+
+
+def _is_queue(growth: Growth) -> bool:
+    return growth.holding.container.endswith("Queue") or "queue" in growth.holding.via
+
+
+_OTHER_ITEMS = {
+    "function": "put into {name} once, before the loop, or take each out again after use: a function keeps the tensors "
+    "that it closes over, or was given; numbers (`.item()`) taken beforehand keep none",
+    "module": "keep in {name} only the modules that are still needed, as the best few; others can be written to disk "
+    "(`torch.save` of their `state_dict()`)",
+}
+
+
+def _of_optimizers(growth: Growth) -> bool:
+    """Whether most of what is held was made by optimizers as they stepped, and is no copy that a program took."""
+    sites = growth.holding.sites
+    made = sum(s.bytes for s in sites if s.site.phase == "optimizer" and s.site.op.startswith("aten.zeros"))
+    return made > 0.5 * sum(s.bytes for s in sites)
+
+
+def _seldom(event: Event) -> bool:
+    """`if step == 0:` around it, once a loop, or `if step % 100 == 0:`: too rarely for source to call it growth. Where
+    the optimizer steps under the same test, it is each training step."""
+    arms = [branch for branch, arm in event.context.arms if isinstance(branch, ast.If) and arm == 0]
+    return any(_holds_seldom(arm.test) and not any(map(_steps, arm.body)) for arm in arms)
+
+
+def _steps(statement: ast.stmt) -> bool:
+    return any(isinstance(n, ast.Call) and terminal(n) == "step" for n in walk(statement))
+
+
+def _holds_seldom(test: ast.expr) -> bool:
+    if isinstance(test, ast.BoolOp):
+        return (any if isinstance(test.op, ast.And) else all)(_holds_seldom(one) for one in test.values)
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _is_remainder(test.operand)
+    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq):
+        return False
+    other = test.comparators[0]
+    # `if mode == "train":` holds in every step.
+    number = isinstance(other, ast.Constant) and isinstance(other.value, int)
+    at_one = isinstance(test.left, ast.Name) and (number or not isinstance(other, (ast.Name, ast.Constant)))
+    return at_one or _is_remainder(test.left)
+
+
+def _is_remainder(node: ast.expr) -> bool:
+    """`step % 100`; every second or third step is often."""
+    if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)):
+        return False
+    every = node.right
+    return not (isinstance(every, ast.Constant) and isinstance(every.value, int) and every.value < _OFTEN)
+
+
+def _of_a_hook(file: SourceFile, unit: Unit) -> bool:
+    """Whether a framework calls it for each batch: that is MEM117's."""
+    return unit.owner is not None and bool(file.roles.of_class(unit.owner) & {"lightning", "hooked"})
+
+
+def _in_training(file: SourceFile, event: Event, depth: int = 0) -> bool:
+    """Whether an event runs in each step of a training loop that updates weights."""
+    for step in file.steps:
+        inside = step.loop is None or (event.loop is not None and event.loop.within(step.loop))
+        if inside and step.unit is event.unit and step.optimizers:
+            return True
+    if event.unit.name == "forward" and event.unit.owner is not None:
+        return any(_runs(file, step, event.unit.owner) for step in file.steps if step.optimizers)
+    callers = [caller for caller in file.callers(event.unit) if not _seldom(caller)] if depth < 3 else []
+    return any(_in_training(file, caller, depth + 1) for caller in callers)
+
+
+def _runs(file: SourceFile, step: Step, module: ClassModel) -> bool:
+    """Whether a training step runs a module, alone or as a part of another."""
+    forwards = file.gradients.forwards
+    calls = (e for e in step.unit.events if isinstance(e.node, ast.Call) and e.inside(step.loop))
+    return any(forwards.contains(forwards.class_run(e.call, step.unit), module) for e in calls)

@@ -1,0 +1,349 @@
+"""MEM103: recurrent state is carried to the next step together with its graph."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.finding import NOTHING_MORE, About
+from torchvet.rules.memory import _stores
+from torchvet.rules.memory._crashes import crashed
+from torchvet.rules.memory.fixes.detached_state import CONTAINERS, state_cut
+from torchvet.rules.shared.growth_rule import GrowthRule, detached_as, nodes_outweigh
+from torchvet.rules.shared.number_format import count
+from torchvet.source.model.destinations import Destinations
+from torchvet.source.model.forwards import RECURRENT
+from torchvet.source.model.units import keyword, targets_of, terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding, Severity
+    from torchvet.recording import Recording
+    from torchvet.recording.growth import Growth
+    from torchvet.source.model import ClassModel, Event, SourceFile
+    from torchvet.source.stores import Store
+
+
+class StateCarried(GrowthRule):
+    """Recurrent state is carried to the next step together with its graph."""
+
+    code = "MEM103"
+    name = "state-carried"
+    summary = "Recurrent state is carried to the next step together with its graph"
+    severity = "error"
+    words = (".backward(", ".eval()")
+
+    specificity = 2
+    bounded_matters = True
+
+    mend_may_change_losses = True
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """Cut the state after the backward of its step, or where it is computed from its own last value."""
+        return state_cut(file, finding)
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A state that a module returns goes into its next run, and nothing cuts its graph in between."""
+        if not file.mentions(*self.words) or not file.mentions(
+            "LSTM", "GRU", "RNN", "hidden", "state,", "state)", "memory"
+        ):
+            return
+        yield from self._computed(file)
+        lines = set(_carrying_lines(file))
+        for unit in {id(u): u for u in map(file.unit_at, sorted(lines))}.values():
+            for event in unit.events:
+                if event.line not in lines or not isinstance(event.node, ast.Assign):
+                    continue
+                name = _carried_name(file, event)
+                if name is not None:
+                    yield from self._judged(file, event, name)
+                elif (attribute := _carried_attribute(file, event)) is not None:
+                    yield from self._judged_attribute(file, event, attribute)
+
+    def _judged(self, file: SourceFile, event: Event, name: str) -> Iterator[Finding]:
+        called = getattr(event.node, "value", None)
+        run = next((e for e in event.unit.calls.get(terminal(called), ()) if e.node is called), None)
+        if run is None or not _stores.surely_recording(file, run):
+            return
+        flow = Destinations(file)
+        flow.made_by(run)
+        flow.follow()
+        if flow.backward:
+            backward = _backward_in(file, run)
+            if backward is not None:
+                known = _gives_graph_on(file, run.call, event)
+                yield self._suspected(file, event, name, "error" if known else "warning", _RAISES, backward)
+        elif (
+            not flow.escaped
+            and not _trains(file, run)
+            and (not flow.loose or any(e.unit is run.unit for e in file.calls("eval")))
+        ):
+            yield self._suspected(
+                file, event, name, "warning", "no backward uses the graph, and it gets one step longer each pass", None
+            )
+
+    def _judged_attribute(self, file: SourceFile, event: Event, name: str) -> Iterator[Finding]:
+        """A module's own attribute: told only where a loop of this file trains the module."""
+        owner, forwards = event.unit.method_class(), file.gradients.forwards
+        for step in file.steps:
+            backward = next((e for e in step.effects if e.kind == "backward" and e.at.loop is step.loop), None)
+            if step.loop is None or backward is None:
+                continue
+            called = [e for e in file.callers(event.unit) if e.unit is step.unit and e.inside(step.loop)]
+            if called and not backward.event.context.arms and file.gradients.enabled(event) != "no":
+                yield self._suspected(file, event, name, "error", _RAISES, backward.event)
+                return
+            for run in step.unit.events:
+                inside = run.loop is not None and run.loop.within(step.loop) and isinstance(run.node, ast.Call)
+                if (
+                    inside
+                    and not backward.event.context.arms
+                    and owner is not None
+                    and forwards.contains(forwards.class_run(run.call, step.unit), owner)
+                ):
+                    yield self._suspected(file, event, name, "error", _RAISES, backward.event)
+                    return
+
+    def _computed(self, file: SourceFile) -> Iterator[Finding]:
+        """`self.memory = tanh(self.write(cat([self.memory, x])))` of a module that each training step runs."""
+        if not file.steps:
+            return
+        for match in _OWN.finditer(file.text):
+            unit = file.unit_at(file.line_of(match.start(1)))
+            line = file.line_of(match.start(1))
+            for event in unit.events if unit.name in _PASSES else ():
+                name = _recomputed(file, event) if event.line == line else None
+                if name is not None:
+                    yield from self._judged_attribute(file, event, name)
+
+    def _suspected(
+        self, file: SourceFile, event: Event, name: str, severity: Severity, effect: str, backward: Event | None
+    ) -> Finding:
+        function, owner = event.node.value.func, event.unit.method_class()  # type: ignore[attr-defined]
+        plain = owner is not None and file.dotted(function).startswith("torch.")
+        called = owner.name if plain and owner is not None else file.segment(function)
+        cut = f"`{name} = {name}.detach()`, or `tuple(t.detach() for t in {name})` where it is a tuple"
+        return self.suspect(
+            file, event, f"{name} goes from one pass of {called} into the next with its autograd graph: {effect}",
+            severity=severity,
+            cause=f"{name} is bound before the loop and then only by {called} itself, with gradients on",
+            advice=f"cut the graph between steps: {cut}" if backward is not None
+            else f"run the loop under `torch.no_grad()`, or cut the graph between steps: {cut}",
+            related=[self.also(file, "backward", e, file.segment(e.node)) for e in (backward,) if e is not None],
+            about=About(operands=(name,)),
+        )  # fmt: skip
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """State that grows to the end, and state that was carried on for long before it was let go of."""
+        yield from super().in_recording(recording)
+        yield from crashed(self, recording)
+        for rank, summary in recording.growth():
+            for growth in summary.dropped:
+                if growth.kind != "evaluation" and self.recognises(growth, recording):
+                    yield self.finding(growth, recording, rank.program.device if rank.program else None)
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Also needed: no graph was seen to be carried on for long, at looks too few to judge by."""
+        from torchvet.recording.growth import usable_censuses
+        from torchvet.recording.series import series_of
+        from torchvet.recording.teeth import carried_for_long
+
+        carried = any(carried_for_long(series_of(usable_censuses(rank))) for rank in recording.ranks)
+        return super().could_be_measured(recording) and not carried
+
+    def recognises(self, growth: Growth, recording: Recording) -> bool:
+        """A name carries its graph into the next step, through more than sums and averages, or on a module."""
+        if growth.graph_per_step < 0.5 * growth.bytes_per_step or not growth.carrier_ops:
+            return False
+        sums = all(_plain(op) in _ACCUMULATING for op in growth.carrier_ops)
+        # A counter of a module is no state that its forward pass goes on from: its graph saves next to nothing.
+        return not sums or (growth.holding.on_module and not nodes_outweigh(growth))
+
+    def cause(self, growth: Growth, store: Store | None) -> str:
+        """State goes into the next forward pass with its history."""
+        name = growth.holding.name
+        ops = " → ".join(_plain(op) for op in growth.carrier_ops[:4])
+        return (
+            f"{name} goes into the next step's forward pass ({ops}) with the autograd graph of all steps before it: "
+            f"{count(growth.nodes_per_step)} nodes more each step"
+        )
+
+    def about(self, growth: Growth, store: Store | None) -> About:
+        """What a state of several tensors is made of."""
+        container = growth.holding.container
+        return About(container) if container in CONTAINERS else NOTHING_MORE
+
+    def advice(self, growth: Growth, store: Store | None) -> str:
+        """Cut the graph between steps; a tuple has no `.detach()`."""
+        name = growth.holding.name
+        plain = detached_as(name, growth.holding.container)
+        cut = f"`{name} = {plain}`" if plain else f"detach every tensor that {name} holds"
+        return f"cut the graph between steps: {cut} (and drop `retain_graph=True` if it was added for this)"
+
+
+_ACCUMULATING = frozenset(
+    (
+        "Add", "Sub", "Mul", "Div", "Lerp", "Maximum", "Minimum", "Neg", "Cat", "Stack", "Where", "CopySlices", "Clone",
+        "ToCopy", "Sum", "Mean", "Select", "Unbind", "Squeeze", "Unsqueeze", "View", "UnsafeView", "Slice", "Alias",
+        "Addcmul", "Addcdiv", "Pow", "Expand", "Index", "AsStrided", "Detach",
+    )
+)  # fmt: skip
+"""Operators that sums, averages and concatenations are made of: a chain of these alone is MEM101's."""
+
+
+def _plain(op: str) -> str:
+    """`AddmmBackward0` → `Addmm`."""
+    return op.split("::")[-1].rstrip("0123456789").removesuffix("Backward")
+
+
+_FEW = re.compile(r"range\([0-9]\)")
+"""A demonstration of a few passes: its graph stays as short."""
+_CALLED = re.compile(r"=[ \t]*[\w.\[\]]+\(")
+_WORDS = re.compile(r"[\w.]+")
+_LONGEST = 400
+"""Characters of a call's arguments on several lines that are looked through."""
+
+
+def _trains(file: SourceFile, run: Event) -> bool:
+    """Whether the function around a run goes backward somewhere: what is not seen to go there may well do."""
+    return not run.unit.is_module and any(e.kind == "backward" for e in file.effects(run.unit))
+
+
+def _carrying_lines(file: SourceFile) -> Iterator[int]:
+    """Lines that bind a name to a call that is given it: a look at the text before anything is walked."""
+    text = file.text
+    for match in _CALLED.finditer(text):
+        end = text.find("\n", match.end())
+        while text[end - 1 : end] in ("(", ",") and end >= 0 and end - match.end() < _LONGEST:
+            end = text.find("\n", end + 1)
+        given = text[match.end() : end]
+        if "," in given:
+            bound = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
+            if not set(_WORDS.findall(given)).isdisjoint(_WORDS.findall(bound)):
+                yield file.line_of(match.start())
+
+
+_RAISES = "the next step's backward goes through this step's graph too: it raises, or with retain_graph=True it grows"
+
+
+def _carried_attribute(file: SourceFile, event: Event) -> str | None:
+    """`self.state` of `output, self.state = self.rnn(x, self.state)` in a module that never detaches or resets it."""
+    node, owner = event.node, event.unit.method_class()
+    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call) or owner is None:
+        return None
+    given = {ast.dump(one) for one in node.value.args[1:]}
+    targets = (t for t in targets_of(node) if isinstance(t, ast.Attribute))
+    target = next((t for t in targets if ast.dump(t).replace("Store", "Load") in given), None)
+    if target is None or not _gives_graph_on(file, node.value, event):
+        return None
+    others = [e for e, _ in owner.attributes[target.attr] if e is not event]
+    text = "\n".join(file.lines[owner.node.lineno - 1 : owner.node.end_lineno])
+    if not others or any(e.unit.name != "__init__" for e in others) or "detach" in text or ".data" in text:
+        return None
+    outside = re.search(
+        rf"(?<!self)\.{target.attr}\b(\s*=(?!=)|\[[^\]\n]*\]\s*=(?!=)|\.(detach_|zero_|fill_))", file.text
+    )
+    return None if outside else ast.unparse(target)
+
+
+_OWN = re.compile(r"^[ \t]*(self\.(\w+))[ \t]*(?::[^\n=]+)?=(?!=)(?:[^\n]*[(,]\n)*[^\n]*\bself\.\2\b", re.MULTILINE)
+"""A line that binds an attribute to something computed from itself."""
+
+
+_PASSES = ("forward", "step", "update")
+
+
+def _recomputed(file: SourceFile, event: Event) -> str | None:
+    """An attribute that a module computes from its own last value and what has a graph, and that nothing detaches; what
+    starts it afresh is `__init__`, a `reset` that no training step calls, or the first pass."""
+    node, owner = event.node, event.unit.method_class()
+    if not isinstance(node, ast.Assign) or owner is None or len(node.targets) != 1:
+        return None
+    target = node.targets[0]
+    if not isinstance(target, ast.Attribute) or "module" not in file.roles.of_class(owner):
+        return None
+    text = "\n".join(file.lines[owner.node.lineno - 1 : owner.node.end_lineno])
+    if any(word in text for word in ("detach", "no_grad", ".data", "register_buffer", "item()")):
+        return None
+    if file.gradients.carries(node.value, event) != "yes" or not isinstance(node.value, ast.Call):
+        return None
+    for other, value in owner.attributes[target.attr]:
+        lazily = any(isinstance(b, ast.If) and f"{target.attr} is None" in ast.unparse(b.test)
+                     for b, _ in other.context.arms)  # fmt: skip
+        nothing = isinstance(value, ast.Constant) and value.value is None and other.unit.name not in _PASSES
+        fresh = other.unit.name == "__init__" or lazily or nothing
+        if other is not event and not fresh:
+            return None
+    return None if _started_afresh(file, owner, target.attr) else ast.unparse(target)
+
+
+def _started_afresh(file: SourceFile, owner: ClassModel, attribute: str) -> bool:
+    """Whether a training step may start the attribute afresh or cut it: by a method, or from outside."""
+    resets = {e.unit.name for e, _ in owner.attributes[attribute]} - {"__init__", *_PASSES}
+    units = {id(step.unit) for step in file.steps}
+    if any(id(e.unit) not in units and not e.unit.is_module for e in file.calls(*resets)):
+        return True
+    for step in file.steps:
+        inside = (e for e in step.unit.events if isinstance(e.node, ast.Call) and e.inside(step.loop))
+        if any(terminal(e.node) in resets or "detach" in terminal(e.node) or "reset" in terminal(e.node)
+               for e in inside):  # fmt: skip
+            return True
+    return bool(re.search(rf"(?<!self)\.{attribute}\b(\s*=(?!=)|\.(detach_|zero_|fill_))", file.text))
+
+
+def _carried_name(file: SourceFile, event: Event) -> str | None:
+    """`hidden` of `output, hidden = model(x, hidden)` in a loop, where the model's code is known to give its graph on
+    and nothing else in the loop binds, detaches or resets it."""
+    node = event.node
+    if event.loop is None or not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+        return None
+    if _FEW.fullmatch(ast.unparse(getattr(event.loop.node, "iter", node))):
+        return None
+    call, unit = node.value, event.unit
+    given = {one.id for one in (*call.args[1:], *(k.value for k in call.keywords)) if isinstance(one, ast.Name)}
+    name = next((t.id for t in targets_of(node) if isinstance(t, ast.Name) and t.id in given), None)
+    if name is None or unit.home(name) is not unit:
+        return None
+    if not _gives_graph_on(file, call, event) and not _retained_in(file, event):
+        return None
+    inside = [b for b in unit.bindings[name] if b.loop is not None and b.loop.within(event.loop)]
+    before = [b for b in unit.bindings[name] if b not in inside and b.index < event.index]
+    if len(inside) != 1 or not (before or name in unit.parameters):
+        return None
+    loop = event.loop.node
+    lines = file.lines[loop.lineno - 1 : loop.end_lineno]  # type: ignore[attr-defined]
+    text = "\n".join(line.partition("#")[0] for line in lines)
+    return None if "detach" in text or "repackage" in text or "no_grad" in text else name
+
+
+def _retained_in(file: SourceFile, event: Event) -> bool:
+    """Whether a module runs in a loop with `backward(retain_graph=True)`: the answer to the error of carried state."""
+    if not file.gradients.forwards.runs_module(event.node.value, event.unit):  # type: ignore[attr-defined]
+        return False
+    for backward in event.unit.calls.get("backward", ()):
+        retain = keyword(backward.call, "retain_graph")
+        if backward.loop is event.loop and isinstance(retain, ast.Constant) and retain.value is True:
+            return True
+    return False
+
+
+def _gives_graph_on(file: SourceFile, call: ast.Call, event: Event) -> bool:
+    """Whether a call runs a recurrent layer, or a module of this file that does not detach."""
+    forwards = file.gradients.forwards
+    if forwards.kind(call.func, event.unit) in RECURRENT:
+        return True
+    known = forwards.class_run(call, event.unit) if forwards.runs_module(call, event.unit) else None
+    if known is None or known.method("forward") is None:
+        return False
+    text = "\n".join(file.lines[known.node.lineno - 1 : known.node.end_lineno])
+    return "detach" not in text and "no_grad" not in text and ".data" not in text
+
+
+def _backward_in(file: SourceFile, run: Event) -> Event | None:
+    """A backward that every pass of the loop around the run makes, right in that loop."""
+    for effect in file.effects(run.unit):
+        each_time = all(arm in run.context.arms for arm in effect.arms)
+        if each_time and effect.kind == "backward" and effect.at.loop is run.loop:
+            return effect.at
+    return None

@@ -1,0 +1,306 @@
+"""MEM104: evaluation, prediction or sampling runs with gradients on."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Edit, Finding, Location, Measured, Related
+from torchvet.recording.training_records import EvaluationForward
+from torchvet.rules.core import grading
+from torchvet.rules.core.base import Rule
+from torchvet.rules.memory import _stores
+from torchvet.rules.shared.growth_rule import allocated, holder_of
+from torchvet.rules.shared.number_format import size
+from torchvet.rules.shared.share_rule import observed, peak_of
+from torchvet.source.model import edits
+from torchvet.source.model.destinations import Destinations
+from torchvet.source.model.devices import passed
+from torchvet.source.model.origins import identity
+from torchvet.source.model.units import receiver, targets_of, terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.growth import Growth
+    from torchvet.source.model import Event, SourceFile
+    from torchvet.source.model.units import Unit
+
+
+class EvaluationBuildsGraph(Rule):
+    """Evaluation, prediction or sampling runs with gradients on."""
+
+    code = "MEM104"
+    name = "evaluation-builds-graph"
+    summary = "Evaluation, prediction or sampling runs with gradients on"
+    severity = "warning"
+    words = (".eval()", "val", "test")
+    absence_needs = ("graphs",)
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """Decorate the function that the passes run in; where it trains too, switch gradients off for the pass."""
+        at = finding.location
+        forward = next((r.line for r in finding.related if r.role == "forward" and r.path == file.path), None)
+        line = forward or (at.line if at is not None else None)
+        if line is None:
+            return ()
+        return _decorated(file, file.unit_at(line)) or _wrapped(file, line)
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A model that runs in an evaluation loop with gradients on, and whose result goes into no backward."""
+        if not file.mentions(*self.words):
+            return
+        seen: set[int] = set()
+        for run in _evaluating_runs(file):
+            if id(run.unit) in seen or file.gradients.carries(run.node, run) != "yes":
+                continue
+            flow = _followed(file, run)
+            if flow is not None and _stores.surely_recording(file, run):
+                seen.add(id(run.unit))
+                yield self._suspected(file, run, not flow.loose)
+
+    def _suspected(self, file: SourceFile, run: Event, sure: bool) -> Finding:
+        model, unit = file.segment(run.call.func), run.unit
+        where_to = f"decorate {unit.name}() with `@torch.no_grad()`" if not unit.is_module else "put the loop under it"
+        return self.suspect(
+            file, run,
+            f"{model} evaluates with gradients on: every pass builds an autograd graph that no backward uses",
+            cause=f"neither {unit.name or 'the loop'} nor what calls it switches gradients off; `.eval()` switches "
+            "layers, not autograd",
+            advice=f"run it under `torch.no_grad()`: {where_to}", safe=sure,
+            edits=_decorated(file, unit) if sure else (),
+        )  # fmt: skip
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Passes outside training whose graph nobody went back through."""
+        from torchvet.recording.growth import evaluation_growth
+
+        for rank in recording.ranks:
+            latest = {(u.place, u.training_mode): u for u in rank.all(EvaluationForward)}
+            unused = [u for u in latest.values() if u.calls >= 2 and not u.backwarded and not u.entered]
+            first: dict[tuple[str, str], EvaluationForward] = {}
+            # The model's pass and its loss are one graph: one finding a function, at its first line.
+            for use in sorted(unused, key=lambda u: u.place.line):
+                first.setdefault((use.place.path, use.place.function), use)
+            largest = max(first.values(), key=lambda u: u.graph, default=None)
+            kept = next(iter(evaluation_growth(rank)), None)
+            for use in first.values():
+                if use is largest and kept is not None and kept.graph_per_step > 0:
+                    yield self._accumulating(recording, rank, use, kept)
+                else:
+                    yield self._finding(rank, use)
+            for use in latest.values():
+                if use.entered >= 2 and use.left > _LARGE * max(peak_of(rank), use.peak):
+                    yield self._in_part(rank, use)
+
+    def _in_part(self, rank: RankRecording, use: EvaluationForward) -> Finding:
+        """Backward starts from outputs of inner layers, and what the pass adds to them is for nobody."""
+        peak = max(peak_of(rank), use.peak, use.left)
+        share = use.left / peak
+        return observed(
+            self,
+            rank,
+            severity=grading.of_waste(use.left, share),
+            place=use.place,
+            message=f"backward uses a part of the graph that {use.module} builds: {size(use.left)} a pass, "
+            f"{share:.0%} of the peak, are saved for nothing ({use.entered} sampled passes)",
+            cause=f"gradients come from within {use.module}; what it computes after that, or beside it, builds a graph "
+            "as well",
+            advice="end the pass at the last layer whose output is used, or run what follows under `torch.no_grad()`",
+            measured=Measured(bytes=use.left, peak_bytes=peak, share=share),
+        )
+
+    def _finding(self, rank: RankRecording, use: EvaluationForward) -> Finding:
+        peak = max(peak_of(rank), use.peak, use.graph)
+        share = use.graph / peak if peak else 0.0
+        return observed(
+            self, rank, severity=grading.of_share(share), place=use.place,
+            message=f"evaluation builds an autograd graph that no backward uses: {size(use.graph)} a pass, "
+            f"{share:.0%} of the peak ({use.module}, {use.calls} sampled passes)",
+            cause=_cause(use), advice=_advice(use), measured=Measured(bytes=use.graph, peak_bytes=peak, share=share),
+        )  # fmt: skip
+
+    def _accumulating(self, recording: Recording, rank: RankRecording, use: EvaluationForward, kept: Growth) -> Finding:
+        """The graphs of all passes live until the evaluation is over: what it takes grows with its length."""
+        from torchvet.recording.growth import outlives_evaluation
+
+        peak = max(peak_of(rank), use.peak, kept.bytes)
+        share = kept.bytes / peak
+        name = kept.holding.name
+        until = ", also after the evaluation" if outlives_evaluation(rank, kept) else " until the evaluation ends"
+        stores = recording.index.stores(*kept.holding.where)
+        place = Location(path=stores[0].path, line=stores[0].line, function=stores[0].function) if stores else use.place
+        return observed(
+            self, rank, severity=grading.of_share(share), place=place,
+            message=f"{name} keeps the autograd graph of every evaluation pass: {size(kept.bytes_per_step)} more "
+            f"each pass{until} ({size(kept.bytes)} after {kept.last_step} of them), "
+            "and no backward uses it",
+            cause=f"{_cause(use)}; what goes into {name} brings its graph along",
+            advice=f"{_advice(use)}, and let {name} take numbers (`.item()`) or detached tensors",
+            related=[Related(role="forward", message=use.module, path=use.place.path, line=use.place.line),
+                     *(allocated(s) for s in kept.holding.sites[:3])],
+            holder=holder_of(kept),
+            measured=Measured(bytes_per_step=kept.bytes_per_step, bytes=kept.bytes, peak_bytes=peak, share=share),
+        )  # fmt: skip
+
+
+def _cause(use: EvaluationForward) -> str:
+    return f"{use.module} runs here with gradients enabled; `.eval()` switches layers, not autograd"
+
+
+def _advice(use: EvaluationForward) -> str:
+    where_to = f"around the pass, or `@torch.no_grad()` on {use.place.function}() where it trains nothing"
+    return f"run it under `torch.no_grad()`: {where_to}"
+
+
+_LARGE = 0.1
+"""Share of the peak from which on the unused part of a graph is worth a line."""
+_HELD_OUT = re.compile(r"(^|_)(val|valid|validation|test|eval|dev|holdout)(_|\d|$|loader|dl$|data|set|iter|batches)")
+
+
+def _evaluating_runs(file: SourceFile) -> Iterator[Event]:
+    """Runs of a model in a loop after its `.eval()`, or in a loop over a loader that is named for evaluation."""
+    for event in file.calls("eval"):
+        on = receiver(event.call)
+        if on is None or event.call.args or not isinstance(on, (ast.Name, ast.Attribute)):
+            continue
+        for run in event.unit.calls.get(terminal(on), ()):
+            after = run.index > event.index and not run.excludes(event)
+            in_loop = run.loop is not None and not run.loop.comprehension
+            same = ast.dump(run.call.func) == ast.dump(on)
+            if after and in_loop and same and not _trains_again(event, run):
+                yield run
+        yield from _runs_in_helpers(file, event, on)
+    if not file.steps:
+        yield from _runs_of_inference(file)
+        return
+    lines = (file.line_of(match.start()) for match in _LOOP.finditer(file.text))
+    for unit in {id(u): u for u in map(file.unit_at, lines)}.values():
+        yield from _runs_on_held_out(file, unit)
+
+
+def _runs_of_inference(file: SourceFile) -> Iterator[Event]:
+    """Repeated runs of what is put into evaluation mode somewhere in a file that trains nothing."""
+    if file.mentions(".train(", "backward", "autograd", "requires_grad", "attack"):
+        return
+    for event in file.calls("eval"):
+        on = receiver(event.call)
+        if on is None or event.call.args or file.dotted(on) == "torch":
+            continue
+        mine = identity(on, event.unit)
+        while isinstance(on, ast.Call) and isinstance(on.func, ast.Attribute):
+            on = on.func.value
+        words = {terminal(on), *(terminal(t) for t in targets_of(event.statement))} - {""}
+        for run in file.calls(*words):
+            in_loop = run.loop is not None and not run.loop.comprehension
+            again = in_loop or (run.loop is None and _stores.is_repeated(file, run.unit))
+            warms_up = isinstance(run.parent, ast.Expr)
+            if again and not warms_up and not _hands_on(file, run.unit) and identity(run.call.func, run.unit) & mine:
+                yield run
+
+
+def _runs_in_helpers(file: SourceFile, event: Event, model: ast.expr) -> Iterator[Event]:
+    """Runs in a function of the file that a loop after `.eval()` gives the model to; saliency hands it on."""
+    wanted = ast.dump(model)
+    for call in event.unit.events:
+        looped = call.index > event.index and call.loop is not None and not call.loop.comprehension
+        if not looped or call.node.__class__ is not ast.Call or _trains_again(event, call) or call.excludes(event):
+            continue
+        helper = file.callee(call) if any(ast.dump(a) == wanted for a in call.call.args) else None
+        if helper is None or helper.owner is not None or _hands_on(file, helper):
+            continue
+        for name in helper.parameters:
+            given = passed(helper, name, call.call)
+            if given is not None and ast.dump(given) == wanted:
+                yield from helper.calls.get(name, ())
+
+
+_LOOP = re.compile(r"for [^\n]*?(?:val|test|dev|holdout)")
+
+
+def _runs_on_held_out(file: SourceFile, unit: Unit) -> Iterator[Event]:
+    for event in unit.events:
+        inside = event.loop is not None and _is_held_out(event.loop.node)
+        if inside and event.node.__class__ is ast.Call and file.gradients.forwards.runs_module(event.call, unit):
+            yield event
+
+
+def _is_held_out(loop: ast.AST) -> bool:
+    if not isinstance(loop, (ast.For, ast.AsyncFor)):
+        return False
+    read = [n.id if isinstance(n, ast.Name) else n.attr for n in walk(loop.iter)
+            if isinstance(n, (ast.Name, ast.Attribute))]  # fmt: skip
+    return any(_HELD_OUT.search(name) for name in read) and not any("train" in name for name in read)
+
+
+def _trains_again(event: Event, run: Event) -> bool:
+    """Whether the model is put back into training mode before it runs."""
+    back = event.unit.calls.get("train", ())
+    return any(event.index < e.index < run.index and not e.call.args for e in back)
+
+
+def _followed(file: SourceFile, run: Event) -> Destinations | None:
+    """Where the result goes; None where a backward may follow, or gradients of the input are wanted."""
+    unit = run.unit
+    inner = [e for e in file.effects(unit) if e.kind == "backward" and not e.at.excludes(run)]
+    if any(run.loop is not None and e.at.loop is not None and e.at.loop.within(run.loop) for e in inner):
+        return None
+    own = "\n".join(file.lines[unit.first - 1 : min(unit.last, len(file.lines))])
+    if any(word in own for word in ("requires_grad", "autograd.grad", "enable_grad", "attack", "jacobian", "hessian")):
+        return None
+    flow = Destinations(file)
+    flow.made_by(run)
+    flow.follow()
+    return None if flow.backward or flow.escaped else flow
+
+
+def _hands_on(file: SourceFile, unit: Unit) -> bool:
+    """Whether a function gives a module or an optimizer to code that is not seen here, which may train it."""
+    for event in unit.events:
+        if not isinstance(event.node, ast.Call) or file.callee(event) is not None:
+            continue
+        given = (*event.node.args, *(k.value for k in event.node.keywords))
+        if any(file.roles.is_a(role, one, unit) for one in given for role in ("module", "optimizer")):
+            return True
+    return False
+
+
+def _decorated(file: SourceFile, unit: Unit) -> list[Edit]:
+    """The decorator, where the function does nothing that needs gradients."""
+    if isinstance(unit.node, ast.Module) or file.imports.names.get("torch") != "torch" or unit.decorators:
+        return []
+    if file.effects(unit) or any(u.parent is unit for u in file.units) or _hands_on(file, unit):
+        return []
+    return edits.before(file, unit.node, "@torch.no_grad()")
+
+
+def _wrapped(file: SourceFile, line: int) -> list[Edit]:
+    """`with torch.no_grad():` around the one statement that runs a model after its `.eval()`, where the function goes
+    backward before that and not after."""
+    unit = file.unit_at(line)
+    runs = [e for e in unit.events if e.line == line and isinstance(e.node, ast.Call) and _is_evaluated(e)]
+    if not runs or file.imports.names.get("torch") != "torch":
+        return []
+    statement = runs[0].statement
+    one_line = statement.lineno == statement.end_lineno and edits.stands_alone(file, statement)
+    later = any(e.kind == "backward" and e.at.index > runs[0].index for e in file.effects(unit))
+    if not one_line or later or not isinstance(statement, (ast.Assign, ast.Expr)):
+        return []
+    text = file.lines[line - 1]
+    margin = text[: len(text) - len(text.lstrip())]
+    step = "\t" if margin.endswith("\t") else "    "
+    return [*edits.before(file, statement, "with torch.no_grad():"),
+            Edit(path=file.path, start=(line, 1), end=(line, 1), text=step)]  # fmt: skip
+
+
+def _is_evaluated(run: Event) -> bool:
+    """Whether `.eval()` of what is called has come before it for sure, and no `.train()` since."""
+    before = (e for e in run.unit.calls.get("eval", ()) if e.index < run.index and run.sure_after(e))
+    return any(
+        isinstance(on := receiver(e.call), (ast.Name, ast.Attribute))
+        and ast.dump(on) == ast.dump(run.call.func)
+        and not _trains_again(e, run)
+        for e in before
+    )

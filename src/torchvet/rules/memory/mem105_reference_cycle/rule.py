@@ -1,0 +1,97 @@
+"""MEM105: tensors hang in reference cycles that only the cyclic collector frees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Finding, Holder, Measured
+from torchvet.recording.records import Census, Stranger
+from torchvet.recording.training_records import CollectorUse
+from torchvet.rules.core import grading
+from torchvet.rules.core.base import Rule
+from torchvet.rules.memory._packed import detached_when_packed, is_packed, packed_as_they_are
+from torchvet.rules.memory.fixes.back_references import held_weakly
+from torchvet.rules.memory.fixes.kept_exceptions import without_traceback
+from torchvet.rules.memory.fixes.weak_owners import own_self_weak
+from torchvet.rules.shared.growth_rule import allocated
+from torchvet.rules.shared.number_format import size
+from torchvet.rules.shared.share_rule import observed, peak_of
+from torchvet.rules.shared.unreachable_storages import names_of, stranger_findings, stranger_location
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.source.model import SourceFile
+
+
+class ReferenceCycle(Rule):
+    """Tensors hang in reference cycles that only the cyclic collector frees."""
+
+    code = "MEM105"
+    name = "reference-cycle"
+    summary = "Tensors hang in reference cycles that only the cyclic collector frees"
+    severity = "warning"
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The way back to what holds an object, held weakly; an exception kept without its traceback; or what a hook
+        packs, without its graph."""
+        if is_packed(finding):
+            return detached_when_packed(file, finding)
+        return held_weakly(file, finding) or own_self_weak(file, finding) or without_traceback(file, finding)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Garbage that was alive when the names were searched, or that the collector was seen to free."""
+        found = list(
+            stranger_findings(
+                self, recording, "cycle", advice=_ADVICE,
+                cause="an object that refers back to itself keeps its tensors until Python's cyclic "
+                "collector runs, and "
+                "that counts objects, not bytes",
+            )
+        )  # fmt: skip
+        yield from found
+        yield from packed_as_they_are(self, recording)
+        for rank in recording.ranks:
+            use = rank.last(CollectorUse)
+            # Once is an accident (an exception while importing keeps a frame); a step's habit shows in most steps.
+            if use is None or found or _on_ctx(rank) or use.steps < max(3, use.sampled // 2):
+                continue
+            if use.freed:
+                finding = self._collected(recording, rank, use)
+                if (finding.measured.share or 0.0) >= _WORTH_SAYING:
+                    yield finding
+
+    def _collected(self, recording: Recording, rank: RankRecording, use: CollectorUse) -> Finding:
+        rate = use.freed / use.sampled
+        held = rate * max(1, use.longest)
+        share = held / (held + peak_of(rank))
+        who = [s for c in rank.all(Census) for s in c.strangers if s.kind == "cycle"]
+        return observed(
+            self, rank, severity=grading.of_share(share), place=stranger_location(who, recording) or use.place,
+            message=f"{size(rate)} a step is freed by the cyclic collector only, up to {use.longest} steps late "
+            f"({size(held)} held in between)",
+            cause="tensors allocated here end up in a reference cycle, which reference counting cannot free",
+            advice=_ADVICE, related=[allocated(s) for s in use.sites[:3]],
+            measured=Measured(bytes_per_step=rate, bytes=int(held), share=share), holder=_holder(who),
+        )  # fmt: skip
+
+
+_WORTH_SAYING = 0.01
+"""Share of the peak below which garbage is not worth a line: a caught exception's few bytes, say."""
+
+_ADVICE = (
+    "break the cycle: hold the back reference weakly (`weakref.ref`), pass it as an argument instead "
+    "of storing it, or set "
+    "it to None when the step is done"
+)
+
+
+def _holder(who: list[Stranger]) -> Holder | None:
+    names = names_of(who)
+    return Holder(name=names[0], kind="cycle", path=names) if names else None
+
+
+def _on_ctx(rank: RankRecording) -> bool:
+    """Whether the garbage was traced to a custom Function's ctx, which is MEM107's."""
+    return any(s.kind == "ctx" for c in rank.all(Census) for s in c.strangers)

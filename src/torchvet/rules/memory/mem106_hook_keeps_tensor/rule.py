@@ -1,0 +1,166 @@
+"""MEM106: a hook stores tensors, or is registered again every step."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.recording.training_records import HookFunction
+from torchvet.rules.memory import _hooks, _stores
+from torchvet.rules.memory._storages import of_parameters
+from torchvet.rules.memory.fixes.bounded_containers import bounded
+from torchvet.rules.memory.fixes.hooks import handle_removed
+from torchvet.rules.shared.growth_rule import GrowthRule
+from torchvet.source.model.units import receiver, terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding
+    from torchvet.recording import Recording
+    from torchvet.recording.growth import Growth
+    from torchvet.source.model import Event, SourceFile, Unit
+    from torchvet.source.stores import Store
+
+
+class HookKeepsTensor(GrowthRule):
+    """A hook stores tensors, or is registered again every step."""
+
+    code = "MEM106"
+    name = "hook-keeps-tensor"
+    summary = "A hook stores tensors, or is registered again every step"
+    severity = "error"
+    words = ("_hook(",)
+
+    specificity = 3
+    bounded_matters = True
+    mend_may_change_losses = True  # hooks that have piled up all run
+
+    def recognises(self, growth: Growth, recording: Recording) -> bool:
+        """The path runs through a hook table, or those of many modules, or the store stands in a function that is a
+        hook."""
+        if "hook" in growth.holding.via or _on_many(growth):
+            return True
+        store = self.store(growth, recording)
+        return store is not None and any(_inside(store, hook) for r in recording.ranks for hook in r.all(HookFunction))
+
+    def store(self, growth: Growth, recording: Recording) -> Store | None:
+        """The registration, of hooks on many modules too."""
+        if not _on_many(growth):
+            return super().store(growth, recording)
+        name, scope, path, files = growth.holding.where
+        return next(iter(recording.index.stores(f"{name}._forward_hooks", scope, path, files)), None)
+
+    def cause(self, growth: Growth, store: Store | None) -> str:
+        """Which hook stores where, or hooks that pile up."""
+        name = growth.holding.name
+        if _on_many(growth):
+            return (
+                f"hooks on the modules of {name} keep more at every step: they are registered again and again and "
+                "never removed, or each stores what it is given"
+            )
+        if "hook" in growth.holding.via:
+            return (
+                f"{name}: hooks are registered again and again and never removed; each keeps what its closure refers to"
+            )
+        where = f"{store.function}()" if store is not None else "a hook"
+        return f"the hook {where} stores a tensor in {name} at every pass"
+
+    def advice(self, growth: Growth, store: Store | None) -> str:
+        """Store less, or remove the handle."""
+        if "hook" in growth.holding.via or _on_many(growth):
+            return "register the hook once, before the loop, or keep its handle and call `handle.remove()` after use"
+        return (
+            "store what is needed of it, detached (`.detach().mean().item()`), clear "
+            f"{growth.holding.name} every step, or "
+            "remove the hook's handle after use"
+        )
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The handle removed; or no more kept of what the hook stores than is read of it."""
+        return handle_removed(file, finding) or bounded(file, finding)
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Hooks that collect what they are given, and hooks that each step registers anew; none where handles are
+        removed."""
+        if not file.mentions(*self.words) or file.mentions(".remove()"):
+            return
+        told: set[int] = set()
+        for event in file.calls(*_hooks.ON_MODULES, *_hooks.ON_TENSORS):
+            if _registered_each_step(file, event):
+                yield self._registered(file, event)
+            for call, names in _hooks.lambda_stores(event):
+                if terminal(call.node) == "append" and _runs_again(file):
+                    yield from self._collected(file, event, call, names, "lambda")
+            for unit in _hooks.hook_functions(file, event):
+                if id(unit) not in told and _runs_again(file):
+                    told.add(id(unit))
+                    yield from self._collecting(file, event, unit)
+
+    def _collecting(self, file: SourceFile, event: Event, hook: Unit) -> Iterator[Finding]:
+        names = _hooks.hooked_values(hook, event)
+        for stored in hook.calls.get("append", ()):
+            yield from self._collected(file, event, stored, names, hook.name)
+
+    def _collected(
+        self, file: SourceFile, event: Event, stored: Event, names: list[str], hook: str
+    ) -> Iterator[Finding]:
+        on, given = receiver(stored.call), stored.call.args
+        if on is None or len(given) != 1 or not of_parameters(given[0], stored, names):
+            return
+        store = _stores.kept_on(file, _stores.Store(stored, on, given[0]), repeated=True)
+        if store is not None and store.lasting:
+            holder, value = file.segment(_stores.holder_root(store.holder)), file.segment(store.value)
+            yield self.suspect(
+                file, store.event,
+                f"the hook {hook} adds {value} to {holder} at every pass, and nothing takes it out",
+                severity="warning", cause=f"{hook} is registered once and runs in each forward or backward pass",
+                advice=f"store what is needed of it as a number (`.mean().item()`), replace the last value under a "
+                f"fixed key, clear {holder} every step, or remove the hook's handle after use",
+                related=[self.also(file, "registered", event, file.segment(event.node))],
+            )  # fmt: skip
+
+    def _registered(self, file: SourceFile, event: Event) -> Finding:
+        on = file.segment(event.call.func)
+        return self.suspect(
+            file, event, f"{on} runs at every step and its handle is never removed: hooks add up", severity="warning",
+            cause="each registration adds one more hook; all of them run in each pass and keep what their closures "
+            "refer to",
+            advice="register the hook once, before the loop, or keep its handle and call `handle.remove()` after use",
+        )  # fmt: skip
+
+
+def _on_many(growth: Growth) -> bool:
+    """Whether it is a module's, or a container's, of so many modules with hooks that these are not told apart."""
+    holding = growth.holding
+    return "hook" in holding.below and "hook" not in holding.via and growth.tensors_per_step > 0
+
+
+def _registered_each_step(file: SourceFile, event: Event) -> bool:
+    """Whether a registration on a lasting module runs in each training step, there or in a function called there."""
+    on = receiver(event.call)
+    for step in file.steps:
+        if step.loop is None:
+            continue
+        if step.unit is event.unit and event.loop is not None and event.loop.within(step.loop):
+            return _hooks.on_lasting_module(file, event, step.loop)
+        for caller in file.callers(event.unit) if isinstance(on, ast.Name) else ():
+            if caller.unit is step.unit and caller.loop is not None and caller.loop.within(step.loop):
+                given = file.passed(caller, event.unit, on.id)  # type: ignore[union-attr]
+                whole = terminal(event.node) in _hooks.ON_MODULES
+                return any(_hooks.is_lasting(file, one, caller.unit, step.loop, whole) for one in given)
+    return False
+
+
+def _runs_again(file: SourceFile) -> bool:
+    """Whether the file runs modules again and again: it trains, or calls one in a loop."""
+    if file.steps:
+        return True
+    runs = file.gradients.forwards.runs_module
+    return any(
+        e.loop is not None and not e.loop.comprehension and isinstance(e.node, ast.Call) and runs(e.node, e.unit)
+        for unit in file.units if unit.is_module or file.callers(unit) for e in unit.events
+    )  # fmt: skip
+
+
+def _inside(store: Store, hook: HookFunction) -> bool:
+    return store.path == hook.path and hook.first_line <= store.line <= hook.last_line

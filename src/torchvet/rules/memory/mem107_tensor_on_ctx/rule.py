@@ -1,0 +1,228 @@
+"""MEM107: a custom autograd Function keeps tensors as attributes of ctx."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Finding, Location
+from torchvet.rules.memory.fixes.saved_tensors import saved_for_backward
+from torchvet.rules.shared.growth_rule import GrowthRule
+from torchvet.rules.shared.unreachable_storages import stranger_findings
+from torchvet.source.context import context_stores
+from torchvet.source.model import torch_names as names
+from torchvet.source.model.units import receiver, targets_of, terminal, value_for
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit
+    from torchvet.recording import Recording
+    from torchvet.recording.growth import Growth
+    from torchvet.source.model import ClassModel, Event, SourceFile, Unit
+    from torchvet.source.stores import Store
+
+
+class TensorOnCtx(GrowthRule):
+    """A custom autograd Function keeps tensors as attributes of ctx."""
+
+    code = "MEM107"
+    name = "tensor-on-ctx"
+    summary = "A custom autograd Function keeps tensors as attributes of ctx"
+    severity = "warning"
+    words = ("Function",)
+
+    specificity = 3
+
+    def recognises(self, growth: Growth, recording: Recording) -> bool:
+        """Most of what grows are attributes of custom Functions' `ctx`."""
+        return growth.bytes_per_step > 0 and growth.ctx_per_step >= 0.5 * growth.bytes_per_step
+
+    def cause(self, growth: Growth, store: Store | None) -> str:
+        """Backward does not free attributes."""
+        return (
+            f"the custom Function's `ctx` keeps tensors as attributes; {growth.holding.name} keeps "
+            "the graph's nodes, and "
+            "backward frees what `save_for_backward` saved but no attribute"
+        )
+
+    def advice(self, growth: Growth, store: Store | None) -> str:
+        """save_for_backward."""
+        return (
+            "pass inputs and outputs to `ctx.save_for_backward(...)` and read `ctx.saved_tensors` in "
+            "backward; keep only "
+            f"numbers of what goes into {growth.holding.name}"
+        )
+
+    def location(self, growth: Growth, store: Store | None, recording: Recording) -> Location | None:
+        """The line that sets an attribute of `ctx`."""
+        found = next(iter(ctx_stores(recording)), None)
+        return found or super().location(growth, store, recording)
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """Save what is set on `ctx` for backward, and read it from there."""
+        return saved_for_backward(file, finding, partial(_is_tensor, file))
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Outputs, and tensors that came in, that `forward` sets as attributes of its `ctx`."""
+        if not file.mentions(*self.words):
+            return
+        for model in file.classes.values():
+            if "function" in file.roles.of_class(model):
+                for unit in filter(None, (model.methods.get("forward"), model.methods.get("setup_context"))):
+                    yield from self._of_method(file, model, unit)
+
+    def _of_method(self, file: SourceFile, model: ClassModel, unit: Unit) -> Iterator[Finding]:
+        given = unit.parameters[1:] if "classmethod" in unit.decorators else unit.parameters
+        context = given[0] if given else ""
+        for event, attribute, value in _set_on(unit, context):
+            if _let_go_of(model, attribute):
+                continue
+            if _is_output(unit, context, attribute, value):
+                yield self._suspected(file, event, f"{context}.{attribute}", "output")
+            elif isinstance(value, ast.Name) and (
+                _is_tensor_input(file, unit, value.id) or _has_gradient(model, unit, given[1:], value.id)
+            ):
+                yield self._suspected(file, event, f"{context}.{attribute}", "input")
+
+    def _suspected(self, file: SourceFile, event: Event, place: str, kind: str) -> Finding:
+        output = kind == "output"
+        effect = ("output and graph node keep each other alive, and only the cyclic collector frees them" if output
+                  else "backward does not free it: it lives as long as the node does")  # fmt: skip
+        context = place.partition(".")[0]
+        return self.suspect(
+            file, event, f"{place} keeps the Function's {kind}: {effect}", severity="warning" if output else "info",
+            cause=f"an attribute of `{context}` belongs to the graph's node, not to autograd's saved tensors",
+            advice=f"pass it to `{context}.save_for_backward(...)` and read `{context}.saved_tensors` in backward",
+        )  # fmt: skip
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Growing names that keep such nodes, and nodes that keep themselves by a cycle through their output."""
+        yield from super().in_recording(recording)
+        yield from stranger_findings(
+            self,
+            recording,
+            "ctx",
+            location=next(ctx_stores(recording), None),
+            cause="the custom Function stores its own output on `ctx`: output → grad_fn → ctx → output is a cycle that "
+            "backward does not break; only the cyclic collector frees it, whenever that runs",
+            advice="pass it to `ctx.save_for_backward(...)`, which keeps an output without a cycle",
+        )
+
+
+def _set_on(unit: Unit, context: str) -> Iterator[tuple[Event, str, ast.expr]]:
+    """Attributes of the context that a method sets: the event, the attribute and what it is set to."""
+    for event in unit.events:
+        for target in targets_of(event.node) if isinstance(event.node, ast.Assign) else ():
+            value = value_for(event.node, target)
+            if isinstance(target, ast.Attribute) and terminal(target.value) == context and value is not None:
+                yield event, target.attr, value
+
+
+def _has_gradient(model: ClassModel, unit: Unit, inputs: list[str], name: str) -> bool:
+    """Whether `backward` returns a gradient in an input's place: only tensors have one."""
+    backward = model.methods.get("backward")
+    if backward is None or unit.name != "forward" or name not in inputs or unit.bindings.get(name):
+        return False
+    returned = [e.node.value for e in backward.events if isinstance(e.node, ast.Return)]
+    parts = [value.elts if isinstance(value, ast.Tuple) else [value] for value in returned]
+    place = inputs.index(name)
+    return bool(parts) and all(
+        len(p) == len(inputs)
+        and not any(isinstance(one, ast.Starred) for one in p)
+        and not _is_none(p[place], backward)
+        for p in parts
+    )
+
+
+def _is_none(node: ast.AST | None, unit: Unit) -> bool:
+    """Whether a gradient is None, or a name that nothing else than None is bound to."""
+    if isinstance(node, ast.Name):
+        values = [value_for(e.node, t) for e in unit.bindings.get(node.id, ()) for t in targets_of(e.node)
+                  if isinstance(t, ast.Name) and t.id == node.id]  # fmt: skip
+        return bool(values) and all(isinstance(v, ast.Constant) for v in values)
+    return node is None or isinstance(node, ast.Constant)
+
+
+def ctx_stores(recording: Recording) -> Iterator[Location]:
+    """Lines of the user's Functions that set an attribute of their `ctx`."""
+    for path, text in recording.sources.items():
+        for store in context_stores(text):
+            yield Location(path=path, line=store.line, column=store.column, function=store.function)
+
+
+def _let_go_of(model: ClassModel, attribute: str) -> bool:
+    """Whether `backward` deletes the attribute, or sets it to None."""
+    backward = model.methods.get("backward")
+    for event in backward.events if backward is not None else ():
+        node = event.node
+        targets = node.targets if isinstance(node, (ast.Delete, ast.Assign)) else []
+        if any(isinstance(t, ast.Attribute) and t.attr == attribute for t in targets):
+            return True
+    return False
+
+
+def _is_output(unit: Unit, context: str, attribute: str, value: ast.expr) -> bool:
+    """Whether what is stored is what the Function returns, alone or first of several."""
+    if unit.name == "setup_context":
+        return isinstance(value, ast.Name) and len(unit.parameters) > 2 and value.id == unit.parameters[2]
+    for event in unit.events:
+        if not isinstance(event.node, ast.Return):
+            continue
+        given = event.node.value
+        given = given.elts[0] if isinstance(given, ast.Tuple) and given.elts else given
+        if isinstance(given, ast.Attribute) and terminal(given.value) == context and given.attr == attribute:
+            return not isinstance(value, ast.Constant)
+        if isinstance(given, ast.Name) and isinstance(value, ast.Name) and given.id == value.id:
+            return value.id not in unit.parameters and len(unit.bindings.get(value.id, ())) == 1
+    return False
+
+
+def _is_tensor(file: SourceFile, model: ClassModel, unit: Unit, name: str) -> bool:
+    """Whether a name of `forward` surely is a tensor: one that came in, or what tensors are computed to."""
+    if name in unit.parameters:
+        return _is_tensor_input(file, unit, name) or _has_gradient(model, unit, unit.parameters[1:], name)
+    values = [value_for(e.node, t) for e in unit.bindings.get(name, ()) for t in targets_of(e.node)
+              if isinstance(t, ast.Name) and t.id == name]  # fmt: skip
+    return bool(values) and all(value is not None and _makes_tensor(file, model, unit, value) for value in values)
+
+
+def _makes_tensor(file: SourceFile, model: ClassModel, unit: Unit, value: ast.expr) -> bool:
+    if isinstance(value, ast.BinOp):
+        return any(_makes_tensor(file, model, unit, one) for one in (value.left, value.right))
+    if isinstance(value, ast.Name):
+        return value.id in unit.parameters and _is_tensor(file, model, unit, value.id)
+    if not isinstance(value, ast.Call):
+        return False
+    on = receiver(value)
+    functional = file.dotted(value.func).removeprefix("torch.nn.functional.").removeprefix("torch.")
+    if functional in _ONE_TENSOR:
+        return True
+    return on is not None and terminal(value) in _ONE_TENSOR and _makes_tensor(file, model, unit, on)
+
+
+_ONE_TENSOR = frozenset(names.TENSOR_METHODS) - {
+    "backward",
+    "chunk",
+    "split",
+    "unbind",
+    "max",
+    "min",
+    "item",
+    "tolist",
+    "size",
+}
+
+
+def _is_tensor_input(file: SourceFile, unit: Unit, name: str) -> bool:
+    """Whether a parameter is used as a tensor: a tensor's method, or an argument of torch's functions."""
+    if name not in unit.parameters[1:] or unit.bindings.get(name):
+        return False
+    for event in unit.events:
+        if not isinstance(event.node, ast.Call):
+            continue
+        if terminal(receiver(event.node)) == name and terminal(event.node) in names.TENSOR_METHODS:
+            return True
+        if terminal(event.node) == "save_for_backward" and any(terminal(a) == name for a in event.node.args):
+            return True
+    return False

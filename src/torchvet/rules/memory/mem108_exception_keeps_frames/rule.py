@@ -1,0 +1,179 @@
+"""MEM108: a stored exception keeps the frames it passed through, and their tensors."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.finding import About
+from torchvet.recording.records import Census
+from torchvet.rules.core.fixing import with_method
+from torchvet.rules.memory import _stores
+from torchvet.rules.memory.fixes.kept_exceptions import without_traceback
+from torchvet.rules.memory.fixes.stored_values import stored_at
+from torchvet.rules.shared.growth_rule import GrowthRule
+from torchvet.source.model import edits
+from torchvet.source.model.units import receiver, targets_of, terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding
+    from torchvet.recording import Recording
+    from torchvet.recording.growth import Growth
+    from torchvet.source.model import Event, SourceFile
+    from torchvet.source.stores import Store
+
+
+class ExceptionKeepsFrames(GrowthRule):
+    """A stored exception keeps the frames it passed through, and their tensors."""
+
+    code = "MEM108"
+    name = "exception-keeps-frames"
+    summary = "A stored exception keeps the frames it passed through, and their tensors"
+    severity = "error"
+    words = ("except",)
+
+    specificity = 5
+
+    def recognises(self, growth: Growth, recording: Recording) -> bool:
+        """The path runs through an exception's traceback."""
+        return "exception" in growth.holding.via or _below_is_exception(growth, recording)
+
+    def cause(self, growth: Growth, store: Store | None) -> str:
+        """The traceback keeps the frames."""
+        return (
+            f"{growth.holding.name} keeps exceptions; an exception keeps its traceback, that keeps the frames it went "
+            "through, and those keep their local tensors"
+        )
+
+    def advice(self, growth: Growth, store: Store | None) -> str:
+        """Keep the text."""
+        return "store the text (`str(error)` or `traceback.format_exc()`), or `error.with_traceback(None)`"
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """Store the exception without its traceback."""
+        stored = [kept.value for kept in stored_at(file, finding) if isinstance(kept.value, ast.Name)]
+        made = [edit for value in stored for edit in with_method(file, value, "with_traceback(None)")]
+        return made or without_traceback(file, finding)
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """An `except` block of a loop that collects its exceptions, around code that works on tensors."""
+        if not (_NAMED.search(file.text) or file.mentions("exc_info()")):
+            return
+        stored = [*file.calls("append", "appendleft", "put")]
+        for store in (*_collected(stored), *_stores.keyed(file), *_handed_on(file, stored)):
+            handler, attempt = _handler_of(store.event)
+            given = _exception_in(file, store.value, handler.name or "") if handler is not None else None
+            if (
+                given is None
+                or attempt is None
+                or _tries_in_turn(attempt)
+                or not _works_on_tensors(file, store.event, attempt)
+            ):
+                continue
+            kept = _stores.kept_on(file, _stores.Store(store.event, store.holder, given, key=store.key))
+            if kept is not None:
+                yield self._suspected(file, kept)
+
+    def _suspected(self, file: SourceFile, store: _stores.Store) -> Finding:
+        holder, error = file.segment(_stores.holder_root(store.holder)), file.segment(store.value)
+        return self.suspect(
+            file, store.event,
+            f"{holder} keeps {error} with its traceback: the frames it went through, and their tensors",
+            severity="warning", about=About(operands=(holder,)),
+            cause=f"{error} refers to its traceback, that to each frame between raise and except, and those to their "
+            "local tensors",
+            advice="store the text, `traceback.format_exc()`" if isinstance(store.value, ast.Call) else
+            f"store `str({error})` or `traceback.format_exc()`; where the object is needed, "
+            f"`{error}.with_traceback(None)`",
+            edits=[edits.replace(file, store.value, f"{error}.with_traceback(None)")] if isinstance(
+                store.value, ast.Name) else (),
+        )  # fmt: skip
+
+
+_NAMED = re.compile(r"except\b[^\n]*\bas\s+\w+\s*:")
+
+
+def _collected(stored: list[Event]) -> Iterator[_stores.Store]:
+    """`errors.append(error)` and its kin."""
+    for event in stored:
+        on = receiver(event.call)
+        if on is not None and len(event.call.args) == 1:
+            yield _stores.Store(event, on, event.call.args[0])
+
+
+def _handed_on(file: SourceFile, stored: list[Event]) -> Iterator[_stores.Store]:
+    """`result.error = error` in an `except` block of a loop that then collects `result`."""
+    for added in _collected(stored):
+        if not isinstance(added.value, ast.Name):
+            continue
+        for event in added.event.unit.events:
+            target = next(iter(targets_of(event.node)), None) if isinstance(event.node, ast.Assign) else None
+            if not isinstance(target, ast.Attribute) or event.loop is not added.event.loop:
+                continue
+            if isinstance(target.value, ast.Name) and target.value.id == added.value.id:
+                yield _stores.Store(event, added.holder, event.node.value)  # type: ignore[attr-defined]
+
+
+def _handler_of(event: Event) -> tuple[ast.ExceptHandler | None, ast.Try | None]:
+    """The innermost `except` block that an event stands in."""
+    for branch, arm in reversed(event.context.arms):
+        if isinstance(branch, ast.Try) and 0 < arm <= len(branch.handlers):
+            return branch.handlers[arm - 1], branch
+    return None, None
+
+
+def _exception_in(file: SourceFile, node: ast.expr, name: str) -> ast.expr | None:
+    """The exception itself in what is stored: alone, or an element of a tuple, list or dict; `sys.exc_info()` holds
+    it, too."""
+    if isinstance(node, ast.Name):
+        return node if node.id == name else None
+    if isinstance(node, ast.Call):
+        return node if file.dotted(node.func) == "sys.exc_info" else None
+    parts = node.elts if isinstance(node, (ast.Tuple, ast.List)) else node.values if isinstance(node, ast.Dict) else []
+    return next((found for found in (_exception_in(file, one, name) for one in parts) if found is not None), None)
+
+
+def _tries_in_turn(attempt: ast.Try) -> bool:
+    """Whether a success ends the loop: one of several ways is looked for, and the failures go when it is found."""
+    return any(isinstance(node, (ast.Break, ast.Return)) for part in (*attempt.body, *attempt.orelse)
+               for node in walk(part))  # fmt: skip
+
+
+def _works_on_tensors(file: SourceFile, event: Event, attempt: ast.Try) -> bool:
+    """Whether the `try` body runs a module, torch's functions or a backward, itself or in a function of this file."""
+    first, last = attempt.body[0].lineno, attempt.body[-1].end_lineno or attempt.body[-1].lineno
+    for inner in event.unit.events:
+        if not isinstance(inner.node, ast.Call) or not first <= inner.line <= last:
+            continue
+        if _on_tensors(file, inner):
+            return True
+        callee = file.callee(inner)
+        if callee is not None and any(isinstance(e.node, ast.Call) and _on_tensors(file, e) for e in callee.events):
+            return True
+    return False
+
+
+def _on_tensors(file: SourceFile, event: Event) -> bool:
+    dotted = file.dotted(event.call.func)
+    if terminal(event.node) == "backward" or file.gradients.forwards.runs_module(event.call, event.unit):
+        return True
+    return dotted.startswith(("torch.nn.functional.", "torch.")) and dotted.count(".") < 4 and not dotted.startswith(
+        ("torch._", "torch.utils", "torch.distributed", "torch.save", "torch.load", "torch.device", "torch.cuda",
+         "torch.backends")
+    )  # fmt: skip
+
+
+def _below_is_exception(growth: Growth, recording: Recording) -> bool:
+    """The container's items are exceptions, or hold such: their paths run through tracebacks."""
+    if "exception" in growth.holding.below:
+        return True
+    prefix = (growth.holding.scope, *growth.holding.path)
+    for rank in recording.ranks:
+        census = rank.last(Census)
+        for holding in census.holdings if census is not None else ():
+            if (holding.scope, *holding.path)[: len(prefix)] == prefix and "exception" in holding.via:
+                return True
+    return False

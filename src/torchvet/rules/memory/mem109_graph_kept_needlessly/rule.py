@@ -1,0 +1,147 @@
+"""MEM109: retain_graph=True although no second backward uses the graph."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Finding, Measured
+from torchvet.recording.training_records import ENOUGH_JUDGED, BackwardUse
+from torchvet.rules.core import grading
+from torchvet.rules.core.base import Rule
+from torchvet.rules.memory._lineage import Lineage, lineage
+from torchvet.rules.shared.number_format import size
+from torchvet.rules.shared.share_rule import observed, peak_of
+from torchvet.source.model import edits
+from torchvet.source.model.units import receiver, terminal
+
+if TYPE_CHECKING:
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.source.model import Event, SourceFile
+
+
+class GraphKeptNeedlessly(Rule):
+    """retain_graph=True although no second backward uses the graph."""
+
+    code = "MEM109"
+    name = "graph-kept-needlessly"
+    summary = "retain_graph=True although no second backward uses the graph"
+    severity = "warning"
+    words = ("retain_graph",)
+    absence_needs = ("flat memory", "graphs")
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Calls with `retain_graph=True` none of whose graphs was gone through again."""
+        for rank in recording.ranks:
+            latest = {(u.place, u.flag): u for u in rank.all(BackwardUse)}
+            for use in latest.values():
+                if use.flag == "retain_graph" and use.judged >= ENOUGH_JUDGED and not use.reused:
+                    yield self._finding(rank, use)
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Also needed: of the graphs that were kept enough have been followed."""
+        uses = [u for rank in recording.ranks for u in rank.all(BackwardUse) if u.flag == "retain_graph"]
+        latest = {u.place: u for u in uses}.values()
+        return super().could_be_measured(recording) and all(u.judged >= ENOUGH_JUDGED or u.reused for u in latest)
+
+    def _finding(self, rank: RankRecording, use: BackwardUse) -> Finding:
+        peak = max(peak_of(rank), use.held)
+        share = use.held / peak if peak else 0.0
+        return observed(
+            self, rank, severity=grading.of_share(share), place=use.place,
+            message=f"retain_graph=True keeps {size(use.held)} of saved tensors after backward, "
+            f"{share:.0%} of the "
+            f"peak; none of {use.judged} such graphs was used again",
+            cause="backward frees what the graph saved unless it is told to retain it; here no second backward follows",
+            advice="drop `retain_graph=True`; if the error about a second backward comes up, "
+            "something carries its graph "
+            "from step to step: detach that",
+            measured=Measured(bytes=use.held, peak_bytes=peak, share=share),
+        )  # fmt: skip
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A backward that retains a graph which nothing after it goes through, as far as its function shows."""
+        if not file.mentions(*self.words):
+            return
+        for event in file.calls("backward", "manual_backward"):
+            if _is_set(event.call, "retain_graph") and not _is_set(event.call, "create_graph"):
+                yield from self._judged(file, event)
+
+    def _judged(self, file: SourceFile, event: Event) -> Iterator[Finding]:
+        loss = root_of(event)
+        mine = lineage(file, loss, event)
+        # What is carried over needs the flag, and is a fault of its own (MEM103).
+        if loss is None or mine.carried or mine.stateful or not (mine.graph or isinstance(loss, ast.Call)):
+            return
+        others = [e for e in _passes(file, event) if not e.excludes(event)]
+        later = [e for e in others if e.index > event.index]
+        if any(lineage(file, _subject(e), e).shares(mine) or _unknown(file, e) for e in later):
+            return
+        if mine.loose or not self._ends_a_step(event, file):
+            if not others and self._only_one(file, event):
+                yield self._suspected(file, event, loss, sure=False, safe=False)
+            return
+        yield self._suspected(file, event, loss, sure=True, safe=not mine.foreign)
+
+    @staticmethod
+    def _ends_a_step(event: Event, file: SourceFile) -> bool:
+        """Whether an optimizer moves the parameters after it, so that whoever comes later cannot use the graph."""
+        effects = [x for step in file.steps for x in step.effects if x.event.unit is event.unit]
+        return any(x.kind in ("step", "scaler_step") and x.event.index > event.index for x in effects)
+
+    @staticmethod
+    def _only_one(file: SourceFile, event: Event) -> bool:
+        return list(file.calls("backward", "manual_backward", "grad")) == [event]
+
+    def _suspected(self, file: SourceFile, event: Event, loss: ast.AST, *, sure: bool, safe: bool) -> Finding:
+        name = file.segment(loss)
+        return self.suspect(
+            file, event, f"retain_graph=True keeps what {name} saved for backward, and no later backward uses it",
+            severity=None if sure else "info",
+            cause=f"nothing after this backward is computed from the graph of {name}",
+            advice="drop `retain_graph=True`; if an error then says that the graph was freed, "
+            "something is carried over from the step before: detach that",
+            edits=edits.without_argument(file, event.call, "retain_graph") if sure else (), safe=safe,
+        )  # fmt: skip
+
+
+def root_of(event: Event) -> ast.expr | None:
+    """The loss of a backward call: what it is called on, or its first argument where that is a framework's."""
+    call, on = event.call, receiver(event.call)
+    if call.args and (on is None or terminal(call) == "manual_backward" or _is_backward_of_others(event, on)):
+        return call.args[0]
+    if isinstance(on, ast.Call) and terminal(on) == "scale" and on.args:
+        return on.args[0]
+    return on
+
+
+def _is_backward_of_others(event: Event, on: ast.expr) -> bool:
+    file = event.unit.file
+    roles = file.roles.of(on, event.unit)
+    return bool(roles & {"accelerator", "engine"}) or file.dotted(on) in ("torch.autograd", "accelerator", "fabric")
+
+
+def _is_set(call: ast.Call, keyword: str) -> bool:
+    return any(k.arg == keyword and isinstance(k.value, ast.Constant) and k.value.value is True for k in call.keywords)
+
+
+def _subject(event: Event) -> ast.AST | None:
+    """What a later pass goes through; for a function of the file all that it is given."""
+    if terminal(event.node) in ("backward", "manual_backward"):
+        return root_of(event)
+    return ast.Tuple(elts=[*event.call.args, *(k.value for k in event.call.keywords)], ctx=ast.Load())
+
+
+def _passes(file: SourceFile, event: Event) -> list[Event]:
+    """Other calls of the same function that go backward, themselves or in a function of the file that they call."""
+    direct = [e for e in file.calls("backward", "manual_backward", "grad") if e.unit is event.unit and e is not event]
+    steps = (x for step in file.steps for x in step.of("backward"))
+    called = {id(x.at): x.at for x in steps if x.at.unit is event.unit and x.event.unit is not event.unit}
+    return [*direct, *called.values()]
+
+
+def _unknown(file: SourceFile, event: Event) -> bool:
+    """Whether what a later pass goes through cannot be followed."""
+    found: Lineage = lineage(file, _subject(event), event)
+    return bool(found.stateful or found.carried)

@@ -1,0 +1,241 @@
+"""MEM110: backward(create_graph=True) ties a tensor and its gradient into a cycle that no collector sees."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from torchvet.finding import Finding, Holder, Location, Severity
+from torchvet.recording.records import Census
+from torchvet.recording.training_records import BackwardUse
+from torchvet.rules.memory.fixes.gradients import copy_let_go, is_let_go, leaf_let_go
+from torchvet.rules.shared.growth_rule import GrowthRule, location_of
+from torchvet.rules.shared.unreachable_storages import stranger_findings
+from torchvet.source.model.units import keyword, targets_of, terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit
+    from torchvet.recording import Recording
+    from torchvet.recording.growth import Growth
+    from torchvet.source.model import Event, SourceFile
+    from torchvet.source.stores import Store
+
+
+class CreateGraphCycle(GrowthRule):
+    """backward(create_graph=True) ties a tensor and its gradient into a cycle that no collector sees."""
+
+    code = "MEM110"
+    name = "create-graph-cycle"
+    summary = "backward(create_graph=True) ties a tensor and its gradient into a cycle that no collector sees"
+    severity = "error"
+    words = ("create_graph",)
+
+    specificity = 5
+
+    def recognises(self, growth: Growth, recording: Recording) -> bool:
+        """The growing graph hangs on a `.grad`."""
+        uses = [u for r in recording.ranks for u in r.all(BackwardUse) if u.flag == "create_graph"]
+        if not uses or "grad" in growth.holding.via or growth.holding.name.endswith(".grad"):
+            return bool(uses)
+        # Where several parameters hang from one name, the graph is told with that name and not with each gradient.
+        own = [growth.holding.scope, *growth.holding.path]
+        below = [h for r in recording.ranks for c in r.all(Census)[-1:] for h in c.holdings if h.carried]
+        return any("grad" in h.via and [h.scope, *h.path][: len(own)] == own for h in below)
+
+    def cause(self, growth: Growth, store: Store | None) -> str:
+        """parameter → grad → graph → parameter."""
+        return (
+            f"`.backward(create_graph=True)` gives {growth.holding.name} a graph that leads back to "
+            "the parameter: a cycle "
+            "through C++ that Python's collector cannot see"
+        )
+
+    def advice(self, growth: Growth, store: Store | None) -> str:
+        """autograd.grad."""
+        return _ADVICE
+
+    def finding(self, growth: Growth, recording: Recording, device: str | None) -> Finding:
+        """An optimizer's state has the parameters for keys: it is their gradients that hold the graph."""
+        found = super().finding(growth, recording, device)
+        name = growth.holding.name
+        if not name.endswith("(as a key)") or found.holder is None:
+            return found
+        plain = "the parameters' .grad"
+        return msgspec.structs.replace(
+            found, message=found.message.replace(name, plain), cause=found.cause.replace(name, plain),
+            holder=msgspec.structs.replace(found.holder, name=plain),
+        )  # fmt: skip
+
+    def location(self, growth: Growth, store: Store | None, recording: Recording) -> Location | None:
+        """The backward call."""
+        return _call(recording) or super().location(growth, store, recording)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Growing `.grad`s, and graphs that nothing names where somebody called backward so."""
+        yield from super().in_recording(recording)
+        if _call(recording) is None:
+            return
+        where = _call(recording)
+        for finding in stranger_findings(
+            self, recording, "native", location=where, advice=_ADVICE,
+            cause="`.backward(create_graph=True)` left gradients whose graph leads back to their own leaf: a cycle "
+            "through C++ that no name leads to and that Python's collector cannot see",
+        ):  # fmt: skip
+            leaf = _leaf(recording, where)
+            yield finding if leaf is None or finding.holder is None else _named(finding, finding.holder, leaf)
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """`.backward(create_graph=True)` that fills the `.grad` of an input, or of parameters that nothing clears."""
+        if not file.mentions(*self.words):
+            return
+        for event in file.calls("backward", "manual_backward"):
+            if _wants_graph(event.call) and _is_repeated(file, event) and not is_let_go(event):
+                yield self._judged(file, event)
+
+    def _judged(self, file: SourceFile, event: Event) -> Finding:
+        leaf = _leaf_read(event)
+        if leaf:
+            return self._suspected(file, event, "error", f"{leaf}.grad gets a graph that leads back to {leaf}, a ring "
+                                   f"that stays for ever when {leaf} is bound anew",
+                                   leaf_let_go(file, event, leaf))  # fmt: skip
+        if not _is_cleared(file):
+            return self._suspected(file, event, "error", "the gradients of the parameters get graphs that lead back to "
+                                   "them, and nothing here sets them to None", copy_let_go(file, event))  # fmt: skip
+        return self._suspected(file, event, "info", "the gradients get graphs that lead back to the parameters: only "
+                               "setting every one of them to None lets go of them",
+                               copy_let_go(file, event))  # fmt: skip
+
+    def _suspected(self, file: SourceFile, event: Event, severity: Severity, what: str, edits: list[Edit]) -> Finding:
+        return self.suspect(
+            file, event, f"backward(create_graph=True): {what}", severity=severity,
+            cause="tensor, gradient and graph form a cycle through C++ that Python's collector cannot see",
+            advice=_ADVICE, edits=edits, safe=True,
+        )  # fmt: skip
+
+
+_ADVICE = (
+    "use `torch.autograd.grad(loss, parameters, create_graph=True)`, which leaves `.grad` alone; or leave "
+    "`create_graph=True` out, where nothing goes backward through these gradients; or set the gradients to None as "
+    "soon as the second derivative is taken (`zero_grad(set_to_none=True)`)"
+)
+
+
+def _leaf(recording: Recording, where: Location | None) -> str | None:
+    """What a backward that says its `inputs` makes gradients of: the first of them, as it is written there."""
+    text = recording.sources.get(where.path) if where is not None else None
+    if where is None or text is None:
+        return None
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    for node in walk(tree):
+        if isinstance(node, ast.Call) and node.lineno <= where.line <= (node.end_lineno or node.lineno):
+            given = keyword(node, "inputs")
+            first = given.elts[0] if isinstance(given, (ast.List, ast.Tuple)) and given.elts else given
+            if isinstance(first, (ast.Name, ast.Attribute)):
+                return ast.unparse(first)
+    return None
+
+
+def _named(finding: Finding, holder: Holder, leaf: str) -> Finding:
+    """The finding with the leaf's gradient as its holder: the variable itself is gone, its tensor is not."""
+    name = f"{leaf}.grad"
+    return msgspec.structs.replace(
+        finding,
+        message=finding.message.replace(holder.name, f"{name} of every step", 1),
+        holder=Holder(name=name, kind=holder.kind, path=[leaf, ".grad"]),
+    )
+
+
+def _call(recording: Recording) -> Location | None:
+    """The line that called backward with `create_graph=True`."""
+    uses = [u for r in recording.ranks for u in r.all(BackwardUse) if u.flag == "create_graph"]
+    return location_of(uses[-1].place) if uses else None
+
+
+def _wants_graph(call: ast.Call) -> bool:
+    return any(
+        k.arg == "create_graph" and isinstance(k.value, ast.Constant) and k.value.value is True for k in call.keywords
+    )
+
+
+def _is_repeated(file: SourceFile, event: Event) -> bool:
+    """Whether it runs more than once: in a loop, or in a function or method."""
+    return event.loop is not None or not event.unit.is_module
+
+
+def _leaf_read(event: Event) -> str:
+    """A name bound in the same function to a fresh leaf (`.requires_grad_()`) whose `.grad` is read after the call and
+    never set to None; empty for none."""
+    unit = event.unit
+    if "requires_grad" not in unit.file.text:
+        return ""
+    read = {on for e in unit.events if e.index > event.index for on in _grads_read(e)}
+    cleared = {
+        t.value.id
+        for e in unit.events
+        for t in targets_of(e.node)
+        if isinstance(t, ast.Attribute) and t.attr == "grad" and isinstance(t.value, ast.Name)
+    }
+    for name in sorted(read - cleared):
+        bound = [b for b in unit.bindings.get(name, ()) if b.index < event.index]
+        if bound and bound[-1].loop is event.loop and _is_leaf(name, bound[-1], event):
+            return name
+    return ""
+
+
+def _grads_read(event: Event) -> Iterator[str]:
+    """Names whose `.grad` an event's own expression reads."""
+    node = event.node
+    parts = [node.value] if isinstance(node, (ast.Assign, ast.AugAssign, ast.Return)) and node.value else []
+    if isinstance(node, ast.Call):
+        parts = [node.func, *node.args]
+    for part in parts:
+        while isinstance(part, (ast.Attribute, ast.Call, ast.Subscript)):
+            if isinstance(part, ast.Attribute) and part.attr == "grad" and isinstance(part.value, ast.Name):
+                yield part.value.id
+            part = part.func if isinstance(part, ast.Call) else part.value
+
+
+def _is_leaf(name: str, binding: Event, event: Event) -> bool:
+    """Whether a binding makes a leaf that wants a gradient: in its value, or by `name.requires_grad_()` after it."""
+    value = getattr(binding.node, "value", None)
+    if isinstance(value, ast.Call):
+        asked = any(
+            k.arg == "requires_grad" and isinstance(k.value, ast.Constant) and k.value.value is True
+            for k in value.keywords
+        )
+        if terminal(value) == "requires_grad_" or asked:
+            return True
+    calls = event.unit.calls.get("requires_grad_", ())
+    direct = any(
+        isinstance(e.call.func, ast.Attribute)
+        and isinstance(e.call.func.value, ast.Name)
+        and e.call.func.value.id == name
+        and binding.index < e.index < event.index
+        for e in calls
+    )
+    return direct or any(
+        isinstance(t, ast.Attribute) and t.attr == "requires_grad" and terminal(t.value) == name
+        for e in event.unit.events
+        if binding.index < e.index < event.index
+        for t in targets_of(e.node)
+    )
+
+
+def _is_cleared(file: SourceFile) -> bool:
+    """Whether gradients are set to None somewhere in the file, or something unseen may do it."""
+    if any(not _keeps(e.call) for e in file.calls("zero_grad")) or ".grad = None" in file.text:
+        return True
+    return any(file.imports.uses(one) for one in ("lightning", "pytorch_lightning", "accelerate", "deepspeed"))
+
+
+def _keeps(call: ast.Call) -> bool:
+    return any(
+        k.arg == "set_to_none" and isinstance(k.value, ast.Constant) and not k.value.value for k in call.keywords
+    )

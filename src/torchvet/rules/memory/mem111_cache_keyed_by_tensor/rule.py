@@ -1,0 +1,238 @@
+"""MEM111: a cache keyed by tensors or on a method never hits and keeps everything."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.finding import About, Location
+from torchvet.rules.memory import _stores
+from torchvet.rules.memory.fixes.memos import evicted, keyed_weakly
+from torchvet.rules.memory.fixes.stored_values import CACHES, caching_decorator, without_cache
+from torchvet.rules.shared.growth_rule import GrowthRule, location_of
+from torchvet.rules.shared.number_format import per_step
+from torchvet.source.model.units import receiver, terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding
+    from torchvet.recording import Recording
+    from torchvet.recording.growth import Growth
+    from torchvet.source.model import Event, SourceFile, Unit
+    from torchvet.source.stores import Store
+
+
+_WRAPPER = "_lru_cache_wrapper"
+_MORE = 2
+"""Tensors an entry that are more than a method's result has."""
+
+
+class CacheKeyedByTensor(GrowthRule):
+    """A cache keyed by tensors or on a method never hits and keeps everything."""
+
+    code = "MEM111"
+    name = "cache-keyed-by-tensor"
+    summary = "A cache keyed by tensors or on a method never hits and keeps everything"
+    severity = "error"
+    words = ("cache", "memo", "lookup")
+
+    specificity = 4
+
+    def recognises(self, growth: Growth, recording: Recording) -> bool:
+        """A functools cache, or a dict whose keys are tensors."""
+        return _is_cache(growth) or growth.holding.key_type == "Tensor"
+
+    def matters_bounded(self, growth: Growth) -> bool:
+        """Objects that a program has dropped are kept by nobody on purpose."""
+        return _keeps_objects(growth)
+
+    def cause(self, growth: Growth, store: Store | None) -> str:
+        """Tensors hash by identity; plain values may be others in every call; a method's cache keeps its objects."""
+        if _keeps_objects(growth):
+            return (
+                f"{growth.holding.name} is a method: the cache's keys hold the objects that it was called on, and with "
+                "them every tensor that they own, long after the program has dropped them"
+            )
+        if _by_values(growth):
+            return (
+                f"{growth.holding.name} is called with other arguments in every {per_step(growth.kind)}: no call "
+                "finds an old entry, and every entry keeps its result alive"
+            )
+        return (
+            f"{growth.holding.name} is keyed by tensors, which hash by identity: no new tensor ever "
+            "finds an old entry, and "
+            "every entry keeps its key and its result alive"
+        )
+
+    def advice(self, growth: Growth, store: Store | None) -> str:
+        """Key by values, and by those that come again."""
+        if _keeps_objects(growth):
+            return (
+                "cache in the object instead (`functools.cached_property`, or a dict that `__init__` makes), or cache "
+                "a plain function of what determines the result"
+            )
+        if _by_values(growth):
+            return (
+                "leave arguments that never come twice (step numbers, fractions that go on) out of the cached function "
+                "or round them, give the cache a small `maxsize`, or drop it"
+            )
+        return (
+            "key the cache by what determines the result (sizes, indices, numbers), give it a "
+            "`maxsize`, or drop it; on a "
+            "method the cache also keeps `self` alive"
+        )
+
+    def location(self, growth: Growth, store: Store | None, recording: Recording) -> Location | None:
+        """The cached function, else the store."""
+        if _is_cache(growth):
+            return location_of(growth.holding.place)
+        return super().location(growth, store, recording)
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """Drop the cache, or take old entries out of the dict."""
+        return without_cache(file, finding) or evicted(file, finding)
+
+    def mends_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Sequence[Edit]:
+        """A dict whose keys the run has seen to be tensors may also let go of them."""
+        made = self.mends(finding, file)
+        name = finding.holder.name if finding.holder is not None else None
+        mine = [g.holding for _, s in recording.growth() for g in s.growths if g.holding.name == name]
+        by_tensors = any(h.key_type == "Tensor" and "cache" not in h.via for h in mine)
+        return made or (keyed_weakly(file, finding) if by_tensors else ())
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Cached functions with a parameter that is a tensor, and dicts that tensors are looked up in."""
+        if file.mentions("lru_cache", "functools.cache", "import cache"):
+            for unit in file.units:
+                if any(d in CACHES for d in unit.decorators):
+                    yield from self._of_function(file, unit)
+        yield from self._of_dicts(file)
+
+    def _of_function(self, file: SourceFile, unit: Unit) -> Iterator[Finding]:
+        own = unit.self_name() if unit.owner is not None else ""
+        tensor = next((p for p in unit.parameters if p != own and _is_tensor(file, unit, p)), None)
+        start = unit.events[0] if unit.events else None
+        if tensor is None or start is None:
+            return
+        endless = _is_endless(file, unit)
+        kept = "every one of them is kept, with its result" if endless else "the last ones are kept, with their results"
+        yield self.suspect(
+            file, start,
+            f"the cache of {unit.name} is keyed by {tensor}, a tensor: no new tensor ever hits, and {kept}",
+            severity="error" if endless and _stores.is_repeated(file, unit) else "warning",
+            node=caching_decorator(file, unit),
+            cause="tensors hash by identity, so that two batches with equal numbers are two keys",
+            advice=f"give {unit.name} the plain values that its result depends on (sizes, dtype, device) instead of "
+            f"{tensor}, or drop the cache",
+        )  # fmt: skip
+
+    def _of_dicts(self, file: SourceFile) -> Iterator[Finding]:
+        """`cache[x] = value` for a tensor `x`, in a dict that outlives the pass."""
+        lines = set(_lines_that_cache(file))
+        for unit in {id(u): u for u in map(file.unit_at, lines)}.values():
+            for event in unit.events:
+                if event.line in lines and isinstance(event.node, ast.Assign):
+                    yield from self._of_dict(file, event)
+
+    def _of_dict(self, file: SourceFile, event: Event) -> Iterator[Finding]:
+        target = event.node.targets[0]  # type: ignore[attr-defined]
+        if not isinstance(target, ast.Subscript) or not isinstance(target.slice, ast.Name):
+            return
+        key = target.slice
+        known = file.roles.of(key, event.unit)
+        is_tensor = known & {"tensor", "output", "loss"} and "parameter" not in known
+        if not is_tensor and not _is_tensor(file, event.unit, key.id):
+            return
+        store = _stores.kept_on(file, _stores.Store(event, target, key), repeated=not event.unit.is_module)
+        if store is None or not _is_dict(file, store):
+            return
+        holder = file.segment(_stores.holder_root(target))
+        yield self.suspect(
+            file, event, f"{holder} is keyed by {key.id}, a tensor: no new tensor ever hits, and every one is kept",
+            severity="warning", cause="tensors hash by identity, so that two batches with equal numbers are two keys",
+            advice=f"key {holder} by plain values: indices, sizes, `tuple({key.id}.tolist())` where the numbers matter",
+            about=About(operands=(holder,)),
+        )  # fmt: skip
+
+
+def _is_cache(growth: Growth) -> bool:
+    return "cache" in growth.holding.via or growth.holding.container == _WRAPPER
+
+
+def _keeps_objects(growth: Growth) -> bool:
+    """Whether a class's cached method keeps more tensors than results: those of the objects that it was called on."""
+    holding = growth.holding
+    return (
+        holding.container == _WRAPPER
+        and "class" in holding.via
+        and holding.tensors > _MORE * max(1, holding.length or 0)
+    )
+
+
+def _by_values(growth: Growth) -> bool:
+    """Whether a functools cache was seen to be keyed by anything but tensors."""
+    return "cache" in growth.holding.via and growth.holding.key_type not in (None, "Tensor")
+
+
+_CACHED = re.compile(r"(?:cache|memo|lookup)\w*\[\w+(\])[ \t]*=(?!=)")
+_ASKED = {"size", "dim", "view", "reshape", "unsqueeze", "squeeze", "permute", "transpose", "detach", "backward",
+          "numel", "flatten", "softmax", "cuda", "requires_grad_"}  # fmt: skip
+"""Methods that, of what can be hashed, tensors have."""
+
+
+def _lines_that_cache(file: SourceFile) -> Iterator[int]:
+    """Lines that store in something that is called a cache: a look at the text before anything is walked."""
+    if file.mentions("cache", "memo", "lookup"):
+        yield from (file.line_of(match.start(1)) for match in _CACHED.finditer(file.text))
+
+
+def _is_tensor(file: SourceFile, unit: Unit, name: str) -> bool:
+    """Whether a parameter is a tensor: by annotation or by what all callers pass, else by its use."""
+    if isinstance(unit.node, ast.Module) or name not in unit.parameters:
+        return False
+    a = unit.node.args
+    given = next((p.annotation for p in (*a.posonlyargs, *a.args, *a.kwonlyargs) if p.arg == name), None)
+    if given is not None:
+        return file.dotted(given) in ("torch.Tensor", "torch.FloatTensor", "torch.LongTensor")
+    passed = [file.roles.of(value, caller) for value, caller in file.arguments(unit, name)]
+    if passed and all(passed):
+        return all(p & {"tensor", "output", "loss"} for p in passed)
+    if any(terminal(receiver(e.call)) == name for method in _ASKED for e in unit.calls.get(method, ())):
+        return not unit.bindings.get(name)
+    return _reads_shape(file, unit, name) or (not unit.bindings.get(name) and _goes_into_modules(file, unit, name))
+
+
+def _goes_into_modules(file: SourceFile, unit: Unit, name: str) -> bool:
+    """Whether a parameter is what a module or one of torch's functions on tensors is run on."""
+    for event in unit.events:
+        node = event.node
+        if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Name) and node.args[0].id == name:
+            functional = file.dotted(node.func).startswith("torch.nn.functional.")
+            if functional or file.gradients.forwards.runs_module(node, unit):
+                return True
+    return False
+
+
+def _reads_shape(file: SourceFile, unit: Unit, name: str) -> bool:
+    """`x.shape[1]`: arrays have one too, but cannot be hashed."""
+    text = "\n".join(file.lines[unit.first - 1 : unit.last])
+    return bool(re.search(rf"(?<![\w.]){name}\.(shape|ndim)\b", text)) and not unit.bindings.get(name)
+
+
+def _is_endless(file: SourceFile, unit: Unit) -> bool:
+    """`cache` and `maxsize=None` keep everything; `lru_cache` keeps 128 results unless told otherwise."""
+    node = caching_decorator(file, unit)
+    if not isinstance(node, ast.Call):
+        return file.dotted(node) == "functools.cache"
+    sizes = [*node.args[:1], *(k.value for k in node.keywords if k.arg == "maxsize")]
+    return bool(sizes) and isinstance(sizes[0], ast.Constant) and sizes[0].value is None
+
+
+def _is_dict(file: SourceFile, store: _stores.Store) -> bool:
+    """Whether the holder starts as a dict."""
+    root = _stores.holder_root(store.holder)
+    values = [value for value, _ in file.roles.values(root, store.event.unit)]
+    return bool(values) and all(
+        isinstance(v, ast.Dict) or terminal(v) in ("dict", "OrderedDict", "defaultdict") for v in values
+    )

@@ -1,0 +1,183 @@
+"""MEM112: losses kept after backward hold graph nodes in host memory."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.finding import About
+from torchvet.rules.memory._lineage import lineage
+from torchvet.rules.memory._stored import Kept, kept_in_steps
+from torchvet.rules.memory._updates import line_of_update
+from torchvet.rules.memory.fixes.stored_values import detached, stored_with
+from torchvet.rules.memory.mem109_graph_kept_needlessly.rule import root_of
+from torchvet.rules.shared.bounds import bound_of
+from torchvet.rules.shared.growth_rule import (
+    GrowthRule,
+    closed,
+    exhausted_by_nodes,
+    keeping,
+    no_tensor,
+    nodes_outweigh,
+    of_numbers,
+)
+from torchvet.rules.shared.number_format import count, per_step, size
+from torchvet.source.model import edits
+from torchvet.source.model.units import targets_of, terminal, value_for
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding, Severity
+    from torchvet.recording import Recording
+    from torchvet.recording.growth import Growth
+    from torchvet.source.model import Event, SourceFile
+    from torchvet.source.stores import Store
+
+
+class GraphNodesAccumulate(GrowthRule):
+    """Losses kept after backward hold graph nodes in host memory."""
+
+    code = "MEM112"
+    name = "graph-nodes-accumulate"
+    summary = "Losses kept after backward hold graph nodes in host memory"
+    severity = "info"
+    words = ("backward",)
+
+    specificity = 1
+
+    def recognises(self, growth: Growth, recording: Recording) -> bool:
+        """Graph nodes pile up, and next to no tensor memory with them. A value that carries its graph on is a sum of
+        losses only if it is a number: averages of weights go through no backward. What is updated in place is
+        MEM101's."""
+        if line_of_update(growth, self.store(growth, recording)) is not None:
+            return False
+        piles_up = growth.tensors_per_step > 0 or (bool(growth.carrier_ops) and of_numbers(growth))
+        return piles_up and growth.nodes_per_step >= 0.5 and nodes_outweigh(growth)
+
+    def grade(self, growth: Growth, recording: Recording) -> Severity:
+        """By its tensors, as a rule; by its nodes where they are measured to be many."""
+        end = exhausted_by_nodes(growth, recording)
+        if bound_of(growth, recording) is None and end is not None and end - growth.last_step <= _SOON:
+            return "warning"
+        return super().grade(growth, recording)
+
+    def message(self, growth: Growth, recording: Recording) -> str:
+        """Nodes, not bytes."""
+        return (
+            f"{keeping(growth)} {count(growth.nodes_per_step)} autograd nodes more alive every "
+            f"{per_step(growth.kind)} ({size(growth.bytes_per_step)} of tensors)"
+        )
+
+    def cause(self, growth: Growth, store: Store | None) -> str:
+        """Backward freed the saved tensors, not the nodes."""
+        if growth.carrier_ops:
+            return (
+                f"{growth.holding.name} is computed from its own last value: backward freed what the graphs of all "
+                "steps saved, not their nodes, which stay in host memory and keep the parameters alive too"
+            )
+        return (
+            f"what is stored in {growth.holding.name} has been through backward, which freed its "
+            "saved tensors; the graph's "
+            "nodes stay, in host memory, and keep the parameters alive too"
+        )
+
+    def advice(self, growth: Growth, store: Store | None) -> str:
+        """Store the number."""
+        if kind := no_tensor(growth, store):
+            return (
+                f"put numbers or detached tensors in: `.item()` or `.detach()` of what each {kind} holds, before it "
+                f"goes into {growth.holding.name}"
+            )
+        value = closed(store.value) if store is not None and store.value else "loss"
+        if not of_numbers(growth):
+            return f"store it without its graph: `{value}.detach()`"
+        return f"store the number: `{value}.item()`"
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """Detach what is stored."""
+        return stored_with(file, finding, "detach()")
+
+    def mends_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Sequence[Edit]:
+        """Detach what is stored, as far as the run has seen what that is."""
+        return detached(file, finding, recording)
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A loss that went through backward in this step is stored as it is, in something that outlives the step."""
+        if not file.mentions(*self.words):
+            return
+        backwards = [e for e in file.calls("backward", "manual_backward") if not e.call.keywords]
+        for kept in kept_in_steps(file):
+            if (
+                isinstance(kept.value, ast.Name)
+                and not _is_bounded(file, kept)
+                and _went_backward(file, kept, backwards)
+            ):
+                yield self._suspected(file, kept)
+
+    def _suspected(self, file: SourceFile, kept: Kept) -> Finding:
+        value = file.segment(kept.value)
+        needed = _is_needed_later(file, kept)
+        return self.suspect(
+            file, kept.event, f"{kept.name} keeps the graph nodes of every {value}, in host memory",
+            node=kept.event.statement,
+            cause=f"backward freed what the graph of {value} saved, not its nodes: they stay as long as {value} does, "
+            "and the parameters with them",
+            advice=f"keep `{value}.item()`, or `{value}.detach()` where waiting for the device would cost time",
+            edits=() if needed else [edits.replace(file, kept.value, f"{value}.detach()")], safe=not needed,
+            about=About(operands=(kept.name,)),
+        )  # fmt: skip
+
+
+_SOON = 100_000
+"""Steps: a long training."""
+
+
+def _is_bounded(file: SourceFile, kept: Kept) -> bool:
+    """Whether something takes out of the list again, or it holds only so many."""
+    name = kept.name
+    return "maxlen" in file.text or file.mentions(f"del {name}[", f"{name}.pop", f"{name} = {name}[", f"{name}[:] =")
+
+
+def _went_backward(file: SourceFile, kept: Kept, backwards: list[Event]) -> bool:
+    """Whether a backward without arguments that keep the graph went through the value in the same pass."""
+    assert isinstance(kept.value, ast.Name)
+    same = [e for e in backwards if e.unit is kept.event.unit and e.loop is kept.event.loop]
+    for event in same:
+        if event.excludes(kept.event) or not kept.event.sure_after(event):
+            continue
+        root = root_of(event)
+        bound = _binding(kept.value.id, kept.event)
+        if bound is None or (event.index > kept.event.index and _binding(kept.value.id, event) is not bound):
+            continue
+        if isinstance(root, ast.Name) and root.id == kept.value.id and _binding(root.id, event) is bound:
+            return True
+        if _is_a_loss(file, kept, bound) and bound in lineage(file, root, event).graph:
+            return True
+    return False
+
+
+def _is_a_loss(file: SourceFile, kept: Kept, bound: Event) -> bool:
+    """Whether a part of the loss that went backward is one itself, and not a count that came with it."""
+    assert isinstance(kept.value, ast.Name)
+    targets = [t for t in targets_of(bound.node) if terminal(t) == kept.value.id]
+    alone = isinstance(bound.node, ast.Assign) and all(value_for(bound.node, t) is not None for t in targets)
+    roles = file.roles.of(kept.value, kept.event.unit)
+    return alone and ("loss" in roles or (not roles and file.roles.hinted("loss", kept.value)))
+
+
+def _binding(name: str, event: Event) -> Event | None:
+    before = [b for b in event.unit.bindings.get(name, ()) if b.index < event.index and not b.excludes(event)]
+    return before[-1] if before else None
+
+
+def _is_needed_later(file: SourceFile, kept: Kept) -> bool:
+    """Whether what keeps the losses may reach a backward, or is handed on to where nothing is seen."""
+    root = kept.name.split(".")[-1].split("[")[0]
+    for event in file.calls("backward", "manual_backward", "grad"):
+        if "." not in kept.name and event.unit is not kept.event.unit and not kept.event.unit.is_module:
+            continue
+        found = lineage(file, root_of(event), event)
+        bound = {b for b in found.graph for t in [b] if root in t.unit.bindings and t in t.unit.bindings[root]}
+        if bound or kept.name in found.loose | found.carried or root in found.loose | found.carried:
+            return True
+    return False

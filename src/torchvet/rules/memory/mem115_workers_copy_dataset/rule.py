@@ -1,0 +1,150 @@
+"""MEM115: a data set of Python objects is copied into every worker, page by page."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.core.base import Rule
+from torchvet.source.model.units import behind_progress, keyword, receiver, terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding, Severity
+    from torchvet.source.model import ClassModel, Event, SourceFile
+
+_PARSED = {"json.load", "json.loads", "pickle.load", "pickle.loads", "yaml.safe_load", "yaml.load", "orjson.loads",
+           "ujson.load", "ujson.loads", "csv.reader", "csv.DictReader"}  # fmt: skip
+_LINES = {"readlines", "splitlines", "to_dict", "iterrows", "itertuples"}
+_WORDS = ("json", "pickle", "yaml", "csv", "readlines", "splitlines", "to_dict", "open(")
+
+
+class WorkersCopyDataset(Rule):
+    """A data set of Python objects is copied into every worker, page by page."""
+
+    code = "MEM115"
+    name = "workers-copy-dataset"
+    summary = "A data set of Python objects is copied into every worker, page by page"
+    severity = "warning"
+    words = ("num_workers",)
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A loader with workers over a data set of this file that keeps what was parsed as Python objects."""
+        if not file.mentions(*self.words) or not file.mentions(*_WORDS):
+            return
+        seen: set[tuple[str, str]] = set()
+        for event in file.calls("DataLoader"):
+            severity = _by_workers(event.call)
+            owner = _dataset_of(file, event) if severity is not None else None
+            if owner is None or owner.ancestors & {"torch.utils.data.IterableDataset"} or severity is None:
+                continue
+            for attribute, stored in _objects(file, owner):
+                if (owner.name, attribute) not in seen and _is_read(owner, attribute):
+                    seen.add((owner.name, attribute))
+                    yield self._suspected(file, event, owner, attribute, stored, severity)
+
+    def _suspected(self, file: SourceFile, event: Event, owner: ClassModel, attribute: str, stored: Event,
+                   severity: Severity) -> Finding:  # fmt: skip
+        return self.suspect(
+            file, stored, f"{owner.name}.{attribute} is a list of Python objects: every worker gets a copy of it as it "
+            "reads", severity=severity, node=stored.statement,
+            cause="reading an object writes its reference count, and the page that it lies on is copied",
+            advice=f"keep {attribute} in an array or tensor (for text: one buffer and offsets), or read the file in "
+            "`__getitem__`",
+            related=[self.also(file, "workers", event, file.segment(event.node))],
+        )  # fmt: skip
+
+
+def _by_workers(call: ast.Call) -> Severity | None:
+    """By how many workers are asked for: none is no finding, a number that is not written down is information."""
+    given = keyword(call, "num_workers")
+    if isinstance(given, ast.Constant):
+        return "warning" if isinstance(given.value, int) and given.value > 0 else None
+    return "info" if given is not None else None
+
+
+def _dataset_of(file: SourceFile, event: Event) -> ClassModel | None:
+    given = event.call.args[0] if event.call.args else next(
+        (k.value for k in event.call.keywords if k.arg == "dataset"), None)  # fmt: skip
+    found = file.roles.class_of(given, event.unit) if given is not None else None
+    return found if found is not None and found.method("__getitem__") is not None else None
+
+
+def _objects(file: SourceFile, owner: ClassModel) -> Iterator[tuple[str, Event]]:
+    """Attributes that are bound to what was parsed out of a whole file, each with the event that fills it."""
+    for attribute, bound in owner.attributes.items():
+        for event, value in bound:
+            if value is not None and _parsed(file, value, event, 0):
+                yield attribute, event
+                break
+    for method in owner.methods.values():
+        for event in method.calls.get("append", ()):
+            on = receiver(event.call)
+            added = event.call.args[0] if event.call.args else None
+            own = isinstance(on, ast.Attribute) and terminal(on.value) == method.self_name()
+            if own and event.loop is not None and added is not None and _parsed(file, added, event, 0):
+                yield terminal(on), event
+
+
+def _parsed(file: SourceFile, node: ast.AST, event: Event, depth: int) -> bool:
+    """Whether a value is Python objects, one or more for each record of a file."""
+    if depth > 5:
+        return False
+    if isinstance(node, ast.Call):
+        dotted, name = file.dotted(node.func), terminal(node)
+        if dotted in _PARSED or name in _LINES:
+            return True
+        if name == "split" and terminal(receiver(node)) == "read":
+            return True
+        inner = dotted in ("list", "sorted", "tuple") and bool(node.args)
+        return inner and _parsed(file, node.args[0], event, depth + 1)
+    if isinstance(node, ast.Subscript):
+        return _parsed(file, node.value, event, depth + 1)
+    if isinstance(node, (ast.ListComp, ast.DictComp)):
+        of_records = _parsed(file, node.generators[0].iter, event, depth + 1) or _is_open(
+            node.generators[0].iter, event
+        )
+        made = node.elt if isinstance(node, ast.ListComp) else node.value
+        return (of_records and not _is_number(file, made)) or _parsed(file, made, event, depth + 1)
+    if isinstance(node, (ast.Dict, ast.Tuple, ast.List)):
+        parts = node.values if isinstance(node, ast.Dict) else node.elts
+        return any(not _is_number(file, one) and _parsed(file, one, event, depth + 1) for one in parts)
+    if isinstance(node, ast.Name):
+        return _parsed_name(file, node.id, event, depth)
+    return False
+
+
+def _parsed_name(file: SourceFile, name: str, event: Event, depth: int) -> bool:
+    for binding in reversed(event.unit.bindings.get(name, [])):
+        if binding.index < event.index and isinstance(binding.node, ast.Assign):
+            return _parsed(file, binding.node.value, binding, depth + 1)
+        if binding.index < event.index and isinstance(binding.node, ast.For):
+            return _parsed(file, behind_progress(binding.node.iter), binding, depth + 1)
+    return False
+
+
+def _is_open(node: ast.expr, event: Event) -> bool:
+    """Whether a comprehension goes over the lines of an open file."""
+    if isinstance(node, ast.Call):
+        return terminal(node) == "open"
+    for binding in event.unit.bindings.get(terminal(node), ()):
+        if isinstance(binding.node, (ast.With, ast.AsyncWith)):
+            return any(terminal(item.context_expr) == "open" for item in binding.node.items)
+    return False
+
+
+def _is_number(file: SourceFile, node: ast.expr) -> bool:
+    """Small numbers are shared objects, large ones are not: neither is worth a line beside an array of them."""
+    return isinstance(node, ast.Call) and file.dotted(node.func) in ("int", "len", "torch.tensor", "numpy.array")
+
+
+def _is_read(owner: ClassModel, attribute: str) -> bool:
+    """Whether `__getitem__` takes samples out of it."""
+    method = owner.method("__getitem__")
+    if method is None:
+        return False
+    return any(
+        isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute) and node.value.attr == attribute
+        for node in walk(method.node)
+    )

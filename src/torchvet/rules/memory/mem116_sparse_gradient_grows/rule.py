@@ -1,0 +1,158 @@
+"""MEM116: sparse gradients that are never cleared grow with every backward."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Finding, Holder, Location, Measured
+from torchvet.recording.training_records import OptimizerUse, SparseGradient
+from torchvet.rules.core import grading
+from torchvet.rules.core.base import Rule
+from torchvet.rules.shared.exhaustion import exhaustion_of
+from torchvet.rules.shared.number_format import size
+from torchvet.rules.shared.share_rule import observed
+from torchvet.source.model import edits
+from torchvet.source.model.units import receiver, targets_of, terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.source.model import Event, SourceFile
+    from torchvet.source.model.steps import Effect, Step
+
+
+class SparseGradientGrows(Rule):
+    """Sparse gradients that are never cleared grow with every backward."""
+
+    code = "MEM116"
+    name = "sparse-gradient-grows"
+    summary = "Sparse gradients that are never cleared grow with every backward"
+    severity = "error"
+    words = ("sparse",)
+    absence_needs = ("flat memory",)
+
+    mend_may_change_losses = True
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The clearing that source misses, where it misses only one."""
+        missed = list(self.in_source(file))
+        return missed[0].remedy.edits if len(missed) == 1 else ()
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Sparse gradients whose stored entries only ever get more."""
+        for rank in recording.ranks:
+            series: dict[str, list[SparseGradient]] = {}
+            for record in rank.all(SparseGradient):
+                series.setdefault(record.name, []).append(record)
+            for points in series.values():
+                entries = [p.entries for p in points]
+                if len(points) >= 3 and entries == sorted(entries) and entries[-1] > 1.5 * entries[0]:
+                    yield self._finding(recording, rank, points)
+
+    def _finding(self, recording: Recording, rank: RankRecording, points: list[SparseGradient]) -> Finding:
+        first, last = points[0], points[-1]
+        rate = (last.bytes - first.bytes) / max(1, last.tick - first.tick)
+        exhausted = exhaustion_of(rank, recording).beside(rate).step
+        uses = [u for u in rank.all(OptimizerUse) if u.step_place is not None]
+        place = uses[-1].step_place if uses else None
+        return observed(
+            self, rank, severity=grading.of_growth(last.tick, exhausted), place=_sparse_line(recording) or place,
+            message=f"the sparse gradient of {last.name} grows by {size(rate)} a step: "
+            f"{first.entries:,} entries at "
+            f"step {first.tick}, {last.entries:,} at step {last.tick}",
+            cause="a sparse gradient is added to by appending entries; dense ones are added in place",
+            advice="clear the gradients every step (`optimizer.zero_grad()`), or use dense gradients (`sparse=False`)",
+            holder=Holder(name=f"{last.name}.grad", kind="attribute", path=[last.name, ".grad"]),
+            measured=Measured(bytes_per_step=rate, bytes=last.bytes, steps=last.tick - first.tick,
+                              exhausted_at_step=exhausted),
+        )  # fmt: skip
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Steps of an optimizer, in a file that makes sparse embeddings, whose gradients nothing clears."""
+        if not file.mentions(*self.words):
+            return
+        tables = [e for e in file.calls("Embedding", "EmbeddingBag", "from_pretrained") if _is_sparse(file, e)]
+        if not tables or _others_clear(file):
+            return
+        seen: set[int] = set()
+        for step in file.steps:
+            stepped = _never_cleared(file, step, tables)
+            if stepped is not None and id(stepped.event) not in seen:
+                seen.add(id(stepped.event))
+                yield self._suspected(file, tables[0], stepped)
+
+    def _suspected(self, file: SourceFile, table: Event, stepped: Effect) -> Finding:
+        optimizer = file.segment(stepped.event.call.func.value)  # type: ignore[attr-defined]
+        return self.suspect(
+            file, stepped.event, f"the gradient of {file.segment(table.node)} grows with every backward: "
+            f"nothing clears what {optimizer} steps on",
+            cause="a sparse gradient is added to by appending entries; dense ones are added in place",
+            advice=f"call `{optimizer}.zero_grad()` in every step",
+            edits=edits.after(file, stepped.event.statement, f"{optimizer}.zero_grad()"),
+            related=[self.also(file, "made", table, file.segment(table.node))],
+        )  # fmt: skip
+
+
+def _sparse_line(recording: Recording) -> Location | None:
+    """The line that makes a sparse embedding, where there is just one."""
+    found = [
+        Location(path=path, line=number)
+        for path, text in recording.sources.items()
+        for number, line in enumerate(text.splitlines(), 1)
+        if "sparse=True" in line and "Embedding" in line
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _is_sparse(file: SourceFile, event: Event) -> bool:
+    """`nn.Embedding(..., sparse=True)`."""
+    given = any(k.arg == "sparse" and isinstance(k.value, ast.Constant) and k.value.value is True
+                for k in event.call.keywords)  # fmt: skip
+    return given and "Embedding" in file.dotted(event.call.func)
+
+
+def _others_clear(file: SourceFile) -> bool:
+    """Whether a framework, or a hand that sets `.grad`, may clear gradients unseen."""
+    unseen = ("lightning", "pytorch_lightning", "deepspeed", "ignite", "fastai", "transformers")
+    return any(map(file.imports.uses, unseen)) or file.mentions(".grad = None", ".grad.zero_", ".grad.data.zero_")
+
+
+def _never_cleared(file: SourceFile, step: Step, tables: list[Event]) -> Effect | None:
+    """The step of an optimizer in a loop with a backward, where no call of `zero_grad` is anywhere near."""
+    steps = step.of("step")
+    if step.loop is None or not step.of("backward") or not steps:
+        return None
+    if step.of("zero_grad"):
+        return _left_out(file, step, tables)
+    optimizer = steps[-1].event
+    if any(file.callee(e) is None and e.node is not optimizer.node for e in step.opaque):
+        return None
+    # One that clears before the loop, and never within, clears nothing of what the loop adds.
+    clears = [e for e in file.calls("zero_grad") if e.unit is not step.unit or step.repeats(e)]
+    return None if clears else steps[-1]
+
+
+def _left_out(file: SourceFile, step: Step, tables: list[Event]) -> Effect | None:
+    """The step of the optimizer that owns a sparse table, where only others beside it are cleared."""
+    clearing = step.of("zero_grad")
+    cleared = {e.subject for e in clearing}
+    seen = {id(e.event) for e in clearing}
+    if not cleared <= step.optimizers or any(id(e) not in seen for e in file.calls("zero_grad")):
+        return None
+    names = {terminal(t) for table in tables for t in targets_of(table.parent)}
+    for effect in step.of("step"):
+        made = file.roles.values(receiver(effect.event.call), effect.event.unit)
+        if effect.subject not in cleared and any(_owns(value, names) for value, _ in made):
+            return effect
+    return None
+
+
+def _owns(optimizer: ast.expr, tables: set[str]) -> bool:
+    """Whether an optimizer is made for sparse gradients, or for the parameters of one of the tables."""
+    if terminal(optimizer) == "SparseAdam":
+        return True
+    asked = [n for n in walk(optimizer) if isinstance(n, ast.Attribute) and n.attr == "parameters"]
+    return any(terminal(one.value) in tables for one in asked)

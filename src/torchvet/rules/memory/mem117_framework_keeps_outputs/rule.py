@@ -1,0 +1,201 @@
+"""MEM117: a framework's hooks gather the outputs of every batch."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.finding import About
+from torchvet.rules.memory._stored import Kept, store
+from torchvet.rules.shared.growth_rule import GrowthRule
+from torchvet.rules.shared.training_loops import is_test
+from torchvet.source.model import SourceFile
+from torchvet.source.model.origins import made_by
+from torchvet.source.model.units import receiver, targets_of, terminal, value_for
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding, Severity
+    from torchvet.recording import Recording
+    from torchvet.recording.growth import Growth
+    from torchvet.source.model import ClassModel, Event, Unit
+    from torchvet.source.stores import Store
+
+_PER_BATCH = {"training_step", "validation_step", "test_step", "predict_step", "on_train_batch_end",
+              "on_validation_batch_end", "on_test_batch_end", "on_predict_batch_end"}  # fmt: skip
+_EMPTYING = {"clear", "pop", "popleft", "reset"}
+_AS_LARGE = {"detach", "cpu", "numpy", "clone", "softmax", "sigmoid", "log_softmax", "float", "half", "squeeze",
+             "argmax", "exp", "to", "contiguous", "tolist"}  # fmt: skip
+_WIDE = ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForSeq2SeqLM", "ForConditionalGeneration", "ForPreTraining")
+"""Models whose logits have the width of a vocabulary."""
+
+
+class FrameworkKeepsOutputs(GrowthRule):
+    """A framework's hooks gather the outputs of every batch."""
+
+    code = "MEM117"
+    name = "framework-keeps-outputs"
+    summary = "The outputs of every batch are gathered in a framework's hooks and never let go"
+    severity = "warning"
+    words = ("LightningModule", "Callback", "compute_metrics")
+
+    specificity = 1
+
+    def recognises(self, growth: Growth, recording: Recording) -> bool:
+        """Storages pile up, and the line that stores them stands in a framework's hook for each batch."""
+        store = self.store(growth, recording) if growth.direct_per_step >= 0.5 * growth.bytes_per_step > 0 else None
+        name = store.function.rpartition(".")[2] if store is not None else ""
+        if store is None or name not in _PER_BATCH or store.path not in recording.sources:
+            return False
+        try:
+            file = SourceFile(store.path, recording.sources[store.path])
+        except SyntaxError:
+            return False
+        owner = file.unit_at(store.line).owner
+        return owner is not None and bool(file.roles.of_class(owner) & {"lightning", "hooked"})
+
+    def cause(self, growth: Growth, store: Store | None) -> str:
+        """Which hook gathers them."""
+        hook = store.function.rpartition(".")[2] if store is not None else "a hook"
+        return f"{hook} adds an output of every batch to {growth.holding.name}, which lives as long as the training"
+
+    def advice(self, growth: Growth, store: Store | None) -> str:
+        """Empty it where the framework says that an epoch ends, or keep less."""
+        name = growth.holding.name.rpartition(".")[2]
+        return f"`self.{name}.clear()` at the end of the epoch, or a running metric instead of the outputs"
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """Lists that a hook fills for each batch and nothing empties; a Trainer that gathers a vocabulary's logits."""
+        if file.mentions("LightningModule", "Callback"):
+            for owner in file.classes.values():
+                if file.roles.of_class(owner) & {"lightning", "hooked"}:
+                    yield from self._gathered(file, owner)
+        if file.mentions("compute_metrics") and not file.mentions(
+            "preprocess_logits_for_metrics", "eval_accumulation_steps", "prediction_loss_only", "predict_with_generate"
+        ):
+            for event in file.calls("Trainer", "Seq2SeqTrainer"):
+                if _gathers_logits(file, event):
+                    yield self._of_trainer(file, event)
+
+    def _gathered(self, file: SourceFile, owner: ClassModel) -> Iterator[Finding]:
+        for name, method in owner.methods.items():
+            if name not in _PER_BATCH:
+                continue
+            own = method.self_name()
+            for event in method.events:
+                kept = store(event)
+                if kept is None or kept.added or not kept.name.startswith(f"{own}."):
+                    continue
+                size = _size(file, kept)
+                if size is not None and not _is_emptied(owner, kept.name.split(".")[1].split("[")[0]):
+                    yield self._kept(file, kept, name, size)
+
+    def _kept(self, file: SourceFile, kept: Kept, hook: str, severity: Severity) -> Finding:
+        return self.suspect(
+            file, kept.event, f"{kept.name} keeps {file.segment(kept.value)} of every batch: {hook} adds to it "
+            "and nothing in the class empties it", severity="info" if is_test(file) else severity,
+            cause="the object lives as long as the training does",
+            advice=f"`{kept.name}.clear()` at the end of the epoch, or a running metric instead of the outputs",
+            about=About(operands=(kept.name,)),
+        )  # fmt: skip
+
+    def _of_trainer(self, file: SourceFile, event: Event) -> Finding:
+        return self.suspect(
+            file, event, "this Trainer gathers the logits of the whole evaluation set for compute_metrics: samples × "
+            "length × vocabulary",
+            cause="with compute_metrics each batch's logits are kept, on the device, until the evaluation ends",
+            advice="give `preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(-1)`, or what else of the "
+            "logits the metrics need",
+        )  # fmt: skip
+
+
+def _size(file: SourceFile, kept: Kept) -> Severity | None:
+    """How much a stored value matters: an output is large, a loss a number with its nodes, what is neither unknown."""
+    values: list[ast.expr] = [kept.value]
+    if isinstance(kept.value, (ast.Tuple, ast.List)):
+        values = kept.value.elts
+    elif isinstance(kept.value, ast.Dict):
+        values = [v for v in kept.value.values if v is not None]
+    if any(_is_output(file, value, kept.event) for value in values):
+        return "warning"
+    return "info" if any("loss" in file.roles.of(value, kept.event.unit) for value in values) else None
+
+
+def _is_output(file: SourceFile, node: ast.AST | None, event: Event) -> bool:
+    """Whether a value is what the module itself, or a module of it, gave for a batch."""
+    for _ in range(8):
+        if isinstance(node, ast.Call) and terminal(node) in _AS_LARGE:
+            on = receiver(node)
+            node = node.args[0] if on is None or file.dotted(on).startswith("torch") else on
+        elif isinstance(node, ast.Call):
+            return _runs_module(file, node, event.unit)
+        elif isinstance(node, ast.Name):
+            node = _bound(node.id, event)
+        elif isinstance(node, ast.Attribute) and node.attr in ("logits", "last_hidden_state"):
+            node = node.value
+        else:
+            return False
+    return False
+
+
+def _runs_module(file: SourceFile, node: ast.Call, unit: Unit) -> bool:
+    own = unit.self_name()
+    if isinstance(node.func, ast.Name):
+        return node.func.id == own
+    if isinstance(node.func, ast.Attribute) and terminal(node.func.value) == own:
+        roles = file.roles.of(node.func, unit)
+        known = "module" in roles and "criterion" not in roles
+        return known or node.func.attr == "forward" or (not roles and file.roles.hinted("module", node.func))
+    return False
+
+
+def _bound(name: str, event: Event) -> ast.AST | None:
+    for binding in reversed(event.unit.bindings.get(name, [])):
+        if binding.index < event.index and isinstance(binding.node, ast.Assign):
+            target = next((t for t in targets_of(binding.node) if terminal(t) == name), None)
+            return value_for(binding.node, target) if target is not None else None
+    return None
+
+
+def _is_emptied(owner: ClassModel, attribute: str) -> bool:
+    """Whether any method but the constructor binds the attribute anew, empties it or takes from it."""
+    for one in owner.lineage:
+        for name, method in one.methods.items():
+            for event in method.events:
+                if isinstance(event.node, ast.Call) and terminal(event.node) in _EMPTYING:
+                    if attribute in ast.unparse(event.node.func):
+                        return True
+                elif name != "__init__" and any(_means(t, attribute) for t in targets_of(event.node)):
+                    return True
+    # A list of another class's making, or one that is handed on, may be emptied there.
+    return attribute not in owner.attributes
+
+
+def _means(target: ast.expr, attribute: str) -> bool:
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    return isinstance(target, ast.Attribute) and target.attr == attribute
+
+
+def _gathers_logits(file: SourceFile, event: Event) -> bool:
+    """Whether a Trainer of transformers evaluates, with metrics, a model whose logits span a vocabulary."""
+    given = {k.arg: k.value for k in event.call.keywords}
+    metrics = given.get("compute_metrics")
+    if not file.dotted(event.call.func).startswith("transformers.") or metrics is None:
+        return False
+    if isinstance(metrics, ast.Constant) or None in given:
+        return False
+    model = given.get("model", event.call.args[0] if event.call.args else None)
+    return any(_is_wide(made) or _wraps_wide(made, where) for made, where in made_by(model, event.unit))
+
+
+def _is_wide(node: ast.expr) -> bool:
+    on = receiver(node) if isinstance(node, ast.Call) else None
+    return on is not None and terminal(node) in ("from_pretrained", "from_config") and terminal(on).endswith(_WIDE)
+
+
+def _wraps_wide(node: ast.expr, unit: Unit) -> bool:
+    """`get_peft_model(model, …)`, `prepare_model_for_kbit_training(model)`."""
+    if not isinstance(node, ast.Call) or not node.args or "model" not in terminal(node):
+        return False
+    return any(_is_wide(made) for made, _ in made_by(node.args[0], unit))

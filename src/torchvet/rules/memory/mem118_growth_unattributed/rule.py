@@ -1,0 +1,196 @@
+"""MEM118: memory grows from step to step and no name explains it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.amounts import count
+from torchvet.finding import Finding, Holder, Measured, Severity
+from torchvet.recording.growth import searched, usable_censuses
+from torchvet.recording.records import Census, SiteBytes, Survivors
+from torchvet.recording.training_records import CollectorUse
+from torchvet.rules.core import grading
+from torchvet.rules.core.base import Rule
+from torchvet.rules.shared.growth_rule import allocated, first_place
+from torchvet.rules.shared.number_format import size
+from torchvet.rules.shared.share_rule import observed, peak_of
+from torchvet.rules.shared.unreachable_storages import names_of
+from torchvet.rules.shared.witnesses import (
+    Witness,
+    allocator,
+    nodes,
+    room_in,
+    sampled_thresholds,
+    shapes_change,
+    windows_followed,
+    without_a_name,
+)
+
+if TYPE_CHECKING:
+    from torchvet.recording import RankRecording, Recording
+
+
+class GrowthUnattributed(Rule):
+    """Memory grows from step to step and no name explains it."""
+
+    code = "MEM118"
+    name = "growth-unattributed"
+    summary = "Memory grows from step to step and no name explains it"
+    severity = "warning"
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """One finding a rank: of storages without a name, where names were searched, else of an allocator that grows
+        while storages do not."""
+        for rank in recording.ranks:
+            counted = allocator(rank)
+            rate = without_a_name(rank)
+            if rate and any(c.complete for c in rank.all(Census)):
+                yield self._of_storages(rank, counted, rate)
+            elif counted.state == "grows" and (counted.measured or 0.0) > _BESIDE * counted.explained:
+                yield self._of_allocator(rank, counted)
+
+    def _of_storages(self, rank: RankRecording, counted: Witness, rate: float) -> Finding:
+        seen = None if counted.high is None else max(0.0, counted.high + rank.growth.unreached)
+        disagree = counted.state != "not seen" and seen is not None and seen < rate / 2
+        sites = _surviving(rank)
+        part = "" if rate >= 0.95 * rank.growth.measured else f" of {size(rank.growth.measured)}"
+        cut = _cut_short(rank)
+        early = "; the search for names ended early and has not come to what holds them"
+        message = f"storages of {size(rate)}{part} per step live on"
+        message += early if cut is not None else " and no name leads to them"
+        if disagree and seen is not None:
+            message += f", but the {counted.name} grows by at most {size(seen)}: the two measures disagree"
+        end = self._end(rank, rate)
+        sure = _borne_out(rank, counted, rate) and not disagree
+        severity: Severity = self._grade(rank, rate) if sure else "info"
+        if cut is not None and severity == "error":
+            severity = "warning"
+        return observed(
+            self, rank, severity=severity, place=first_place(sites),
+            message=message,
+            cause=f"{_kind(rank)}. Ruled out: {_ruled_out(rank)}",
+            advice="look at what the result of this line is handed to: a queue, a thread, a C extension, a hook or an "
+            "iterator outlives the step and keeps it",
+            measured=self._measured(rank, rate, end), related=[allocated(s) for s in sites[:3]], holder=_holder(rank),
+        )  # fmt: skip
+
+    def _of_allocator(self, rank: RankRecording, counted: Witness) -> Finding:
+        rate = counted.measured or 0.0
+        likely, sure = _likely(rank, counted)
+        end = self._end(rank, rate) if sure else None
+        between = f"between {size(counted.low or 0.0)} and {size(counted.high or 0.0)}"
+        return observed(
+            self, rank, severity=self._grade(rank, rate) if sure else "info", place=None,
+            message=f"the {counted.name} grows by {size(rate)} per step ({between}) more than tensors do",
+            cause=f"{likely}. Ruled out: {_ruled_out(rank)}",
+            advice="look for what is kept once a step and is no tensor (NumPy arrays, bytes, figures, log records, a "
+            "library's cache): `tracemalloc` names the line of Python objects, memray that of native ones",
+            measured=self._measured(rank, rate, end),
+        )  # fmt: skip
+
+    def _grade(self, rank: RankRecording, rate: float) -> Severity:
+        return grading.of_growth(rank.ticks, self._end(rank, rate))
+
+    @staticmethod
+    def _end(rank: RankRecording, rate: float) -> int | None:
+        room = room_in(rank)
+        return None if room is None or rate <= 0 else int(rank.ticks + max(0, room - peak_of(rank)) / rate)
+
+    @staticmethod
+    def _measured(rank: RankRecording, rate: float, end: int | None) -> Measured:
+        return Measured(bytes_per_step=rate, steps=rank.ticks, exhausted_at_step=end)
+
+
+def _borne_out(rank: RankRecording, counted: Witness, rate: float) -> bool:
+    """Whether an allocator speaks for the growth as well, or more than the storages of two sampled stretches, of more
+    bytes than an allocator shows: what a library makes once, as for the buckets of DistributedDataParallel, may fall
+    into each stretch."""
+    small, large = sampled_thresholds(rank)
+    if rate <= small:
+        return False  # whatever else an allocator shows
+    allocated = counted.low is not None and counted.low + rank.growth.unreached >= rate / 2
+    return counted.state == "grows" or allocated or (windows_followed(rank) > _STRETCHES and rate > large)
+
+
+_STRETCHES = 2
+_BESIDE = 2.0
+"""Times what names explain of an allocator's growth that the rest must be: each tensor costs more than it shows."""
+_STEADY = 0.5
+"""The least share of its rate that the lower end of the interval has where growth is steady."""
+
+
+def _likely(rank: RankRecording, counted: Witness) -> tuple[str, bool]:
+    """What grows in an allocator while no tensor does, and whether it is sure to go on growing. A few kilobytes of a
+    heap may be anybody's: a container of fixed size that fills, a library's pool, torchvet's own records."""
+    _, large = sampled_thresholds(rank)
+    rate = counted.measured or 0.0
+    steady = (counted.low or 0.0) >= _STEADY * rate and (counted.name == "device memory" or rate > large)
+    if nodes(rank, counted).state == "grows":
+        return "autograd graphs get longer from step to step and no name leads to their end", steady
+    if shapes_change(rank):
+        return "shapes change from step to step, and libraries keep a compiled kernel for each new one", False
+    what = "arrays, bytes, objects of Python or of a library"
+    return f"something that is no tensor is kept from step to step: {what}", steady
+
+
+def _surviving(rank: RankRecording) -> list[SiteBytes]:
+    """Where the storages were made that live on, the largest first: those without a name where they are known."""
+    census = searched(rank)
+    if census is not None and census.unreached_sites:
+        return census.unreached_sites
+    latest: dict[int, Survivors] = {}
+    for record in rank.since_restart(Survivors):
+        if not record.final or record.window not in latest:
+            latest[record.window] = record
+    total: Counter[int] = Counter()
+    by_site = [s for record in latest.values() for s in record.sites]
+    sites = list(dict.fromkeys(s.site for s in by_site))
+    for one in by_site:
+        total[sites.index(one.site)] += one.bytes
+    storages = Counter({i: sum(s.storages for s in by_site if s.site == site) for i, site in enumerate(sites)})
+    return [SiteBytes(site=sites[i], bytes=held, storages=storages[i]) for i, held in total.most_common()]
+
+
+def _holder(rank: RankRecording) -> Holder | None:
+    """What the search came upon in the place of a name: a kind of graph node, a hook."""
+    census = searched(rank)
+    names = names_of([s for s in census.strangers if s.kind == "native"]) if census is not None else []
+    return Holder(name=names[0], kind="native", path=names) if names else None
+
+
+def _cut_short(rank: RankRecording) -> Census | None:
+    """The last of the searches that growth is told by that ran out of time."""
+    return next((c for c in reversed(usable_censuses(rank)) if not c.complete), None)
+
+
+def _kind(rank: RankRecording) -> str:
+    """What kind of holder is likely, by what the search for names came upon."""
+    # What a search that was cut short has not reached looks as if only C++ had it.
+    cut = _cut_short(rank)
+    if cut is not None:
+        return f"the search for names was ended after {cut.seconds:.1f} s and may have missed their holder"
+    kinds = {s.kind for c in rank.all(Census) for s in c.strangers}
+    if "native" in kinds:
+        return "no Python object holds them: they are owned by C++ (an autograd graph, a library's object)"
+    if kinds & {"cycle", "ctx"}:
+        return "they hang in reference cycles that Python's collector has not freed"
+    return "something that Python's names do not lead to holds them: an iterator, a thread, a C extension or C++"
+
+
+def _ruled_out(rank: RankRecording) -> str:
+    """What was looked at and does not hold it."""
+    looks = [c for c in rank.all(Census) if c.complete]
+    found = ["parameters, gradients, optimizer state"]
+    if looks:
+        names = max(len(c.holdings) for c in looks)
+        found.append(
+            f"{count(names, 'name')} with tensors and their autograd graphs ({count(len(looks), 'search', 'searches')})"
+        )
+    else:
+        found.append(f"storages of {count(windows_followed(rank), 'sampled stretch', 'sampled stretches')} that died")
+    use = rank.last(CollectorUse)
+    if use is not None and use.collections:
+        found.append(f"garbage that the cyclic collector frees ({count(use.collections, 'collection')})")
+    return "; ".join(found)

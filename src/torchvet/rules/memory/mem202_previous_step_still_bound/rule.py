@@ -1,0 +1,220 @@
+"""MEM202: tensors of the last step are alive while the next one runs."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.finding import About, Finding, Holder, Location, Measured, about
+from torchvet.recording.records import Place
+from torchvet.recording.training_records import StaleAtPeak
+from torchvet.rules.core import grading
+from torchvet.rules.core.base import Rule
+from torchvet.rules.shared.growth_rule import allocated
+from torchvet.rules.shared.number_format import size
+from torchvet.rules.shared.share_rule import observed
+from torchvet.rules.shared.snapshot_rule import in_memory, named
+from torchvet.source.model import edits
+from torchvet.source.model.units import receiver, targets_of, terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.snapshots.memory import SnapshotMemory
+    from torchvet.source.model import Event, SourceFile, Unit
+    from torchvet.source.model.steps import Step
+
+
+class PreviousStepStillBound(Rule):
+    """Tensors of the last step are alive while the next one runs."""
+
+    code = "MEM202"
+    name = "previous-step-still-bound"
+    summary = "Tensors of the last step are alive while the next one runs"
+    severity = "warning"
+    words = ("softmax", "sigmoid", "log_softmax", "detach")
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """`del` of the names that the run has told, as the last statement of the loop that binds them."""
+        names, at = about(finding).operands, finding.location
+        if not names or at is None or at.path != file.path:
+            return ()
+        unit = file.unit_at(at.line)
+        loops = {id(b.loop): b.loop for n in names for b in unit.bindings.get(n, ()) if b.loop is not None}
+        loop = next(iter(loops.values())) if len(loops) == 1 else None
+        node = loop.node if loop is not None else None
+        if not isinstance(node, (ast.For, ast.While)) or not all(_dies_with_the_pass(unit, node, n) for n in names):
+            return ()
+        return edits.after(file, node.body[-1], f"del {', '.join(names)}")
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Variables of the step before that were bound at the peak and never read again, in two windows or more."""
+        for rank in recording.ranks:
+            seen: dict[tuple[str, ...], list[StaleAtPeak]] = {}
+            for record in rank.all(StaleAtPeak):
+                seen.setdefault(tuple(sorted(record.names[:1])), []).append(record)
+            for records in seen.values():
+                typical = sorted(records, key=lambda r: r.saving)[len(records) // 2]
+                worth = len(records) >= 2 and typical.saving >= _WORTH_A_LINE * typical.peak
+                if worth and not self._is_kept(recording, typical):
+                    yield self._finding(recording, rank, typical)
+
+    def _finding(self, recording: Recording, rank: RankRecording, record: StaleAtPeak) -> Finding:
+        share = record.saving / record.peak if record.peak else 0.0
+        severity = grading.of_share(share) if record.saving >= _WORTH_A_WARNING else "info"
+        names = " and ".join(record.names[:2])
+        graph = " with the autograd graph behind it" if record.with_graph > record.bytes // 2 else ""
+        return observed(
+            self, rank, severity=severity, place=self._line(recording, record),
+            message=f"{names} of the step before is still bound{graph} when the next step peaks: "
+            f"{size(record.bytes)}, the peak would be {size(record.saving)} ({share:.0%}) lower without",
+            cause=f"{names} keeps its value until it is assigned again, which is after the next "
+            "forward pass has peaked",
+            about=About(operands=tuple(record.names[:3])),
+            advice=f"`del {', '.join(record.names[:3])}` at the end of the step, or put the step into a function",
+            related=[allocated(s) for s in record.sites[:3]],
+            holder=Holder(name=record.names[0], kind="local", path=record.names[:1]),
+            measured=Measured(bytes=record.bytes, peak_bytes=record.peak, share=share),
+        )  # fmt: skip
+
+    def _is_kept(self, recording: Recording, record: StaleAtPeak) -> bool:
+        """Whether source shows that the value is to outlive its pass: the best weights so far, bound under a condition
+        and read once the loop is over."""
+        from torchvet.source.model import SourceFile
+
+        at = self._line(recording, record)
+        if at is None or at.line is None or at.path not in recording.sources:
+            return False
+        try:
+            unit = SourceFile(at.path, recording.sources[at.path]).unit_at(at.line)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return False
+        return _is_kept_for_later(unit, record.names[0])
+
+    def _line(self, recording: Recording, record: StaleAtPeak) -> Place | Location | None:
+        """Where the name is assigned, else where its storage came from."""
+        for place in filter(None, (record.bound, record.place)):
+            stores = recording.index.stores(record.names[0], f"__main__.{place.function}", place.path)
+            if stores:
+                return Location(path=stores[0].path, line=stores[0].line, function=stores[0].function)
+        return record.place
+
+    def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
+        """Results of the step before that are in use at the peak and freed before the step ends."""
+        from torchvet.snapshots.stale import stale_at_peak
+
+        for memory in snapshot.devices:
+            row = stale_at_peak(memory)
+            share = row.bytes / memory.peak.bytes if row is not None and memory.peak.bytes else 0.0
+            if row is not None and share >= _WORTH_A_LINE:
+                yield in_memory(
+                    self, memory, severity=grading.of_share(share) if row.bytes >= _WORTH_A_WARNING else "info",
+                    message=f"{size(row.bytes)} that {named(row.place)} allocated in the step before are in use "
+                    "when "
+                    f"the next step peaks ({share:.0%} of the peak)", place=row.place,
+                    cause="a name keeps its value until it is assigned again, which is after the next forward pass",
+                    advice="`del` the name at the end of the step, or put the step into a function",
+                    measured=Measured(bytes=row.bytes, peak_bytes=memory.peak.bytes, share=share),
+                )  # fmt: skip
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A copy of a model's output, bound after the backward of a step and still bound in the forward of the next."""
+        if not file.mentions(*self.words):
+            return
+        seen: set[int] = set()
+        for step in file.steps:
+            for event, name in _bound_after_backward(step):
+                if id(event) not in seen and _is_as_large(file, event) and not _dies_or_is_read(step, event, name):
+                    seen.add(id(event))
+                    yield self._suspected(file, step, event, name)
+
+    def _suspected(self, file: SourceFile, step: Step, event: Event, name: str) -> Finding:
+        return self.suspect(
+            file, event, f"{name} of one step is still bound while the next one runs forward and backward",
+            severity="info",
+            cause=f"{name} keeps its value until it is assigned again, which is after the next forward pass has peaked",
+            advice=f"`del {name}` at the end of the step, or put the step into a function",
+            edits=_deleted(file, step, event, name), about=About(operands=(name,)),
+        )  # fmt: skip
+
+
+_WORTH_A_LINE = 0.01
+"""Share of the peak below which nobody would change a line for it."""
+_WORTH_A_WARNING = 512 * 1024
+"""Bytes off the peak below which a large share of a tiny peak is only information: a quarter of the smallest segment
+(2 MiB) that the caching allocator reserves. Chosen, not measured."""
+_SAME_SIZE = {"softmax", "sigmoid", "log_softmax", "detach", "float", "exp", "clone", "tanh", "cpu", "contiguous"}
+
+
+def _bound_after_backward(step: Step) -> Iterator[tuple[Event, str]]:
+    """Names that each pass of the step's loop binds after its last backward."""
+    backwards = step.of("backward")
+    if step.loop is None or not backwards:
+        return
+    last = max(e.at.index for e in backwards)
+    for event in step.unit.events:
+        node = event.node
+        if event.index < last or event.loop is not step.loop or not isinstance(node, ast.Assign):
+            continue
+        if len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            yield event, node.targets[0].id
+
+
+def _is_as_large(file: SourceFile, event: Event) -> bool:
+    """Whether a value has the size of a model's output, through functions that keep the size."""
+    node: ast.AST | None = getattr(event.node, "value", None)
+    large = False
+    while isinstance(node, ast.Call) and terminal(node) in _SAME_SIZE:
+        large |= terminal(node) in PreviousStepStillBound.words
+        on = receiver(node)
+        node = node.args[0] if on is None or file.dotted(on).startswith("torch") else on
+    return large and isinstance(node, ast.Name) and "output" in file.roles.of(node, event.unit)
+
+
+def _dies_or_is_read(step: Step, event: Event, name: str) -> bool:
+    """Whether the loop deletes the name, binds it twice, or reads the last pass's value before it is bound anew."""
+    assert step.loop is not None
+    inside = [e for e in step.unit.bindings.get(name, ()) if e.loop is not None and e.loop.within(step.loop)]
+    if any(isinstance(e.node, ast.Delete) for e in step.unit.events if name in map(terminal, targets_of(e.node))):
+        return True
+    return len(inside) > 1 or any(line < event.line for line in _lines(step, name))
+
+
+def _lines(step: Step, name: str) -> list[int]:
+    """Lines of the step's loop that read or bind a name."""
+    assert step.loop is not None
+    return sorted(n.lineno for n in walk(step.loop.node) if isinstance(n, ast.Name) and n.id == name)
+
+
+def _deleted(file: SourceFile, step: Step, event: Event, name: str) -> list[Edit]:
+    """`del name` after the last statement of the loop that reads it, where nothing outside the loop does."""
+    assert step.loop is not None
+    lines = _lines(step, name)
+    body: list[ast.stmt] = step.loop.node.body  # type: ignore[attr-defined]
+    if event.statement not in body or set(file.lines_with(name)) - set(lines):
+        return []
+    last = next((s for s in body if s.lineno <= lines[-1] <= (s.end_lineno or s.lineno)), None)
+    return edits.after(file, last, f"del {name}") if last is not None else []
+
+
+def _is_kept_for_later(unit: Unit, name: str) -> bool:
+    """Whether loops bind a name under conditions only, and something after them reads it."""
+    bound = [b for b in unit.bindings.get(name, ()) if b.loop is not None and b.loop.comprehension is False]
+    loops = {id(b.loop): b.loop.node for b in bound if b.loop is not None}
+    if not bound or any(b.statement in getattr(b.loop.node, "body", ()) for b in bound if b.loop is not None):
+        return False
+    last = max(node.end_lineno or 0 for node in loops.values())  # type: ignore[attr-defined]
+    return any(n.lineno > last for n in walk(unit.node)
+               if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load))  # fmt: skip
+
+
+def _dies_with_the_pass(unit: Unit, loop: ast.For | ast.While, name: str) -> bool:
+    """Whether each pass of a loop binds a name at the top of its body before it reads it, and nothing outside does."""
+    read = [n for n in walk(unit.node) if isinstance(n, ast.Name) and n.id == name]
+    inside = sorted((n for n in walk(loop) if isinstance(n, ast.Name) and n.id == name), key=lambda n: n.lineno)
+    bound = [s.lineno for s in loop.body if isinstance(s, ast.Assign) and name in map(terminal, targets_of(s))]
+    deleted = any(isinstance(n.ctx, ast.Del) for n in read)
+    first = min((n.lineno for n in inside if isinstance(n.ctx, ast.Load)), default=0)
+    return bool(bound) and len(read) == len(inside) and not deleted and not 0 < first <= bound[0]

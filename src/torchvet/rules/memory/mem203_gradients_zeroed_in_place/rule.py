@@ -1,0 +1,142 @@
+"""MEM203: gradients are zeroed in place and stay allocated through the forward pass."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Finding, Measured
+from torchvet.recording.training_records import ZeroedInPlace
+from torchvet.rules.core import grading
+from torchvet.rules.core.base import Rule
+from torchvet.rules.shared.number_format import size
+from torchvet.rules.shared.share_rule import observed
+from torchvet.rules.shared.training_loops import is_test
+from torchvet.source.model import edits
+from torchvet.source.model.units import receiver, targets_of, terminal
+
+if TYPE_CHECKING:
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.source.model import Event, SourceFile
+
+
+class GradientsZeroedInPlace(Rule):
+    """Gradients are zeroed in place and stay allocated through the forward pass."""
+
+    code = "MEM203"
+    name = "gradients-zeroed-in-place"
+    summary = "Gradients are zeroed in place and stay allocated through the forward pass"
+    severity = "warning"
+    words = ("set_to_none", "zero_grad(False", "grad.zero_(", "grad.data.zero_(")
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Gradients that were set to zero and kept, graded by what dropping them would have taken off the peak."""
+        for rank in recording.ranks:
+            latest = {record.place: record for record in rank.all(ZeroedInPlace)}
+            for record in latest.values():
+                yield self._finding(rank, record)
+
+    def _finding(self, rank: RankRecording, record: ZeroedInPlace) -> Finding:
+        share = record.saving / record.peak if record.peak else 0.0
+        effect = f"would lower the peak by {size(record.saving)} ({share:.0%})" if record.saving else "is simpler"
+        return observed(
+            self, rank, severity=grading.of_share(share), place=record.place,
+            message=f"{size(record.bytes)} of gradients are zeroed in place and stay allocated "
+            "through the forward "
+            f"pass; dropping them {effect}",
+            cause="gradients set to zero keep their storages while the forward pass fills memory with activations",
+            advice="`zero_grad()` (its default, `set_to_none=True`, drops them), before the forward pass",
+            measured=Measured(bytes=record.bytes, peak_bytes=record.peak, share=share),
+        )  # fmt: skip
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """`zero_grad(set_to_none=False)`, and a loop over parameters that writes zeros into their gradients."""
+        if file.mentions("set_to_none", "zero_grad(False") and not _needs_them(file):
+            for event in file.calls("zero_grad"):
+                if _is_false(event.call) and receiver(event.call) is not None:
+                    yield self._by_flag(file, event)
+        if file.mentions("grad.zero_(", "grad.data.zero_("):
+            for event in file.calls("zero_"):
+                parameter = _parameter_of(file, event)
+                if parameter is not None and not _drops_a_step(file, event):
+                    yield self._by_hand(file, event, parameter)
+
+    def _by_flag(self, file: SourceFile, event: Event) -> Finding:
+        on = file.segment(event.call.func.value)  # type: ignore[attr-defined]
+        positional = bool(event.call.args)
+        return self.suspect(
+            file, event, f"{on}.zero_grad(set_to_none=False) keeps every gradient allocated through the forward pass",
+            severity="info" if is_test(file) else None,
+            cause="gradients set to zero keep their storages while the forward pass fills memory with activations",
+            advice=f"`{on}.zero_grad()`: its default, `set_to_none=True`, drops them",
+            edits=[edits.replace(file, event.call, f"{on}.zero_grad()")] if positional
+            else edits.without_argument(file, event.call, "set_to_none"),
+        )  # fmt: skip
+
+    def _by_hand(self, file: SourceFile, event: Event, parameter: ast.expr) -> Finding:
+        name = file.segment(parameter)
+        alone = isinstance(event.parent, ast.Expr)
+        return self.suspect(
+            file, event, f"{file.segment(event.node)} keeps every gradient allocated through the forward pass",
+            severity=None if _in_training(file) and not _needs_them(file) and not is_test(file) else "info",
+            cause="gradients set to zero keep their storages while the forward pass fills memory with activations",
+            advice=f"`{name}.grad = None`, or `optimizer.zero_grad()`, which does that",
+            edits=[edits.replace(file, event.call, f"{name}.grad = None")] if alone else (),
+        )  # fmt: skip
+
+
+def _drops_a_step(file: SourceFile, event: Event) -> bool:
+    """Whether gradients are zeroed between a backward and the step that would use them: that throws a step away, and
+    whoever clears gradients for the next one does it elsewhere."""
+    acts = [(e.index, "backward") for e in event.unit.calls.get("backward", ())]
+    for one in event.unit.calls.get("step", ()):
+        on = receiver(one.call)
+        if file.roles.is_a("optimizer", on, event.unit) or file.roles.is_a("scaler", on, event.unit):
+            acts.append((one.index, "step"))
+    before = max((act for act in acts if act[0] < event.index), default=(0, ""))
+    after = min((act for act in acts if act[0] > event.index), default=(0, ""))
+    return (before[1], after[1]) == ("backward", "step")
+
+
+def _is_false(call: ast.Call) -> bool:
+    """Whether `set_to_none` is given as False."""
+    given = [k.value for k in call.keywords if k.arg == "set_to_none"] or call.args[:1]
+    return bool(given) and isinstance(given[0], ast.Constant) and given[0].value is False
+
+
+def _needs_them(file: SourceFile) -> bool:
+    """Whether the file adds to gradients itself, or records them at fixed addresses: they have to stay in place."""
+    if file.mentions("CUDAGraph", "make_graphed_callables", "cuda.graph(", "gradient_as_bucket_view"):
+        return True
+    return file.mentions(".grad +=", ".grad.add_", ".grad /=", ".grad.copy_", "_foreach", ".grad = torch.zeros",
+                         ".grad = th.zeros", ".grad.data.copy_", ".grad.data.add_")  # fmt: skip
+
+
+def _in_training(file: SourceFile) -> bool:
+    return file.mentions(".backward(")
+
+
+def _parameter_of(file: SourceFile, event: Event) -> ast.expr | None:
+    """`p` of `p.grad.zero_()` where `p` runs over parameters; None for a single tensor, whose gradient is small."""
+    on = receiver(event.call)
+    if "set_to_none" in event.unit.parameters:
+        return None  # that is what it is asked for
+    if isinstance(on, ast.Attribute) and on.attr == "data":
+        on = on.value
+    if not isinstance(on, ast.Attribute) or on.attr != "grad" or not isinstance(on.value, ast.Name):
+        return None
+    loop = event.loop
+    while loop is not None:
+        node = loop.node
+        if isinstance(node, (ast.For, ast.AsyncFor)) and on.value.id in map(terminal, targets_of(node)):
+            return on.value if _are_parameters(node.iter) else None
+        loop = loop.parent
+    return None
+
+
+def _are_parameters(node: ast.expr) -> bool:
+    """`model.parameters()`, `model.named_parameters()`, `group["params"]`, `model_params`."""
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.slice, ast.Constant) and node.slice.value == "params"
+    return "param" in terminal(node).lower()

@@ -1,0 +1,183 @@
+"""MEM204: a column meets a row, and every prediction is compared with every target."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.finding import About, Measured, about
+from torchvet.recording.memory_records import PairTable
+from torchvet.rules.core.base import Rule
+from torchvet.rules.core.fixing import events_at, with_method
+from torchvet.rules.memory._shapes import Shapes
+from torchvet.rules.memory._sizes import Shape, blows_up
+from torchvet.rules.shared.number_format import size
+from torchvet.rules.shared.share_rule import observed, peak_of
+from torchvet.source.model import edits
+from torchvet.source.model.origins import made_by
+from torchvet.source.model.units import receiver, terminal, value_for
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.source.model import Event, SourceFile
+
+_TO_ONE = re.compile(r"Linear\(\s*[^\n]*,\s*1\s*[,)]|out_features\s*=\s*1\b")
+_FUNCTIONS = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
+_CLASSES = {"MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss"}
+_SHAPES = re.compile(r"\((\d+,(?: \d+)?)\)")
+"""Of a column or of a row, as a finding says them."""
+_MEANS = ("mean", "sum")
+
+
+class BroadcastBlowUp(Rule):
+    """A column meets a row, and every prediction is compared with every target."""
+
+    code = "MEM204"
+    name = "broadcast-blow-up"
+    summary = "A column of predictions meets a row of targets: every one is compared with every other"
+    severity = "error"
+    words = ("backward",)
+
+    mend_changes_results = True
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The last dimension of the column dropped, where the line has one call, or one difference, of both."""
+        seen = about(finding)
+        shapes = [s.split(", ") for s in seen.operands]
+        calls = [e.call for e in events_at(file, finding) if isinstance(e.node, ast.Call) and len(e.call.args) == 2]
+        column = next((n for n, shape in enumerate(shapes[:2]) if len(shape) > 1 and shape[-1] == "1"), None)
+        if len(shapes) < 2 or column is None:
+            return ()
+        pairs = _differences_at(file, finding)
+        if seen.variant in ("sub", "add") and pairs:
+            return with_method(file, pairs[0][column], "squeeze(-1)") if len(pairs) == 1 else ()
+        return with_method(file, calls[0].args[column], "squeeze(-1)") if len(calls) == 1 else ()
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Tables of a model's column against a row of as many values that were averaged or summed to one number."""
+        for rank in recording.ranks:
+            for record in {(r.place, r.operator): r for r in rank.all(PairTable)}.values():
+                if record.reduced and 2 * record.reduced >= record.calls:
+                    yield self._observed(rank, record)
+
+    def _observed(self, rank: RankRecording, record: PairTable) -> Finding:
+        peak = peak_of(rank)
+        share = f", {record.bytes / peak:.0%} of the peak" if peak >= record.bytes else ""
+        return observed(
+            self, rank, severity=self.severity, place=record.place,
+            message=f"{record.operator} of {record.shapes} compares each with every other: a table of "
+            f"{size(record.bytes)}{share}",
+            cause="a column and a row broadcast to a table: the loss averages over all pairs, and is least where every "
+            "prediction is the mean of the targets",
+            advice="give both the same shape: `squeeze(-1)` on the column, or `unsqueeze(1)` on the row",
+            measured=Measured(bytes=record.bytes, peak_bytes=peak or None),
+            about=About(record.operator, tuple(_SHAPES.findall(record.shapes))),
+        )  # fmt: skip
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A loss, or the mean of a difference, whose two sides stretch each other."""
+        # Without a layer of width one there are no columns to be found.
+        if not file.mentions(*self.words) or not _TO_ONE.search(file.text):
+            return
+        shapes = Shapes(file)
+        if file.mentions(*_FUNCTIONS, *_CLASSES):
+            for event in _losses(file):
+                left, right = event.call.args[:2]
+                yield from self._judged(file, event, shapes, left, right)
+        for event in file.calls(*_MEANS):
+            pair = _difference(event)
+            if pair is not None:
+                yield from self._judged(file, event, shapes, *pair)
+
+    def _judged(self, file: SourceFile, event: Event, shapes: Shapes, left: ast.expr, right: ast.expr
+                ) -> Iterator[Finding]:  # fmt: skip
+        one, other = shapes.of(left, event), shapes.of(right, event)
+        if one is None or other is None or not blows_up(one, other) or not _learned(file, event, left, right):
+            return
+        columns = (left, one) if one[-1] == 1 and len(one) > len(other) else (right, other)
+        name, rest = file.segment(columns[0]), file.segment(right if columns[0] is left else left)
+        yield self.suspect(
+            file, event, f"{file.segment(left)} is {_written(one)} and {file.segment(right)} {_written(other)}: "
+            "each is compared with every other",
+            cause="a column and a row broadcast to a table: the loss averages over all pairs",
+            advice=f"`{name}.squeeze(-1)`, so that it has the shape of {rest}",
+            edits=_squeezed(file, columns[0]),
+        )  # fmt: skip
+
+
+def _differences_at(file: SourceFile, finding: Finding) -> list[tuple[ast.expr, ast.expr]]:
+    """What is subtracted or added on the line of a finding: no numbers."""
+    statements = {id(e.statement): e.statement for e in events_at(file, finding)}.values()
+    line = finding.location.line if finding.location is not None else 0
+    nodes = (n for s in statements for n in walk(s) if isinstance(n, ast.BinOp) and n.lineno == line)
+    return [(n.left, n.right) for n in nodes if isinstance(n.op, (ast.Sub, ast.Add))
+            and not isinstance(n.left, ast.Constant) and not isinstance(n.right, ast.Constant)]  # fmt: skip
+
+
+def _losses(file: SourceFile) -> Iterator[Event]:
+    """Calls of the losses that broadcast, as functions and as modules."""
+    yield from (e for e in file.calls(*_FUNCTIONS) if len(e.call.args) > 1
+                and file.dotted(e.call.func).startswith("torch."))  # fmt: skip
+    if not file.mentions(*_CLASSES):
+        return
+    for step in file.steps:
+        for event in step.unit.events:
+            if isinstance(event.node, ast.Call) and len(event.node.args) == 2 and _is_criterion(file, event):
+                yield event
+
+
+def _is_criterion(file: SourceFile, event: Event) -> bool:
+    if "criterion" not in file.roles.of(event.call.func, event.unit):
+        return False
+    made = [value for value, _ in made_by(event.call.func, event.unit)]
+    calls = [one for one in made if isinstance(one, ast.Call)]
+    return bool(calls) and all(terminal(one) in _CLASSES for one in calls)
+
+
+def _difference(event: Event) -> tuple[ast.expr, ast.expr] | None:
+    """`a` and `b` of `((a - b) ** 2).mean()`, also where the difference has a name."""
+    on = receiver(event.call)
+    node: ast.AST | None = on
+    if on is None or event.unit.file.dotted(on) == "torch":
+        node = event.call.args[0] if event.call.args else None
+    for _ in range(6):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
+            explicit = any(isinstance(s, ast.Subscript) or terminal(s) in ("unsqueeze", "view", "expand")
+                           for s in (node.left, node.right))  # fmt: skip
+            return None if explicit else (node.left, node.right)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+            node = node.left
+        elif isinstance(node, ast.Call) and terminal(node) in ("abs", "square", "pow"):
+            inner = receiver(node)
+            node = node.args[0] if inner is None or event.unit.file.dotted(inner) == "torch" else inner
+        elif isinstance(node, ast.Name):
+            node = _value_of(node.id, event)
+        else:
+            return None
+    return None
+
+
+def _value_of(name: str, event: Event) -> ast.expr | None:
+    bound = [b for b in event.unit.bindings.get(name, ()) if b.index < event.index]
+    target = next((t for t in getattr(bound[-1].node, "targets", []) if terminal(t) == name), None) if bound else None
+    return value_for(bound[-1].node, target) if target is not None else None
+
+
+def _learned(file: SourceFile, event: Event, left: ast.expr, right: ast.expr) -> bool:
+    """Whether one side is what a model gave, so that the result is a loss and not a table that somebody wants."""
+    return any("output" in file.roles.of(one, event.unit) or file.gradients.carries(one, event) == "yes"
+               for one in (left, right))  # fmt: skip
+
+
+def _written(shape: Shape) -> str:
+    sizes = ["…" if d is ... else "N" if d is None or d == "batch" else str(d) for d in shape]
+    return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+
+
+def _squeezed(file: SourceFile, node: ast.expr) -> list[Edit]:
+    plain = isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
+    return [edits.replace(file, node, f"{file.segment(node)}.squeeze(-1)")] if plain else []

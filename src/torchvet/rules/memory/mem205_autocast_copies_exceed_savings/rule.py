@@ -1,0 +1,66 @@
+"""MEM205: autocast's half copies of the weights take more memory than half activations save."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Measured, Related
+from torchvet.recording.autocast_records import AutocastRegion
+from torchvet.recording.memory_records import AutocastPeak
+from torchvet.rules.core.base import Rule
+from torchvet.rules.shared.number_format import size
+from torchvet.rules.shared.share_rule import observed
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.records import Place
+
+_LOOKED_AT, _WARNING = 0.02, 0.10
+"""Shares of the peak that autocast must add: to be told, and to be a warning."""
+_WORTH = 32 << 20
+"""Bytes below which the addition is only information. Chosen, not measured: a thousandth of a large card."""
+
+
+class AutocastCopiesExceedSavings(Rule):
+    """Autocast's half copies of the weights take more memory than half activations save."""
+
+    code = "MEM205"
+    name = "autocast-copies-exceed-savings"
+    summary = "Autocast's half copies of the weights take more memory than half activations save"
+    severity = "warning"
+    found_with = ("run", "--simulate-gpu", "24GiB")
+
+    runs_on = "cuda"
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Windows whose peak would be lower without autocast, by the replay: the one in the middle."""
+        for rank in recording.ranks:
+            seen = sorted(rank.all(AutocastPeak), key=lambda r: r.peak - r.without)
+            typical = seen[len(seen) // 2] if len(seen) >= 2 else None
+            if typical is not None and typical.copies and typical.peak - typical.without >= _LOOKED_AT * typical.peak:
+                yield self._finding(rank, typical)
+
+    def _finding(self, rank: RankRecording, record: AutocastPeak) -> Finding:
+        more = record.peak - record.without
+        share = more / record.peak
+        copied = record.place
+        return observed(
+            self, rank, severity="warning" if share > _WARNING and more >= _WORTH else "info",
+            place=_region(rank) or copied,
+            message=f"autocast raises the peak by {size(more)} ({share:.0%}), from {size(record.without)}: "
+            f"{size(record.copies)} in {record.dtype} copies of weights, while {size(record.halves)} of "
+            "activations in half save as much",
+            cause="the batch is small beside the layers: copies of weights are more than activations become smaller",
+            advice="raise the batch, or keep the weights in bfloat16; where only memory counted, take autocast out",
+            related=[Related(role="copied", message="weights are copied here", path=copied.path, line=copied.line)]
+            if copied is not None else [],
+            measured=Measured(bytes=more, peak_bytes=record.peak, share=share),
+        )  # fmt: skip
+
+
+def _region(rank: RankRecording) -> Place | None:
+    """The line that opens the region, where one line does."""
+    enabled = {r.place: r for r in rank.all(AutocastRegion) if r.enabled}
+    return next(iter(enabled)) if len(enabled) == 1 else None

@@ -1,0 +1,86 @@
+"""MEM206: a large part of the peak is what the optimizer keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.amounts import percent
+from torchvet.finding import Finding, Location, Measured, Related, Remedy
+from torchvet.recording.dry_records import DryBatch, DryOptimizer, DryUpdate
+from torchvet.rules.core.base import Rule
+from torchvet.rules.memory._dry import Sized, sized
+from torchvet.rules.shared.number_format import count
+from torchvet.rules.shared.number_format import size as in_bytes
+
+if TYPE_CHECKING:
+    from torchvet.recording import Recording
+
+_SHARE, _FUSED = 0.25, 0.02
+"""Shares of the peak: of all optimizers' state; that a fused update must save to be told."""
+_BLOCK, _GPUS = 256, 8
+_EIGHT_BIT = 1 + 4 / _BLOCK
+"""Bytes an element: one, and a float32 scale for each 256, as bitsandbytes lays it out."""
+
+
+class OptimizerStateDominates(Rule):
+    """A large part of the peak is what the optimizer keeps."""
+
+    code = "MEM206"
+    name = "optimizer-state-dominates"
+    summary = "A large part of the peak is what the optimizer keeps for each parameter"
+    severity = "info"
+
+    runs_on = "cuda"
+    found_with = ("run", "--simulate-gpu", "24GiB", "--dry")
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """The optimizer with most state, where all state is a quarter of the peak."""
+        for one in sized(recording):
+            optimizers = [o for o in one.rank.all(DryOptimizer) if o.bytes]
+            held = sum(o.bytes for o in optimizers)
+            if held >= _SHARE * one.size.allocated:
+                yield self._finding(one, max(optimizers, key=lambda o: o.bytes), held)
+
+    def _finding(self, one: Sized, most: DryOptimizer, held: int) -> Finding:
+        share = held / one.size.allocated
+        each = f": {most.tensors} numbers of {most.itemsize} bytes for each" if most.tensors else ""
+        place = most.place
+        return Finding(
+            code=self.code, name=self.name, severity="warning" if one.size.ran_out else "info", evidence="observed",
+            message=f"{most.name}'s state is {percent(share)} of the peak of {in_bytes(one.size.allocated)}: "
+            f"{in_bytes(held)} for {count(most.elements)} parameters{each}",
+            location=None if place is None else Location(path=place.path, line=place.line, function=place.function),
+            cause="it is made in the first step and stays, whatever the batch",
+            remedy=Remedy(summary="where memory is short: 8-bit state, state sharded over GPUs, or less state"),
+            related=[*_measured(one), *_alternatives(most)],
+            measured=Measured(bytes=held, peak_bytes=one.size.allocated, share=share), device="cuda:0",
+        )  # fmt: skip
+
+
+def _measured(one: Sized) -> Iterator[Related]:
+    """What was tried in a step of its own."""
+    before = next((b for b in one.rank.all(DryBatch) if b.batch == one.size.batch and not b.bounded), None)
+    for update in one.rank.all(DryUpdate):
+        if before is not None and before.allocated - update.allocated >= _FUSED * before.allocated:
+            yield Related(
+                role="measured",
+                message=f"{update.setting}: the peak of a step is {in_bytes(update.allocated)} instead of "
+                f"{in_bytes(before.allocated)}",
+            )  # fmt: skip
+
+
+def _alternatives(optimizer: DryOptimizer) -> Iterator[Related]:
+    """Worked out from the elements that have state."""
+    elements, tensors = optimizer.elements, optimizer.tensors
+    if not tensors:
+        return
+    options = [("8-bit state", tensors * elements * _EIGHT_BIT)]
+    if optimizer.itemsize > 2:
+        options.append(("bfloat16 state", tensors * elements * 2))
+    if tensors > 1:
+        options.append(("SGD with momentum", elements * optimizer.itemsize))
+    options += [("SGD", 0), (f"sharded over {_GPUS} GPUs, on each", optimizer.bytes / _GPUS)]
+    for name, size in options:
+        saved = f"{in_bytes(optimizer.bytes - size)} less"
+        yield Related(role="would take", message=f"{name}: {in_bytes(size)}, {saved}")

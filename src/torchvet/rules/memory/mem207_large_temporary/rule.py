@@ -1,0 +1,108 @@
+"""MEM207: a few tensors make the peak."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Measured
+from torchvet.recording.records import SiteBytes, Window
+from torchvet.rules.core.base import Rule
+from torchvet.rules.memory._temporaries import Pattern, patterns
+from torchvet.rules.shared.growth_rule import allocated as allocated_in_run
+from torchvet.rules.shared.number_format import size as in_bytes
+from torchvet.rules.shared.share_rule import observed
+from torchvet.rules.shared.snapshot_rule import allocated, in_memory, named
+from torchvet.snapshots.categories import ACTIVATIONS, TEMPORARIES
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.snapshots.memory import DeviceMemory, SnapshotMemory
+    from torchvet.snapshots.moments import Row
+
+_BLOCK, _LINE = 0.10, 0.25
+"""Shares of the peak: of a single block, to be told at all; of all of its line, to be a warning."""
+_SMALL_PEAK = 256 << 20
+"""Bytes below which a peak is no one's trouble, whatever it consists of; in a run, where more is known of it, half."""
+
+
+class LargeTemporary(Rule):
+    """A few tensors make the peak."""
+
+    code = "MEM207"
+    name = "large-temporary"
+    summary = "A few tensors that live for a moment make the peak"
+    severity = "warning"
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """What was written out by hand in the highest sampled step, on whichever device."""
+        for rank in recording.ranks:
+            window = max(rank.all(Window), key=lambda w: w.peak, default=None)
+            if window is None or window.peak < _SMALL_PEAK // 2:
+                continue
+            for pattern in patterns(rank, recording, window):
+                if pattern.bytes > _LINE * window.peak and _of_one(pattern.largest) >= _BLOCK / 4 * window.peak:
+                    yield self._observed(rank, window, pattern)
+
+    def _observed(self, rank: RankRecording, window: Window, pattern: Pattern) -> Finding:
+        share, largest = pattern.bytes / window.peak, pattern.largest
+        shape = " × ".join(f"{size:,}" for size in largest.site.shape)
+        return observed(
+            self, rank, severity=pattern.severity, place=pattern.place,
+            message=f"{in_bytes(pattern.bytes)} in {pattern.storages} {pattern.what} are {share:.0%} of the peak; "
+            f"the largest is {shape} {largest.site.dtype}, {in_bytes(_of_one(largest))}",
+            cause="written out in single operators, each result is kept for the backward pass",
+            advice=pattern.instead, related=[allocated_in_run(s) for s in pattern.sites[:4]],
+            measured=Measured(bytes=pattern.bytes, peak_bytes=window.peak, share=share),
+        )  # fmt: skip
+
+    def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
+        """The line that has most of the peak in temporaries or activations, a tenth of it in one block."""
+        for memory in snapshot.devices:
+            rows = [r for r in memory.peak.lines if r.category in (TEMPORARIES, ACTIVATIONS) and _large(memory, r)]
+            if rows and memory.peak.bytes >= _SMALL_PEAK:
+                yield self._finding(memory, rows)
+
+    def _finding(self, memory: DeviceMemory, rows: list[Row]) -> Finding:
+        first, peak = rows[0], memory.peak.bytes
+        share = first.bytes / peak
+        largest = max(first.sizes)
+        return in_memory(
+            self, memory, severity="warning" if share > _LINE else "info", place=first.place,
+            message=f"{in_bytes(first.bytes)} in {first.blocks} {'block' if first.blocks == 1 else 'blocks'} of "
+            f"{'the backward of ' if first.note else ''}{named(first.place)} are {share:.0%} of the peak; the "
+            "largest takes "
+            f"{in_bytes(largest)}",
+            cause=f"{'the ' + first.operator + ' there' if first.operator else 'the operator there'} makes few "
+            "tensors, each of "
+            "which is a large part of all that is in use",
+            advice=_alternative(first), related=[allocated(r) for r in rows[1:4]],
+            measured=Measured(bytes=first.bytes, peak_bytes=peak, share=share),
+        )  # fmt: skip
+
+
+def _large(memory: DeviceMemory, row: Row) -> bool:
+    return max(row.sizes, default=0) >= _BLOCK * memory.peak.bytes
+
+
+def _of_one(site: SiteBytes) -> int:
+    return site.bytes // site.storages
+
+
+def _alternative(row: Row) -> str:
+    function = row.place.function.lower() if row.place is not None else ""
+    if "attention" in function or "attn" in function:
+        return (
+            "use `torch.nn.functional.scaled_dot_product_attention`, which does not keep the whole matrix, or "
+            "compute it "
+            "in chunks"
+        )
+    if row.operator in ("bmm", "baddbmm", "softmax", "_softmax"):
+        return (
+            "where it is attention, `torch.nn.functional.scaled_dot_product_attention` does not keep the matrix; else "
+            "compute it in chunks, or run it under `torch.utils.checkpoint`"
+        )
+    if "cross_entropy" in function or "log_softmax" in function:
+        return "use `torch.nn.functional.cross_entropy` on the logits, in chunks over the sequence where they are large"
+    return "use a fused form where there is one, compute it in chunks, or run it under `torch.utils.checkpoint`"

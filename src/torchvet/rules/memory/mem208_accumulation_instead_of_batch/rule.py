@@ -1,0 +1,92 @@
+"""MEM208: which batch sizes fit, and the largest that does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.amounts import percent
+from torchvet.finding import Finding, Measured, Related, Remedy, Severity
+from torchvet.recording.dry_records import DryBatch, DrySearch
+from torchvet.rules.core.base import Rule
+from torchvet.rules.memory._dry import Sized, sized
+from torchvet.rules.shared.number_format import size
+
+if TYPE_CHECKING:
+    from torchvet.recording import Recording
+
+_WORTH = 2
+"""How many times the program's batch the largest must be, to be told where both fit."""
+
+
+class AccumulationInsteadOfBatch(Rule):
+    """Which batch sizes fit, and the largest that does."""
+
+    code = "MEM208"
+    name = "accumulation-instead-of-batch"
+    summary = "Another batch size fits the card: a larger one, or a smaller one with accumulation"
+    severity = "info"
+
+    runs_on = "cuda"
+    found_with = ("run", "--simulate-gpu", "1GiB", "--dry")
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """The table, where the program's own batch does not fit or a much larger one would."""
+        for one in sized(recording):
+            own, steps = one.size.batch, [b for b in one.rank.all(DryBatch) if b.batch]
+            if not own or len(steps) < 2:
+                continue
+            largest = max((b.batch for b in steps if b.fits(one.size)), default=0)
+            if one.size.ran_out or largest >= _WORTH * own:
+                yield self._finding(one, steps, largest)
+
+    def _finding(self, one: Sized, steps: list[DryBatch], largest: int) -> Finding:
+        own, over = one.size.batch, one.size.ran_out
+        severity: Severity = "warning" if over else "info"
+        at = next(b for b in steps if b.batch == own)
+        best = next((b for b in steps if b.batch == largest and b.fits(one.size)), None)
+        ended = one.rank.last(DrySearch) is not None
+        found = "the largest found to fit is" if ended else "the search ended early; the largest tried that fits is"
+        largest_text = "no batch that was tried fits" if best is None else (
+            f"{found} {largest:,}, which reserves {size(best.reserved)}"
+        )  # fmt: skip
+        return Finding(
+            code=self.code, name=self.name, severity=severity, evidence="observed", location=None,
+            message=f"a step with a batch of {own:,} reserves {size(at.reserved)}, "
+            f"{percent(at.reserved / one.size.room)} of the card's {size(one.size.room)}; {largest_text}",
+            cause=_law(one, steps), remedy=Remedy(summary=_advice(own, largest, over)),
+            related=[_row(b, one) for b in sorted(steps, key=lambda b: b.batch)],
+            measured=Measured(bytes=at.reserved, peak_bytes=at.allocated, share=at.reserved / one.size.room),
+            device="cuda:0",
+        )  # fmt: skip
+
+
+def _law(one: Sized, steps: list[DryBatch]) -> str:
+    """The straight line through the steps furthest apart that were not cut short."""
+    points = sorted((b.batch, b.allocated) for b in steps if not b.ran_out)
+    (few, low), (many, high) = points[0], points[-1]
+    if few == many:
+        return "the part of the peak that grows with the batch could not be told"
+    each = (high - low) / (many - few)
+    return f"the peak is {size(max(0.0, low - each * few))} and {size(each)} a row, by {len(points)} steps"
+
+
+def _advice(own: int, largest: int, over: bool) -> str:
+    if not over:
+        return f"a batch of up to {largest:,} fits, if the recipe allows another"
+    if not largest:
+        return "no batch fits: checkpointing (MEM201), less optimizer state (MEM206), sharding or a larger card"
+    parts = math.ceil(own / largest)
+    return (
+        f"{parts} micro-batches of {math.ceil(own / parts):,} with accumulation (`loss / {parts}`, `optimizer.step()` "
+        "after all of them) give the same update where the loss is a mean over rows, but for BatchNorm"
+    )
+
+
+def _row(step: DryBatch, one: Sized) -> Related:
+    verdict = "fits" if step.fits(one.size) else "does not fit"
+    return Related(
+        role=f"batch {step.batch:,}",
+        message=f"{size(step.allocated)} allocated, {size(step.reserved)} reserved: {verdict}",
+    )

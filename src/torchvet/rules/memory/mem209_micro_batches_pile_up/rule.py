@@ -1,0 +1,58 @@
+"""MEM209: the graphs of several micro-batches are alive at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Measured
+from torchvet.recording.training_records import SummedLosses
+from torchvet.rules.core import grading
+from torchvet.rules.core.base import Rule
+from torchvet.rules.shared.number_format import size
+from torchvet.rules.shared.share_rule import observed, peak_of
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.recording import RankRecording, Recording
+
+_MANY = 3
+"""Losses from which on they are micro-batches: two are often a pair that belongs together, as of a discriminator."""
+_SURE = 4
+"""Losses below which it is a note: they may be views of one batch that one loss compares."""
+_WORTH_A_LINE = 0.01
+"""Share of the peak below which nothing is said."""
+_WORTH_A_WARNING = 512 * 1024
+"""Bytes below which it is a note, as for other tensors that make a peak higher (MEM202)."""
+
+
+class MicroBatchesPileUp(Rule):
+    """The graphs of several micro-batches are alive at once."""
+
+    code = "MEM209"
+    name = "micro-batches-pile-up"
+    summary = "The graphs of several micro-batches are alive at once"
+    severity = "warning"
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Calls of backward on sums of losses that could have gone backward one by one."""
+        for rank in recording.ranks:
+            latest = {record.place: record for record in rank.all(SummedLosses)}
+            peak = peak_of(rank)
+            for record in latest.values():
+                saving = record.saved - record.largest
+                if record.parts >= _MANY and peak and saving >= _WORTH_A_LINE * peak:
+                    yield self._finding(rank, record, saving, peak)
+
+    def _finding(self, rank: RankRecording, record: SummedLosses, saving: int, peak: int) -> Finding:
+        share = min(1.0, saving / peak)
+        grave = saving >= _WORTH_A_WARNING and record.parts >= _SURE
+        return observed(
+            self, rank, severity=grading.of_share(share) if grave else "info", place=record.place,
+            message=f"the graphs of {record.parts} losses are alive when backward begins and save "
+            f"{size(record.saved)}; one at a time they save {size(record.largest)}",
+            cause="the losses are summed before backward(), and their graphs share no node: none needs another's",
+            advice="call `backward()` on each loss in the loop that computes it (gradients accumulate), and step the "
+            "optimizer after the loop",
+            measured=Measured(bytes=saving, peak_bytes=peak, share=share),
+        )  # fmt: skip

@@ -1,0 +1,227 @@
+"""MEM302: empty_cache() in every step."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Edit, Measured
+from torchvet.recording.memory_records import CacheEmptied
+from torchvet.rules.core.base import Rule
+from torchvet.rules.core.fixing import calls_at
+from torchvet.rules.memory.mem114_loader_remembers_batches.rule import loader_in
+from torchvet.rules.shared.number_format import size
+from torchvet.rules.shared.share_rule import observed
+from torchvet.rules.shared.snapshot_rule import in_memory
+from torchvet.source.model import edits
+from torchvet.source.model.units import receiver, terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.snapshots.memory import SnapshotMemory
+    from torchvet.source.model import Event, Loop, SourceFile, Unit
+    from torchvet.source.model.steps import Step
+
+_PER_BATCH = {"training_step", "on_train_batch_end", "on_train_batch_start", "on_before_zero_grad",
+              "on_after_backward", "optimizer_step"}  # fmt: skip
+"""Hooks that Lightning calls for each batch of the training."""
+
+_MOST_STEPS = 0.6
+"""The share of steps in which it is seen: less often is between phases, which is what it is for."""
+_FEWEST, _AGAIN = 6, 0.5
+"""Steps below which a call in each of them may be part of a start; the share of what was given back that must have been
+asked for again for a warning."""
+
+
+class EmptyCacheInLoop(Rule):
+    """empty_cache() in every step."""
+
+    code = "MEM302"
+    name = "empty-cache-in-loop"
+    summary = "empty_cache() in every step gives memory back that the next step asks for again"
+    severity = "warning"
+    words = ("empty_cache",)
+    found_with = ("run", "--simulate-gpu", "24GiB")
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Without a device the call does nothing."""
+        on_a_device = any(r.program is not None and r.program.device != "cpu" for r in recording.ranks)
+        return on_a_device and super().could_be_measured(recording)
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The call taken out, `pass` in its place where it stands alone."""
+        for event, _ in calls_at(file, finding, "empty_cache"):
+            if isinstance(event.parent, ast.Expr):
+                return _without(file, event) or [edits.replace(file, event.statement, "pass")]
+        return ()
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Lines that give memory back in most steps; a warning where it is asked for again."""
+        for rank in recording.ranks:
+            for record in {r.place: r for r in rank.all(CacheEmptied)}.values():
+                if record.of_steps >= _FEWEST and record.steps >= _MOST_STEPS * record.of_steps:
+                    yield self._observed(rank, record)
+
+    def _observed(self, rank: RankRecording, record: CacheEmptied) -> Finding:
+        useless = record.again >= _AGAIN * record.given and record.given > 0
+        each = record.calls / max(1, record.steps)
+        times = f"{each:,.0f} times a step" if each >= 2 else "in every step"
+        given = f"{size(record.given / record.steps)} a step go back to the driver"
+        segments = f" in {record.segments / record.steps:,.1f} segments" if record.segments else ""
+        again = f", {size(record.again / record.steps)} are asked for again"
+        return observed(
+            self, rank, severity="warning" if useless else "info", place=record.place,
+            message=f"empty_cache() {times} ({record.steps:,} of {record.of_steps:,}): "
+            + (f"{given}{segments}{again}" if record.given else "there is nothing to give back, the host waits"),
+            cause="it frees no tensor, only cached segments, and waits for the device; the next step asks the driver "
+            "for the same memory",
+            advice="take the call out of the loop; against fragmentation set "
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+            measured=Measured(bytes=record.given, steps=record.of_steps),
+        )  # fmt: skip
+
+    def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
+        """Segments given back in most steps by empty_cache(), and taken from the driver again."""
+        from torchvet.snapshots.emptying import given_back
+
+        for memory in snapshot.devices:
+            given = given_back(memory)
+            if given is not None and given.share >= _MOST_STEPS:
+                yield in_memory(
+                    self, memory, severity=self.severity, place=given.place,
+                    message=f"{size(given.bytes / given.steps)} in {given.segments / given.steps:,.1f} segments "
+                    f"are given back to the driver in {given.share:.0%} of the steps and asked for again",
+                    cause="`empty_cache()` frees no tensor, only cached segments, and waits for the device",
+                    advice="take the call out of the loop",
+                    measured=Measured(bytes=given.bytes, steps=given.steps),
+                )  # fmt: skip
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A call that every training step makes, under no condition but that there is a device."""
+        if not file.mentions(*self.words):
+            return
+        for event in file.calls("empty_cache"):
+            if not file.dotted(event.call.func).startswith("torch.") or not _unconditional(file, event):
+                continue
+            training = _each_step(file, event) or _helps_each_step(file, event)
+            if training or (event.loop is not None and _each_batch(file, event.loop, event)):
+                yield self._suspected(file, event, training)
+
+    def _suspected(self, file: SourceFile, event: Event, training: bool) -> Finding:
+        call = file.segment(event.node)
+        return self.suspect(
+            file, event, f"{call} in every {'step' if training else 'batch'}: the next one asks the driver for the "
+            "same memory again", severity=None if training else "info",
+            cause="it frees no tensor, only cached blocks, and waits for the device",
+            advice=f"take `{call}` out of the loop; keep it, at most, between training and evaluation",
+            edits=_without(file, event),
+        )  # fmt: skip
+
+
+def _unconditional(file: SourceFile, event: Event) -> bool:
+    """Whether nothing but the kind of device decides that it runs; an `except` is a condition, so is a lambda."""
+    if event.context.deferred:
+        return False
+    for branch, arm in event.context.arms:
+        within = event.loop is None or branch.lineno >= event.loop.node.lineno  # type: ignore[attr-defined]
+        if not within:
+            continue
+        if not isinstance(branch, ast.If) or arm != 0 or not _asks_for_device(file.segment(branch.test)):
+            return False
+    return True
+
+
+def _asks_for_device(test: str) -> bool:
+    return (
+        any(word in test for word in ("is_available()", "device", "cuda")) and "%" not in test and " and " not in test
+    )
+
+
+def _each_step(file: SourceFile, event: Event) -> bool:
+    """Whether a training step runs it: in the step's own loop, or in a function that the step consists of."""
+    if event.unit.owner is not None and event.unit.name in _PER_BATCH and event.loop is None:
+        return bool(file.roles.of_class(event.unit.owner) & {"lightning", "hooked"})
+    for step in file.steps:
+        if not step.of("backward"):
+            continue
+        if step.loop is not None and step.unit is event.unit:
+            # Not in a loop around it, nor around a call of a function that has the loop: an epoch is long.
+            if event.loop is not None and event.loop.within(step.loop) and not _loops_below(step):
+                return True
+        elif event.loop is None and step.loop is not None and _goes_through(step, event.unit):
+            return True
+    return False
+
+
+def _helps_each_step(file: SourceFile, event: Event, depth: int = 0) -> bool:
+    """Whether it stands in a function that does no training itself and that each training step calls."""
+    unit = event.unit
+    if event.loop is not None or unit.is_module or depth > 2 or file.effects(unit):
+        return False
+    return any(
+        _unconditional(file, caller) and (_each_step(file, caller) or _helps_each_step(file, caller, depth + 1))
+        for caller in file.callers(unit)
+    )
+
+
+def _loops_below(step: Step) -> bool:
+    """Whether every backward of the step stands in a loop of a function that the step calls."""
+    return all(e.event.unit is not step.unit and e.event.loop is not None for e in step.of("backward"))
+
+
+def _goes_through(step: Step, unit: Unit) -> bool:
+    """Whether the step calls a function that goes backward itself."""
+    return any(e.event.unit is unit and e.event.loop is None for e in step.of("backward"))
+
+
+def _each_batch(file: SourceFile, loop: Loop, event: Event) -> bool:
+    """Whether a loop that trains nothing goes over batches, or runs a model in each turn."""
+    if _over_loader(file, loop, event):
+        return True
+    if file.effects(event.unit) or loop.comprehension:
+        return False
+    runs = (e for e in event.unit.events if isinstance(e.node, ast.Call) and e.loop is loop)
+    return any(file.gradients.forwards.runs_module(e.call, event.unit) or _generates(file, e) for e in runs)
+
+
+def _generates(file: SourceFile, event: Event) -> bool:
+    """`model.generate(...)` of a pretrained model, or what is named like one."""
+    on = receiver(event.call)
+    return terminal(event.node) == "generate" and on is not None and file.roles.is_a("module", on, event.unit)
+
+
+def _over_loader(file: SourceFile, loop: Loop, event: Event) -> bool:
+    """Whether a loop goes over the batches of a loader and holds no loop of a training step."""
+    node = loop.node
+    if not isinstance(node, (ast.For, ast.AsyncFor)) or loop.comprehension:
+        return False
+    inner = any(s.loop is not None and s.loop.within(loop) for s in file.steps)
+    return not inner and loader_in(file, node.iter, event.unit) is not None
+
+
+def _without(file: SourceFile, event: Event) -> list[Edit]:
+    """The call's line taken out, where other statements stay beside it in its block."""
+    statement = event.statement
+    block = _block_of(event)
+    if not isinstance(event.parent, ast.Expr) or len(block) < 2 or not edits.stands_alone(file, statement):
+        return []
+    first, last = statement.lineno, statement.end_lineno or statement.lineno
+    start, end = (first - 1, len(file.lines[first - 2]) + 1), (last, len(file.lines[last - 1]) + 1)
+    return [Edit(path=file.path, start=start, end=end, text="")]
+
+
+def _block_of(event: Event) -> list[ast.stmt]:
+    """The statements beside the event's own, itself included; empty where that is a loop's or function's end."""
+    around: list[ast.AST] = [event.unit.node]
+    if event.loop is not None:
+        around.append(event.loop.node)
+    if event.context.arms:
+        around.append(event.context.arms[-1][0])
+    for node in reversed(around):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if isinstance(block, list) and event.statement in block:
+                return block
+    return []

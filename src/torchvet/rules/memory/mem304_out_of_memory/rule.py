@@ -1,0 +1,97 @@
+"""MEM304: a request that the device could not meet, explained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.amounts import limit
+from torchvet.finding import Measured, Related
+from torchvet.rules.core.base import Rule
+from torchvet.rules.shared.number_format import size
+from torchvet.rules.shared.snapshot_rule import allocated, in_memory, named
+from torchvet.snapshots.categories import GRADIENTS, STATE
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.snapshots.failure import Failure
+    from torchvet.snapshots.memory import SnapshotMemory
+
+
+class OutOfMemory(Rule):
+    """A request that the device could not meet, explained."""
+
+    code = "MEM304"
+    name = "out-of-memory"
+    summary = "The device ran out of memory: what was alive, and whether by growth, peak or fragmentation"
+    severity = "error"
+
+    runs_on = "cuda"
+
+    def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
+        """The last request that failed; a program that allocated on for a step or more had caught it."""
+        for memory in snapshot.devices:
+            if memory.failure is not None:
+                yield self._finding(memory.failure)
+
+    def _finding(self, failure: Failure) -> Finding:
+        memory, layout, used = failure.memory, failure.layout, failure.moment.bytes
+        caught = _caught(failure)
+        shares = ", ".join(f"{name} {held / used:.0%}" for name, held in list(failure.moment.by_category.items())[:4])
+        after = "; the program caught it and went on" if caught else ""
+        return in_memory(
+            self, memory, severity="info" if caught else "error", place=failure.stack.place,
+            message=f"{named(failure.stack.place)} asked for {size(failure.requested)}; {size(used)} "
+            "were in use, "
+            f"{size(layout.split_free)} free in pieces and {size(failure.driver_free)} left at the "
+            "driver, of "
+            f"{limit(failure.capacity)}: {_reasons(failure)}{after}",
+            cause=f"alive then: {shares}", advice=_advice(failure),
+            related=[*(allocated(row) for row in failure.moment.lines[:3]), *_shortcuts(failure)],
+            measured=Measured(bytes=failure.requested, peak_bytes=used),
+        )  # fmt: skip
+
+
+def _shortcuts(failure: Failure) -> list[Related]:
+    """What is usually tried first, and what it would buy here."""
+    moment = failure.moment
+    found = [f"half the batch saves {size(failure.of_the_batch / 2)} at most, of {size(moment.bytes)} in use"]
+    if failure.leaked and failure.growth:
+        more = failure.capacity / max(1.0, failure.growth.explained)
+        found.append(f"twice the memory lasts {more:,.0f} steps longer")
+    found.append("`empty_cache()` buys nothing: all that could be given back was, before the error")
+    return [Related(role="would buy", message=text) for text in found]
+
+
+def _caught(failure: Failure) -> bool:
+    """Whether steps were taken after the last failure."""
+    phases = failure.memory.phases
+    return phases.step(len(failure.memory.lifetimes.trace)) > phases.step(failure.at)
+
+
+def _reasons(failure: Failure) -> str:
+    if failure.reason == "fragmentation":
+        return "enough was free, but not in one piece (MEM301)"
+    if failure.reason == "growth":
+        growth = failure.growth
+        rate = f", {size(growth.explained)} in every step" if growth else ""
+        return f"{size(failure.leaked)} of it had leaked{rate}"
+    return "one step needs more than there is"
+
+
+def _advice(failure: Failure) -> str:
+    if failure.reason == "fragmentation":
+        return "see MEM301: what pins the segments, and whether expandable segments help here"
+    if failure.reason == "growth":
+        return "mend the leak (MEM101, MEM102): a smaller batch or a larger card only postpones the end"
+    moment = failure.moment
+    fixed = moment.total(lambda name: name.split(" (")[0] in ("parameters", GRADIENTS, STATE))
+    if failure.of_the_batch > fixed:
+        return (
+            f"{failure.of_the_batch / moment.bytes:.0%} of it are activations and temporaries: half the batch with two "
+            "micro-steps saves up to half of that; checkpointing or autocast likewise"
+        )
+    return (
+        f"parameters, gradients and optimizer state take {size(fixed)} whatever the batch: shard them, use 8-bit "
+        "or lower-precision state, or a larger card"
+    )

@@ -1,0 +1,127 @@
+"""NUM101: the first operator of a step that made NaN or an infinity from finite values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Finding, Measured, Related, Severity
+from torchvet.recording.nonfinite_records import NonFinite, NonFiniteTotals
+from torchvet.rules.core.base import Rule
+from torchvet.rules.numerics import _nonfinite_words as say
+from torchvet.rules.numerics.fixes.guards import guarded
+from torchvet.rules.shared.share_rule import observed
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.source.model import SourceFile
+
+_HABIT, _OFTEN = 3, 20
+"""So many losses that are not finite, and one in so many steps, are no accident of a single batch."""
+_CALIBRATING = 3
+"""Skips in a row that a scaler may need to find its scale."""
+_WHERE = {"loss": "the loss", "gradient": "a gradient", "output": "what the model gives without gradients",
+          "parameter": "a parameter"}  # fmt: skip
+
+
+class FirstNonfinite(Rule):
+    """The first operator of a step that made NaN or an infinity from finite values."""
+
+    code = "NUM101"
+    name = "first-nonfinite"
+    summary = "The loss or the gradients are NaN or infinite, and this operation was the first"
+    severity = "error"
+
+    mend_changes_results = True
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """Keep the operand of a root, a logarithm or a division away from zero."""
+        return guarded(file, finding)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """The failures that a replay has looked into, one for each place and reason."""
+        for rank in recording.ranks:
+            totals = rank.last(NonFiniteTotals) or NonFiniteTotals(tick=rank.ticks)
+            seen = set()
+            for record in say.settled(rank.all(NonFinite)):
+                key = (record.place, record.reason, record.operator)
+                if key not in seen:
+                    seen.add(key)
+                    yield self._finding(rank, record, totals)
+
+    def _finding(self, rank: RankRecording, record: NonFinite, totals: NonFiniteTotals) -> Finding:
+        return observed(
+            self, rank, severity=severity_of(record, totals, rank.ticks), place=record.place,
+            message=message_of(record), cause=say.cause(record), advice=say.advice(record),
+            measured=Measured(steps=_happened(record)), related=list(related_of(record, totals)),
+            about=say.about(record),
+        )  # fmt: skip
+
+
+def _happened(record: NonFinite) -> int:
+    """The step in which it went wrong: a parameter's that a step found bad was an earlier one, if that is known."""
+    return record.since if record.reason == "bad-parameter" and record.since is not None else record.tick
+
+
+def severity_of(record: NonFinite, totals: NonFiniteTotals, ticks: int) -> Severity:
+    """An error where weights are lost for good, a warning where the run ended before it recovered or a loss is not
+    finite again and again: whatever averages it, or keeps the best of it, is lost, and what a scaler leaves out then no
+    scale would have saved. Else information."""
+    lost = totals.first_stepped is not None
+    if record.symptom == "output":
+        return "warning" if totals.outputs >= _HABIT and _OFTEN * totals.outputs >= totals.passes else "info"
+    if lost or record.reason == "bad-parameter":
+        return "error"
+    habit = totals.losses >= _HABIT and _OFTEN * totals.losses >= ticks
+    if record.scale is not None:
+        recovered = totals.last_bad is not None and totals.last_bad < ticks - 2
+        lasting = _skips_for_good(record, totals) or (habit and record.symptom == "loss")
+        return "info" if recovered and not lasting else "warning"
+    ended = totals.last_bad is not None and totals.last_bad >= ticks and totals.losses > 1
+    return "warning" if ended or habit else "info"
+
+
+def _skips_for_good(record: NonFinite, totals: NonFiniteTotals) -> bool:
+    """Whether a scaler skipped every step until the end for something that no smaller scale mends. Skips from the start
+    on need not count as steps of the run (an optimizer that has yet to step may be waiting for an accumulation)."""
+    of_the_scale = record.phase == "backward" and record.reason in ("overflow", "unknown")
+    return totals.trailing > _CALIBRATING and not of_the_scale
+
+
+def message_of(record: NonFinite) -> str:
+    """What happened, in one line."""
+    where = f"{_WHERE[record.symptom]} is not finite in {say.step(record)}"
+    if record.found == "not-reproduced":
+        return f"{where}; no look at it has shown the operation"
+    if record.found == "input":
+        held = say.named(record.result, "a tensor")
+        return f"{where}: {held} was not before any operation ran"
+    module = f" in {record.module}" if record.module else ""
+    return f"{where}: {say.operator(record)}{module} was the first to give {say.what(record)}"
+
+
+def related_of(record: NonFinite, totals: NonFiniteTotals) -> Iterator[Related]:
+    """What else is known: the weights' fate, other dtypes, autocast, how exact the replay was."""
+    if record.inner is not None:
+        yield Related(role="within", message=record.inner.function, path=record.inner.path, line=record.inner.line)
+    if totals.first_stepped is not None:
+        yield Related(
+            role="weights", message=f"optimizer.step() ran with gradients that are not finite from step "
+            f"{totals.first_stepped} on: the weights are lost since",
+        )  # fmt: skip
+    survival = say.survival(record)
+    if survival is not None:
+        yield Related(role="dtype", message=survival)
+    if record.autocast is not None:
+        policy = "" if record.device != "cpu" else "; the CPU's lists of operators are not CUDA's"
+        yield Related(role="autocast", message=f"under autocast to {record.autocast}{policy}")
+    if record.note and record.found != "not-reproduced":
+        yield Related(role="then", message=record.note)
+    if record.found != "not-reproduced" and record.failed is not None:
+        yield Related(
+            role="live", message=f"step {record.failed} went wrong as well and could not be done again: the steps "
+            "after it were looked at as they ran",
+        )  # fmt: skip
+    if record.found != "not-reproduced" and not record.exact:
+        yield Related(role="replay", message="not every value was as in the run: the replay is not exact")

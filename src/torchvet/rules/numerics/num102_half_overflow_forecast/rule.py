@@ -1,0 +1,145 @@
+"""NUM102: values would overflow, or gradients vanish, were this run done in float16."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.amounts import percent
+from torchvet.finding import Finding, Remedy
+from torchvet.recording.forecast import INITIAL, LARGEST, forecast_of, headroom, underflow
+from torchvet.recording.forecast_facts import label, power
+from torchvet.rules.core.base import Rule
+from torchvet.rules.shared.growth_rule import location_of
+
+if TYPE_CHECKING:
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.forecast import Forecast
+    from torchvet.recording.forecast_records import ForecastSite
+
+_NAMED = 3
+_WORTH_A_SCALER = 0.01
+
+
+class HalfOverflowForecast(Rule):
+    """Values would overflow, or gradients vanish, were this run done in float16."""
+
+    code = "NUM102"
+    name = "half-overflow-forecast"
+    summary = "Values would overflow, or gradients vanish, were this run done in float16"
+    severity = "warning"
+
+    mend_changes_results = True
+    found_with = ("run", "--precision-forecast")
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """One finding for each line at which values leave the range, one for all that come near, one for gradients."""
+        for rank in recording.ranks:
+            forecast = forecast_of(rank)
+            # A program that is in float16 already is no ground for a forecast: it lost what was too large.
+            if forecast is not None and forecast.run.own != "float16":
+                yield from self._overflows(rank, forecast)
+                yield from self._near(rank, forecast)
+                yield from self._gradients(rank, forecast)
+
+    def _overflows(self, rank: RankRecording, forecast: Forecast) -> Iterator[Finding]:
+        lines: dict[object, list[ForecastSite]] = {}
+        for site in forecast.overflowing:
+            lines.setdefault(site.place or site.inner or label(site), []).append(site)
+        for sites in lines.values():
+            worst = sites[0]
+            names = list(dict.fromkeys(label(s) for s in sites))
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            subject = ", ".join(names[:_NAMED]) + more
+            yield self._say(
+                rank, worst, "info" if worst.operator == "where" else "warning",
+                f"{subject} would overflow float16: {_what(worst)}", _cause(worst), _advice(worst, forecast),
+            )  # fmt: skip
+
+    def _near(self, rank: RankRecording, forecast: Forecast) -> Iterator[Finding]:
+        if not forecast.near:
+            return
+        nearest, count = forecast.near[0], len(forecast.near)
+        others = f"; {count - 1} more within two bits" if count > 1 else ""
+        yield self._say(
+            rank, nearest, "info",
+            f"{label(nearest)} comes within {headroom(nearest.largest):.1f} bits of float16's limit: "
+            f"{_number(nearest.largest)}{others}",
+            f"it was {_number(nearest.first)} in the first sampled step and {_number(nearest.last)} in the last",
+            "watch it as training goes on, or use bfloat16, whose range is float32's",
+        )  # fmt: skip
+
+    def _gradients(self, rank: RankRecording, forecast: Forecast) -> Iterator[Finding]:
+        bound = forecast.largest_gradient
+        if forecast.vanishing:
+            names = [g.name for g in forecast.vanishing]
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            yield self._say(
+                rank, None, "warning",
+                f"the gradient of {', '.join(names[:_NAMED])}{more} would mostly be zero in float16, scaled or not",
+                f"a scale above {power(forecast.scale)} makes the gradient of {bound.name if bound else 'another'} "
+                "infinite, and under it these are below 3e-8",
+                "use bfloat16, or bring the layers' gradients closer together (normalisation, initialisation)",
+            )  # fmt: skip
+        if bound is not None and bound.largest >= LARGEST and not forecast.overflowing:
+            yield self._say(
+                rank, None, "warning",
+                f"the gradient of {bound.name} reaches {_number(bound.largest)}: infinite in float16 even unscaled",
+                f"GradScaler starts at 65,536 and would skip steps until its scale is {power(forecast.scale)}",
+                "use bfloat16, or average the loss instead of summing it",
+            )  # fmt: skip
+        parameters = [g for g in forecast.gradients if g.kind == "parameter"]
+        lost = underflow(parameters, 0)
+        if lost >= _WORTH_A_SCALER:
+            yield self._say(
+                rank, None, "info",
+                f"{percent(lost)} of the gradients' elements would be zero in float16 without loss scaling",
+                f"with a scale of 65,536 it is {percent(underflow(parameters, INITIAL))}; a GradScaler would settle at "
+                f"about {power(forecast.scale)}",
+                "train in float16 with a GradScaler only; bfloat16 needs none",
+            )  # fmt: skip
+
+    def _say(
+        self, rank: RankRecording, site: ForecastSite | None, severity: str, message: str, cause: str, advice: str,
+    ) -> Finding:  # fmt: skip
+        """A finding at a site's line, or about the run as a whole."""
+        place, program = (site.place or site.inner) if site is not None else None, rank.program
+        return Finding(
+            code=self.code, name=self.name, severity=severity, evidence="observed", message=message,  # type: ignore[arg-type]
+            location=location_of(place), cause=cause, remedy=Remedy(summary=advice),
+            rank=program.rank if program is not None else None,
+            device=program.device if program is not None else None,
+        )  # fmt: skip
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if 100 <= value < 1e7 else f"{value:.3g}"
+
+
+def _what(site: ForecastSite) -> str:
+    """What is too large: the result, or what goes in."""
+    if site.casts and not site.overflows:
+        return f"what goes in reaches {_number(site.operand)} and is cast to float16, which ends at {LARGEST:,.0f}"
+    return f"its result reaches {_number(site.largest)}, float16 ends at {LARGEST:,.0f}"
+
+
+def _cause(site: ForecastSite) -> str:
+    if site.fills:
+        return f"`{site.operator}` writes a constant that float16 does not have: PyTorch refuses it with an error"
+    if site.overflows:
+        grown = f"; it was {_number(site.first)} in the first sampled step, {_number(site.last)} in the last"
+        return f"autocast leaves this result in float16, in {site.overflows} of {site.calls} sampled calls{grown}"
+    return "autocast casts the operands of matrix products and convolutions to float16 before it computes"
+
+
+def _advice(site: ForecastSite, forecast: Forecast) -> str:
+    if site.fills:
+        return "write `torch.finfo(x.dtype).min` instead of the constant"
+    if site.casts and not site.overflows:
+        return "normalise what goes in, or use bfloat16, whose range is float32's"
+    if forecast.verdict == "bfloat16":
+        return "use bfloat16, whose range is float32's: too much here is too large for islands in float32"
+    return (
+        "compute this in float32 (`with torch.autocast(device, enabled=False)` around it, its input `.float()`), or "
+        "use bfloat16, whose range is float32's"
+    )

@@ -1,0 +1,183 @@
+"""NUM103: an eps that is 0 in float16."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Measured
+from torchvet.recording.numeric_records import VanishedConstant
+from torchvet.rules.core.base import Rule
+from torchvet.rules.core.fixing import events_at
+from torchvet.rules.numerics import _nonfinite_words as say
+from torchvet.rules.numerics import _runs, _terms
+from torchvet.rules.shared import half_precision
+from torchvet.rules.shared.share_rule import observed
+from torchvet.source.model import edits
+from torchvet.source.model.units import keyword, terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding, Severity
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.nonfinite_records import NonFinite
+    from torchvet.source.model import Event, SourceFile
+
+_LARGEST_ZERO = 2.0**-25
+"""The largest number that float16 rounds to 0."""
+_LITERAL = r"\b\d+(?:\.\d*)?[eE]-0*(?:[89]|[1-9]\d)\b"
+"""A number that vanishes."""
+_WRITTEN = re.compile(_LITERAL)
+_EXPONENT = re.compile(r"[eE]-0*(?:[89]|[1-9]\d)\b")
+"""Its end, which is quickly searched for."""
+_BOUND = re.compile(r"(\w+)\s*(?::\s*\w+\s*)?=\s*$")
+"""The name that a number is bound to, by the text before it."""
+_SENSITIVE = ("log", "log2", "log10", "sqrt", "rsqrt", "reciprocal")
+
+
+class EpsVanishes(Rule):
+    """An eps that is 0 in float16."""
+
+    code = "NUM103"
+    name = "eps-vanishes"
+    summary = "An eps that is 0 in float16 protects nothing"
+    severity = "warning"
+    specialises = "NUM101"
+    words = (".half", "float16")
+
+    mend_changes_results = True
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """The line may have run before the first sampled step: that a run is silent proves nothing."""
+        return False
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """An eps that float16 has, in the place of the one that is written on the line."""
+        events = events_at(file, finding)
+        nodes = {id(n): n for e in events for n in walk(e.statement) if isinstance(n, ast.Constant)}.values()
+        line = finding.location.line if finding.location is not None else 0
+        written = [n for n in nodes if n.lineno == line and isinstance(n.value, float) and 0 < n.value <= _LARGEST_ZERO]
+        return [edits.replace(file, one, "1e-4") for one in written]
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """A division by zero in float16 on a line with such an eps; and every such eps, with the zeros it met."""
+        failed = set()
+        for rank, failure, severity in _runs.failures(recording, "division-by-zero", "zero-by-zero", "log-of-zero"):
+            constants = {r.place: r for r in _runs.by_place(rank, VanishedConstant)}
+            found = constants.get(failure.place) if failure.place is not None else None
+            if found is not None and _runs.half_operand(failure) is not None:
+                failed.add(found.place)
+                yield self._divided(rank, failure, found, severity)
+        for rank in recording.ranks:
+            for record in _runs.by_place(rank, VanishedConstant):
+                if record.place not in failed:
+                    yield self._seen(rank, record)
+
+    def _divided(
+        self, rank: RankRecording, failure: NonFinite, record: VanishedConstant, severity: Severity
+    ) -> Finding:  # fmt: skip
+        zeros = max((o.zeros for o in failure.operands), default=0)
+        return observed(
+            self, rank, severity=severity, place=record.place,
+            message=f"{record.constant:g} is 0 in float16: in step {failure.tick} {say.operator(failure)} met "
+            f"{zeros:,} zeros that it was to keep away, and the result is not finite",
+            cause="the smallest number of float16 is 5.96e-8; what is at most half of it becomes 0",
+            advice="compute this line in float32 (`.float()`), or use an eps of 1e-4 or so",
+            measured=Measured(steps=failure.tick),
+        )  # fmt: skip
+
+    def _seen(self, rank: RankRecording, record: VanishedConstant) -> Finding:
+        met = f"{record.zeros:,} of {record.elements:,} elements were 0 there"
+        none = f"none of {record.elements:,} elements was 0 in the sampled steps"
+        return observed(
+            self, rank, severity="error" if record.zeros else "info", place=record.place,
+            message=f"{record.constant:g} is 0 in float16: nothing keeps 0 away from {record.user}; "
+            + (met if record.zeros else none),
+            cause="the smallest number of float16 is 5.96e-8; what is at most half of it becomes 0",
+            advice="compute this line in float32 (`.float()`), or use an eps of 1e-4 or so",
+        )  # fmt: skip
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A vanishing eps under a division, root or logarithm of a tensor that is float16 by the text."""
+        if not file.mentions(*self.words) or not half_precision.names_fp16(file):
+            return
+        numbers = list(_WRITTEN.finditer(file.text)) if _EXPONENT.search(file.text) else []
+        if not numbers and not file.mentions(".normalize("):
+            return
+        for event in _terms.statements_with(file, self._where(file.text, numbers)):
+            for node in walk(event.statement):
+                found = self._unprotected(node, event)
+                if found is not None:
+                    yield self._finding(file, event, *found)
+                    break
+
+    @staticmethod
+    def _where(text: str, numbers: list[re.Match[str]]) -> re.Pattern[str]:
+        """Where such a number, or a name of one, is used."""
+        before = [_BOUND.search(text[max(0, m.start() - 60) : m.start()]) for m in numbers]
+        names = sorted({b.group(1) for b in before if b is not None})
+        return re.compile("|".join([_LITERAL, r"\.normalize\(", *(rf"\b{name}\b" for name in names)]))
+
+    def _unprotected(self, node: ast.AST, event: Event) -> tuple[ast.expr, ast.expr, str] | None:
+        """The tensor, what is computed of it and the eps that vanishes, where a node is such a computation."""
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            return self._with_eps(node.right, node, event)
+        if not isinstance(node, ast.Call):
+            return None
+        file, unit = event.unit.file, event.unit
+        name = terminal(node)
+        if name in _SENSITIVE:
+            of = _terms.is_call(node, file, unit, *_SENSITIVE)
+            return self._with_eps(of, node, event) if of is not None else None
+        if name == "normalize" and file.dotted(node.func) == "torch.nn.functional.normalize" and node.args:
+            eps = keyword(node, "eps")
+            value = 1e-12 if eps is None else _terms.number(eps, unit)
+            if value is not None and value <= _LARGEST_ZERO and self._is_half(node.args[0], event):
+                return node.args[0], node, f"{value:g}"
+        return None
+
+    def _with_eps(self, of: ast.expr, whole: ast.expr, event: Event) -> tuple[ast.expr, ast.expr, str] | None:
+        """`x + eps`, `x.clamp(min=eps)` of a float16 tensor."""
+        unit = event.unit
+        if isinstance(of, ast.BinOp) and isinstance(of.op, ast.Add):
+            for tensor, eps in ((of.left, of.right), (of.right, of.left)):
+                if self._vanishes(eps, event) and self._is_half(tensor, event):
+                    return tensor, whole, unit.file.segment(eps)
+        tensor_or_none = _terms.is_call(of, unit.file, unit, "clamp", "clamp_min")
+        if tensor_or_none is not None and isinstance(of, ast.Call):
+            least = self._least(of)
+            if least is not None and self._vanishes(least, event) and self._is_half(tensor_or_none, event):
+                return tensor_or_none, whole, unit.file.segment(least)
+        return None
+
+    @staticmethod
+    def _least(call: ast.Call) -> ast.expr | None:
+        given = keyword(call, "min")
+        return given if given is not None else call.args[-1] if call.args else None
+
+    @staticmethod
+    def _vanishes(node: ast.expr, event: Event) -> bool:
+        value = _terms.number(node, event.unit)
+        return value is not None and 0 < value <= _LARGEST_ZERO
+
+    @staticmethod
+    def _is_half(node: ast.expr, event: Event) -> bool:
+        """Whether a tensor is float16: by what made it, or since its module was converted as a whole."""
+        if half_precision.kind(node, event) == "fp16":
+            return True
+        unit = event.unit
+        if unit.name != "forward" or unit.owner is None:
+            return False
+        if half_precision.half_classes(unit.file).get(unit.owner.name) != "fp16":
+            return False
+        return not any("float" in line for line in unit.file.lines[unit.first - 1 : unit.last])
+
+    def _finding(self, file: SourceFile, event: Event, tensor: ast.expr, whole: ast.expr, eps: str) -> Finding:
+        what = file.segment(tensor)
+        return self.suspect(
+            file, event, f"{eps} is 0 in float16: nothing protects {file.segment(whole)} where {what} is 0", node=whole,
+            cause=f"{what} is float16, whose smallest number is 5.96e-8",
+            advice=f"compute it in float32 (`{what}.float()`), or use an eps of 1e-4 or so",
+        )  # fmt: skip

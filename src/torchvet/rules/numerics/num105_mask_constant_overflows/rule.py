@@ -1,0 +1,251 @@
+"""NUM105: a mask constant that float16 cannot hold."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TypeGuard
+
+from torchvet.finding import Measured
+from torchvet.recording.training_records import Outcome
+from torchvet.rules.core.base import Rule
+from torchvet.rules.core.fixing import events_at
+from torchvet.rules.numerics import _nonfinite_words as say
+from torchvet.rules.numerics import _runs, _terms
+from torchvet.rules.numerics.fixes.masks import knows_finfo
+from torchvet.rules.shared import autocast_regions, half_precision
+from torchvet.rules.shared.share_rule import observed
+from torchvet.source.model import edits
+from torchvet.source.model.units import keyword, receiver, terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding, Severity
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.nonfinite_records import NonFinite
+    from torchvet.source.model import Event, SourceFile
+
+_LARGEST = 65504.0
+_RAISED = re.compile(r"cannot be converted to type .*Half without overflow")
+_FILLS = ("masked_fill", "masked_fill_", "fill_", "full_like", "new_full", "full")
+_PRODUCTS = ("matmul", "bmm", "mm", "einsum", "baddbmm", "linear")
+
+
+class MaskConstantOverflows(Rule):
+    """A mask constant that float16 cannot hold."""
+
+    code = "NUM105"
+    name = "mask-constant-overflows"
+    summary = "A mask constant, such as -1e9, that float16 cannot hold"
+    severity = "error"
+    specialises = "NUM101"
+    words = ("masked_fill", "masked_fill_", "fill_", "full")
+
+    bad_raises = "without overflow"
+
+    mend_may_change_losses = True
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """On a CPU autocast is off, or of another dtype, where a GPU would be in float16."""
+        devices = {rank.program.device for rank in recording.ranks if rank.program is not None}
+        return super().could_be_measured(recording) and devices == {"cuda"}
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """Half of the dtype's least number in the place of the constant: it leaves room for a score, and its
+        exponential is 0."""
+        if not knows_finfo(file):
+            return ()
+        for event in events_at(file, finding):
+            written = [n for n in walk(event.statement) if _is_mask_constant(n)]
+            names = {
+                n.id for n in walk(event.statement) if isinstance(n, ast.Name) and _is_added_to(n, event.statement)
+            }
+            if len(written) == len(names) == 1 and written[0].lineno == written[0].end_lineno:
+                return [edits.replace(file, written[0], f"(torch.finfo({names.pop()}.dtype).min / 2)")]
+        return ()
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """A program that ended in such a fill, and a mask constant that a score pushed out of float16's range."""
+        for rank in recording.ranks:
+            outcome = rank.last(Outcome)
+            if outcome is not None and outcome.place is not None and _RAISED.search(outcome.error or ""):
+                yield observed(
+                    self, rank, severity="error", place=outcome.place,
+                    message=f"the program ended in its step {outcome.ticks + 1}: a constant that does not fit into "
+                    "float16, which ends at 65504, was filled in",
+                    cause="the tensor is float16 here, by its dtype or under autocast",
+                    advice="fill with `torch.finfo(scores.dtype).min`",
+                    measured=Measured(steps=outcome.ticks + 1),
+                )  # fmt: skip
+        for rank, failure, severity in _runs.failures(recording, "overflow"):
+            if say.operator(failure) in ("add", "add_", "sub", "mul") and failure.result and not failure.result.nans:
+                constant = max((o.largest for o in failure.operands if o.dtype == "float16"), default=0.0)
+                if constant >= _LARGEST / 2:
+                    yield self._pushed(rank, failure, constant, severity)
+                elif say.operator(failure) == "mul" and _times_mask(failure):
+                    yield self._multiplied(rank, failure, _times_mask(failure), severity)
+
+    def _pushed(self, rank: RankRecording, failure: NonFinite, constant: float, severity: Severity) -> Finding:
+        return observed(
+            self, rank, severity=severity, place=failure.place,
+            message=f"in step {failure.tick} {say.operator(failure)} pushed a constant of {_runs.figure(constant)} out "
+            "of float16's range, which ends at 65504: the result is infinite",
+            cause="a mask constant close to the limit leaves no room for the score that it is added to",
+            advice="use `masked_fill` with `torch.finfo(scores.dtype).min` in place of adding it",
+            measured=Measured(steps=failure.tick),
+        )  # fmt: skip
+
+    def _multiplied(self, rank: RankRecording, failure: NonFinite, constant: float, severity: Severity) -> Finding:
+        return observed(
+            self, rank, severity=severity, place=failure.place,
+            message=f"in step {failure.tick} a mask of zeros and ones is multiplied by a constant of {constant:.3g} in "
+            "float16, which ends at 65504: the result is infinite",
+            cause="an infinity that is added to scores leaves NaN where a row is masked throughout, or meets another",
+            advice="use `masked_fill` with `torch.finfo(scores.dtype).min`, or build the mask in float32",
+            measured=Measured(steps=failure.tick),
+        )  # fmt: skip
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A fill of a float16 tensor, or of a product in a module that this file runs in float16."""
+        if not file.mentions(*self.words) or not file.mentions(*half_precision.WORDS, "autocast"):
+            return
+        for event in file.calls(*_FILLS):
+            value = self._value(event)
+            if value is None or _terms.number(value, event.unit) is None:
+                continue
+            if abs(_terms.number(value, event.unit) or 0.0) <= _LARGEST:
+                continue
+            severity = self._severity(file, event)
+            if severity is not None:
+                yield self._finding(file, event, value, severity)
+
+    @staticmethod
+    def _value(event: Event) -> ast.expr | None:
+        call, name = event.call, terminal(event.node)
+        place = {"masked_fill": 1, "masked_fill_": 1, "fill_": 0, "full_like": 1, "new_full": 1, "full": 1}[name]
+        by_function = event.unit.file.dotted(call.func).startswith("torch.") and name in ("masked_fill", "fill_")
+        named = next((k.value for k in call.keywords if k.arg in ("value", "fill_value")), None)
+        place += by_function
+        return named if named is not None else call.args[place] if len(call.args) > place else None
+
+    def _severity(self, file: SourceFile, event: Event) -> Severity | None:
+        """`error` where the tensor is surely float16, `warning` where it is if a switch is on, None otherwise."""
+        if terminal(event.node) == "full":
+            return "error" if half_precision.kind(event.node, event) == "fp16" else None
+        tensor = self._tensor(event)
+        if tensor is None:
+            return None
+        given = keyword(event.call, "dtype")
+        if given is not None:
+            return "error" if half_precision.named(file, given, event.unit) == "fp16" else None
+        if half_precision.kind(tensor, event) == "fp16":
+            return "error"
+        state = autocast_regions.state(event)
+        if state is not None:
+            return self._if_product(tensor, event, state)
+        return self._in_module(file, event, tensor)
+
+    @staticmethod
+    def _tensor(event: Event) -> ast.expr | None:
+        if event.unit.file.dotted(event.call.func).startswith("torch."):
+            return event.call.args[0] if event.call.args else None
+        return receiver(event.call)
+
+    @staticmethod
+    def _if_product(tensor: ast.expr, event: Event, region: autocast_regions.Region) -> Severity | None:
+        """In an fp16 region what a matrix product gave is float16."""
+        if region.dtype != "fp16" or region.enabled == "no" or not _is_product(tensor, event):
+            return None
+        return "error" if region.enabled == "yes" else "warning"
+
+    def _in_module(self, file: SourceFile, event: Event, tensor: ast.expr) -> Severity | None:
+        """In a module of this file that is converted to float16, or called in an fp16 region."""
+        owner = event.unit.owner
+        if owner is None or "module" not in file.roles.of_class(owner):
+            return None
+        if any(
+            "float" in line and "masked_fill" not in line for line in file.lines[event.unit.first - 1 : event.unit.last]
+        ):
+            return None
+        if not _is_product(tensor, event):
+            return None
+        if half_precision.half_classes(file).get(owner.name) == "fp16":
+            return "error"
+        found = half_precision.run_under_autocast(file, "fp16").get(owner.name)
+        return "error" if found == "yes" else "warning" if found else None
+
+    def _finding(self, file: SourceFile, event: Event, value: ast.expr, severity: Severity) -> Finding:
+        tensor = self._tensor(event) if terminal(event.node) != "full" else None
+        name = file.segment(tensor) if tensor is not None else "the tensor"
+        made: list[Edit] = []
+        if isinstance(tensor, ast.Name) and file.imports.names.get("torch") == "torch":
+            bound = "min" if (_terms.number(value, event.unit) or 0) < 0 else "max"
+            made = [edits.replace(file, value, f"torch.finfo({name}.dtype).{bound}")]
+        return self.suspect(
+            file, event, f"{file.segment(value)} does not fit into float16, which ends at 65504: filling {name} raises",
+            severity=severity, cause=f"{name} is float16 here", edits=made,
+            advice=f"fill with `torch.finfo({name}.dtype).min`" if tensor is not None else "fill with what fits",
+        )  # fmt: skip
+
+
+def _times_mask(record: NonFinite) -> float:
+    """The constant beyond float16's range that a float16 tensor of zeros and ones was multiplied by; 0 for none."""
+    tensors = [o for o in record.operands if o.dtype == "float16"]
+    constants = [o.largest for o in record.operands if o.dtype != "float16" and not o.shape]
+    mask = bool(tensors) and all(o.largest == o.smallest == 1.0 for o in tensors)
+    return max(constants, default=0.0) if mask and max(constants, default=0.0) > _LARGEST else 0.0
+
+
+def _is_product(node: ast.expr, event: Event, depth: int = 0) -> bool:
+    """Whether a value comes from a matrix product, scaled or reshaped since."""
+    if depth > 5:
+        return False
+    if isinstance(node, ast.Name):
+        value, at = _terms.meaning(node, event)
+        return value is not node and _is_product(value, at, depth + 1)
+    if isinstance(node, ast.BinOp):
+        if isinstance(node.op, ast.MatMult):
+            return True
+        plain = (ast.Constant, ast.Attribute, ast.Call, ast.BinOp)
+        scaled = isinstance(node.op, (ast.Div, ast.Mult)) and isinstance(node.right, plain)
+        return scaled and _is_product(node.left, event, depth + 1)
+    if not isinstance(node, ast.Call):
+        return False
+    if terminal(node) in _PRODUCTS:
+        return True
+    on = receiver(node)
+    shaping = terminal(node) in (
+        "view",
+        "reshape",
+        "transpose",
+        "permute",
+        "mul_",
+        "div_",
+        "mul",
+        "div",
+        "squeeze",
+        "unsqueeze",
+        "masked_fill",
+    )
+    return shaping and on is not None and _is_product(on, event, depth + 1)
+
+
+def _is_mask_constant(node: ast.AST) -> TypeGuard[ast.UnaryOp]:
+    """`-1e9`, or what else has no place in float16."""
+    if not isinstance(node, ast.UnaryOp) or not isinstance(node.op, ast.USub):
+        return False
+    value = getattr(node.operand, "value", None)
+    return isinstance(value, (int, float)) and _LARGEST / 2 <= value < float("inf")
+
+
+def _is_added_to(name: ast.Name, statement: ast.AST) -> bool:
+    """Whether a sum's one side is this name, bare: the scores."""
+    sums = (n for n in walk(statement) if isinstance(n, ast.BinOp) and isinstance(n.op, (ast.Add, ast.Sub)))
+    augmented = isinstance(statement, ast.AugAssign) and statement.target is name
+    return augmented or any(name in (n.left, n.right) and not _is_one(n) for n in sums)
+
+
+def _is_one(node: ast.BinOp) -> bool:
+    """`1 - mask`."""
+    return isinstance(node.left, ast.Constant) or isinstance(node.right, ast.Constant)

@@ -1,0 +1,249 @@
+"""NUM107: a sum, counter or running mean is kept in half precision."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Measured
+from torchvet.recording.numeric_records import HalfSum
+from torchvet.rules.core.base import Rule
+from torchvet.rules.core.fixing import events_at
+from torchvet.rules.numerics import _runs, _terms
+from torchvet.rules.numerics.fixes.full_precision import only_numbers_come_out, started_float32
+from torchvet.rules.shared import half_precision
+from torchvet.rules.shared.share_rule import observed
+from torchvet.source.model.events import Loop
+from torchvet.source.model.units import receiver, terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.records import Place
+    from torchvet.source.model import Event, SourceFile
+
+_STARTS = ("zeros", "zeros_like", "tensor", "ones", "ones_like", "full", "new_zeros", "empty", "full_like", "as_tensor",
+           "register_buffer")  # fmt: skip
+_WRITTEN = ("+=", "-=", ".add_(", ".lerp_(")
+_ENOUGH = {"fp16": 2048, "bf16": 256}
+_FEW = 64
+"""Turns whose sum loses little: beyond that the start or the reset of a sum is looked for further out."""
+_LASTS = 16
+"""Looks without a fall from which on a sum is not set to zero every few steps."""
+
+
+class HalfAccumulation(Rule):
+    """A sum, counter or running mean is kept in half precision."""
+
+    code = "NUM107"
+    name = "half-accumulation"
+    summary = "A sum, counter or running mean is kept in half precision"
+    severity = "warning"
+    words = (".half", "float16")
+
+    mend_changes_results = True
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """What is added to on the line begun in float32."""
+        found = {ast.unparse(t): (t, e) for e in events_at(file, finding) if (t := self._target(e)) is not None}
+        return started_float32(file, *next(iter(found.values()))) if len(found) == 1 else ()
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """What a line adds to in every step, and that has stopped moving, or moves in jumps."""
+        for rank in recording.ranks:
+            for record in _most_by_place(rank):
+                if 2 * record.stalled >= record.elements > 0 or 2 * record.coarse >= record.elements > 0:
+                    yield self._stalls(rank, record)
+                elif record.elements and "lerp" not in record.operator:
+                    yield self._will_stall(rank, record)
+
+    def _stalls(self, rank: RankRecording, record: HalfSum) -> Finding:
+        value, addend, apart = (_runs.figure(v) for v in (record.value, record.addend, record.spacing))
+        what = "a number" if not record.shape else f"a tensor of shape {record.shape}"
+        stopped = 2 * record.stalled >= record.elements
+        part = f", {_runs.share(record.stalled, record.elements)} of the looked-at elements" if record.shape else ""
+        harm = f"has stopped moving{part}: at {value}" if stopped else f"moves in jumps: at {value}"
+        since = f" (last change after step {record.moved} of {record.tick})" if stopped else ""
+        carried = record.operator in ("add", "sub") and record.elements > 1
+        return observed(
+            # `x = x - rate * f(x)` may be a sampler's state: that it rounds is no accumulator's fault.
+            self, rank, severity="info" if carried else "warning", place=record.place,
+            message=f"{what} that is added to in {record.dtype} {harm} the next number is {apart} away, and {addend} "
+            f"is added{since}",
+            cause=f"{record.dtype} has {8 if record.dtype == 'bfloat16' else 11} binary digits: the sum is rounded to "
+            "them at each addition",
+            advice="keep it in float32 (`dtype=torch.float32`), or add Python numbers (`.item()`)",
+            measured=Measured(steps=record.tick),
+        )  # fmt: skip
+
+    def _will_stall(self, rank: RankRecording, record: HalfSum) -> Finding:
+        """Not yet: a sum of like terms stands still after as many as the dtype has steps between powers of two."""
+        most = _ENOUGH["bf16" if record.dtype == "bfloat16" else "fp16"]
+        left = max(0.0, most - abs(record.value / record.addend)) if record.addend else most
+        lasts = record.grows and record.looks >= _LASTS
+        return observed(
+            self, rank, severity="warning" if lasts and record.operator.endswith("_") else "info", place=record.place,
+            message=f"what is added to here in {record.dtype} stands still once it is {most:,} times what is added: "
+            f"at {_runs.figure(record.value)}, with {_runs.figure(record.addend)} added, in about {left:,.0f} steps",
+            cause=f"{record.dtype} has {8 if record.dtype == 'bfloat16' else 11} binary digits: the sum is rounded to "
+            "them at each addition",
+            advice="keep it in float32 (`dtype=torch.float32`), or add Python numbers (`.item()`)",
+            measured=Measured(steps=record.tick),
+        )  # fmt: skip
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """`+=`, `.add_`, `.lerp_` in a loop, or in a method, on what began as a half tensor before it."""
+        if not file.mentions(*self.words):
+            return
+        lines = {file.line_of(p) for sign in _WRITTEN for p in file.words.positions(sign)}
+        for unit in {id(u): u for u in map(file.unit_at, sorted(lines))}.values():
+            for event in unit.events:
+                target = self._target(event)
+                if target is None:
+                    continue
+                kind = self._accumulates(target, event) or _averaged(target, event)
+                turns = _turns_between_resets(target, event)
+                if kind and not (turns is not None and turns <= _FEW):
+                    yield self._finding(file, event, target, kind, turns)
+
+    @staticmethod
+    def _target(event: Event) -> ast.expr | None:
+        node = event.node
+        if isinstance(node, ast.AugAssign) and isinstance(node.op, (ast.Add, ast.Sub)):
+            return node.target
+        if isinstance(node, ast.Call) and terminal(node) in ("add_", "lerp_") and isinstance(event.parent, ast.Expr):
+            on = receiver(node)
+            while isinstance(on, ast.Call) and terminal(on) in ("mul_", "detach"):
+                on = receiver(on)
+            return on
+        return None
+
+    def _accumulates(self, target: ast.expr, event: Event) -> str:
+        """The half dtype of an accumulator that is added to again and again; empty where it is none."""
+        if isinstance(target, ast.Attribute):
+            return self._attribute(target, event)
+        if not isinstance(target, ast.Name) or event.unit.home(target.id) is not event.unit:
+            return ""
+        start = half_precision.latest(target.id, event)
+        value = getattr(start.node, "value", None) if start is not None else None
+        if start is None or value is None or not self._repeated(start, event):
+            return ""
+        if isinstance(value, ast.Constant) and isinstance(event.node, ast.AugAssign):
+            return half_precision.kind(event.node.value, event)
+        return half_precision.kind(value, start) if self._is_start(value) else ""
+
+    @staticmethod
+    def _is_start(value: ast.expr) -> bool:
+        """Whether a value is a fresh tensor: what came from a model and is added to is no accumulator."""
+        while isinstance(value, ast.Call):
+            if terminal(value) in _STARTS:
+                return True
+            on = receiver(value)
+            if on is None:
+                return False
+            value = on
+        return False
+
+    @staticmethod
+    def _repeated(start: Event, event: Event) -> bool:
+        """Whether additions repeat in a loop that the start is outside of, more often than the dtype can count."""
+        loop: Loop | None = event.loop
+        while loop is not None and loop.parent is not None and start.loop is not loop.parent:
+            loop = loop.parent
+        if loop is None or start.inside(loop):
+            return False
+        around = getattr(loop.node, "iter", None)
+        if isinstance(around, ast.Call) and terminal(around) == "range" and around.args:
+            times = _terms.number(around.args[0 if len(around.args) == 1 else 1], event.unit)
+            return times is None or times > _FEW
+        return not _is_model(event)
+
+    def _attribute(self, target: ast.Attribute, event: Event) -> str:
+        """`self.count += 1` in a method that is called again and again, where `__init__` made it half."""
+        unit = event.unit
+        owner = unit.method_class()
+        if owner is None or unit.name == "__init__" or terminal(target.value) != unit.self_name():
+            return ""
+        values = [v for e, v in owner.attributes.get(target.attr, ()) if not isinstance(e.node, ast.AugAssign)]
+        if not all(v is not None and self._is_start(v) for v in values):
+            return ""
+        return half_precision.kind(target, event)
+
+    def _finding(
+        self, file: SourceFile, event: Event, target: ast.expr, kind: str, turns: float | None
+    ) -> Finding:  # fmt: skip
+        name, dtype = file.segment(target), "float16" if kind == "fp16" else "bfloat16"
+        return self.suspect(
+            file, event, severity="info" if turns is not None and not _ENOUGH[kind] < turns < math.inf else "warning",
+            message= f"{name} adds up in {dtype}: it stalls where it is {_ENOUGH[kind]} times what is added",
+            cause=f"next to {_ENOUGH[kind]} the numbers of {dtype} are 2 apart, so that adding 1 changes nothing",
+            advice=f"make {name} float32 (`dtype=torch.float32`), or add Python numbers (`.item()`)",
+            edits=started_float32(file, target, event) if only_numbers_come_out(file, target, event) else (),
+        )  # fmt: skip
+
+
+def _most_by_place(rank: RankRecording) -> list[HalfSum]:
+    """Of all tensors that one line adds to (the parameters of a model, say) the one of which most was looked at."""
+    last = {(r.place, r.shape): r for r in rank.all(HalfSum)}
+    most: dict[Place, HalfSum] = {}
+    for record in last.values():
+        before = most.get(record.place)
+        if before is None or record.elements > before.elements:
+            most[record.place] = record
+    return list(most.values())
+
+
+def _turns_between_resets(target: ast.expr, event: Event) -> float | None:
+    """How many turns at most an accumulator adds up before it is set to zero every so many turns: infinite where the
+    text does not give the number; None where nothing sets it to zero that often."""
+    unit, text = event.unit, ast.unparse(target)
+    owner = unit.method_class() if isinstance(target, ast.Attribute) else None
+    found = []
+    for one in owner.methods.values() if owner is not None else [unit]:
+        resets = [e for e in (*one.calls.get("zero_", ()), *one.calls.get("fill_", ())) if receiver(e.call) is not None]
+        at = [e for e in resets if ast.unparse(receiver(e.call)) == text]  # type: ignore[arg-type]
+        if isinstance(target, ast.Attribute) and owner is not None and one.name != "__init__":
+            at += [e for e, v in owner.attributes.get(target.attr, ()) if v is not None and e.unit is one]
+        found += [_period(arm[0], e) for e in at for arm in e.context.arms]
+    known = [turns for turns in found if turns is not None]
+    return min(known) if known else None
+
+
+def _period(branch: ast.AST, event: Event) -> float | None:
+    """The number of turns after which a branch with a remainder in its condition is taken; infinite where unknown."""
+    test = getattr(branch, "test", None)
+    rests = [n for n in walk(test) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)] if test else []
+    turns = [_terms.number(rest.right, event.unit) for rest in rests]
+    return None if not turns else math.inf if turns[0] is None else turns[0]
+
+
+def _averaged(target: ast.expr, event: Event) -> str:
+    """The half dtype of a module whose parameters a loop moves a little: `s.mul_(d).add_(…)`, `s.lerp_(…)`."""
+    moves = isinstance(event.node, ast.Call) and (terminal(event.node) == "lerp_" or _scales(event.node))
+    loop = event.loop.node if event.loop is not None else None
+    if not moves or not isinstance(target, ast.Name) or not isinstance(loop, ast.For):
+        return ""
+    iterated: ast.expr | None = loop.iter
+    if isinstance(loop.target, ast.Tuple) and isinstance(iterated, ast.Call) and terminal(iterated) == "zip":
+        pairs = zip(loop.target.elts, iterated.args, strict=False)
+        iterated = next((given for one, given in pairs if terminal(one) == target.id), None)
+    elif terminal(loop.target) != target.id:
+        return ""
+    if not isinstance(iterated, ast.Call) or terminal(iterated) != "parameters":
+        return ""
+    on = receiver(iterated)
+    return half_precision.of_module(on, event) if on is not None else ""
+
+
+def _scales(call: ast.Call) -> bool:
+    on = receiver(call)
+    return isinstance(on, ast.Call) and terminal(on) == "mul_"
+
+
+def _is_model(event: Event) -> bool:
+    """Within a `forward` a sum runs over layers, of which there are few."""
+    unit = event.unit
+    return unit.owner is not None and "module" in unit.file.roles.of_class(unit.owner)

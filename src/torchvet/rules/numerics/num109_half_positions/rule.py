@@ -1,0 +1,176 @@
+"""NUM109: positions are counted in half precision."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.finding import About, about
+from torchvet.recording.numeric_records import HalfPositions as Seen
+from torchvet.rules.core.base import Rule
+from torchvet.rules.core.fixing import events_at
+from torchvet.rules.numerics import _runs, _terms
+from torchvet.rules.numerics.fixes.full_precision import made_float32, only_widened
+from torchvet.rules.shared import half_precision
+from torchvet.rules.shared.share_rule import observed
+from torchvet.source.model.units import keyword, receiver, terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding, Severity
+    from torchvet.recording import Recording
+    from torchvet.source.model import Event, SourceFile, Unit
+
+_LIMIT = {"fp16": 2048, "bf16": 256}
+_LAYOUT = ("unsqueeze", "view", "reshape", "expand", "to", "cuda", "repeat", "flatten", "squeeze")
+
+_DEEPEST = 4
+_CONVERTED = "converted"
+"""Positions that were counted in full precision and converted after that."""
+
+
+class HalfPositions(Rule):
+    """Positions are counted in half precision."""
+
+    code = "NUM109"
+    name = "half-positions"
+    summary = "Positions are counted in half precision, where many of them are the same number"
+    severity = "warning"
+    words = ("arange",)
+
+    mend_changes_results = True
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """The line may have run before the first sampled step: that a run is silent proves nothing."""
+        return False
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The one range on the line, or what converts it, in float32."""
+        calls = [e for e in events_at(file, finding) if isinstance(e.node, ast.Call)]
+        if about(finding).variant == _CONVERTED:
+            found = [e for e in calls if terminal(e.node) in ("half", "bfloat16", "to", "type")]
+        else:
+            found = [e for e in calls if file.dotted(e.call.func) == "torch.arange"]
+        return made_float32(file, found[0].call, found[0].unit) if len(found) == 1 else ()
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Ranges whose numbers were counted, and are fewer than there are positions."""
+        for rank in recording.ranks:
+            for record in _runs.by_place(rank, Seen):
+                if record.distinct < record.length:
+                    yield observed(
+                        self, rank, severity="warning", place=record.place,
+                        message=f"{record.length:,} positions have {record.distinct:,} different numbers in "
+                        f"{record.dtype}" + (", to which they are converted here" if record.converted else ""),
+                        cause=f"{record.dtype} tells whole numbers apart up to "
+                        f"{256 if record.dtype == 'bfloat16' else 2048:,} only; the largest here is "
+                        f"{_runs.figure(record.largest)}",
+                        about=About(_CONVERTED if record.converted else ""),
+                        advice="count in float32 or integers, and convert what is computed from the positions",
+                    )  # fmt: skip
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """`arange` with a half dtype, or one that is converted to half, unless it is short."""
+        if not file.mentions(*self.words) or not file.mentions(*half_precision.WORDS):
+            return
+        for event in file.calls("arange"):
+            if file.dotted(event.call.func) == "torch.arange":
+                dtype = keyword(event.call, "dtype")
+                kind = half_precision.named(file, dtype, event.unit) or self._passed(file, dtype, event.unit)
+                if kind:
+                    yield from self._judge(file, event, event.call, event, kind)
+        for event in file.calls("half", "bfloat16", "to", "type"):
+            found = self._converted(event)
+            if found is not None:
+                yield from self._judge(file, event, *found)
+
+    @staticmethod
+    def _passed(file: SourceFile, dtype: ast.expr | None, unit: Unit) -> str:
+        """The half dtype that all callers of this file give for a parameter."""
+        if not isinstance(dtype, ast.Name) or unit.home(dtype.id) is not unit or dtype.id in unit.bindings:
+            return ""
+        kinds = {half_precision.named(file, given, where) for given, where, _ in _given(file, unit, dtype.id)}
+        return kinds.pop() if len(kinds) == 1 else ""
+
+    @staticmethod
+    def _converted(event: Event) -> tuple[ast.Call, Event, str] | None:
+        """The `arange` that a call converts to half, its event and the dtype."""
+        file, on = event.unit.file, receiver(event.call)
+        kind = half_precision.converts(file, event.call, event.unit)
+        if on is None or not kind:
+            return None
+        value, at = _terms.meaning(on, event)
+        while isinstance(value, ast.Call) and terminal(value) in _LAYOUT and receiver(value) is not None:
+            if half_precision.converts(file, value, at.unit):
+                return None
+            value, at = _terms.meaning(receiver(value), at)  # type: ignore[arg-type]
+        if isinstance(value, ast.Call) and file.dotted(value.func) == "torch.arange":
+            return value, at, kind
+        return None
+
+    def _judge(self, file: SourceFile, event: Event, call: ast.Call, at: Event, kind: str) -> Iterator[Finding]:
+        last, step = self._last(call, at)
+        severity: Severity = "info" if last is None else "warning"
+        exact = _LIMIT[kind] * step
+        if last is not None and last <= exact:
+            return
+        dtype = "float16" if kind == "fp16" else "bfloat16"
+        yield self.suspect(
+            file, event, f"{file.segment(call)} in {dtype}: positions above {exact} share their numbers",
+            severity=severity, cause=f"{dtype} tells whole numbers apart up to {_LIMIT[kind]} only",
+            advice="count in float32 or integers, and convert what is computed from the positions",
+            edits=made_float32(file, event.call, event.unit) if only_widened(event.call, event) else (),
+        )  # fmt: skip
+
+    @staticmethod
+    def _last(call: ast.Call, at: Event) -> tuple[float | None, int]:
+        """The last number of a range and its step; None where the text does not say."""
+        given = [_number(a, at.unit) for a in call.args]
+        step = given[2] if len(given) > 2 else 1.0
+        stop = given[0] if len(given) == 1 else given[1] if len(given) > 1 else None
+        whole = int(step) if step is not None and step >= 1 and step == int(step) else 1
+        even = whole & -whole  # multiples of a power of two are exact for longer
+        return (None if stop is None else stop - whole), even
+
+
+def _given(file: SourceFile, unit: Unit, name: str, depth: int = 0) -> list[tuple[ast.expr, Unit, bool]]:
+    """What a parameter is in this file: what callers give, over parameters of their own, or its default where one
+    gives nothing, each with the unit that it stands in and whether it is given: a function that nobody here calls has
+    its default, unless somebody else gives it another."""
+    default, home = _default(unit, name), unit.parent or unit
+    callers = file.callers(unit)
+    if not callers:
+        return [(default, home, False)] if default is not None else []
+    found: list[tuple[ast.expr, Unit, bool]] = []
+    for event in callers:
+        given, where = file.passed(event, unit, name), event.unit
+        if not given and default is not None:
+            found.append((default, home, True))
+        for one in given:
+            handed_on = isinstance(one, ast.Name) and one.id in where.parameters and one.id not in where.bindings
+            if handed_on and depth < _DEEPEST:
+                found += _given(file, where, one.id, depth + 1)  # type: ignore[attr-defined]
+            else:
+                found.append((one, where, True))
+    return found
+
+
+def _default(unit: Unit, name: str) -> ast.expr | None:
+    """The default of a parameter."""
+    if isinstance(unit.node, ast.Module):
+        return None
+    given = unit.node.args
+    positional = [*given.posonlyargs, *given.args]
+    pairs = [*zip(reversed(positional), reversed(given.defaults), strict=False)]
+    pairs += [(p, d) for p, d in zip(given.kwonlyargs, given.kw_defaults, strict=True) if d is not None]
+    return next((value for parameter, value in pairs if parameter.arg == name), None)
+
+
+def _number(node: ast.expr, unit: Unit) -> float | None:
+    """The number that an expression is, or the largest that a parameter is in this file, where each is known. A default
+    that others may raise says something only where it is large already."""
+    if not isinstance(node, ast.Name) or node.id not in unit.parameters or node.id in unit.bindings:
+        return _terms.number(node, unit)
+    found = [(_terms.number(given, where), sure) for given, where, sure in _given(unit.file, unit, node.id)]
+    known = [n for n, sure in found if n is not None and (sure or n > max(_LIMIT.values()))]
+    return max(known) if known and len(known) == len(found) else None

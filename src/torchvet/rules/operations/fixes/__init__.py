@@ -1,0 +1,1 @@
+"""Edits that the rules about slow operations offer."""

@@ -1,0 +1,183 @@
+"""Edits that gather parts in a list and join them once, in the place of joining in every turn of a loop."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, NamedTuple
+
+from torchvet.finding import Edit
+from torchvet.rules.operations.fixes.hoisting import reads_of, writes
+from torchvet.source.model import blocks, edits
+from torchvet.source.model.steps import text_of
+from torchvet.source.model.units import receiver, targets_of, terminal, value_for
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.source.model import Event, Loop, SourceFile
+
+_JOINS = ("cat", "concat", "concatenate")
+_ALL_OF_IT = frozenset(
+    ("detach", "view", "reshape", "squeeze", "unsqueeze", "flatten", "transpose", "permute", "t", "contiguous", "cpu",
+     "cuda", "to", "float", "long", "int", "bool", "double", "half", "type", "view_as")
+)  # fmt: skip
+"""Methods that may give a view of all that they are called on: as new as that is."""
+_MADE_NEW = frozenset(
+    ("argmax", "argmin", "clone", "softmax", "log_softmax", "sigmoid", "tanh", "relu", "exp", "log", "sum", "mean",
+     "norm", "mul", "add", "sub", "div", "eq", "ne", "gt", "lt", "ge", "le", "abs", "pow", "sqrt", "clamp", "round")
+)  # fmt: skip
+_TORCH_SHARES = _ALL_OF_IT | {"as_tensor", "from_numpy", "narrow", "select", "diagonal", "frombuffer", "asarray"}
+_STATIC = ("reduce-overhead", "max-autotune", "CUDAGraph", "graphed_callables", "cudagraph")
+"""Graphs of CUDA write each turn's results where the last one's are."""
+_DEEPEST = 4
+
+
+class _Parts(NamedTuple):
+    """What a turn adds, the statement that does it, and how the parts are joined: what stands behind the list."""
+
+    part: ast.expr
+    statement: ast.stmt
+    joined: str
+    from_nothing: bool
+
+
+def gathered(file: SourceFile, event: Event, name: str, loop: Loop) -> list[Edit]:
+    """`total = torch.cat([total, part])` as `total.append(part)` and one `total = torch.cat(total)` after the loop.
+
+    Nothing unless the name is begun right before the loop and what is added is a tensor of its own in every turn.
+    """
+    parts = _parts(file, event, name)
+    bound = event.unit.bindings.get(name, [])
+    starts = [e for e in bound if not e.inside(loop)]
+    if parts is None or len(starts) != 1 or "." in name or not _binds_alone(bound, parts, loop):
+        return []
+    start, head = starts[0], loop.node
+    block = blocks.block_of(file.tree, start.statement)
+    if start.index > event.index or not isinstance(head, (ast.For, ast.While)) or head not in block:
+        return []
+    if not _begins(file, start, name, parts) or not _read_by_itself(event, name, loop, parts, start):
+        return []
+    if file.mentions(*_STATIC) or not _is_own(file, parts.part, event, 0) or blocks.tried(event.unit.node, head):
+        return []
+    added = f"{name}.append({file.segment(parts.part)})"
+    begun = "[]" if parts.from_nothing else f"[{file.segment(start.node.value)}]"  # type: ignore[attr-defined]
+    whole = f"{file.segment(event.call.func)}({name}{parts.joined})"
+    put = edits.after(file, head, f"{name} = {whole}{f' if {name} else None' if parts.from_nothing else ''}")
+    if not put or not edits.stands_alone(file, parts.statement):
+        return []
+    return [edits.replace(file, start.node.value, begun), edits.replace(file, parts.statement, added), *put]  # type: ignore[attr-defined]
+
+
+def _binds_alone(bound: list[Event], parts: _Parts, loop: Loop) -> bool:
+    """Whether in the loop only the joining binds the name, its first turn included."""
+    return all(blocks.within(e.statement, parts.statement) for e in bound if e.inside(loop))
+
+
+def _parts(file: SourceFile, event: Event, name: str) -> _Parts | None:
+    call, statement = event.call, event.statement
+    listed = call.args[0] if call.args else None
+    if terminal(call) not in _JOINS or not isinstance(listed, (ast.List, ast.Tuple)) or len(listed.elts) != 2:
+        return None
+    own, part = listed.elts
+    if text_of(own) != name or isinstance(part, ast.Starred) or not isinstance(statement, ast.Assign):
+        return None
+    rest = [file.segment(a) for a in call.args[1:]]
+    rest += [f"{k.arg}={file.segment(k.value)}" for k in call.keywords if k.arg]
+    if any(k.arg in (None, "out") for k in call.keywords) or any(
+        not isinstance(n, (ast.Constant, ast.UnaryOp, ast.USub)) for a in (*call.args[1:], *call.keywords)
+        for n in walk(a.value if isinstance(a, ast.keyword) else a)
+    ):  # fmt: skip
+        return None
+    joined = "".join(f", {one}" for one in rest)
+    if statement.value is call:
+        first = _first_turn(file, event, name, part)
+        return _Parts(part, first or statement, joined, first is not None)
+    value = statement.value
+    begun = isinstance(value, ast.IfExp) and _is_none(value.test, name) and text_of(value.body) == text_of(part)
+    return (
+        _Parts(part, statement, joined, True)
+        if begun and isinstance(value, ast.IfExp) and value.orelse is call
+        else None
+    )
+
+
+def _first_turn(file: SourceFile, event: Event, name: str, part: ast.expr) -> ast.If | None:
+    """`if total is None: total = part` of which the joining is the `else`."""
+    branch = event.context.arms[-1][0] if event.context.arms else None
+    if not isinstance(branch, ast.If) or branch.orelse != [event.statement] or len(branch.body) != 1:
+        return None
+    first = branch.body[0]
+    if not isinstance(first, ast.Assign) or [text_of(t) for t in first.targets] != [name]:
+        return None
+    lines = "".join(file.lines[branch.lineno - 1 : branch.end_lineno])
+    alike = _is_none(branch.test, name) and text_of(first.value) == text_of(part)
+    chained = file.lines[branch.lineno - 1].lstrip().startswith("elif")
+    return branch if alike and "#" not in lines and not chained else None
+
+
+def _is_none(test: ast.expr, name: str) -> bool:
+    return isinstance(test, ast.Compare) and text_of(test.left) == name and isinstance(test.ops[0], ast.Is) and (
+        isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value is None
+    )  # fmt: skip
+
+
+def _begins(file: SourceFile, start: Event, name: str, parts: _Parts) -> bool:
+    """Whether a plain assignment on its own line begins the gathering, with None where the first turn has a branch."""
+    node = start.node
+    if not isinstance(node, ast.Assign) or len(node.targets) != 1 or text_of(node.targets[0]) != name:
+        return False
+    alone = edits.stands_alone(file, start.statement) and node.lineno == node.end_lineno
+    nothing = isinstance(node.value, ast.Constant) and node.value.value is None
+    written = file.lines[node.lineno - 1].lstrip()
+    return alone and nothing == parts.from_nothing and written.startswith((f"{name} =", f"{name}="))
+
+
+def _read_by_itself(event: Event, name: str, loop: Loop, parts: _Parts, start: Event) -> bool:
+    """Whether up to the end of the loop only the joining reads the name, and no function that is defined here does."""
+    own = {id(n) for n in reads_of(parts.statement, name)}
+    last = loop.node.end_lineno  # type: ignore[attr-defined]
+    code = event.unit.node if not event.unit.is_module else event.unit.file.tree
+    nested = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+    for inner in (n for n in ast.walk(code) if isinstance(n, nested) and n is not code):
+        if reads_of(inner, name):
+            return False
+    return not any(id(n) not in own and start.line < n.lineno <= last for n in reads_of(code, name))
+
+
+def _is_own(file: SourceFile, node: ast.expr | None, event: Event, depth: int) -> bool:
+    """Whether an expression is a new tensor in every turn, which nothing writes to later."""
+    if isinstance(node, (ast.BinOp, ast.Compare, ast.UnaryOp)):
+        return True
+    if isinstance(node, ast.Name):
+        return depth < _DEEPEST and _bound_anew(file, node.id, event, depth)
+    if isinstance(node, ast.Subscript):  # `batch["label"]` is all of a tensor, `batch[0]` may be a part of one
+        key = node.slice
+        return (
+            isinstance(key, ast.Constant) and isinstance(key.value, str) and _is_own(file, node.value, event, depth + 1)
+        )
+    if not isinstance(node, ast.Call):
+        return False
+    name, dotted, on = terminal(node), file.dotted(node.func), receiver(node)
+    if dotted.startswith("torch."):
+        return name not in _TORCH_SHARES and not name.endswith("_")
+    if on is not None and name in _ALL_OF_IT:
+        return _is_own(file, on, event, depth + 1)
+    runs = "output" in file.roles.of(node, event.unit) or file.roles.hinted("module", node.func)
+    return (on is not None and name in _MADE_NEW) or runs
+
+
+def _bound_anew(file: SourceFile, name: str, event: Event, depth: int) -> bool:
+    """Whether each turn binds a name to a tensor of its own and leaves it as it is."""
+    loop = event.loop
+    bound = event.unit.bindings.get(name, [])
+    if loop is None or event.unit.home(name) is not event.unit or not bound or not all(b.inside(loop) for b in bound):
+        return False
+    if any(writes(e, {name}) for e in event.unit.events if e.inside(loop)):
+        return False
+    for binding in bound:
+        if binding.node is loop.node:
+            continue  # a batch of a loader
+        target = next((t for t in targets_of(binding.node) if text_of(t) == name), None)
+        value = value_for(binding.node, target) if target is not None else None
+        if binding.index > event.index or not _is_own(file, value, binding, depth + 1):
+            return False
+    return True

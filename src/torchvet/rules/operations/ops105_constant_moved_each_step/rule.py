@@ -1,0 +1,119 @@
+"""OPS105: the same data is copied to the device again in every step."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.rules.core.base import Rule
+from torchvet.rules.core.fixing import calls_at
+from torchvet.rules.operations import _crossings
+from torchvet.rules.operations.fixes.moves import moved_once
+from torchvet.rules.shared.share_rule import observed
+from torchvet.source.model.units import keyword, terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.crossing_records import Crossing
+    from torchvet.recording.records import Place
+    from torchvet.source.model import SourceFile
+
+
+class ConstantMovedEachStep(Rule):
+    """The same data is copied to the device again in every step."""
+
+    code = "OPS105"
+    name = "constant-moved-each-step"
+    summary = "The same data is copied to the device again in every step"
+    severity = "warning"
+    words = ()
+
+    found_with = ("run", "--simulate-gpu", "24GiB")
+    cost = "transfers"
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The move done once, where one on the line is of a name that nothing else reads."""
+        found = [moved_once(file, event) for event, _ in calls_at(file, finding, "to", "cuda")]
+        made = [one for one in found if one]
+        return made[0] if len(made) == 1 else ()
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Lines that bring, in every step, the very tensor that they brought before."""
+        for rank, record in _crossings.each_step(recording):
+            if record.kind != "to device":
+                continue
+            if not _crossings.mostly(record.repeated, record):
+                yield from self._written_out(rank, record, recording)
+                continue
+            large = record.bytes_per_step >= _crossings.LARGE
+            yield observed(
+                self, rank, severity="warning" if large else "info", place=record.place,
+                measured=_crossings.measured(record),
+                message=f"the same tensor, {record.examples}, is copied to the device again in every step: "
+                f"{_crossings.amount(record)} ({_crossings.seen(record)})",
+                cause="it stays on the host and nothing writes to it between the copies",
+                advice="move it once, before the loop; in a module, register it as a buffer",
+            )  # fmt: skip
+
+    def _written_out(self, rank: RankRecording, record: Crossing, recording: Recording) -> Iterator[Finding]:
+        """Numbers that the line itself says, made into a tensor and brought in every step: few, as a person wrote
+        them."""
+        if record.filled or record.batches or record.back or record.repeated:
+            return
+        numbers = _numbers_at(record.place, recording)
+        if numbers:
+            yield observed(
+                self, rank, severity="info", place=record.place, measured=_crossings.measured(record),
+                message=f"the same numbers, {numbers}, are made into a tensor on the host and copied to the device in "
+                f"every step: {_crossings.amount(record)} ({_crossings.seen(record)})",
+                cause="they are written out in the program; each copy comes from memory that is not pinned, and the "
+                "host waits for it",
+                advice="make the tensor once on the device, before the loop; in a module, register it as a buffer",
+            )  # fmt: skip
+
+
+def _numbers_at(place: Place, recording: Recording) -> str:
+    """The one list of numbers on a line that a tensor is made of there, as it is written; empty where there is none, or
+    something else on the line may be what was copied."""
+    from torchvet.source.model import SourceFile
+
+    try:
+        file = SourceFile(place.path, recording.sources[place.path])
+    except (KeyError, SyntaxError, ValueError, RecursionError):
+        return ""
+    calls = [e for e in file.unit_at(place.line).events if e.line == place.line and isinstance(e.node, ast.Call)]
+    made = [e for e in calls if file.dotted(e.call.func) in _MAKING and e.call.args]
+    moves = [e for e in calls if terminal(e.node) in ("to", "cuda") or keyword(e.call, "device") is not None]
+    if len(made) != 1 or len(moves) != 1:
+        return ""
+    given = made[0].call.args[0]
+    if isinstance(given, ast.Name):
+        unit = made[0].unit.home(given.id)
+        bound = unit.bindings.get(given.id, []) if unit is not None else []
+        alone = len(bound) == 1 and bound[0].loop is None and isinstance(bound[0].node, ast.Assign)
+        value = bound[0].node.value if alone and isinstance(bound[0].node, ast.Assign) else None
+        return given.id if value is not None and _is_numbers(value) and not _changed(file, given.id) else ""
+    return file.segment(given)[:60] if _is_numbers(given) else ""
+
+
+def _is_numbers(node: ast.expr) -> bool:
+    """Whether it is a list of numbers that are written out, or a list of such."""
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return bool(node.elts) and all(_is_numbers(one) or _is_number(one) for one in node.elts)
+    return False
+
+
+def _is_number(node: ast.expr) -> bool:
+    one = node.operand if isinstance(node, ast.UnaryOp) else node
+    return isinstance(one, ast.Constant) and isinstance(one.value, (int, float))
+
+
+def _changed(file: SourceFile, name: str) -> bool:
+    """Whether something may change a list: a method of it, or an item that is put in."""
+    return re.search(rf"\b{name}(\.\w+\(|\[[^\]]*\]\s*[-+*/]?=(?!=)|\s*\+=)", file.text) is not None
+
+
+_MAKING = frozenset(("torch.tensor", "torch.as_tensor", "torch.FloatTensor", "torch.LongTensor"))

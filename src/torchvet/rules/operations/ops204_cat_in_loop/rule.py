@@ -1,0 +1,175 @@
+"""OPS204: a tensor grows by `torch.cat` in a loop, and is copied whole each time."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.core.base import Rule
+from torchvet.rules.operations.fixes.gathering import gathered
+from torchvet.rules.shared.training_loops import is_test
+from torchvet.source.model.devices import operands
+from torchvet.source.model.steps import text_of
+from torchvet.source.model.units import targets_of, terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding, Severity
+    from torchvet.source.model import Event, Loop, SourceFile
+
+_JOINS = ("cat", "concat", "concatenate", "hstack", "vstack")
+_BINDS = re.compile(
+    r"(?:.*;|[ \t]*(?:for|while|if|elif|else)\b.*?:)?[ \t]*([A-Za-z_]\w*(?:\.\w+)?)[ \t]*(?::[^=]+)?=(?!=)(.*)"
+)
+_GATHERED = re.compile(r"loader|batch|data|shard|chunk|part|file|path|episode|frame|video|document|sequence|stream")
+_FEW = 8
+
+
+class CatInLoop(Rule):
+    """A tensor grows by `torch.cat` in a loop, and is copied whole each time."""
+
+    code = "OPS204"
+    name = "cat-in-loop"
+    summary = "A tensor grows by `torch.cat` in a loop, and is copied whole each time"
+    severity = "warning"
+    words = ("cat(", "concat(", "concatenate(", "hstack(", "vstack(")
+
+    cost = "memory"
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """`x = torch.cat([x, …])` in a loop that reads `x` nowhere else."""
+        for event in self._growing(file):
+            loop = event.loop
+            name = self._grows(event) if loop is not None else ""
+            if not name or loop is None or not file.dotted(event.call.func).startswith("torch."):
+                continue
+            if not _few_turns(loop) and self._only_gathered(file, event, name, loop):
+                costly = _many_turns(file, loop, event) and not _at_an_interval(event, loop) and not is_test(file)
+                yield self._finding(file, event, name, loop, None if costly else "info")
+
+    def _growing(self, file: SourceFile) -> Iterator[Event]:
+        for name in _JOINS:
+            for line in file.words.lines_calling(name):
+                if self._may_grow(file, line):
+                    yield from (e for e in file.unit_at(line).calls.get(name, ()) if e.line == line)
+
+    @staticmethod
+    def _may_grow(file: SourceFile, number: int) -> bool:
+        """Whether a line binds a name to a call that is given that name, here or on the next lines."""
+        bound = _BINDS.match(file.lines[number - 1])
+        return bound is not None and bound[1] in " ".join([bound[2], *file.lines[number : number + 2]])
+
+    @staticmethod
+    def _grows(event: Event) -> str:
+        """The name that a call joins to itself, whole, once."""
+        statement = event.statement
+        value = getattr(statement, "value", None)
+        begun = isinstance(value, ast.IfExp) and event.node in (value.body, value.orelse)
+        if not isinstance(statement, ast.Assign) or (value is not event.node and not begun):
+            return ""
+        target = targets_of(statement)
+        joined = operands(event.call)
+        if len(target) != 1 or not isinstance(target[0], (ast.Name, ast.Attribute)) or len(joined) < 2:
+            return ""
+        name = text_of(target[0])
+        if isinstance(target[0], ast.Attribute) and terminal(target[0].value) != (event.unit.self_name() or name):
+            return ""
+        reads = [n for n in walk(event.node) if n.__class__ is target[0].__class__ and text_of(n) == name]
+        whole = any(text_of(j) == name for j in joined)
+        return name if whole and len(reads) == 1 else ""
+
+    @staticmethod
+    def _only_gathered(file: SourceFile, event: Event, name: str, loop: Loop) -> bool:
+        """Whether the loop neither reads the name elsewhere nor starts it afresh, and it begins before the loop."""
+        bound = _bindings(event, name)
+        start = [e for e in bound if e.index < event.index]
+        if (not start and "." not in name) or any(e.inside(loop) and not e.excludes(event) for e in start):
+            return False
+        if not isinstance(loop.node, (ast.For, ast.While)):
+            return False
+        if "." in name:
+            if _read_by_methods(file, event, name, loop):
+                return False
+        elif event.unit.home(name) is not event.unit:
+            return False
+        kind = ast.Attribute if "." in name else ast.Name
+        for node in walk(loop.node):
+            read = node.__class__ is kind and text_of(node) == name and isinstance(node.ctx, ast.Load)
+            if read and not _within(node, event.node) and not _is_start(node, loop.node):
+                return False
+        return True
+
+    def _finding(self, file: SourceFile, event: Event, name: str, loop: Loop, severity: Severity | None) -> Finding:
+        return self.suspect(
+            file, event, f"{name} is copied whole in every turn: {file.segment(event.node)[:70]}", severity=severity,
+            cause=f"torch.cat makes a new tensor of all that {name} holds, and the loop reads it nowhere else",
+            advice=f"append to a list and make {name} = torch.cat(list) once after the loop",
+            edits=gathered(file, event, name, loop), safe=True,
+        )  # fmt: skip
+
+
+def _bindings(event: Event, name: str) -> list[Event]:
+    """The other events of the unit that bind a name or an attribute."""
+    if "." not in name:
+        return event.unit.bindings[name]
+    return [e for e in event.unit.events if any(text_of(t) == name for t in targets_of(e.node))]
+
+
+def _read_by_methods(file: SourceFile, event: Event, name: str, loop: Loop) -> bool:
+    """Whether a method of the file that the loop calls knows the attribute."""
+    attribute = name.rpartition(".")[2]
+    knowing = {id(u) for u in file.units_with(attribute)}
+    called = [e for e in event.unit.events if isinstance(e.node, ast.Call) and e.inside(loop)]
+    return any(id(callee) in knowing for callee in map(file.callee, called) if callee is not None)
+
+
+def _within(node: ast.AST, outer: ast.AST) -> bool:
+    return any(n is node for n in walk(outer))
+
+
+def _is_start(node: ast.AST, loop: ast.AST) -> bool:
+    """`if total is None:` or `if len(total) == 0:`, which begins the gathering."""
+    for branch in walk(loop):
+        if isinstance(branch, (ast.If, ast.IfExp)) and _within(node, branch.test):
+            test = branch.test
+            if isinstance(test, ast.UnaryOp):
+                return isinstance(test.op, ast.Not) and terminal(test.operand) == "len"
+            if not isinstance(test, ast.Compare):
+                return False
+            counted = terminal(test.left) in ("len", "numel", "size", "nelement")
+            zero = isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value == 0
+            return isinstance(test.ops[0], (ast.Is, ast.IsNot)) or (counted and zero)
+    return False
+
+
+def _few_turns(loop: Loop) -> bool:
+    """Whether the loop is over a short constant range, or something written out."""
+    over = loop.node.iter if isinstance(loop.node, ast.For) else None
+    if isinstance(over, (ast.List, ast.Tuple)):
+        return True
+    if isinstance(over, ast.Call) and over.args and isinstance(over.args[-1], ast.Constant):
+        return isinstance(over.args[-1].value, int) and over.args[-1].value <= _FEW
+    return False
+
+
+def _many_turns(file: SourceFile, loop: Loop, event: Event) -> bool:
+    """Whether the loop goes over a data set or its parts, or for long: over the images of one batch it costs little."""
+    if not isinstance(loop.node, ast.For):
+        return True
+    over = [loop.node.iter]
+    for one in over:
+        if isinstance(one, ast.Call):
+            if terminal(one) == "range" and one.args and isinstance(one.args[-1], ast.Constant):
+                return isinstance(one.args[-1].value, int) and one.args[-1].value > 2 * _FEW
+            over.extend(one.args)
+        elif _GATHERED.search(terminal(one).lower()) or file.roles.is_a("loader", one, event.unit):
+            return True
+    return False
+
+
+def _at_an_interval(event: Event, loop: Loop) -> bool:
+    """`if step % 100 == 0:` within the loop."""
+    tests = [b.test for b, _ in event.context.arms if isinstance(b, ast.If) and _within(b, loop.node)]
+    return any("%" in ast.unparse(test) for test in tests)

@@ -1,0 +1,46 @@
+"""AMP112: gradients are divided by the scale twice, once for a wrapper and once for the optimizer inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.rules.core.base import Rule
+from torchvet.rules.precision import _scaler_runs as runs
+from torchvet.rules.precision.fixes.scaled_steps import one_object
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding
+    from torchvet.recording import Recording
+    from torchvet.source.model import SourceFile
+
+
+class DoubleUnscale(Rule):
+    """Gradients are divided by the scale twice, once for a wrapper and once for the optimizer inside."""
+
+    code = "AMP112"
+    name = "double-unscale"
+    summary = "Gradients are divided by the scale twice, for two objects with the same parameters"
+    severity = "error"
+
+    mend_changes_results = True
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Needed: a scaler that has made some steps."""
+        return super().could_be_measured(recording) and runs.looked_at(recording)
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """`unscale_` of what is stepped."""
+        return one_object(file, finding)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Gradients that were divided for two objects since the last update, and then stepped on."""
+        for rank in recording.ranks:
+            for fault in runs.faults(rank, "divided-twice"):
+                yield runs.seen(
+                    self, rank, fault, "the gradients are divided here and again for another object with the same "
+                    f"parameters: in {runs.of(fault.applied, fault.steps)} they were {runs.smaller(fault.factor)}",
+                    severity=runs.grade(fault), role="divided",
+                    cause="the scaler knows by the optimizer object what it has divided, not by the parameters",
+                    advice="hand the same object to `scaler.unscale_` and to `scaler.step`",
+                )  # fmt: skip

@@ -1,0 +1,114 @@
+"""AMP119: a scaler that is off, where fp16 training needs one."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Measured
+from torchvet.rules.core.base import Rule
+from torchvet.rules.precision import _scaler_runs as runs
+from torchvet.rules.precision import _scaling as scaling
+from torchvet.rules.precision.fixes.scalers import for_device, for_device_of
+from torchvet.rules.shared import autocast_regions as autocast
+from torchvet.rules.shared.share_rule import observed
+from torchvet.source.model import edits
+from torchvet.source.model.units import keyword
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding
+    from torchvet.recording import Recording
+    from torchvet.source.model import Event, SourceFile
+
+
+class ScalerDisabled(Rule):
+    """A scaler that is off, where fp16 training needs one."""
+
+    code = "AMP119"
+    name = "scaler-disabled"
+    summary = "A gradient scaler is off, or made for a device that is not used, and scales nothing"
+    severity = "warning"
+    words = ("GradScaler",)
+
+    mend_changes_results = True
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Needed: a scaler that is off and whose losses were looked at, or one that is on."""
+        return super().could_be_measured(recording) and (
+            runs.looked_at(recording)
+            or any(use.half is not None for rank in recording.ranks for use in runs.uses(rank))
+        )
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The only scaler of the file made for the device of its regions, where a run has seen it switch itself off."""
+        made, opened = scaling.made_by(file), autocast.opened(file)
+        if len(made) != 1 or keyword(made[0].call, "enabled") is not None or not opened:
+            return ()
+        return for_device_of(file, made[0], [region for region, _, _ in opened], opened[0][1].unit)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Scalers that were off while fp16 went into their losses."""
+        for rank in recording.ranks:
+            for use in runs.uses(rank):
+                if use.enabled or not use.steps or not (use.half or use.asked):
+                    continue
+                zeros = f", {use.zeros:.0%} of the gradients looked at were exactly zero" if use.zeros else ""
+                itself = f" (it is made for {use.device}, which is not there)" if use.asked else ""
+                yield observed(
+                    self, rank, severity="warning" if use.half else "info", place=use.place,
+                    message=f"this scaler is off{itself}: {use.steps:,} steps went unscaled"
+                    + (f" with fp16 in the loss's graph{zeros}" if use.half else ""),
+                    cause="a scaler that is off returns the loss as it is and looks for no overflow",
+                    advice="make it for the device that is trained on, `torch.amp.GradScaler(device)`, and enable it",
+                    measured=Measured(steps=use.steps),
+                )  # fmt: skip
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A scaler that is off by a constant, or by its device, in a file that trains under fp16 autocast."""
+        for made in scaling.made_by(file):
+            name = scaling.bound_to(made)
+            if not name or not any(scaling.is_scale_call(e.node, e.unit) for e in file.calls("scale")):
+                continue
+            opened = [r for r, _, _ in autocast.opened(file)]
+            half = [r for r in opened if r.dtype == "fp16" and r.enabled != "no" and not r.framework]
+            if scaling.is_constant(keyword(made.call, "enabled"), False):
+                needless = opened and all(r.dtype == "bf16" for r in opened)
+                if len(file.roles.values(self._target(made), made.unit)) == 1 and not needless:
+                    yield self._off(file, made, name, bool(half))
+            elif half and self._device(file, made) == "cuda" and all(r.device in ("cpu", "mps") for r in half):
+                yield self._elsewhere(file, made, name, half[0].device)
+
+    @staticmethod
+    def _target(made: Event) -> ast.expr | None:
+        statement = made.statement
+        return statement.targets[0] if isinstance(statement, ast.Assign) else None
+
+    @staticmethod
+    def _device(file: SourceFile, made: Event) -> str:
+        """The device that a scaler is made for; empty where the text does not say."""
+        dotted = file.dotted(made.call.func)
+        if dotted.startswith("torch.cuda."):
+            return "cuda"
+        given = keyword(made.call, "device") or (made.call.args[0] if made.call.args else None)
+        if given is None:
+            return "cuda" if dotted in ("torch.amp.GradScaler", "torch.GradScaler") else ""
+        known = autocast.devices(file, given, made.unit)
+        return known.pop() if len(known) == 1 else ""
+
+    def _off(self, file: SourceFile, made: Event, name: str, half: bool) -> Finding:
+        return self.suspect(
+            file, made, f"{name} is off: every call of it is a no-op" + (", under fp16 autocast" if half else ""),
+            severity="warning" if half else "info",
+            cause="with enabled=False scale() returns the loss as it is, and step() looks for no overflow",
+            advice=f"enable {name}, or drop it" if half else f"drop {name}, or enable it together with autocast",
+            edits=edits.without_argument(file, made.call, "enabled") if half else (),
+        )  # fmt: skip
+
+    def _elsewhere(self, file: SourceFile, made: Event, name: str, device: str) -> Finding:
+        return self.suspect(
+            file, made, f"{name} is made for CUDA, and autocast runs on {device}: without CUDA it is off",
+            cause="a scaler for CUDA switches itself off on a machine without it and scales nothing",
+            advice=f'make it for the device: `torch.amp.GradScaler("{device}")`',
+            edits=for_device(file, made, device),
+        )  # fmt: skip

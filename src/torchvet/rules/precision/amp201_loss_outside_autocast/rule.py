@@ -1,0 +1,115 @@
+"""AMP201: a loss is computed on half logits, outside the autocast region that made them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.recording.autocast_records import HalfLoss, HalfOperator
+from torchvet.rules.core.base import Rule
+from torchvet.rules.precision import _losses
+from torchvet.rules.precision._observed import also, callers, totals, was_active
+from torchvet.rules.precision.fixes.float32 import loss_in_float32
+from torchvet.rules.shared import autocast_regions
+from torchvet.rules.shared.share_rule import observed
+from torchvet.source.model import edits
+from torchvet.source.model.units import terminal
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.source.model import Event, SourceFile
+
+
+class LossOutsideAutocast(Rule):
+    """A loss is computed on half logits, outside the autocast region that made them."""
+
+    code = "AMP201"
+    name = "loss-outside-autocast"
+    summary = "A loss is computed on half logits, outside the autocast region that made them"
+    severity = "warning"
+    words = ("autocast",)
+
+    mend_changes_results = True
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Needed: a region that was on."""
+        return super().could_be_measured(recording) and was_active(recording)
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """What the loss is given, in float32."""
+        return loss_in_float32(file, finding)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Operators of losses that ran in half precision outside of regions, where a half loss went backward."""
+        for rank in recording.ranks:
+            losses = totals(rank, HalfLoss, "place", "dtype")
+            seen = totals(rank, HalfOperator, "place", "situation", "operator", "dtype")
+            outside = [s for s in seen if s.situation == "outside" and s.loss]
+            for place in dict.fromkeys(s.place for s in outside):
+                here = [s for s in outside if s.place == place]
+                backward = [loss for loss in losses if loss.dtype == here[0].dtype]
+                if backward:
+                    yield self._observed(rank, here, backward)
+
+    def _observed(self, rank: RankRecording, here: list[HalfOperator], losses: list[HalfLoss]) -> Finding:
+        dtype, scale = here[0].dtype, max(loss.scale for loss in losses)
+        overflow = ""
+        if dtype == "float16" and scale > 65504:
+            overflow = f", and a gradient scaled by {scale:,.0f} does not fit into it"
+        names = ", ".join(dict.fromkeys(s.operator for s in here))
+        return observed(
+            self, rank, severity="warning", place=here[0].place,
+            message=f"the loss is computed in {dtype} outside autocast: {names} off by up to "
+            f"{max(s.error for s in here):.2g} of the largest value in float32{overflow}",
+            cause=f"the region that has ended left its outputs in {dtype}, and nothing casts them after its end",
+            advice="move the loss into the region, or give it `logits.float()`",
+            related=[*also("backward", "the half loss goes backward", losses[0].place), *callers(here[0])],
+        )  # fmt: skip
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A loss of class indices, with a backward to come, on what a module gave within a region before it."""
+        if not file.mentions(*self.words) or file.imports.uses("accelerate"):
+            return
+        units = {id(at.unit): at.unit for region, at, _ in autocast_regions.opened(file) if self._counts(region)}
+        if any(autocast_regions.of_forward(known) is not None for known in file.classes.values()):
+            units |= {id(u): u for u in file.units_calling("backward")}
+        for unit in units.values():
+            for event in [e for calls in unit.calls.values() for e in calls]:
+                if event.call.args and self._is_loss(event) and self._trained(file, event):
+                    yield from self._judge(file, event)
+
+    @staticmethod
+    def _counts(region: autocast_regions.Region) -> bool:
+        return region.enabled != "no" and not region.framework
+
+    @staticmethod
+    def _is_loss(event: Event) -> bool:
+        return _losses.stays_half(event) and autocast_regions.state(event) is None
+
+    @staticmethod
+    def _trained(file: SourceFile, event: Event) -> bool:
+        """Whether a backward follows in the same unit; a figure that is only printed needs no finding."""
+        if file.gradients.enabled(event) == "no":
+            return False
+        later = [e for name in ("backward", "manual_backward") for e in event.unit.calls.get(name, ())]
+        return any(e.index > event.index and not e.excludes(event) for e in later)
+
+    def _judge(self, file: SourceFile, event: Event) -> Iterator[Finding]:
+        given = event.call.args[0]
+        name = _losses.rooted(given)
+        binding = _losses.latest(event, name) if name else None
+        made = _losses.half_output(binding, name) if binding is not None else None
+        region = _losses.region_of(made) if made is not None else None
+        if made is None or binding is None or region is None or not self._counts(region):
+            return
+        called = file.segment(event.call.func)
+        logits = file.segment(given)
+        yield self.suspect(
+            file, event, f"{called}({logits}, …) runs outside the autocast region that left {logits} in half precision",
+            cause=f"{terminal(made.node)}(…) gave {name} within the region, and nothing casts it after the region's "
+            "end: loss and softmax are rounded to half precision",
+            advice=f"move the loss into the region, or call `{called}({logits}.float(), …)`",
+            edits=[edits.replace(file, given, f"{file.segment(given)}.float()")],
+            related=[self.also(file, "made", binding, file.segment(made.node))],
+        )  # fmt: skip

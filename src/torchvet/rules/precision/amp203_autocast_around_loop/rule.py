@@ -1,0 +1,114 @@
+"""AMP203: one autocast region holds the whole training loop, so that its copies of the weights go stale."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Measured
+from torchvet.recording.autocast_records import StaleWeights
+from torchvet.rules.core.base import Rule
+from torchvet.rules.precision._observed import also, totals, was_active
+from torchvet.rules.precision.fixes.regions import into_the_loop
+from torchvet.rules.shared import autocast_regions
+from torchvet.rules.shared.share_rule import observed
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.source.model import Event, SourceFile
+    from torchvet.source.model.steps import Step
+
+
+class AutocastAroundLoop(Rule):
+    """One autocast region holds the whole training loop, so that its copies of the weights go stale."""
+
+    code = "AMP203"
+    name = "autocast-around-loop"
+    summary = "One autocast region holds the training loop: its half copies of the weights go stale"
+    severity = "error"
+    words = ("autocast",)
+
+    mend_changes_results = True
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Needed: a region that was on."""
+        return super().could_be_measured(recording) and was_active(recording)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Layers that read old copies after several optimizer steps within one region."""
+        for rank in recording.ranks:
+            for seen in totals(rank, StaleWeights, "region", "change", "kind"):
+                if seen.kind == "step" and seen.changes > 1 and seen.stale:
+                    yield self._observed(rank, seen)
+
+    def _observed(self, rank: RankRecording, seen: StaleWeights) -> Finding:
+        return observed(
+            self, rank, severity="error", place=seen.region,
+            message=f"after {seen.changes} optimizer steps within this autocast region layers still read the weights' "
+            f"first half copies, off by up to {seen.deviation:.2g} of the largest weight",
+            cause="autocast keeps each weight's half copy until the outermost region ends, and the steps lie in it",
+            advice="open the region inside the loop, around forward pass and loss only",
+            measured=Measured(steps=seen.changes),
+            related=[*also("stepped", "the weights change here", seen.change),
+                     *also("stale", f"{seen.module} reads an old copy", seen.forward)],
+        )  # fmt: skip
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A step with an optimizer whose loop lies within a region that keeps its copies."""
+        if not file.mentions(*self.words):
+            return
+        seen: set[int] = set()
+        for step in file.steps:
+            changes = step.of("step", "scaler_step")
+            if step.loop is None or not changes or self._has_own_precision(step):
+                continue
+            for at, region in self._regions_around(file, step):
+                if region.cached and region.enabled != "no" and id(region.node) not in seen:
+                    seen.add(id(region.node))
+                    yield self._finding(file, step, at, region, changes[0].event)
+
+    @staticmethod
+    def _has_own_precision(step: Step) -> bool:
+        """Whether a region in the loop is off: the forward pass may be in there."""
+        withs = {id(w): w for e in step.unit.events if step.repeats(e) for w in e.context.withs}
+        inner = [w for w in withs.values() if _after(w, step)]
+        found = [autocast_regions.region(step.unit.file, w, step.unit) for w in inner]
+        return any(r is not None and r.enabled == "no" for r in found)
+
+    @staticmethod
+    def _regions_around(file: SourceFile, step: Step) -> Iterator[tuple[Event, autocast_regions.Region]]:
+        """Regions of the step's unit around its loop, else those around the calls of the unit."""
+        loop = step.loop
+        inside = next((e for e in step.unit.events if step.repeats(e)), None)
+        assert loop is not None
+        if inside is None:
+            return
+        own = [r for r in autocast_regions.regions(inside) if not _after(r.node, step)]
+        if own:
+            yield inside, own[0]
+            return
+        for caller in file.callers(step.unit):
+            found = autocast_regions.regions(caller)
+            if found:
+                yield caller, found[0]
+
+    def _finding(
+        self, file: SourceFile, step: Step, at: Event, region: autocast_regions.Region, change: Event
+    ) -> Finding:
+        return self.suspect(
+            file, at, f"{file.segment(change.node)} changes weights whose half copies this autocast region keeps until "
+            "its end: every step after the first runs on stale weights",
+            node=region.node, severity="error" if region.enabled == "yes" else "warning",
+            cause="autocast keeps each weight's half copy until the outermost region ends, and the loop lies in it",
+            advice="open the region inside the loop, around forward pass and loss only",
+            edits=into_the_loop(file, step, at, region),
+            related=[self.also(file, "stepped", change, file.segment(change.node))],
+        )  # fmt: skip
+
+
+def _after(node: ast.expr, step: Step) -> bool:
+    """Whether an expression stands after the head of the step's loop; decorators and outer `with`s do not."""
+    head = step.loop.node if step.loop is not None else node
+    return (node.lineno, node.col_offset) > (head.lineno, head.col_offset)  # type: ignore[attr-defined]

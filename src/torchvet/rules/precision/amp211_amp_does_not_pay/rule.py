@@ -1,0 +1,62 @@
+"""AMP211: mixed precision is on, and measured against float32 it does not pay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.amounts import percent
+from torchvet.finding import Finding, Measured, Remedy
+from torchvet.recording.amp import Trial, result_of
+from torchvet.recording.amp_records import AmpRun
+from torchvet.rules.core.base import Rule
+from torchvet.rules.shared.growth_rule import location_of
+
+if TYPE_CHECKING:
+    from torchvet.recording import Recording
+    from torchvet.recording.amp import AmpResult
+
+_SLOWER, _NO_FASTER, _SAVES = 1.1, 0.98, 0.9
+
+
+class AmpDoesNotPay(Rule):
+    """Mixed precision is on, and measured against float32 it does not pay."""
+
+    code = "AMP211"
+    name = "amp-does-not-pay"
+    summary = "Mixed precision is on, and measured against float32 it does not pay"
+    severity = "warning"
+
+    found_with = ("amp",)
+    mend_changes_results = True
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """By the runs of `torchvet amp`: the mode that the program asks for against float32."""
+        for rank in recording.ranks:
+            result = result_of(Trial(mode=r.mode, run=r) for r in rank.all(AmpRun))
+            if result is not None and result.wanted is not None:
+                yield from self._judge(result)
+
+    def _judge(self, result: AmpResult) -> Iterator[Finding]:
+        mode = result.wanted
+        time, memory = (result.ratio(mode), result.memory(mode)) if mode is not None else (None, None)
+        if mode is None or time is None or time < _NO_FASTER:
+            return
+        saves = memory is not None and memory <= _SAVES
+        if saves and time < _SLOWER:
+            return
+        side, plain = result.sides[mode], result.sides["float32"]
+        slower = f"{time:.2f} times as long as in float32"
+        device = "this CPU" if result.device == "cpu" else "this GPU"
+        # The quickest run of the one must be slower than the slowest of the other: else it is noise.
+        certain = time >= _SLOWER and side.spread[0] > plain.spread[1]
+        yield Finding(
+            code=self.code, name=self.name, severity="warning" if certain else "info", evidence="observed",
+            message=f"a step under {mode} takes {slower} on {device}"
+            + (f", and saves {percent(1 - memory)} of the peak" if saves and memory is not None else ""),
+            location=location_of(result.place),
+            cause=f"{result.device} computes {mode} " + ("natively: what is computed is too small to gain by it"
+                                                         if side.native else "by way of float32"),
+            remedy=Remedy(summary=f"leave autocast off on {device}"), device=result.device,
+            measured=Measured(steps=result.steps, seconds_per_step=side.spread[0] - plain.spread[0]),
+        )  # fmt: skip

@@ -1,0 +1,130 @@
+"""When memory ends: one forecast for a run, from all that grows, that every finding and the facts go by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from torchvet.recording.records import NODE_BYTES
+from torchvet.recording.training_records import CollectorUse, Outcome
+from torchvet.rules.shared.bounds import bound_of
+
+if TYPE_CHECKING:
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.growth import Growth
+    from torchvet.recording.records import StepKind
+
+_WORTH = 0.05
+"""Share of all growth from which on a finding says when memory ends: what is less has no part in it."""
+
+
+_HOST = "can't allocate memory"
+"""What torch says where the host has none left; it is a plain RuntimeError."""
+
+
+@dataclass(frozen=True)
+class Exhaustion:
+    """All that grows without a bound, in bytes a step of `kind`, beside the memory that is left at step `now`."""
+
+    rate: float
+    kind: StepKind
+    now: int
+    left: int | None
+    ran_out: bool = False
+
+    @property
+    def step(self) -> int | None:
+        """The step at which memory ends; the last one, where it has ended."""
+        if self.ran_out:
+            return self.now
+        return int(self.now + self.left / self.rate) if self.left is not None and self.rate > 0 else None
+
+    def beside(self, rate: float) -> Exhaustion:
+        """The same with growth that no search for names looks for."""
+        return replace(self, rate=self.rate + rate)
+
+    def share(self, rate: float) -> float:
+        """The part that a finding's own rate has in it, from 0 to 1."""
+        return min(1.0, rate / self.rate) if self.rate > 0 else 0.0
+
+    def step_for(self, rate: float) -> int | None:
+        """The step at which memory ends, for a finding that has a part in it; None where that is not worth a word."""
+        return self.step if self.share(rate) >= _WORTH else None
+
+
+_known: WeakKeyDictionary[RankRecording, Exhaustion] = WeakKeyDictionary()
+
+
+def exhaustion_of(rank: RankRecording, recording: Recording) -> Exhaustion:
+    """The forecast of one rank. It is worked out once."""
+    if rank not in _known:
+        _known[rank] = _forecast(rank, recording)
+    return _known[rank]
+
+
+def rank_of(growth: Growth, recording: Recording) -> RankRecording:
+    """The rank whose growth it is."""
+    own = growth.parts[0] if growth.parts else growth
+    return next((r for r in recording.ranks if own in r.growth.growths), recording.ranks[0])
+
+
+def part_of(growth: Growth, rank: RankRecording) -> float:
+    """What a growth takes of the memory that ends, in bytes a step of the forecast's kind: its tensors, and its graph's
+    nodes where the host has both."""
+    on_host = rank.program is None or rank.program.device == "cpu"
+    own = growth.bytes_per_step + (NODE_BYTES * growth.nodes_per_step if on_host else 0)
+    return own * _turns(rank, growth.kind) / max(1, _turns(rank, rank.growth.kind))
+
+
+def end_for(growth: Growth, rank: RankRecording, recording: Recording) -> int | None:
+    """The step at which memory ends, in steps of the growth's own kind; None where it has no part in that."""
+    forecast = exhaustion_of(rank, recording)
+    step = forecast.step_for(part_of(growth, rank))
+    if step is None or growth.kind == forecast.kind:
+        return step
+    per = _turns(rank, growth.kind) / max(1, _turns(rank, forecast.kind))
+    return int(growth.last_step + (step - forecast.now) * per)
+
+
+def _turns(rank: RankRecording, kind: StepKind) -> int:
+    from torchvet.recording.steps import current_steps
+
+    return sum(s.count for s in current_steps(rank) if s.kind == kind)
+
+
+def _forecast(rank: RankRecording, recording: Recording) -> Exhaustion:
+    # Here, so that rules that read source load no reader of runs.
+    from torchvet.recording.growth import usable_censuses
+    from torchvet.recording.room import memory_left
+    from torchvet.recording.steps import steps_until
+
+    summary = rank.growth
+    censuses = usable_censuses(rank)
+    left = memory_left(rank, censuses[-1] if censuses else None)
+    now = steps_until(rank, censuses[-1].tick if censuses else rank.ticks, summary.kind)
+    named = 0.0
+    for growth in summary.growths:
+        bound = bound_of(growth, recording)
+        more = bound.bytes - growth.bytes if bound is not None and bound.bytes is not None else None
+        if bound is None or not bound.sure or (more is not None and left is not None and more > left):
+            named += part_of(growth, rank)
+        elif more and left is not None:
+            left -= more
+    outcome = rank.last(Outcome)
+    ran_out = outcome is not None and (outcome.how == "out-of-memory" or _HOST in (outcome.error or ""))
+    return Exhaustion(
+        rate=named + _without_a_name(rank), kind=summary.kind,
+        now=_turns(rank, summary.kind) if ran_out else now, left=left, ran_out=ran_out,
+    )  # fmt: skip
+
+
+def _without_a_name(rank: RankRecording) -> float:
+    """What grows and has no name, but for garbage that the cyclic collector was seen to free."""
+    from torchvet.recording.growth import searched
+
+    unnamed = rank.growth.unexplained
+    use, census = rank.last(CollectorUse), searched(rank)
+    garbage = census is not None and bool(census.strangers) and all(s.kind != "native" for s in census.strangers)
+    freed = use is not None and use.enabled and use.freed > 0
+    return max(0.0, unnamed - rank.growth.unreached) if garbage and freed else unnamed

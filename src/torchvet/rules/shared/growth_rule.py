@@ -1,0 +1,332 @@
+"""The common part of rules about growing memory: from a growing name to a finding.
+
+A subclass recognises its mechanism and words cause and remedy; where several recognise one growth, the diagnosis keeps
+the most specific.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar, get_args
+
+from torchvet.amounts import count
+from torchvet.finding import (
+    NOTHING_MORE,
+    SEVERITIES,
+    About,
+    DetailedFinding,
+    Finding,
+    Holder,
+    HolderKind,
+    Location,
+    Measured,
+    Related,
+    Remedy,
+    Severity,
+)
+from torchvet.recording.records import NODE_BYTES, Window
+from torchvet.rules.core import grading
+from torchvet.rules.core.base import Rule
+from torchvet.rules.shared.bounds import Bound, bound_of
+from torchvet.rules.shared.exhaustion import end_for, exhaustion_of, part_of, rank_of
+from torchvet.rules.shared.number_format import per_step, size
+
+if TYPE_CHECKING:
+    from torchvet.recording import Recording
+    from torchvet.recording.growth import Growth
+    from torchvet.recording.records import Holding, Place, SiteBytes
+    from torchvet.source.stores import Store
+
+_KINDS = frozenset(get_args(HolderKind))
+_NUMBER = 8
+"""Bytes of the largest number that is one tensor."""
+
+
+class GrowthRule(Rule):
+    """A rule about names whose bytes grow from step to step."""
+
+    specificity: ClassVar[int] = 0
+    """Among rules that recognise one growth the highest is kept."""
+
+    absence_needs = ("flat memory", "names", "graphs")
+
+    def recognises(self, growth: Growth, recording: Recording) -> bool:
+        """Whether this growth comes about in the way that the rule is about."""
+        raise NotImplementedError
+
+    def cause(self, growth: Growth, store: Store | None) -> str:
+        """Why it grows, in the user's names."""
+        raise NotImplementedError
+
+    def advice(self, growth: Growth, store: Store | None) -> str:
+        """What to change, in the user's names."""
+        raise NotImplementedError
+
+    def about(self, growth: Growth, store: Store | None) -> About:
+        """What the rule's own fixes need to know of the finding."""
+        return NOTHING_MORE
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """One finding for every growing name that this rule recognises."""
+        for rank, summary in recording.growth():
+            for growth in summary.growths:
+                if self.recognises(growth, recording):
+                    yield self.finding(growth, recording, rank.program.device if rank.program else None)
+
+    def finding(self, growth: Growth, recording: Recording, device: str | None) -> Finding:
+        """Put together what was measured, where it is stored and what to do."""
+        store = self.store(growth, recording)
+        severity = self.grade(growth, recording)
+        return DetailedFinding(
+            code=self.code, name=self.name, severity=severity, evidence="observed",
+            message=self.message(growth, recording), location=self.location(growth, store, recording),
+            cause=self.cause(growth, store), remedy=Remedy(summary=self.advice(growth, store)),
+            related=self.related(growth, recording), holder=holder_of(growth),
+            measured=measured_of(growth, recording),
+            rank=growth.rank, device=device, about=self.about(growth, store),
+        )  # fmt: skip
+
+    def store(self, growth: Growth, recording: Recording) -> Store | None:
+        """The line that stores into the growing name, by joining the name with the source."""
+        stores = recording.index.stores(*growth.holding.where)
+        return stores[0] if stores else None
+
+    bounded_matters: ClassVar[bool] = False
+    """Whether growth that stays within a known limit is graded by its share of the peak, or is just information:
+    tensors are collected on purpose, autograd graphs are not."""
+
+    def matters_bounded(self, growth: Growth) -> bool:
+        """The same, of one growth."""
+        return self.bounded_matters
+
+    def grade(self, growth: Growth, recording: Recording) -> Severity:
+        """By forecast where nothing bounds it, else by whether the bound fits into memory."""
+        bound = bound_of(growth, recording)
+        if bound is None:
+            return _by_forecast(growth, recording)
+        if bound.bytes is None:
+            late = not bound.sure and _by_forecast(growth, recording) == "error"
+            return "warning" if late else "info"
+        more = bound.bytes - growth.bytes
+        if growth.memory_left is not None and more > growth.memory_left:
+            return "error"
+        peak = max((w.peak for r in recording.ranks for w in r.all(Window)), default=0)
+        if self.matters_bounded(growth):
+            return grading.of_share(bound.bytes / (bound.bytes + peak))
+        return grading.of_what_is_left(more, growth.memory_left)
+
+    def message(self, growth: Growth, recording: Recording) -> str:
+        """The headline: name, bytes per step, total, and when memory runs out or what bounds it."""
+        per = per_step(growth.kind)
+        least = "at least " if growth.partial else ""
+        text = (
+            f"{keeping(growth)} {least}{size(growth.bytes_per_step)} more alive every {per} "
+            f"({size(growth.bytes)} at step {growth.last_step:,})"
+        )
+        bound = bound_of(growth, recording)
+        limits = f"; {bound.text}" if bound is not None else ""
+        return text + limits + _ending(growth, bound, recording)
+
+    def location(self, growth: Growth, store: Store | None, recording: Recording) -> Location | None:
+        """The store line, or the call that handed in what a container's method stores; else where it was allocated."""
+        if store is not None:
+            store = next(iter(recording.index.passed_by(store)), store)
+            return Location(path=store.path, line=store.line, column=store.column, end_line=store.end_line,
+                            function=store.function)  # fmt: skip
+        return location_of(first_place(growth.holding.sites))
+
+    def related(self, growth: Growth, recording: Recording) -> list[Related]:
+        """Where it is stored, if that is another line, and where the held storages were allocated."""
+        store = self.store(growth, recording)
+        found = [allocated(s) for s in growth.holding.sites[:3]]
+        if store is not None and recording.index.passed_by(store):
+            found.insert(0, Related(role="stored", message=store.text, path=store.path, line=store.line))
+        return found
+
+
+def keeping(growth: Growth) -> str:
+    """`trainer.losses keeps`, with how many more names of the same fault do."""
+    others = [f"`{part.holding.name}`" for part in growth.parts[1:]]
+    if not others:
+        return f"{growth.holding.name} keeps"
+    more = ", …" if len(others) > _TOLD else ""
+    number = count(len(others), "more name", "more names")
+    return f"{growth.holding.name} and {number} ({', '.join(others[:_TOLD])}{more}) keep"
+
+
+_TOLD = 3
+"""Names of one fault that a message says beside the first."""
+
+
+def nodes_outweigh(growth: Growth) -> bool:
+    """Whether the nodes of graphs take more memory, of the host, than the tensors that they and the name hold."""
+    return growth.direct_per_step + growth.graph_per_step < NODE_BYTES * growth.nodes_per_step
+
+
+def of_numbers(growth: Growth) -> bool:
+    """Whether the tensors are single numbers, as losses are: what went through backward started from one."""
+    return growth.holding.direct <= _NUMBER * max(1, growth.holding.tensors)
+
+
+def is_tensor_class(name: str | None) -> bool:
+    """Whether items of a type by this name are tensors, as far as it is known."""
+    return name is None or name.endswith(("Tensor", "Parameter", "Buffer"))
+
+
+def no_tensor(growth: Growth, store: Store | None) -> str:
+    """The type of what a line puts into a container as an item, where it is written down to be a container itself or
+    the run has seen that it is no tensor; else empty: tensors' methods are no advice on tuples or log records."""
+    if store is None:
+        return ""
+    made = _parsed(store.value)
+    if isinstance(made, (ast.Tuple, ast.List, ast.Dict)):
+        return type(made).__name__.lower()
+    if isinstance(made, (ast.ListComp, ast.DictComp)):
+        return type(made).__name__.removesuffix("Comp").lower()
+    if isinstance(made, ast.Call) and _is_class(made) and not is_tensor_class(terminal_of(made)):
+        return terminal_of(made)
+    kind = item_type(growth.holding, store.text)
+    whole = store.kind == "item" and not growth.holding.inner_types
+    puts = whole or _PUTS.search(store.text) is not None
+    return kind if puts and kind is not None and not is_tensor_class(kind) else ""
+
+
+def terminal_of(call: ast.Call) -> str:
+    """The last name of what is called."""
+    func = call.func
+    return func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+
+
+def _is_class(call: ast.Call) -> bool:
+    """Whether a call makes an object of a class that is written as one: `Transition(…)`, not `F.relu(…)`."""
+    name = terminal_of(call).lstrip("_")
+    return name[:1].isupper() and not name.isupper()
+
+
+def detached_as(value: str, container: str) -> str:
+    """An expression for what a value is without its graph, by the type that it has: a tuple has no `.detach()`. Empty
+    where the type is one of the program's own."""
+    if container in ("tuple", "list"):
+        return f"{container}(t.detach() for t in {value})"
+    if container in ("dict", "OrderedDict", "defaultdict"):
+        return f"{{k: t.detach() for k, t in {closed(value)}.items()}}"
+    return f"{closed(value)}.detach()" if is_tensor_class(container or None) else ""
+
+
+def closed(value: str) -> str:
+    """An expression's text as a method can be called on it: in brackets where they are needed."""
+    made = _parsed(value)
+    return (
+        value if made is None or isinstance(made, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)) else f"({value})"
+    )
+
+
+def _parsed(value: str) -> ast.expr | None:
+    try:
+        return ast.parse(value, mode="eval").body
+    except SyntaxError:
+        return None
+
+
+def item_type(holding: Holding, line: str) -> str | None:
+    """The type of what a line puts in as an item: of `rows["loss"].append(x)` an item of the list in the dict."""
+    into = _PUTS.search(line)
+    keys = len(_KEY.findall(line[: into.start()])) - len(_KEY.findall(holding.name)) if into is not None else 0
+    types = [holding.item_type, *holding.inner_types]
+    return types[min(max(keys, 0), len(types) - 1)]
+
+
+_PUTS = re.compile(r"\.(append|appendleft|add|insert|put)\(")
+_KEY = re.compile(r"\]|\.setdefault\(")
+"""What is put in goes into what stands under a key."""
+
+
+def exhausted_by_nodes(growth: Growth, recording: Recording) -> int | None:
+    """The step at which nodes and tensors have taken the memory that is left, where that is the host's; else None."""
+    on_host = all(r.program is None or r.program.device == "cpu" for r in recording.ranks)
+    rate = growth.bytes_per_step + NODE_BYTES * growth.nodes_per_step
+    if not on_host or growth.memory_left is None or rate <= 0:
+        return None
+    return int(growth.last_step + growth.memory_left / rate)
+
+
+def holder_of(growth: Growth) -> Holder:
+    """The growing name as a finding's holder."""
+    holding = growth.holding
+    kind = holding.kind if holding.kind in _KINDS else "unknown"
+    return Holder(name=holding.name, kind=kind, path=holding.path)  # type: ignore[arg-type]
+
+
+def measured_of(growth: Growth, recording: Recording) -> Measured:
+    """The growth's figures; the end of memory is that of the run's one forecast."""
+    return Measured(
+        bytes_per_step=growth.bytes_per_step, tensors_per_step=growth.tensors_per_step, bytes=growth.bytes,
+        steps=growth.steps, exhausted_at_step=_end(growth, bound_of(growth, recording), recording),
+    )  # fmt: skip
+
+
+def _end(growth: Growth, bound: Bound | None, recording: Recording) -> int | None:
+    """The step at which memory ends, where this growth has a part in that."""
+    if bound is not None and (bound.bytes is None or bound.bytes - growth.bytes <= (growth.memory_left or 0)):
+        return None
+    return end_for(growth, rank_of(growth, recording), recording)
+
+
+def _ending(growth: Growth, bound: Bound | None, recording: Recording) -> str:
+    """The end of memory in words, alone or with all else that grows."""
+    end = _end(growth, bound, recording)
+    if end is None:
+        return ""
+    rank = rank_of(growth, recording)
+    forecast = exhaustion_of(rank, recording)
+    if forecast.ran_out:
+        return f"; memory ran out at step {end:,}"
+    before = " before that," if bound is not None else ""
+    others = " with all else that grows," if forecast.share(part_of(growth, rank)) < _ALONE else ""
+    latest = " at the latest" if growth.partial else ""
+    return f";{before}{others} memory is exhausted at step {end:,}{latest}"
+
+
+_ALONE = 0.9
+"""Share of all growth from which on the rest is not spoken of."""
+
+
+def _by_forecast(growth: Growth, recording: Recording) -> Severity:
+    """By the run's forecast where this growth is a good part of what ends memory, by its own rate alone where it is a
+    smaller one, and nothing to speak of where it is a thousandth."""
+    rank = rank_of(growth, recording)
+    forecast = exhaustion_of(rank, recording)
+    share = forecast.share(growth.bytes_per_step)
+    if share < _NOTHING:
+        return "info"
+    alone = grading.of_growth(growth.last_step, growth.exhausted_at)
+    if share < _GOOD_PART or growth.kind != forecast.kind:
+        return alone
+    return max(alone, grading.of_growth(forecast.now, forecast.step), key=SEVERITIES.index)
+
+
+_NOTHING = 0.001
+_GOOD_PART = 0.05
+
+
+def allocated(row: SiteBytes) -> Related:
+    """A site as a related place: `aten.addmm, (128, 256) float32`."""
+    site = row.site
+    shape = f"({', '.join(map(str, site.shape))}{',' if len(site.shape) == 1 else ''})"
+    where = f" in {site.module}" if site.module else ""
+    place = site.place or site.inner
+    message = f"{site.op}, {shape} {site.dtype}{where}: {size(row.bytes)} in {row.storages} of the sampled storages"
+    return Related(role="allocated", message=message, path=place.path if place else None,
+                   line=place.line if place else None)  # fmt: skip
+
+
+def first_place(sites: list[SiteBytes]) -> Place | None:
+    """The line of the largest site that has one."""
+    return next((s.site.place or s.site.inner for s in sites if s.site.place or s.site.inner), None)
+
+
+def location_of(place: Place | None) -> Location | None:
+    """A recorded place as a finding's location."""
+    return None if place is None else Location(path=place.path, line=place.line, function=place.function)

@@ -1,0 +1,194 @@
+"""One fault that makes several names grow is one finding.
+
+Names belong together where one line stores into them, or where one function stores into attributes or items of one
+owner, within one loop: they take in what they keep together, and one change stops them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from torchvet.finding import ALSO_GROWS, Edit, Finding, Related, Remedy
+from torchvet.recording.records import NODE_BYTES, SiteBytes
+from torchvet.rules.shared.bounds import bound_of
+from torchvet.rules.shared.growth_rule import GrowthRule, allocated, first_place, measured_of
+from torchvet.rules.shared.number_format import per_step, size
+
+if TYPE_CHECKING:
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.growth import Growth
+    from torchvet.rules import Rule
+    from torchvet.source.stores import Store
+
+_AS_LARGE = 0.9
+"""Share of the largest name's rate from which on a name is as large: the first in the source is the one to say, in
+this run and in the next."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A finding about one name, the growth that it is about, and what it has in common with others of its fault."""
+
+    finding: Finding
+    growth: Growth
+    marks: frozenset[Hashable]
+
+
+def together(
+    recording: Recording, findings: Sequence[Finding], rules: Sequence[Rule]
+) -> tuple[list[Finding], dict[str, str]]:
+    """The findings, one for each fault; and under which name each growing name is reported."""
+    by_code = {rule.code: rule for rule in rules if isinstance(rule, GrowthRule)}
+    found: list[Finding] = []
+    groups: list[list[_Part]] = []
+    for finding in findings:
+        rule = by_code.get(finding.code)
+        part = _part(rule, finding, recording) if rule is not None else None
+        if part is None:
+            found.append(finding)
+            continue
+        mine = [g for g in groups if any(part.marks & other.marks for other in g)]
+        groups = [g for g in groups if g not in mine] + [[*(p for g in mine for p in g), part]]
+    reported: dict[str, str] = {}
+    for group in groups:
+        one = _one(by_code[group[0].finding.code], group, recording) if len(group) > 1 else group[0].finding
+        found.append(one)
+        reported.update((p.growth.holding.name, one.holder.name) for p in group if one.holder is not None)
+    return found, reported
+
+
+def _part(rule: GrowthRule, finding: Finding, recording: Recording) -> _Part | None:
+    if finding.holder is None or finding.evidence != "observed":
+        return None
+    about = finding.holder.path, finding.measured.bytes_per_step, finding.rank
+    for rank in recording.ranks:
+        for growth in rank.growth.growths:
+            if (growth.holding.path, growth.bytes_per_step, growth.rank) == about:
+                return _Part(finding, growth, frozenset(_marks(rule, growth, rank, recording)))
+    return None
+
+
+def _marks(rule: GrowthRule, growth: Growth, rank: RankRecording, recording: Recording) -> Iterator[Hashable]:
+    """What two names of one fault share: the line that stores, or owner, function and loop. What is bounded and what is
+    not are told apart: they end differently."""
+    store, bound = rule.store(growth, recording), bound_of(growth, recording)
+    ends = None if bound is None else (bound.sure, bound.bytes is None)
+    kind = (rule.code, id(rank), growth.kind, ends)
+    line = _line(rule, growth, store, recording)
+    if line is not None:
+        yield kind, line
+    path = growth.holding.path
+    if store is not None and len(path) > 1 and path[-1].startswith((".", "[")):
+        loop = recording.index.enclosing_loop(store.path, store.line)
+        yield kind, tuple(path[:-1]), store.path, store.function, loop
+
+
+def _line(rule: GrowthRule, growth: Growth, store: Store | None, recording: Recording) -> Hashable | None:
+    """The statement that stores; None where it is not known, or where several functions hand in what it stores."""
+    # Without its sites: where storages were made is not where they are stored.
+    at = rule.location(replace(growth, holding=msgspec.structs.replace(growth.holding, sites=[])), store, recording)
+    if at is None:
+        return None
+    callers = recording.index.passed_by(store) if store is not None else []
+    if store is not None and callers and (at.path, at.line) == (callers[0].path, callers[0].line):
+        one = len({(c.path, c.function) for c in callers}) == 1
+        return (store.path, store.line, store.column) if one else None
+    if "hook" in growth.holding.via and _registered_twice(growth, recording):
+        # Which of the registrations a module's hooks come from is not known: by where what they keep was made.
+        return at.path, at.line, first_place(growth.holding.sites)
+    return at.path, at.line, at.column
+
+
+def _registered_twice(growth: Growth, recording: Recording) -> bool:
+    stores = recording.index.stores(*growth.holding.where)
+    return len({(s.path, s.line) for s in stores if s.in_loop}) > 1
+
+
+def _one(rule: GrowthRule, group: list[_Part], recording: Recording) -> Finding:
+    """The finding on all names of one fault, with the one that keeps most as the holder."""
+    most = max(_size(p.growth) for p in group)
+    alike = [p for p in group if _size(p.growth) >= _AS_LARGE * most]
+    lead = min(alike, key=_place)
+    rest = sorted((p for p in group if p is not lead), key=lambda p: (-round(_size(p.growth)), _place(p)))
+    growth = _sum([lead.growth, *(p.growth for p in rest)])
+    said, holder = lead.finding, lead.finding.holder
+    message = rule.message(growth, recording)
+    if holder is not None:  # a rule may have a better word for the name
+        message = message.replace(lead.growth.holding.name, holder.name)
+    own = [r for r in said.related if r.role != "allocated"]
+    made = [allocated(site) for site in growth.holding.sites[:3]]
+    return msgspec.structs.replace(
+        said, message=message, severity=rule.grade(growth, recording), measured=measured_of(growth, recording),
+        remedy=_remedy(lead, rest), related=list(dict.fromkeys([*own, *map(_beside, rest), *made])),
+    )  # fmt: skip
+
+
+def _size(growth: Growth) -> float:
+    return growth.bytes_per_step + NODE_BYTES * growth.nodes_per_step
+
+
+def _place(part: _Part) -> tuple[str, int, str]:
+    at = part.finding.location
+    return at.path if at else "", at.line if at else 0, part.growth.holding.name
+
+
+def _beside(part: _Part) -> Related:
+    at, growth = part.finding.location, part.growth
+    amount = f"{size(growth.bytes_per_step)} per {per_step(growth.kind)}"
+    return Related(role=ALSO_GROWS, message=f"{growth.holding.name}: {amount}",
+                   path=at.path if at else None, line=at.line if at else None)  # fmt: skip
+
+
+def _sum(parts: list[Growth]) -> Growth:
+    """Names that grow together as one growth, by the name of the first."""
+    first = parts[0]
+    total = {name: sum(getattr(p, name) for p in parts) for name in _RATES}
+    held = {name: sum(getattr(p.holding, name) for p in parts) for name in _SIZES}
+    holding = msgspec.structs.replace(first.holding, sites=_sites(parts), **held)
+    rate, left = total["bytes_per_step"], first.memory_left
+    return replace(
+        first, holding=holding, parts=tuple(parts), **total,
+        exhausted_at=int(first.last_step + left / rate) if left is not None and rate > 0 else None,
+        first_tick=min(p.first_tick for p in parts), last_tick=max(p.last_tick for p in parts),
+        steps=max(p.steps for p in parts), partial=any(p.partial for p in parts),
+    )  # fmt: skip
+
+
+_RATES = ("bytes_per_step", "direct_per_step", "graph_per_step", "ctx_per_step", "visible_per_step",
+          "tensors_per_step", "nodes_per_step")  # fmt: skip
+_SIZES = ("tensors", "direct", "visible", "graph", "ctx", "nodes")
+
+
+def _sites(parts: list[Growth]) -> list[SiteBytes]:
+    """Where what they keep was made, the most first."""
+    rows: dict[Hashable, SiteBytes] = {}
+    for row in (site for part in parts for site in part.holding.sites):
+        known = rows.get(row.site)
+        rows[row.site] = row if known is None else SiteBytes(
+            site=row.site, bytes=known.bytes + row.bytes, storages=known.storages + row.storages
+        )  # fmt: skip
+    return sorted(rows.values(), key=lambda row: -row.bytes)
+
+
+def _remedy(lead: _Part, rest: list[_Part]) -> Remedy:
+    """What to do about the first name, with the edits of all: a fault that feeds two names is fixed for both."""
+    summary, edits = lead.finding.remedy.summary, [*lead.finding.remedy.edits]
+    if any(_place(p)[:2] != _place(lead)[:2] for p in rest):
+        summary += "; likewise where the other names are stored"
+    for part in rest:
+        new = [e for e in part.finding.remedy.edits if e not in edits]
+        if not any(_touch(one, other) for one in new for other in edits):
+            edits += new
+    safe = all(p.finding.remedy.safe for p in (lead, *rest) if p.finding.remedy.edits)
+    return Remedy(summary=summary, safe=safe and bool(edits), edits=edits)
+
+
+def _touch(one: Edit, other: Edit) -> bool:
+    """Whether two edits change the same text; two that put lines in at one place do not."""
+    if one.path != other.path or one.start == one.end == other.start == other.end:
+        return False
+    return (one.start < other.end and other.start < one.end) or one.start == other.start

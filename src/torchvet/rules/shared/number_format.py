@@ -1,0 +1,12 @@
+"""Amounts in the messages of rules, written as everywhere in a report."""
+
+from __future__ import annotations
+
+from torchvet.amounts import count, percent, size
+
+__all__ = ["count", "per_step", "percent", "size"]
+
+
+def per_step(kind: str) -> str:
+    """The unit of a rate: an evaluation batch is not a training step."""
+    return {"evaluation": "evaluation batch", "forward": "forward pass"}.get(kind, "step")

@@ -1,0 +1,70 @@
+"""The common part of findings from CUDA memory snapshots.
+
+A snapshot names lines that allocate, never names that hold.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Finding, Location, Measured, Related, Remedy, Severity
+from torchvet.rules.shared.number_format import size
+
+if TYPE_CHECKING:
+    from torchvet.rules.core.base import Rule
+    from torchvet.snapshots.memory import DeviceMemory
+    from torchvet.snapshots.moments import Row
+    from torchvet.snapshots.places import Place
+
+ASSUMED_LIMIT = 80 << 30
+"""What growth is graded against where neither the user nor an out-of-memory error says how much there is: a snapshot
+does not. 80 GiB is what the largest common cards had; a smaller one runs out sooner."""
+
+
+def in_memory(
+    rule: Rule,
+    memory: DeviceMemory,
+    *,
+    severity: Severity,
+    message: str,
+    place: Place | None,
+    cause: str,
+    advice: str,
+    measured: Measured,
+    related: list[Related] | None = None,
+) -> Finding:
+    """A finding on a device of a snapshot."""
+    return Finding(
+        code=rule.code, name=rule.name, severity=severity, evidence="observed", message=message,
+        location=location_of(place), cause=cause, remedy=Remedy(summary=advice), related=related or [],
+        measured=measured, device=f"cuda:{memory.device}",
+    )  # fmt: skip
+
+
+def location_of(place: Place | None) -> Location | None:
+    """A line as a finding has it; lines that torch did not know are 0, and no location."""
+    if place is None or place.line < 1:
+        return None
+    return Location(path=place.path, line=place.line, function=place.function or None)
+
+
+def named(place: Place | None, otherwise: str = "code without a Python line") -> str:
+    """A line as it stands in a message."""
+    return place.text if place is not None else otherwise
+
+
+def allocated(row: Row) -> Related:
+    """A row of a table as another place of a finding."""
+    at = location_of(row.place)
+    note = f"{row.note} this line, " if row.note else ""
+    operator = f"{row.operator}, " if row.operator else ""
+    number = f"{row.blocks:,} {'block' if row.blocks == 1 else 'blocks'}"
+    return Related(
+        role="allocated", message=f"{note}{operator}{row.category}: {size(row.bytes)} in {number}",
+        path=at.path if at else None, line=at.line if at else None,
+    )  # fmt: skip
+
+
+def limit_of(memory: DeviceMemory) -> int | None:
+    """The memory in force: what the user said, else what an out-of-memory error showed; None where neither."""
+    return memory.limit or (memory.failure.capacity if memory.failure else None)

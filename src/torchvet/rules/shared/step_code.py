@@ -1,0 +1,76 @@
+"""What runs at every step: bodies of training loops, `forward`, and what these call in the same file."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from torchvet.rules.shared.training_loops import is_test
+from torchvet.source.model.units import Unit
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.source.model import Event, Loop, SourceFile
+
+_HOOKS = frozenset(("forward", "training_step"))
+_MOVES = (
+    ".cuda(",
+    "device=",
+    ".to(device",
+    ".to(dev",
+    ".to(self.dev",
+    ".to(args.",
+    ".to(rank",
+    "Accelerator(",
+    "Fabric(",
+    "device(",
+)
+_DEEPEST = 2
+_FEW = 8
+
+
+def uses_a_device(file: SourceFile) -> bool:
+    """Whether the file moves anything to a device: on the CPU alone nothing waits for it."""
+    return file.mentions(*_MOVES)
+
+
+def per_step(file: SourceFile, event: Event, depth: int = 0) -> bool:
+    """Whether an event runs at every training step, or at every forward, as far as source shows; loops included."""
+    unit = event.unit
+    if (unit.is_module and event.loop is None) or is_test(file):
+        return False  # a test takes a step or two: what each costs is nothing
+    if unit.name in _HOOKS and unit.owner is not None and "module" in file.roles.of_class(unit.owner):
+        return True
+    for step in file.steps:
+        if step.unit is unit and (step.loop is None or (event.loop is not None and event.loop.within(step.loop))):
+            return True
+    if unit.is_module or depth >= _DEEPEST:
+        return False
+    return any(per_step(file, caller, depth + 1) for caller in file.callers(unit) if not caller.context.arms)
+
+
+def step_loop(file: SourceFile, unit: Unit) -> Loop | None:
+    """The loop of the first training step in a unit."""
+    return next((s.loop for s in file.steps if s.unit is unit), None)
+
+
+def guarded(event: Event, loop: Loop | None) -> bool:
+    """Whether a condition within a loop (an interval, a flag, the first batch) decides if an event happens."""
+    first = getattr(loop.node, "lineno", 0) if loop is not None else 0
+    return any(isinstance(branch, (ast.If, ast.IfExp)) and branch.lineno >= first for branch, _ in event.context.arms)
+
+
+def names_in(node: ast.AST | None) -> set[str]:
+    """All names read in an expression."""
+    return {n.id for n in walk(node) if isinstance(n, ast.Name)} if node is not None else set()
+
+
+def bound_in(loop: Loop, unit: Unit) -> set[str]:
+    """Names that something in a loop binds anew, its own variables included."""
+    return {name for name, events in unit.bindings.items() if any(e.inside(loop) for e in events)}
+
+
+def few_turns(call: ast.Call) -> bool:
+    """Whether a `range(…)` is known to be short."""
+    last = call.args[-1] if call.args else None
+    return isinstance(last, ast.Constant) and isinstance(last.value, int) and last.value <= _FEW

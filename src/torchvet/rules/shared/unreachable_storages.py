@@ -1,0 +1,199 @@
+"""Findings about storages that live on although no name leads to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Literal
+
+from torchvet.finding import Finding, Holder, Location, Measured, Remedy
+from torchvet.recording.records import Census, Stranger, Survivors, Window
+from torchvet.recording.training_records import CollectorUse, Outcome
+from torchvet.rules.core import grading
+from torchvet.rules.shared.exhaustion import exhaustion_of
+from torchvet.rules.shared.growth_rule import allocated, first_place, location_of
+from torchvet.rules.shared.number_format import size
+
+if TYPE_CHECKING:
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.rules.core.base import Rule
+
+
+_WORTH_SAYING = 0.05
+"""Share of all growth below which what no name reaches is a remainder of the search and no finding."""
+
+_MOSTLY = 0.9
+"""Share of what lives on from which on what no name reaches is nearly all of it."""
+_LEAST_HELD = 64 * 1024
+"""Bytes of garbage between collections that are nobody's trouble, however small the program."""
+
+
+def stranger_findings(
+    rule: Rule,
+    recording: Recording,
+    kind: Literal["cycle", "ctx", "native"],
+    cause: str,
+    advice: str,
+    location: Location | None = None,
+    owner: str = "",
+) -> Iterator[Finding]:
+    """One finding a rank where storages without a name live on in this way. A cycle's are the collector's to free:
+    they are graded by what is held between its runs; what only C++ holds is never freed and is graded as growth. Of
+    that, only what has the `owner`."""
+    for rank in recording.ranks:
+        census = _searched(rank, kind, owner)
+        if census is None:
+            continue
+        rate = rank.growth.unreached if kind == "native" else garbage_rate(rank)
+        if max(rank.growth.unreached, rate) < _WORTH_SAYING * rank.growth.measured:
+            continue
+        if kind != "native" and held_between_collections(rank, rate) < _LEAST_HELD:
+            continue
+        who = [s for s in census.strangers if _is_of(s, kind, owner)]
+        names = names_of(who)
+        name = names[0] if names else "an autograd graph that nothing names"
+        yield Finding(
+            code=rule.code, name=rule.name, evidence="observed",
+            severity=_grade(rank, recording, rate, kind == "native"),
+            message=f"{name} keeps {size(rate)} more alive every step, and no name leads "
+            f"there{_until(rank, kind, rate)}",
+            location=location or _location(kind, who, census, recording),
+            cause=cause, remedy=Remedy(summary=advice),
+            related=[allocated(s) for s in census.unreached_sites[:3]],
+            holder=Holder(name=name, kind="native" if kind == "native" else kind, path=names),
+            measured=Measured(
+                bytes_per_step=rate, bytes=max(census.unreached, census.garbage), share=_share(rank, rate),
+                exhausted_at_step=exhaustion_of(rank, recording).step_for(rate) if kind == "native" else None,
+            ),
+            rank=rank.program.rank if rank.program else None, device=rank.program.device if rank.program else None,
+        )  # fmt: skip
+
+
+def _is_of(stranger: Stranger, kind: str, owner: str) -> bool:
+    return stranger.kind == kind and (kind != "native" or stranger.owner == owner)
+
+
+def _searched(rank: RankRecording, kind: str, owner: str) -> Census | None:
+    """The last census, taken while the program's names were there, that found somebody of this kind."""
+    from torchvet.recording.growth import usable_censuses
+
+    found = _with_garbage(rank, (*rank.since_restart(Census), *usable_censuses(rank)))
+    return next((c for c in reversed(found) if any(_is_of(s, kind, owner) for s in c.strangers)), None)
+
+
+def _with_garbage(rank: RankRecording, looks: Iterable[Census]) -> list[Census]:
+    """The looks that came upon something without a name. A cycle that only the last look sees, when the program was
+    over, died with the variables of `main()`: no step makes such cycles."""
+    before = [c for c in rank.since_restart(Census) if c.complete and not (c.final or c.amid)]
+    use = rank.last(CollectorUse)
+    freed = use is not None and use.freed > 0
+    at_the_end = len(before) > 1 and not freed and not any(c.unreached or c.garbage for c in before)
+    return [c for c in looks if (c.unreached or c.garbage) and not (at_the_end and c.final)]
+
+
+def names_of(who: list[Stranger]) -> list[str]:
+    """What holds, as a person would say it, each once."""
+    return list(dict.fromkeys(_name_of(s) for s in who if s.owner))
+
+
+def _name_of(stranger: Stranger) -> str:
+    if stranger.attribute is None:
+        return stranger.owner
+    return f"{stranger.owner}{'(): ' if stranger.variable else '.'}{stranger.attribute}"
+
+
+def garbage_rate(rank: RankRecording) -> float:
+    """Bytes a step that end up in cycles: sampled storages tell of themselves only; what was there at a look, and what
+    collections freed, is all there was."""
+    return max(rank.growth.unreached, _born_as_garbage(rank), _made(rank), _freed(rank))
+
+
+def _made(rank: RankRecording) -> float:
+    """By the garbage that was there at a look into it: collections may have freed some before."""
+    from torchvet.recording.steps import steps_between
+
+    looks = [c for c in _with_garbage(rank, rank.since_restart(Census)) if c.garbage]
+    return max((c.garbage / max(1, steps_between(rank, 0, c.tick)[1]) for c in looks), default=0.0)
+
+
+def _freed(rank: RankRecording) -> float:
+    from torchvet.recording.steps import steps_between
+
+    use, program = rank.last(CollectorUse), rank.program
+    if use is None or not use.heap_freed or use.until <= use.since or (program is not None and program.device != "cpu"):
+        return 0.0
+    return use.heap_freed / max(1, steps_between(rank, use.since, use.until)[1])
+
+
+def _born_as_garbage(rank: RankRecording) -> float:
+    """Bytes per step that outlived their step at the first look, less what names hold: later looks come after the
+    collector has been."""
+    from statistics import median  # drags in fractions and decimals, which no check of source needs
+
+    first: dict[int, Survivors] = {}
+    for record in rank.all(Survivors):
+        first.setdefault(record.window, record)
+    rates = [s.bytes / s.steps for s in first.values() if s.steps]
+    return max(0.0, median(rates) - rank.growth.explained) if rates else 0.0
+
+
+def held_between_collections(rank: RankRecording, rate: float) -> float:
+    """Bytes that garbage holds at most: the rate times the steps that the oldest freed (or living) garbage lasted."""
+    use = rank.last(CollectorUse)
+    outcome = rank.last(Outcome)
+    ticks = outcome.ticks if outcome is not None else 0
+    longest = max(use.longest, _oldest(rank)) if use is not None and use.freed else ticks
+    return rate * max(1, longest)
+
+
+def _oldest(rank: RankRecording) -> int:
+    """Steps that garbage of sampled steps was seen to live, where garbage is most of what lives on: a collection may
+    have freed that of one step at once, and have left the rest for the whole run."""
+    growth = rank.growth
+    if growth.unreached < _MOSTLY * growth.measured:
+        return 0
+    ends = {w.id: w.last for w in rank.since_restart(Window)}
+    alive = [s for s in rank.since_restart(Survivors) if s.bytes and not s.final]
+    return max((s.tick - ends.get(s.window, s.tick) for s in alive), default=0)
+
+
+def _share(rank: RankRecording, rate: float) -> float:
+    peak = max((w.peak for w in rank.all(Window)), default=0)
+    held = held_between_collections(rank, rate)
+    return held / (held + peak) if held else 0.0
+
+
+def _grade(
+    rank: RankRecording, recording: Recording, rate: float, for_good: bool
+) -> Literal["error", "warning", "info"]:
+    if not for_good:
+        return grading.of_share(_share(rank, rate))
+    forecast = exhaustion_of(rank, recording)
+    return grading.of_growth(forecast.now, forecast.step_for(rate))
+
+
+def _until(rank: RankRecording, kind: str, rate: float) -> str:
+    if kind == "native":
+        return "; nothing frees it"
+    held = size(held_between_collections(rank, rate))
+    return f"; the cyclic collector frees it some time later ({held} held in between)"
+
+
+def _location(kind: str, who: list[Stranger], census: Census, recording: Recording) -> Location | None:
+    """The line that closes the cycle, else the one that allocates: of what C++ holds no line of Python closes it."""
+    closing = stranger_location(who, recording) if kind != "native" else None
+    return closing or location_of(first_place(census.unreached_sites))
+
+
+def stranger_location(who: list[Stranger], recording: Recording) -> Location | None:
+    """The line that closes the cycle: the closure's, or the one that stores into the attribute."""
+    for stranger in who:
+        if stranger.attribute is None or stranger.path is None:
+            continue
+        name = stranger.attribute if stranger.variable else f"self.{stranger.attribute}"
+        stores = recording.index.stores(name, stranger.owner, stranger.path, [stranger.path])
+        if stores:
+            return Location(path=stores[0].path, line=stores[0].line, function=stores[0].function)
+    for stranger in who:
+        if stranger.line is not None and stranger.path is not None:
+            return Location(path=stranger.path, line=stranger.line, function=stranger.owner)
+    return None

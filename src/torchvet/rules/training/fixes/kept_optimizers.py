@@ -1,0 +1,242 @@
+"""Edits for an optimizer that is built again and again: built once, where what it is given is known and stays so."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Edit
+from torchvet.rules.shared import training_loops as loops
+from torchvet.source.model import edits
+from torchvet.source.model.units import receiver, targets_of, terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.source.model import ClassModel, Event, Loop, SourceFile, Unit
+
+_LEAVES_IT = frozenset(("train", "eval", "zero_grad", "parameters", "named_parameters", "print", "len"))
+"""Calls after which a model has the same parameters as before."""
+
+
+def before_the_loop(file: SourceFile, made: Event, loop: Loop, inner: ast.AST) -> list[Edit]:
+    """`optimizer = …` moved from a loop's body, or from that of the `inner` loop there, to the line before it, where
+    nothing in the loop decides what it gets."""
+    statement, name = made.statement, _bound(made)
+    if not isinstance(loop.node, (ast.For, ast.While)) or inner not in loop.node.body or not name:
+        return []
+    if not edits.stands_alone(file, loop.node) or not _stays(made.unit, loop, made):
+        return []
+    others = [e for e in made.unit.bindings.get(name, ()) if e.statement is not statement]
+    return [] if others or _is_built_upon(made.unit, loop, name) else _moved(file, statement, loop.node)
+
+
+def in_the_constructor(file: SourceFile, made: Event) -> list[Edit]:
+    """One that a method builds for itself: built at the end of `__init__`, and taken from the object."""
+    unit, owner, name = made.unit, made.unit.owner, _bound(made)
+    first = owner.methods.get("__init__") if owner is not None else None
+    own = unit.self_name()
+    if owner is None or first is None or not own or first.self_name() != own or file.mentions(f".{name}"):
+        return []
+    if not name or made.statement not in unit.node.body or _is_built_upon(unit, None, name):
+        return []
+    if not _whole(made.call, unit, own) or not all(_set_once(file, owner, first, a) for a in _on(made.call, own)):
+        return []
+    derived = any(c is not owner and owner in c.lineage for c in file.classes.values())
+    ends = any(isinstance(e.node, (ast.Return, ast.Yield)) for e in first.events)
+    put = edits.after(file, first.node.body[-1], f"{own}.{name} = {file.segment(made.call)}")
+    if derived or ends or not put or not edits.stands_alone(file, made.statement):
+        return []
+    return [*put, edits.replace(file, made.call, f"{own}.{name}")]
+
+
+def given_by_the_caller(file: SourceFile, made: Event) -> list[Edit]:
+    """One that a function builds for itself: its only caller builds it before the loop and passes it on. Whoever else
+    calls the function still gets one."""
+    unit, name = made.unit, _bound(made)
+    callers = file.callers(unit)
+    if not name or unit.owner is not None or unit.parent is None or not unit.parent.is_module or len(callers) != 1:
+        return []
+    caller = callers[0]
+    loop = caller.loop
+    node = loop.node if loop is not None else None
+    if not isinstance(node, (ast.For, ast.While)) or made.statement not in unit.node.body or loop is None:
+        return []
+    text = _in_words_of(file, made, caller, loop)
+    known = name in caller.unit.bindings or name in caller.unit.parameters or name in unit.parameters
+    if not text or known or len(unit.bindings[name]) != 1 or _is_built_upon(unit, None, name):
+        return []
+    asked, passed = _one_more_parameter(file, unit, name), _one_more_argument(file, caller.call, name)
+    put = edits.before(file, node, f"{name} = {text}")
+    deeper = _under_a_test(file, made.statement, name)
+    return [*asked, *passed, *put, *deeper] if asked and passed and put and deeper else []
+
+
+def not_again(file: SourceFile, made: Event, first: Event) -> list[Edit]:
+    """One that a method builds anew, just as `__init__` has built it: the line is taken out."""
+    body = made.unit.node.body
+    alike = ast.dump(made.call) == ast.dump(first.call) and _whole(made.call, made.unit, made.unit.self_name())
+    if not alike or made.statement not in body or len(body) < 2 or len(targets_of(made.statement)) != 1:
+        return []
+    return loops.without_statement(file, made.statement)
+
+
+def _bound(made: Event) -> str:
+    """The one name that an optimizer is bound to as it was made; empty for an attribute, for several, or a part."""
+    node = made.statement
+    plain = isinstance(node, ast.Assign) and len(node.targets) == 1 and node.value is made.node
+    return node.targets[0].id if plain and isinstance(node.targets[0], ast.Name) else ""  # type: ignore[attr-defined]
+
+
+def _read(call: ast.Call) -> set[str]:
+    """The variables that a call reads; those of its own comprehensions left out."""
+    own = {t.id for n in walk(call) if isinstance(n, ast.comprehension) for t in targets_of(n)
+           if isinstance(t, ast.Name)}  # fmt: skip
+    return {n.id for n in walk(call) if isinstance(n, ast.Name)} - own
+
+
+def _root(node: ast.AST | None) -> str:
+    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _stays(unit: Unit, loop: Loop, made: Event) -> bool:
+    """Whether what an optimizer is given is the same before a loop as in each of its turns: nothing there binds a part
+    of it, and nothing is done with it before but what leaves it alone."""
+    read = {name for name in _read(made.call) if name not in unit.file.imports.names}
+    within = {id(n) for n in walk(made.statement)}
+    for event in loops.events_in(unit, loop):
+        if id(event.node) in within:
+            continue
+        if any(_root(t) in read for t in targets_of(event.node)):
+            return False
+        if event.node.__class__ is ast.Call and event.index < made.index and _may_change(event.call, read):
+            return False
+    head = getattr(loop.node, "target", None)
+    return head is None or not {n.id for n in walk(head) if isinstance(n, ast.Name)} & read
+
+
+def _may_change(call: ast.Call, names: set[str]) -> bool:
+    given = [receiver(call), *call.args, *(k.value for k in call.keywords)]
+    return terminal(call) not in _LEAVES_IT and any(_root(one) in names for one in given)
+
+
+def _is_built_upon(unit: Unit, loop: Loop | None, name: str) -> bool:
+    """Whether something lasting is made of an optimizer: a scheduler that belongs to this one."""
+    for event in loops.events_in(unit, loop):
+        value = getattr(event.node, "value", None)
+        calls = [value] if isinstance(event.node, ast.Assign) and isinstance(value, ast.Call) else []
+        for call in calls:
+            if any(_root(one) == name for one in (*call.args, *(k.value for k in call.keywords))):
+                return True
+        if isinstance(event.node, ast.Delete) and any(_root(t) == name for t in targets_of(event.node)):
+            return True
+    return False
+
+
+def _moved(file: SourceFile, statement: ast.stmt, before: ast.stmt) -> list[Edit]:
+    """A statement with its lines put before another, at that one's indentation."""
+    removed = loops.without_statement(file, statement)
+    strings = (n for n in walk(statement) if isinstance(n, (ast.Constant, ast.JoinedStr)))
+    if not removed or any(n.lineno != n.end_lineno for n in strings):
+        return []
+    margins = [file.lines[s.lineno - 1][: edits.start_of(file, s)[1] - 1] for s in (statement, before)]
+    rows = file.lines[statement.lineno - 1 : statement.end_lineno]
+    text = "".join(f"{margins[1]}{row.removeprefix(margins[0])}{file.newline}" for row in rows)
+    return [Edit(path=file.path, start=(before.lineno, 1), end=(before.lineno, 1), text=text), *removed]
+
+
+def _whole(call: ast.Call, unit: Unit, own: str) -> bool:
+    """Whether a call in a method reads nothing but the object's attributes and what the file knows everywhere."""
+    homes = (unit.home(name) for name in _read(call) - {own})
+    return all(home is None or home.is_module for home in homes)
+
+
+def _on(call: ast.Call, own: str) -> Iterator[str]:
+    """The attributes of the object that a call reads."""
+    for node in walk(call):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == own:
+            yield node.attr
+
+
+def _set_once(file: SourceFile, owner: ClassModel, first: Unit, attribute: str) -> bool:
+    """Whether an attribute is bound in `__init__`, whatever comes, and it or a part of it nowhere else in the file."""
+    bound = owner.attributes.get(attribute, [])
+    if len(bound) != 1 or bound[0][0].unit is not first or bound[0][0].context.arms or bound[0][0].loop is not None:
+        return False
+    for unit in file.units_with(attribute):
+        for event in unit.events:
+            for target in targets_of(event.node):
+                named = {n.attr for n in walk(target) if isinstance(n, ast.Attribute)}
+                if attribute in named and event.statement is not bound[0][0].statement:
+                    return False
+    return True
+
+
+def _in_words_of(file: SourceFile, made: Event, caller: Event, loop: Loop) -> str:
+    """An optimizer's construction as the caller would write it before its loop; empty where that cannot be said."""
+    unit, call = made.unit, made.call
+    text, places = file.segment(call), []
+    if call.lineno != call.end_lineno or not text.isascii():
+        return ""
+    for node in (n for n in walk(call) if isinstance(n, ast.Name) and n.id in _read(call)):
+        if node.id not in unit.parameters:
+            home = unit.home(node.id)
+            here = caller.unit.home(node.id)
+            if (home is not None and not home.is_module) or here is not home:
+                return ""
+            continue
+        given = file.passed(caller, unit, node.id)
+        one = given[0] if given and node.id not in unit.bindings else None
+        if not isinstance(one, (ast.Name, ast.Attribute, ast.Constant)) or not _is_there_before(caller, loop, one):
+            return ""
+        places.append((node, file.segment(one)))
+    for node, words in sorted(places, key=lambda p: -p[0].col_offset):
+        start = node.col_offset - call.col_offset
+        text = text[:start] + words + text[start + len(node.id) :]
+    return text
+
+
+def _is_there_before(caller: Event, loop: Loop, given: ast.expr) -> bool:
+    """Whether an argument is the same before a loop as in its turns."""
+    if isinstance(given, ast.Constant):
+        return True
+    root = _root(given)
+    bound = (t for e in loops.events_in(caller.unit, loop) for t in targets_of(e.node))
+    head = getattr(loop.node, "target", None)
+    names = {n.id for n in walk(head) if isinstance(n, ast.Name)} if head is not None else set()
+    return bool(root) and root not in names and all(_root(t) != root for t in bound)
+
+
+def _one_more_parameter(file: SourceFile, unit: Unit, name: str) -> list[Edit]:
+    given = unit.node.args  # type: ignore[union-attr]
+    if given.vararg or given.kwarg or given.kwonlyargs or not given.args or unit.decorators:
+        return []
+    last = given.defaults[-1] if given.defaults else given.args[-1]
+    line, column = last.end_lineno or last.lineno, file.column(last.end_lineno or 1, last.end_col_offset or 0)
+    closed = file.lines[line - 1][column - 1 :].lstrip().startswith(")")
+    return [Edit(path=file.path, start=(line, column), end=(line, column), text=f", {name}=None")] if closed else []
+
+
+def _one_more_argument(file: SourceFile, call: ast.Call, name: str) -> list[Edit]:
+    given = [*call.args, *(k.value for k in call.keywords)]
+    spread = any(isinstance(one, (ast.Starred, ast.GeneratorExp)) for one in given)
+    if not given or spread or any(k.arg is None for k in call.keywords):
+        return []
+    line, column = max(edits.end_of(file, one) for one in given)
+    stop = edits.end_of(file, call)
+    if line != stop[0] or file.lines[line - 1][column - 1 : stop[1] - 1].strip() != ")":
+        return []
+    return [Edit(path=file.path, start=(line, column), end=(line, column), text=f", {name}={name}")]
+
+
+def _under_a_test(file: SourceFile, statement: ast.stmt, name: str) -> list[Edit]:
+    """`optimizer = …` where none was given."""
+    if statement.lineno != statement.end_lineno or not edits.stands_alone(file, statement):
+        return []
+    start = edits.start_of(file, statement)
+    margin = file.lines[start[0] - 1][: start[1] - 1]
+    deeper = margin + ("\t" if margin.endswith("\t") else "    ")
+    text = f"{margin}if {name} is None:{file.newline}{deeper}"
+    return [Edit(path=file.path, start=(start[0], 1), end=start, text=text)]

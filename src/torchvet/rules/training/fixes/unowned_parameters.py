@@ -1,0 +1,135 @@
+"""Edits for a part of a model that came after the optimizer: the optimizer is built later, or is given the part."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Edit
+from torchvet.rules.shared import training_loops as loops
+from torchvet.source.model import edits
+from torchvet.source.model import torch_names as names
+from torchvet.source.model.origins import identity, models_in
+from torchvet.source.model.units import targets_of, terminal, value_for
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.source.model import Event, SourceFile
+
+
+def given_to_the_optimizer(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+    """What a run has found unowned was put into the model by a line of this file, after an optimizer of the whole."""
+    parts = {name.partition(".")[0] for name in (finding.holder.path if finding.holder is not None else [])}
+    pairs = [(put, made) for put in _put_in(file, parts) for made in _built_before(file, put)]
+    if not pairs or len({id(made) for _, made in pairs}) != 1 or {_attribute(put) for put, _ in pairs} != parts:
+        return ()
+    made = pairs[0][1]
+    moved = _built_after(file, made, [put for put, _ in pairs])
+    if moved:
+        return moved
+    added = [_added(file, put, made) for put, _ in pairs]
+    return [e for one in added for e in one] if all(added) else ()
+
+
+def _attribute(put: Event) -> str:
+    return terminal(targets_of(put.node)[0])
+
+
+def _put_in(file: SourceFile, parts: set[str]) -> Iterator[Event]:
+    """The lines that put parts of these names into an object from outside its own class's `__init__`."""
+    for part in parts:
+        for unit in file.units_with(part):
+            for event in unit.events:
+                bound = event.node.targets if isinstance(event.node, ast.Assign) else []
+                target = bound[0] if len(bound) == 1 else None
+                if not isinstance(target, ast.Attribute) or target.attr != part:
+                    continue
+                if not (isinstance(target.value, ast.Name) and target.value.id == unit.self_name()):
+                    yield event
+
+
+def _built_before(file: SourceFile, put: Event) -> Iterator[Event]:
+    """Optimizers of a whole model that a line puts a part into, by another method or earlier in the same unit."""
+    target = targets_of(put.node)[0]
+    assert isinstance(target, ast.Attribute)
+    model = identity(target.value, put.unit)
+    for made in file.calls(*names.OPTIMIZERS):
+        if "optimizer" not in names.role_of_call(file.dotted(made.call.func)):
+            continue
+        given = models_in(made.call)
+        if made.unit is put.unit and made.index > put.index:
+            continue
+        bound = targets_of(made.statement)
+        once = len(bound) == 1 and (
+            not isinstance(bound[0], ast.Name) or len(made.unit.bindings.get(bound[0].id, ())) == 1
+        )
+        if len(given) == 1 and once and identity(given[0], made.unit) & model:
+            yield made
+
+
+def _built_after(file: SourceFile, made: Event, puts: Sequence[Event]) -> Sequence[Edit]:
+    """The optimizer's line moved below the last part's, in one block and with nothing between that asks for it."""
+    last = max(puts, key=lambda e: e.index)
+    name = targets_of(made.statement)[0]
+    same = all(p.unit is made.unit and p.loop is None and p.context.arms == made.context.arms for p in puts)
+    block = _block(made)
+    if not same or made.loop is not None or last.statement not in block or not isinstance(name, ast.Name):
+        return ()
+    start, stop = block.index(made.statement), block.index(last.statement)
+    between = block[start + 1 : stop + 1]
+    if any(isinstance(n, ast.Name) and n.id == name.id for s in between for n in walk(s)):
+        return ()
+    read = {n.id for n in walk(made.call) if isinstance(n, ast.Name)}
+    bound = {n.id for s in between for n in walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    calls = (n for s in between for n in walk(s) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name))
+    unseen = any(file.functions(n.func.id) for n in calls)  # type: ignore[attr-defined]
+    if read & bound or (unseen and made.unit.is_module):
+        return ()
+    removed = loops.without_statement(file, made.statement)
+    put = edits.after(file, last.statement, file.segment(made.statement))
+    return [*removed, *put] if removed and put else ()
+
+
+def _block(event: Event) -> list[ast.stmt]:
+    """The statements that one stands among, where it stands in no `with`, `try` or branch."""
+    body = event.unit.node.body
+    if event.statement in body:
+        return body
+    return next((s.body for s in body if isinstance(s, ast.If) and event.statement in s.body), [])
+
+
+def _added(file: SourceFile, put: Event, made: Event) -> Sequence[Edit]:
+    """`optimizer.add_param_group(…)` after the line that puts a part in."""
+    target, name = targets_of(put.node)[0], targets_of(made.statement)[0]
+    optimizer = _seen_from(file, name, made, put)
+    given = _parameters(file, target, put)
+    # A scheduler of one group would not know of the second.
+    if not optimizer or not given or file.mentions("lr_scheduler", "Scheduler", "scheduler"):
+        return ()
+    return edits.after(file, put.statement, f'{optimizer}.add_param_group({{"params": {given}}})')
+
+
+def _seen_from(file: SourceFile, name: ast.expr, made: Event, put: Event) -> str:
+    """What an optimizer is called where a part is put in; empty where it is not known there."""
+    if isinstance(name, ast.Name):
+        return name.id if put.unit.home(name.id) is made.unit and put.unit is made.unit else ""
+    mine, theirs = made.unit.self_name(), put.unit.self_name()
+    on_self = isinstance(name, ast.Attribute) and isinstance(name.value, ast.Name) and name.value.id == mine
+    owner = made.unit.method_class()
+    if not mine or not theirs or not on_self or owner is not put.unit.method_class() or owner is None:
+        return ""
+    return f"{theirs}.{terminal(name)}" if len(owner.attributes[terminal(name)]) == 1 else ""
+
+
+def _parameters(file: SourceFile, target: ast.expr, put: Event) -> str:
+    """The parameters of a part, as code; empty where it is not known for a module or a parameter."""
+    value = value_for(put.node, target)
+    text = file.segment(target)
+    if not isinstance(value, ast.Call):
+        return ""
+    if terminal(value) == "Parameter":
+        return f"[{text}]"
+    roles = file.roles.of(value, put.unit)
+    return f"{text}.parameters()" if "module" in roles else ""

@@ -1,0 +1,119 @@
+"""TRN102: gradients are cleared after backward, before the step that was to use them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Measured
+from torchvet.recording.training_records import OptimizerUse
+from torchvet.rules.core.base import Rule
+from torchvet.rules.shared import training_loops as loops
+from torchvet.rules.shared.seen_suspicions import as_observed, suspected_at
+from torchvet.source.model import edits
+from torchvet.source.model.origins import identity
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding
+    from torchvet.recording import Recording
+    from torchvet.source.model import SourceFile
+    from torchvet.source.model.steps import Effect, Step
+
+_ENOUGH = 4
+"""Steps before what never happened is a habit."""
+
+
+class GradientsClearedTooLate(Rule):
+    """Gradients are cleared after backward, before the step that was to use them."""
+
+    code = "TRN102"
+    name = "gradients-cleared-too-late"
+    summary = "Gradients are cleared after backward, before the step that was to use them"
+    severity = "error"
+    words = ("zero_grad",)
+
+    mend_changes_results = True
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Zeros in the place of gradients are not told from gradients: that a run is silent proves nothing."""
+        return False
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Optimizers that never had a gradient, where source shows what clears them before the step."""
+        for rank in recording.ranks:
+            for use in {u.id: u for u in rank.all(OptimizerUse)}.values():
+                if not 0 < use.parameters == use.without_gradient_count or use.steps < _ENOUGH:
+                    continue
+                for found in suspected_at(self, recording, use.step_place, role="stepped"):
+                    told = (
+                        f"{found.message}: none of {use.parameters} parameters had a gradient in any of {use.steps:,}"
+                    )
+                    yield as_observed(found, rank, f"{told} steps", Measured(steps=use.steps))
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A clear after the last backward and before the step that was to use its gradients."""
+        if not file.mentions(*self.words):
+            return
+        seen: set[int] = set()
+        for step in file.steps:
+            for clear in step.of("zero_grad"):
+                stepped = self._starved(file, step, clear) if id(clear.event) not in seen else None
+                if stepped is not None:
+                    seen.add(id(clear.event))
+                    yield self._finding(file, step, clear, stepped)
+
+    def _starved(self, file: SourceFile, step: Step, clear: Effect) -> Effect | None:
+        """The next step of the same optimizer, where nothing makes gradients for it in between."""
+        if not isinstance(clear.event.node, ast.Call):
+            return None
+        stepped = next((e for e in step.of("step", "scaler_step") if self._uses(e, clear)), None)
+        if stepped is None or (stepped.kind == "step" and stepped.event.call.args):
+            return None
+        between = [e for e in step.effects if clear.order < e.order < stepped.order]
+        if any(e.kind == "backward" for e in between) or not clear.sure_with(stepped):
+            return None
+        # Going back from the clear: a backward must come before any step, which would have used its gradients.
+        for effect in reversed([e for e in step.effects if e.order < clear.order and not e.excludes(clear)]):
+            if effect.kind in ("step", "scaler_step"):
+                return None
+            if effect.kind == "backward":
+                break
+        else:
+            return None
+        hidden = loops.clears_by_hand(loops.units_of(step)) or loops.hides_between(file, clear, stepped)
+        return None if hidden else stepped
+
+    @staticmethod
+    def _uses(stepped: Effect, clear: Effect) -> bool:
+        if stepped.order < clear.order or stepped.excludes(clear):
+            return False
+        node, where = loops.subject_of(clear), clear.event.unit
+        cleared = identity(node, where)
+        if cleared & loops.who(stepped):
+            return True
+        models = loops.models_of(loops.subject_of(stepped), stepped.event.unit)
+        return bool(models and cleared & models)
+
+    def _finding(self, file: SourceFile, step: Step, clear: Effect, stepped: Effect) -> Finding:
+        last = [e for e in step.of("backward") if e.order < clear.order][-1]
+        text, name = file.segment(clear.event.node), loops.name_of(stepped)
+        return self.suspect(
+            file, clear.event, f"{text} throws away the gradients that {name}.step() was to use",
+            cause="it stands after backward and before the step, so that the step finds no gradients and does nothing",
+            advice=f"move `{text}` to after the step, or to before backward",
+            severity="info" if loops.is_test(file) else None, edits=self._edits(file, clear, stepped),
+            related=[self.also(file, "stepped", stepped.event, file.segment(stepped.event.node)),
+                     self.also(file, "backward", last.event, file.segment(last.event.node))],
+        )  # fmt: skip
+
+    @staticmethod
+    def _edits(file: SourceFile, clear: Effect, stepped: Effect) -> list[Edit]:
+        """Move the line to right after the step, where both stand in one block: right for accumulation too."""
+        one, other = clear.event, stepped.event
+        same = one.unit is other.unit and one.loop is other.loop and one.context.arms == other.context.arms
+        if not same or not isinstance(one.parent, ast.Expr) or one.context.withs != other.context.withs:
+            return []
+        after = edits.after(file, other.statement, file.segment(one.node))
+        removed = loops.without_statement(file, one.statement)
+        return [*removed, *after] if after and removed else []

@@ -1,0 +1,241 @@
+"""TRN103: a model is evaluated in train mode, or goes on training in eval mode."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.finding import About, Measured, about
+from torchvet.recording.training_records import EvalModeSteps, TrainModePass
+from torchvet.rules.core.base import Rule
+from torchvet.rules.shared import training_loops as loops
+from torchvet.rules.shared.seen_suspicions import as_observed, suspected_in
+from torchvet.rules.shared.share_rule import observed
+from torchvet.rules.training import _modes as modes
+from torchvet.rules.training.fixes.eval_mode import switched_around, switched_back
+from torchvet.source.model.origins import identity
+from torchvet.source.model.units import receiver, targets_of, terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.rules.training._modes import Moment
+    from torchvet.source.model import Event, Loop, SourceFile, Unit
+    from torchvet.source.model.origins import Identity
+    from torchvet.source.model.steps import Effect
+
+_STUCK = "stays in eval mode"
+_IN_EVAL_MODE = About("training in eval mode")
+_EVALUATION = re.compile(r"eval|valid|test|predict|sample|infer|accuracy", re.IGNORECASE)
+
+
+_ENOUGH_STEPS = 2
+"""Steps that were looked at in which a model was trained in eval mode."""
+
+
+class EvaluationInTrainMode(Rule):
+    """A model is evaluated in train mode, or goes on training in eval mode."""
+
+    code = "TRN103"
+    name = "evaluation-in-train-mode"
+    summary = "A model is evaluated in train mode, or goes on training in eval mode"
+    severity = "warning"
+    words = ("backward",)
+
+    mend_changes_results = True
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """An evaluation may come after what was run, and a layer of the program's own may ask for the mode itself."""
+        return False
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Passes without gradients in which dropout or batch norm was at work, where source sees an evaluation; and
+        training in eval mode, where source sees what switches to it."""
+        for rank in recording.ranks:
+            yield from self._trained_in_eval_mode(rank, recording)
+            ran: dict[str, dict[int, TrainModePass]] = {}
+            for record in {r.place: r for r in rank.all(TrainModePass)}.values():
+                for place in (record.place, *record.around):
+                    ran.setdefault(place.path, {})[place.line] = record
+            for path, by_line in ran.items():
+                for found in suspected_in(self, recording, path):
+                    seen = by_line.get(found.location.line) if found.location is not None else None
+                    if seen is not None:
+                        told = f"{found.message}: {seen.layer} ran so in {seen.passes:,} passes that were looked at"
+                        yield as_observed(found, rank, told, Measured(steps=seen.passes))
+
+    def _trained_in_eval_mode(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+        stuck = {r.model: r for r in rank.all(EvalModeSteps)}
+        if len(stuck) != 1:
+            return  # of several models source does not say which
+        (record,) = stuck.values()
+        told = f"{record.layer} was in eval mode in {record.steps:,} training steps that were looked at, from step "
+        told += f"{record.since:,} on"
+        suspected = [
+            f for path in recording.sources for f in suspected_in(self, recording, path) if about(f) == _IN_EVAL_MODE
+        ]
+        for found in suspected:
+            yield as_observed(found, rank, f"{found.message}: {told}", Measured(steps=record.steps))
+        if not suspected and record.switched is not None and record.steps >= _ENOUGH_STEPS:
+            yield observed(
+                self, rank, severity="warning", place=record.switched, measured=Measured(steps=record.steps),
+                message=f"{record.model} {_STUCK} after this evaluation: {told}",
+                cause="eval() lasts until train() is called; from then on dropout is off and batch norm's running "
+                "statistics stand still",
+                advice="call `train()` on the model after the evaluation, or at the start of each training pass",
+            )  # fmt: skip
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A model that goes on training in eval mode, or is evaluated in train mode."""
+        if not file.mentions(*self.words) or not (
+            file.mentions(".eval()") or file.mentions("no_grad", "inference_mode")
+        ):
+            return
+        seen: set[int] = set()
+        for unit in {id(s.unit): s.unit for s in file.steps if s.loop is not None}.values():
+            trained = _trained(file, unit)
+            run = trained or _run_with_gradients(file, unit)
+            happenings = list(modes.moments(file, unit)) if run else []
+            for found in (
+                *self._never_back(file, unit, happenings, run),
+                *self._evaluated(file, happenings, trained),
+            ):
+                if id(found[0].event) not in seen:
+                    seen.add(id(found[0].event))
+                    yield found[1]
+
+    def _never_back(
+        self, file: SourceFile, unit: Unit, happenings: list[Moment], trained: Identity
+    ) -> Iterator[tuple[Moment, Finding]]:
+        """`model.eval()` in a loop that trains on, with no `train()` in it."""
+        for one in happenings:
+            loop = _widest_of_one_model(file, unit, one) if one.kind == "eval" else None
+            if loop is None or not one.who & trained or not _is_evaluation(file, one):
+                continue
+            inside = [h for h in happenings if h.at.inside(loop)]
+            effects = [e for e in file.effects(unit) if e.at.inside(loop)]
+            goes_on = any(e.kind == "backward" and not e.at.excludes(one.at) for e in effects)
+            if not goes_on or any(h.kind in ("train", "either") for h in inside) or _leaves(file, one.at, loop):
+                continue
+            if _unseen(file, unit, loop) or modes.stochastic(file, _model(one), one.event.unit) == "no":
+                continue
+            yield one, self._stuck(file, one, effects)
+
+    def _stuck(self, file: SourceFile, one: Moment, effects: list[Effect]) -> Finding:
+        name = file.segment(_model(one))
+        backward = next(e for e in effects if e.kind == "backward")
+        return self.suspect(
+            file, one.event, f"{name} {_STUCK}: the loop trains on and never calls {name}.train()",
+            cause="eval() lasts until train() is called; from the second pass on dropout is off and batch norm's "
+            "running statistics stand still",
+            advice=f"call `{name}.train()` at the start of each training pass",
+            edits=switched_back(file, one, backward.event),
+            severity="info" if loops.is_test(file) else None, about=_IN_EVAL_MODE,
+            related=[self.also(file, "backward", backward.event, file.segment(backward.event.node))],
+        )  # fmt: skip
+
+    def _evaluated(
+        self, file: SourceFile, happenings: list[Moment], trained: Identity
+    ) -> Iterator[tuple[Moment, Finding]]:
+        """A pass over a loader without gradients, while the model is in train mode."""
+        for number, one in enumerate(happenings):
+            if one.kind != "evaluates" or not one.who & trained or _trains_here(file, one.over):
+                continue
+            mine = [h for h in happenings[:number] if h.kind != "evaluates" and not h.event.excludes(one.over)]
+            last = mine[-1] if mine else None
+            anywhere = file.mentions(".eval(", "train(False", "train(mode", ".training")
+            if (last is None and (anywhere or file.mentions("from_pretrained"))) or (
+                last is not None and last.kind != "train"
+            ):
+                continue
+            if last is not None and not last.who & one.who:
+                continue
+            varies = modes.stochastic(file, one.event.call.func, one.event.unit)
+            if varies == "no" or (last is None and varies != "yes"):
+                continue
+            name = file.segment(one.event.call.func)
+            mild = varies == "unknown" or loops.is_test(file)
+            yield one, self.suspect(
+                file, one.over, f"{name} is evaluated in train mode: dropout and batch norm are active",
+                cause=f"{name}.train() (or the mode that it was built in) still holds in this pass over a loader",
+                advice=f"call `{name}.eval()` before evaluating, and `{name}.train()` after it",
+                severity="info" if mild else None, edits=switched_around(file, one),
+            )  # fmt: skip
+
+
+def _trained(file: SourceFile, unit: Unit) -> Identity:
+    """The models whose parameters an optimizer steps in a unit."""
+    found: set[tuple[object, ...]] = set()
+    for effect in file.effects(unit):
+        if effect.kind in ("step", "scaler_step"):
+            found |= loops.models_of(loops.subject_of(effect), effect.event.unit) or frozenset()
+    return frozenset(found)
+
+
+def _trains_here(file: SourceFile, event: Event) -> bool:
+    """Whether the loop around a pass without gradients goes backward each time, too: a target is computed there."""
+    backwards = [e for e in file.effects(event.unit) if e.kind == "backward" and e.at.inside(event.loop)]
+    return any(all(arm in e.arms for arm in event.context.arms) for e in backwards)
+
+
+def _run_with_gradients(file: SourceFile, unit: Unit) -> Identity:
+    """The only model that runs with gradients in the loops of a unit's backward passes; nothing where there are more.
+    For optimizers that somebody else builds."""
+    forwards, found = file.gradients.forwards, set()
+    for effect in (e for e in file.effects(unit) if e.kind == "backward"):
+        owner = effect.event.unit
+        for event in loops.events_in(owner, effect.event.loop):
+            runs = event.node.__class__ is ast.Call and forwards.runs_module(event.call, owner)
+            if runs and file.gradients.enabled(event) != "no":
+                found.add(identity(event.call.func, owner))
+    return found.pop() if len(found) == 1 else frozenset()
+
+
+def _widest_of_one_model(file: SourceFile, unit: Unit, one: Moment) -> Loop | None:
+    """The widest loop around a moment that goes on with one model: `model = build()` in it or in a function that it
+    calls, or `for model in models`, makes each pass another's."""
+    widest, loop = None, one.at.loop
+    while loop is not None:
+        if modes.made_by_calls(file, unit, loop, _model(one), one.event.unit):
+            return widest
+        for event in loops.events_in(unit, loop):
+            value = getattr(event.node, "value", None)
+            mine = [t for t in targets_of(event.node) if one.who & identity(t, unit)]
+            read = {terminal(n) for n in walk(value)} if isinstance(value, ast.Call) else set()
+            another = isinstance(value, ast.Call) or event.node.__class__ is ast.For
+            if another and mine and not any(terminal(t) in read for t in mine):
+                return widest
+        widest, loop = loop, loop.parent
+    return widest
+
+
+def _model(one: Moment) -> ast.expr:
+    on = receiver(one.event.call)
+    assert on is not None
+    return on
+
+
+def _is_evaluation(file: SourceFile, one: Moment) -> bool:
+    """Whether something without gradients follows: eval mode while training may be meant (frozen batch norm)."""
+    unit = one.event.unit
+    if _EVALUATION.search(unit.name) or file.gradients.enabled(one.event) == "no":
+        return True
+    return any(e.context.withs and file.gradients.enabled(e) == "no" for e in unit.events[one.event.index :])
+
+
+def _leaves(file: SourceFile, at: Event, loop: Loop) -> bool:
+    """Whether the loop is left after the evaluation."""
+    inside = [b for b, _ in at.context.arms if isinstance(b, ast.If) and b.lineno > loop.node.lineno]  # type: ignore[attr-defined]
+    return any(
+        re.search(r"\b(break|return|exit)\b", loops.text_between(file, b.lineno, b.end_lineno or b.lineno))
+        for b in inside
+    )
+
+
+def _unseen(file: SourceFile, unit: Unit, loop: Loop) -> bool:
+    """A function from elsewhere that may switch to train mode."""
+    calls = (e for e in loops.events_in(unit, loop) if e.node.__class__ is ast.Call)
+    return any("train" in terminal(e.node).lower() and file.callee(e) is None for e in calls)

@@ -1,0 +1,75 @@
+"""TRN105: parameters of the trained model get gradients that no optimizer applies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Finding, Holder, Location, Measured
+from torchvet.recording.records import Place
+from torchvet.recording.training_records import UnownedParameters, still_unowned
+from torchvet.rules.core.base import Rule
+from torchvet.rules.shared.number_format import size
+from torchvet.rules.shared.share_rule import observed
+from torchvet.rules.training.fixes.unowned_parameters import given_to_the_optimizer
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.source.model import SourceFile
+
+
+class ParametersNotInOptimizer(Rule):
+    """Parameters of the trained model get gradients that no optimizer applies."""
+
+    code = "TRN105"
+    name = "parameters-not-in-optimizer"
+    summary = "Parameters of the trained model get gradients that no optimizer applies"
+    severity = "error"
+
+    mend_changes_results = True
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The optimizer built when the model is complete, or given what came later."""
+        return given_to_the_optimizer(file, finding)
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Parameters of a trained module with gradients that no optimizer owns and nobody changes."""
+        for rank in recording.ranks:
+            for record in still_unowned(rank.all(UnownedParameters)):
+                if record.owned:
+                    yield self._finding(recording, rank, record)
+
+    def _finding(self, recording: Recording, rank: RankRecording, record: UnownedParameters) -> Finding:
+        names = ", ".join(record.names[:4])
+        rest = f" and {record.count - 4} more" if record.count > 4 else ""
+        replaced = record.orphans > 0
+        cause = (
+            f"the optimizer was built before they were put in: it still owns {record.orphans} "
+            "parameters that the model "
+            "does not have any more"
+            if replaced
+            else "they were not among the parameters that the optimizer was given, and gradients are computed for them"
+        )
+        return observed(
+            self, rank, severity="error" if replaced else "warning", place=self._line(recording, record, replaced),
+            message=f"{record.count} parameters of {record.module} get gradients and are never stepped: {names}{rest}",
+            cause=cause,
+            advice="build the optimizer after the model is complete, or `add_param_group` them"
+            if replaced
+            else "give them to the optimizer, or, if they are meant to stay as they are, "
+            "`requires_grad_(False)`: that also "
+            f"saves {size(record.bytes)} of gradients",
+            holder=Holder(name=record.names[0], kind="attribute", path=record.names[:4]),
+            measured=Measured(bytes=record.bytes, steps=record.steps),
+        )  # fmt: skip
+
+    def _line(self, recording: Recording, record: UnownedParameters, replaced: bool) -> Place | Location | None:
+        """Where a replaced submodule was assigned, else where the optimizer was made."""
+        parts = record.names[0].split(".")
+        if replaced and len(parts) > 1 and record.place is not None:
+            stores = recording.index.stores(f"model.{parts[0]}", "__main__", record.place.path)
+            outside = [s for s in stores if not s.function.endswith("__init__")]
+            if outside:
+                return Location(path=outside[0].path, line=outside[0].line, function=outside[0].function)
+        return record.place

@@ -1,0 +1,140 @@
+"""TRN109: the learning rate scheduler steps before the optimizer does."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Measured
+from torchvet.recording.scaling_records import ScalingUse
+from torchvet.recording.training_records import EarlySchedule
+from torchvet.rules.core.base import Rule
+from torchvet.rules.shared import training_loops as loops
+from torchvet.rules.shared.seen_suspicions import as_observed, suspected_at
+from torchvet.rules.shared.share_rule import observed
+from torchvet.source.model import edits
+from torchvet.source.model.origins import identity
+from torchvet.source.model.units import keyword, receiver
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.source.model import SourceFile, Unit
+    from torchvet.source.model.steps import Effect
+
+
+class SchedulerBeforeOptimizer(Rule):
+    """The learning rate scheduler steps before the optimizer does."""
+
+    code = "TRN109"
+    name = "scheduler-before-optimizer"
+    summary = "The learning rate scheduler steps before the optimizer does"
+    severity = "warning"
+    words = ("sched", "LR", "backward")
+
+    mend_changes_results = True
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """What comes after the steps that were run may show it yet."""
+        return False
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Schedulers that were seen to step first, where source shows whose optimizer follows; else where the run has
+        shown it, and no scaler may have skipped the optimizer's step."""
+        for rank in recording.ranks:
+            scaled = any(True for _ in rank.all(ScalingUse))
+            for record in {r.place: r for r in rank.all(EarlySchedule)}.values():
+                suspected = list(suspected_at(self, recording, record.place))
+                for found in suspected:
+                    seen = f"{found.message} ({record.name} in its first step)"
+                    yield as_observed(found, rank, seen, Measured(steps=1))
+                if not suspected and record.alone and not scaled and record.name not in _BY_METRIC:
+                    yield self._ran_first(rank, record)
+
+    def _ran_first(self, rank: RankRecording, record: EarlySchedule) -> Finding:
+        return observed(
+            self, rank, severity=self.severity, place=record.place,
+            message=f"{record.name} steps before {record.optimizer} does: the first rate is skipped",
+            cause="the scheduler moves on before the optimizer has used the first value of the schedule",
+            advice="step the scheduler after the optimizer has stepped, at the end of the loop",
+            measured=Measured(steps=1),
+        )  # fmt: skip
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A scheduler that is stepped in a loop before the first optimizer step in it."""
+        if not file.mentions(*self.words):
+            return
+        seen: set[int] = set()
+        for unit in {id(s.unit): s.unit for s in file.steps}.values():
+            effects = file.effects(unit)
+            for early in (e for e in effects if e.kind == "scheduler"):
+                stepped = self._step_after(file, early, effects) if id(early.event) not in seen else None
+                if stepped is not None:
+                    seen.add(id(early.event))
+                    yield self._finding(file, early, stepped)
+
+    @staticmethod
+    def _step_after(file: SourceFile, early: Effect, effects: list[Effect]) -> Effect | None:
+        """The optimizer step that should have come first; None where all is well or not sure."""
+        loop, call = early.at.loop, early.event.call
+        if loop is None or call.args or call.keywords:
+            return None
+        made = loops.constructors(receiver(call), early.event.unit)
+        if made is None or not all(_is_torch(file.dotted(c.func)) or _derives(file, c, where) for c, where in made):
+            return None
+        mine: set[tuple[object, ...]] = set()
+        for one, where in made:
+            mine |= identity(one.args[0] if one.args else keyword(one, "optimizer"), where)
+        steps = [e for e in effects if e.kind in ("step", "scaler_step") and loops.who(e) & mine]
+        if not steps or steps[0].order < early.order or any(e.at.loop is None for e in steps):
+            return None
+        # `if epoch > 0: scheduler.step()` at the top is the right order.
+        first = next((e for e in steps if e.at.inside(loop)), None)
+        return first if first is not None and early.sure_with(first) else None
+
+    def _finding(self, file: SourceFile, early: Effect, stepped: Effect) -> Finding:
+        scheduler, optimizer = loops.name_of(early), loops.name_of(stepped)
+        return self.suspect(
+            file, early.event, f"{scheduler}.step() comes before {optimizer}.step(): the first rate is skipped",
+            cause="the scheduler moves on before the optimizer has used the first value of the schedule",
+            advice=f"call `{scheduler}.step()` after the optimizer has stepped: at the end of the loop",
+            severity="info" if loops.is_test(file) else None, edits=self._edits(file, early, stepped),
+            related=[self.also(file, "stepped", stepped.event, file.segment(stepped.event.node))],
+        )  # fmt: skip
+
+    @staticmethod
+    def _edits(file: SourceFile, early: Effect, stepped: Effect) -> list[Edit]:
+        """Move the line to the end of the loop's body, unless something there leaves a pass early; in a function that
+        is one step to right after the optimizer's."""
+        event = early.event
+        loop = event.loop
+        if loop is None and stepped.event.unit is event.unit and event.context.arms == stepped.event.context.arms == ():
+            removed = loops.without_statement(file, event.statement)
+            put = edits.after(file, stepped.event.statement, file.segment(event.node))
+            return [*removed, *put] if removed and put and stepped.event.loop is None else []
+        if loop is None or early.at is not event or not isinstance(loop.node, (ast.For, ast.While)):
+            return []
+        if event.statement not in loop.node.body or re.search(r"\bcontinue\b", loops.loop_text(file, loop)):
+            return []
+        after = edits.after(file, loop.node.body[-1], file.segment(event.node))
+        removed = loops.without_statement(file, event.statement)
+        return [*removed, *after] if after and removed else []
+
+
+_BY_METRIC = ("ReduceLROnPlateau", "LRScheduler")
+
+
+def _is_torch(dotted: str) -> bool:
+    """A scheduler of torch or transformers that is stepped without arguments."""
+    last = dotted.rpartition(".")[2]
+    ours = dotted.startswith(("torch.optim.lr_scheduler.", "transformers."))
+    return ours and last != "ReduceLROnPlateau"
+
+
+def _derives(file: SourceFile, call: ast.Call, unit: Unit) -> bool:
+    """A scheduler of the file's own that leaves `step` to torch's class."""
+    known = file.roles.class_named(call.func, unit)
+    own = known is not None and any(base.startswith("torch.optim.lr_scheduler.") for base in known.ancestors)
+    return own and known is not None and known.method("step") is None

@@ -1,0 +1,277 @@
+"""TRN110: a state dict is kept without a copy, so that it follows the live weights."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Measured, Related
+from torchvet.recording.training_records import OwnWeights
+from torchvet.rules.core.base import Rule
+from torchvet.rules.core.fixing import events_at
+from torchvet.rules.shared import training_loops as loops
+from torchvet.rules.shared.seen_suspicions import as_observed, suspected_at
+from torchvet.rules.shared.share_rule import observed
+from torchvet.source.model import edits
+from torchvet.source.model.origins import identity
+from torchvet.source.model.units import receiver, targets_of, terminal, value_for
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.records import Place
+    from torchvet.source.model import Event, Loop, SourceFile, Unit
+
+_BOUND = re.compile(r"= *[({\[\w][^=\n]*\.state_dict\(\)")
+"""A cheap look at the text: whether a state dict is bound to anything, alone or as a part."""
+
+
+class StateDictAliased(Rule):
+    """A state dict is kept without a copy, so that it follows the live weights."""
+
+    code = "TRN110"
+    name = "state-dict-aliased"
+    summary = "A state dict is kept without a copy, so that it follows the live weights"
+    severity = "error"
+    words = (".state_dict()",)
+
+    mend_changes_results = True
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """What comes after the steps that were run may show it yet."""
+        return False
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Weights that were to be brought back and are the live ones: where source shows what was kept, or the run
+        which dict was taken before the weights had changed."""
+        for rank in recording.ranks:
+            for record in {r.place: r for r in rank.all(OwnWeights)}.values():
+                suspected = list(suspected_at(self, recording, record.place, role="read"))
+                for found in suspected:
+                    seen = f"{found.message}: load_state_dict was given the model's own {record.parameters} parameters"
+                    yield as_observed(found, rank, seen, Measured(steps=record.calls))
+                if not suspected and record.taken is not None:
+                    yield self._given_back(rank, record, record.taken)
+
+    def _given_back(self, rank: RankRecording, record: OwnWeights, taken: Place) -> Finding:
+        return observed(
+            self, rank, severity=self.severity, place=taken, measured=Measured(steps=record.calls),
+            message=f"what state_dict() gave here is no copy: {record.changed:,} steps later load_state_dict was given "
+            f"{record.model}'s own {record.parameters} parameters, and nothing came back",
+            cause="state_dict() refers to the parameters' own memory, which the optimizer goes on changing in place",
+            advice="keep a copy: `copy.deepcopy(…)` of what it gives",
+            related=[Related(role="read", message="load_state_dict", path=record.place.path, line=record.place.line)],
+        )  # fmt: skip
+
+    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """A copy in the place of the dict, where one call on the line takes it and it is bound as it is."""
+        calls = [
+            e for e in events_at(file, finding) if isinstance(e.node, ast.Call) and terminal(e.node) == "state_dict"
+        ]
+        bound = len(calls) == 1 and isinstance(calls[0].parent, (ast.Assign, ast.AnnAssign, ast.Dict, ast.Return))
+        return [edits.replace(file, calls[0].call, _cloned(file.segment(calls[0].node)))] if bound else ()
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """A live state dict that is kept while the model trains on and read as if it were a snapshot."""
+        if not file.mentions(*self.words) or not _BOUND.search(file.text) or file.mentions("FSDP", "FullySharded"):
+            return
+        for taken in file.calls("state_dict"):
+            call, model = taken.call, receiver(taken.call)
+            if call.args or call.keywords or model is None or not self._is_module(file, model, taken):
+                continue
+            name = _kept_as(taken)
+            used = self._read_later(file, taken, name, model) if name else None
+            if used is not None:
+                yield self._finding(file, taken, name, used)
+
+    @staticmethod
+    def _is_module(file: SourceFile, model: ast.expr, taken: Event) -> bool:
+        return file.roles.is_a("module", model, taken.unit) and "optimizer" not in file.roles.of(model, taken.unit)
+
+    def _read_later(self, file: SourceFile, taken: Event, name: str, model: ast.expr) -> Event | None:
+        """Where it is loaded, saved or returned after the model has trained on."""
+        unit = taken.unit
+        root = name.partition("[")[0]
+        if root.count(".") or any(e.node.__class__ is ast.AugAssign for e in unit.bindings.get(root, ())):
+            return self._read_in_class(file, taken, name) if root.count(".") == 1 else None
+        others = [e for e in unit.bindings.get(root, ()) if e.statement is not taken.statement]
+        if any(not _is_nothing(e, root) and not _is_state_dict(e, root) for e in others):
+            return None
+        uses = [e for e in _readers(file, unit, name) if e.index > taken.index and not e.excludes(taken)]
+        for use in uses:
+            trained = self._trains(file, unit, _between(taken, use))
+            if trained and self._same_or_best(file, taken, use, model):
+                return use
+        return None
+
+    @staticmethod
+    def _read_in_class(file: SourceFile, taken: Event, name: str) -> Event | None:
+        """`self.best = model.state_dict()` under a condition, loaded or saved in the class: kept on purpose."""
+        owner = taken.unit.method_class()
+        own, _, rest = name.partition(".")
+        attribute, bracket, place = rest.partition("[")
+        if owner is None or own != taken.unit.self_name():
+            return None
+        bound = owner.attributes.get(attribute, [])
+        others = [(e, f"{e.unit.self_name()}.{attribute}") for e, _ in bound if e.statement is not taken.statement]
+        if any(not _is_nothing(e, text) and not _is_state_dict(e, text) for e, text in others):
+            return None
+        if not (taken.context.arms or re.search(r"best|initial|snapshot|backup", attribute)) or not file.steps:
+            return None
+        for method in owner.methods.values():
+            for use in _readers(file, method, f"{method.self_name()}.{attribute}{bracket}{place}"):
+                same = use.unit is taken.unit and use.context.arms == taken.context.arms
+                if terminal(use.node) == "load_state_dict" and not same:
+                    return use
+        return None
+
+    @staticmethod
+    def _trains(file: SourceFile, unit: Unit, when: Callable[[Event], bool]) -> bool:
+        """Whether an optimizer steps, or something that is given the optimizer trains, at an event for which `when`."""
+        if any(e.kind in ("step", "scaler_step") and when(e.at) for e in file.effects(unit)):
+            return True
+        for event in unit.events:
+            if event.node.__class__ is ast.Call and "train" in terminal(event.node).lower() and when(event):
+                given = [*event.call.args, *(k.value for k in event.call.keywords)]
+                if any(file.roles.is_a("optimizer", one, unit) for one in given):
+                    return True
+        return False
+
+    @staticmethod
+    def _same_or_best(file: SourceFile, taken: Event, use: Event, model: ast.expr) -> bool:
+        """Taken under a condition, it is a snapshot; else it must go back into the model that it came from."""
+        if any(isinstance(branch, ast.If) for branch, _ in taken.context.arms):
+            return True
+        on = receiver(use.call) if isinstance(use.node, ast.Call) else None
+        if terminal(use.node) != "load_state_dict" or on is None:
+            return False
+        return bool(identity(on, use.unit) & identity(model, taken.unit))
+
+    def _finding(self, file: SourceFile, taken: Event, name: str, used: Event) -> Finding:
+        text = file.segment(taken.node)
+        alone = isinstance(taken.parent, (ast.Assign, ast.AnnAssign))
+        return self.suspect(
+            file, taken, f"{name} follows the live weights: {text} is not a copy",
+            cause="state_dict() refers to the parameters' own memory, which the optimizer goes on changing in place",
+            advice=f"keep a copy: `copy.deepcopy({text})`",
+            edits=[edits.replace(file, taken.call, _cloned(text))] if alone else (),
+            severity="info" if loops.is_test(file) else None,
+            related=[self.also(file, "read", used, file.segment(used.node))],
+        )  # fmt: skip
+
+
+def _cloned(text: str) -> str:
+    return f"{{name: value.clone() for name, value in {text}.items()}}"
+
+
+def _kept_as(taken: Event) -> str:
+    """The name, `self` attribute or place in one that the dict itself is bound to: `best`, `self.best`, `best[1]` of a
+    tuple; `.copy()` of it is no deep copy."""
+    statement = taken.statement
+    if not isinstance(statement, (ast.Assign, ast.AnnAssign)):
+        return ""
+    for target in targets_of(statement):
+        place = _place_in(value_for(statement, target), taken.node)
+        if place is not None and _is_place(target):
+            return ast.unparse(target) + place
+    return ""
+
+
+def _is_place(target: ast.expr) -> bool:
+    """A name, an attribute of one, or what stands under a constant key of these."""
+    if isinstance(target, ast.Subscript):
+        target = target.value if isinstance(target.slice, ast.Constant) else target
+    return isinstance(target, (ast.Name, ast.Attribute))
+
+
+def _place_in(value: ast.AST | None, wanted: ast.AST) -> str | None:
+    """Where a call stands in a value: empty for the value itself, `[1]` or `['model']` for an element of a literal;
+    None where it does not stand there as it is."""
+    if value is wanted:
+        return ""
+    if isinstance(value, ast.Call) and terminal(value) in ("copy", "OrderedDict", "dict"):
+        on = receiver(value)
+        inner = value.args[0] if len(value.args) == 1 else on if on is not None and not value.args else None
+        return _place_in(inner, wanted)
+    if isinstance(value, (ast.Tuple, ast.List)):
+        return next((f"[{n}]" for n, one in enumerate(value.elts) if _place_in(one, wanted) == ""), None)
+    if isinstance(value, ast.Dict):
+        for key, one in zip(value.keys, value.values, strict=True):
+            if isinstance(key, ast.Constant) and _place_in(one, wanted) == "":
+                return f"[{key.value!r}]"
+    return None
+
+
+def _between(taken: Event, use: Event) -> Callable[[Event], bool]:
+    """Whether an event may run after the dict was taken and before it is read."""
+    shared = taken.loop
+    while shared is not None and not use.inside(shared):
+        shared = shared.parent
+    mine, yours = _outermost(taken, shared), _outermost(use, shared)
+
+    def lies_between(event: Event) -> bool:
+        if taken.index < event.index < use.index:
+            return True
+        # A loop around only one of the two goes round in between.
+        return event.loop is not None and any(one is not None and event.loop.within(one) for one in (mine, yours))
+
+    return lies_between
+
+
+def _outermost(event: Event, shared: Loop | None) -> Loop | None:
+    """The outermost loop around an event that lies within a loop; None where it stands in that one itself."""
+    loop = event.loop if event.loop is not shared else None
+    while loop is not None and loop.parent is not shared:
+        loop = loop.parent
+    return loop
+
+
+def _bound_to(binding: Event, name: str) -> ast.expr | None:
+    targets = [t for t in targets_of(binding.node) if ast.unparse(t) == name]
+    return value_for(binding.node, targets[0]) if targets else None
+
+
+def _is_nothing(binding: Event, name: str) -> bool:
+    """Whether a binding starts the name with what holds no weights: None, numbers, empty containers or such of them."""
+    return _holds_nothing(_bound_to(binding, name))
+
+
+def _holds_nothing(value: ast.AST | None) -> bool:
+    if isinstance(value, (ast.Tuple, ast.List)):
+        return all(map(_holds_nothing, value.elts))
+    if isinstance(value, ast.Dict):
+        return all(map(_holds_nothing, value.values))
+    if isinstance(value, ast.Call) and terminal(value) == "float":
+        return True
+    number = value.operand if isinstance(value, ast.UnaryOp) else value
+    return isinstance(number, ast.Constant) or (isinstance(number, ast.Attribute) and number.attr in ("inf", "maxsize"))
+
+
+def _is_state_dict(binding: Event, name: str) -> bool:
+    value = _bound_to(binding, name)
+    return isinstance(value, ast.Call) and terminal(value) == "state_dict"
+
+
+def _readers(file: SourceFile, unit: Unit, name: str) -> Iterator[Event]:
+    """Calls that load or save the dict, and returns of it."""
+    for event in unit.events:
+        if isinstance(event.node, ast.Return):
+            value = event.node.value
+            if value is not None and ast.unparse(value) == name:
+                yield event
+        elif event.node.__class__ is ast.Call:
+            saves = file.dotted(event.call.func) == "torch.save"
+            given = event.call.args[:1] if saves or terminal(event.node) == "load_state_dict" else []
+            if any(_is_name(one, name) for one in given):
+                yield event
+
+
+def _is_name(node: ast.expr, name: str) -> bool:
+    """Whether what is loaded or saved is the dict, or what it stands in."""
+    if isinstance(node, ast.Dict):
+        return any(_is_name(v, name) for v in node.values)
+    if isinstance(node, ast.Subscript):
+        return ast.unparse(node) == name
+    return isinstance(node, (ast.Name, ast.Attribute)) and ast.unparse(node) in (name, name.partition("[")[0])

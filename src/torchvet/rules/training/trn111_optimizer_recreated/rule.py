@@ -1,0 +1,257 @@
+"""TRN111: the optimizer is built anew in every pass, so that its state is lost."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.finding import Measured
+from torchvet.recording.training_records import OptimizerUse
+from torchvet.rules.core.base import Rule
+from torchvet.rules.shared import training_loops as loops
+from torchvet.rules.shared.seen_suspicions import as_observed, suspected_at
+from torchvet.rules.training.fixes import kept_optimizers as mends
+from torchvet.source.model import torch_names as names
+from torchvet.source.model.origins import identity, models_in
+from torchvet.source.model.units import behind_progress, keyword, receiver, targets_of, terminal
+from torchvet.source.model.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.finding import Edit, Finding
+    from torchvet.recording import Recording
+    from torchvet.source.model import Event, Loop, SourceFile, Unit
+    from torchvet.source.model.origins import Identity
+
+_PASS = re.compile(r"epoch|step|iter|batch|^(i|j|t|_|it|idx)$")
+_NUMBER = re.compile(r"(?:n_?|num_?|max_?|total_?)?(epoch|step|iter)(?:s|ations)?")
+_AGAIN = re.compile(r"load_state_dict|\.apply\(|init_weights|init_param|reset|requires_grad|freeze|prun|merge|task"
+                    r"|client")  # fmt: skip
+"""Text that says that the weights, too, start again."""
+_OTHER = re.compile(r"fold|seed|trial|run|client|task|stage|round|model|agent|worker|config|lr|phase|episode|attack"
+                    r"|restart|ensemble|member|split|repeat|domain|layer|repet|exp", re.IGNORECASE)  # fmt: skip
+"""What a loop goes over that is no training pass."""
+_NEW_PARTS = re.compile(r"setattr\(|add_module\(|register_(module|parameter)\(|\bParameter\(|\bnn\.[A-Z]\w*\(")
+_GROWS = re.compile(r"grow|expand|extend|resize|widen|deepen|(^|_)add(_|$)|replace")
+"""Methods of a model from elsewhere that may give it other parameters, by their names."""
+
+
+class OptimizerRecreated(Rule):
+    """The optimizer is built anew in every pass, so that its state is lost."""
+
+    code = "TRN111"
+    name = "optimizer-recreated"
+    summary = "The optimizer is built anew in every pass, so that its state is lost"
+    severity = "warning"
+    words = ("optim",)
+
+    mend_changes_results = True
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Passes that were not run yet may show it."""
+        return False
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """Optimizers that one line has built again over the same parameters, where source shows that none is needed."""
+        for rank in recording.ranks:
+            again = {u.place: u for u in sorted(rank.all(OptimizerUse), key=lambda u: u.rebuilt) if u.rebuilt}
+            for use in again.values():
+                for found in suspected_at(self, recording, use.place):
+                    seen = f"{found.message}: {use.name} was built {use.rebuilt + 1:,} times"
+                    yield as_observed(found, rank, seen, Measured(steps=use.rebuilt + 1))
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """An optimizer that is built in a loop which trains the same model with it."""
+        if not file.mentions(*self.words):
+            return
+        replaced = dict(_replaced(file))
+        for made, first in replaced.items():
+            yield self._finding(file, made, mends.not_again(file, made, first))
+        units = {id(u): u for s in file.steps for u in (s.unit, *(e.event.unit for e in s.effects))}
+        for unit in units.values():
+            for made in (e for name in names.OPTIMIZERS & unit.calls.keys() for e in unit.calls[name]):
+                if made in replaced or not _is_optimizer(file, made):
+                    continue
+                if made.loop is not None and self._recreated(file, made):
+                    yield self._finding(file, made, _hoisted(file, made))
+                elif made.loop is None and self._in_called(file, made):
+                    moved = mends.in_the_constructor(file, made) or mends.given_by_the_caller(file, made)
+                    yield self._finding(file, made, moved)
+
+    def _recreated(self, file: SourceFile, made: Event) -> bool:
+        loop, unit, call = made.loop, made.unit, made.call
+        if loop is None or not _passes(loop):
+            return False
+        branches = [a for a in made.context.arms if a[0].lineno > loop.node.lineno]  # type: ignore[attr-defined]
+        name = next((t for t in targets_of(made.statement) if isinstance(t, (ast.Name, ast.Attribute))), None)
+        models = models_in(call)
+        if branches or name is None or not models or not _trains(file, unit, loop, identity(name, unit), made):
+            return False
+        again = _AGAIN.search(loops.loop_text(file, loop)) or _rebuilt(file, unit, loop, models)
+        return not _depends_on(unit, loop, call) and not again
+
+    @staticmethod
+    def _in_called(file: SourceFile, made: Event) -> bool:
+        """One that a function builds for itself, which is called in every epoch with the same model."""
+        unit, call = made.unit, made.call
+        name = next((t for t in targets_of(made.statement) if isinstance(t, (ast.Name, ast.Attribute))), None)
+        callers = [] if unit.is_module or made.context.arms or name is None else file.callers(unit)
+        steps = [e for e in file.effects(unit) if e.kind in ("step", "scaler_step")] if callers else []
+        mine = [e for e in steps if loops.who(e) & identity(name, unit)]
+        if not mine or any(e.at.loop is not None and e.at.loop.parent is not None for e in mine):
+            return False
+        if not models_in(call) or _depends_on(unit, None, call) or _AGAIN.search(loops.unit_text(unit)):
+            return False
+        models = models_in(call)
+        rebuilt = any(c.loop is not None and _rebuilt(file, c.unit, c.loop, models, unit) for c in callers)
+        return not rebuilt and all(_same_model(file, caller) for caller in callers)
+
+    def _finding(self, file: SourceFile, made: Event, moved: list[Edit]) -> Finding:
+        name = ast.unparse(targets_of(made.statement)[0])
+        kind = file.dotted(made.call.func).rpartition(".")[2]
+        momentum = keyword(made.call, "momentum")
+        plain = kind == "SGD" and (momentum is None or (isinstance(momentum, ast.Constant) and not momentum.value))
+        return self.suspect(
+            file, made, f"{name} is built anew in every pass of this loop, without what {kind} had learnt",
+            cause="an optimizer's state (momentum, running averages, step count) lives in the object; the new one "
+            "starts from nothing, the model does not",
+            advice=f"build {name} once, before the loop", severity="info" if plain or loops.is_test(file) else None,
+            edits=moved,
+        )  # fmt: skip
+
+
+def _hoisted(file: SourceFile, made: Event) -> list[Edit]:
+    """The edits that move it before its loop, or before the one around that which goes over passes as well."""
+    found: list[Edit] = []
+    loop, inner = made.loop, made.statement
+    while loop is not None and _passes(loop) and not _depends_on(made.unit, loop, made.call):
+        moved = mends.before_the_loop(file, made, loop, inner)
+        if not moved:
+            break
+        found, inner, loop = moved, loop.node, loop.parent  # type: ignore[assignment]
+    return found
+
+
+def _replaced(file: SourceFile) -> Iterator[tuple[Event, Event]]:
+    """Methods that bind `self.optimizer` to a new one like that of `__init__`, called in every epoch of a training;
+    with each the first."""
+    for made in file.calls(*names.OPTIMIZERS) if file.steps else ():
+        owner, target = made.unit.owner, next(iter(targets_of(made.statement)), None)
+        first = owner.method("__init__") if owner is not None and made.unit.name != "__init__" else None
+        if first is None or not isinstance(target, ast.Attribute) or not _is_optimizer(file, made):
+            continue
+        before = [e for e in first.calls.get(terminal(made.node), ()) if _like(e.call, made.call)
+                  and [terminal(t) for t in targets_of(e.statement)] == [target.attr]]  # fmt: skip
+        if before and _called_each_epoch(file, made):
+            yield made, before[-1]
+
+
+def _like(one: ast.Call, other: ast.Call) -> bool:
+    """Whether two optimizers are of one kind and over the same parameters."""
+    mine, yours = ([ast.dump(m) for m in models_in(c)] for c in (one, other))
+    return bool(mine) and mine == yours and ast.dump(one.func) == ast.dump(other.func)
+
+
+def _called_each_epoch(file: SourceFile, made: Event) -> bool:
+    """Whether a loop over epochs calls the method in each turn, and trains with what it built."""
+    unit, name = made.unit, targets_of(made.statement)[0]
+    callers = [] if made.loop is not None or made.context.arms else file.callers(unit)
+    if len(callers) != 1 or _AGAIN.search(loops.unit_text(unit)):
+        return False
+    caller = callers[0]
+    loop = caller.loop
+    around = loop is not None and isinstance(loop.node, ast.For) and loop.parent is None and _passes(loop)
+    if not around or loop is None or any(a[0].lineno > loop.node.lineno for a in caller.context.arms):  # type: ignore[attr-defined]
+        return False
+    steps = [e for e in file.effects(caller.unit) if e.kind in ("step", "scaler_step") and e.at.inside(loop)]
+    trained = any(loops.who(e) & identity(name, unit) for e in steps)
+    return trained and not _AGAIN.search(loops.loop_text(file, loop))
+
+
+def _passes(loop: Loop) -> bool:
+    """A loop that goes over epochs, steps or batches: not over models, folds, seeds or settings."""
+    node = loop.node
+    if isinstance(node, ast.While):
+        return True
+    if not isinstance(node, ast.For):
+        return False
+    return not _OTHER.search(ast.unparse(node.target) + " " + ast.unparse(node.iter)) and (
+        bool(_PASS.search(_turns(node))) or terminal(behind_progress(node.iter)) == "range"
+    )
+
+
+def _trains(file: SourceFile, unit: Unit, loop: Loop, name: Identity, made: Event) -> bool:
+    """Whether this loop steps it, and a whole further loop does not stand between: one pass is one epoch or step."""
+    steps = [e for e in file.effects(unit) if e.kind in ("step", "scaler_step") and e.order >= 0]
+    mine = [e for e in steps if e.at.inside(loop) and e.at.index > made.index
+            and loops.who(e) & name]  # fmt: skip
+    if not mine:
+        return False
+    depth, inner = 0, mine[0].at.loop
+    while inner is not None and inner is not loop:
+        depth, inner = depth + 1, inner.parent
+    epoch = isinstance(loop.node, ast.For) and "epoch" in _turns(loop.node)
+    return depth == 0 or (depth == 1 and bool(epoch))
+
+
+def _turns(loop: ast.For) -> str:
+    """What a loop counts, in the words of its variable or of the number of its turns: `for i in range(epochs)`."""
+    over = behind_progress(loop.iter)
+    words = ast.unparse(loop.target).lower()
+    if isinstance(over, ast.Call) and terminal(over) == "range" and over.args:
+        number = _NUMBER.fullmatch(terminal(over.args[-1]).lower())
+        words += f" {number[1]}" if number is not None else ""
+    return words
+
+
+def _is_optimizer(file: SourceFile, made: Event) -> bool:
+    return "optimizer" in names.role_of_call(file.dotted(made.call.func))
+
+
+def _same_model(file: SourceFile, caller: Event) -> bool:
+    """Whether a call stands in a loop over epochs or steps that makes nothing anew of what it passes."""
+    loop = caller.loop
+    if loop is None or not isinstance(loop.node, ast.For) or loop.parent is not None:
+        return False
+    words = ast.unparse(loop.node.target)
+    if _OTHER.search(words + ast.unparse(loop.node.iter)) or _AGAIN.search(loops.loop_text(file, loop)):
+        return False
+    if re.search("epoch|step|iter", _turns(loop.node)):
+        return not _depends_on(caller.unit, loop, caller.call, words)
+    if "epoch" in terminal(caller.node).lower() and terminal(behind_progress(loop.node.iter)) == "range":
+        return not _depends_on(caller.unit, loop, caller.call)
+    # A loop over batches, each of which a method of one object takes one step with.
+    on = receiver(caller.call)
+    steps = [e for e in file.effects(caller.unit) if e.kind in ("step", "scaler_step") and e.at is caller]
+    if on is None or not steps or any(e.event.loop is not None for e in steps):
+        return False
+    return loops.is_loader(file, loop.node.iter, caller.unit) and not _depends_on(caller.unit, loop, on)
+
+
+def _rebuilt(file: SourceFile, unit: Unit, loop: Loop, models: list[ast.expr], where: Unit | None = None) -> bool:
+    """Whether a loop calls a method of the model that gives it new parameters, which only a new optimizer knows of.
+    `where` is the unit that names the models, if that is another."""
+    mine = {key for model in models for key in identity(model, where or unit)}
+    for event in loops.events_in(unit, loop):
+        on = receiver(event.call) if event.node.__class__ is ast.Call else None
+        if on is None or not identity(on, unit) & mine:
+            continue
+        callee = file.callee(event)
+        if _GROWS.search(terminal(event.node)) if callee is None else _NEW_PARTS.search(loops.unit_text(callee)):
+            return True
+    return False
+
+
+def _depends_on(unit: Unit, loop: Loop | None, call: ast.expr, but: str = "") -> bool:
+    """Whether the optimizer is given something that is made in the loop."""
+    used = {n.id for n in walk(call) if isinstance(n, ast.Name)}
+    attributes = {ast.unparse(n) for n in walk(call) if isinstance(n, ast.Attribute)}
+    for event in loops.events_in(unit, loop):
+        for target in targets_of(event.node):
+            text = ast.unparse(target)
+            if text == but or isinstance(getattr(event.node, "value", None), ast.Constant):
+                continue
+            if text in used or text in attributes or any(a.startswith(text + ".") for a in attributes):
+                return True
+    return False
