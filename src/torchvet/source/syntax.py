@@ -20,6 +20,62 @@ _NUMBERS = {"item", "tolist", "numel", "size", "format", "join", "as_dict"}
 _NUMBER_CALLS = {"float", "int", "len", "str", "repr", "bool", "round", "time", "perf_counter", "monotonic", "type"}
 
 
+def receiver(call: ast.Call) -> ast.expr | None:
+    """What a method is called on; None for a plain function."""
+    return call.func.value if isinstance(call.func, ast.Attribute) else None
+
+
+def keyword(call: ast.Call, name: str) -> ast.expr | None:
+    """What a call is given for a keyword; None without it."""
+    return next((k.value for k in call.keywords if k.arg == name), None)
+
+
+def given(call: ast.Call) -> list[ast.expr]:
+    """All that a call is given, positional arguments first."""
+    return [*call.args, *(k.value for k in call.keywords)]
+
+
+def argument(call: ast.Call, name: str, position: int) -> ast.expr | None:
+    """What a call gives for a parameter, by its name or at its position; a negative position is by name only."""
+    by_name = keyword(call, name)
+    if by_name is None and 0 <= position < len(call.args):
+        return call.args[position]
+    return by_name
+
+
+def pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr, bool]]:
+    """What an assignment binds, tuples taken apart: target, value, and whether the value is the target's alone.
+
+    A tuple on the left that has no like on the right gets parts of the whole value.
+    """
+    if isinstance(target, ast.Starred):
+        yield from ((one, whole, False) for one, whole, _ in pairs(target.value, value))
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
+        alike = len(parts) == len(target.elts) and not any(isinstance(e, ast.Starred) for e in target.elts)
+        for index, element in enumerate(target.elts):
+            for one, own, exact in pairs(element, parts[index] if alike else value):
+                yield one, own, exact and alike
+    else:
+        yield target, value, True
+
+
+def remainders(node: ast.AST) -> Iterator[ast.BinOp]:
+    """The `a % b` in an expression."""
+    return (n for n in ast.walk(node) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod))
+
+
+def measured(node: ast.AST) -> Iterator[ast.expr]:
+    """The objects whose lengths an expression asks for: `len(x)`, `x.qsize()`."""
+    for call in ast.walk(node):
+        if isinstance(call, ast.Call):
+            name, on = ident(call.func), receiver(call)
+            if name == "len" and call.args:
+                yield call.args[0]
+            elif name in ("qsize", "__len__", "currsize") and on is not None:
+                yield on
+
+
 def peel(node: ast.expr | None) -> tuple[Base | None, tuple[str | None, ...]]:
     """The name or attribute under subscripts and look-ups, and the literal keys on the way (None: not literal)."""
     keys: list[str | None] = []
