@@ -20,6 +20,15 @@ _NUMBERS = {"item", "tolist", "numel", "size", "format", "join", "as_dict"}
 _NUMBER_CALLS = {"float", "int", "len", "str", "repr", "bool", "round", "time", "perf_counter", "monotonic", "type"}
 
 
+def terminal(node: ast.AST | None) -> str:
+    """The last identifier of a name, attribute or call of one: `step` of `self.optimizer.step()`."""
+    if node.__class__ is ast.Call:
+        node = node.func
+    if node.__class__ is ast.Attribute:
+        return node.attr
+    return node.id if node.__class__ is ast.Name else ""
+
+
 def receiver(call: ast.Call) -> ast.expr | None:
     """What a method is called on; None for a plain function."""
     return call.func.value if isinstance(call.func, ast.Attribute) else None

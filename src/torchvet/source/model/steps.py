@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from torchvet.source.lazily import lazy
 from torchvet.source.model.events import Arm, Event, Loop
-from torchvet.source.model.lazily import lazy
 from torchvet.source.model.units import Unit, receiver, targets_of, terminal
 
 if TYPE_CHECKING:

@@ -54,6 +54,7 @@ TENSOR_METHODS = frozenset(
      "mm", "chunk", "split", "unbind", "neg", "square", "backward", "item")
 )  # fmt: skip
 
+
 def _roles(*roles: str) -> Roles:
     return frozenset(roles)
 

@@ -6,33 +6,28 @@ import ast
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from torchvet.source.lazily import lazy
 from torchvet.source.model.events import Context, Event, Walker
-from torchvet.source.model.lazily import lazy
 from torchvet.source.model.walking import walk
+from torchvet.source.syntax import argument, keyword, receiver, terminal
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
 
+__all__ = [
+    "ClassModel",
+    "FunctionNode",
+    "Unit",
+    "behind_progress",
+    "keyword",
+    "passed",
+    "receiver",
+    "targets_of",
+    "terminal",
+    "value_for",
+]
+
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-def terminal(node: ast.AST | None) -> str:
-    """The last identifier of a name, attribute or call of one: `step` of `self.optimizer.step()`."""
-    if node.__class__ is ast.Call:
-        node = node.func
-    if node.__class__ is ast.Attribute:
-        return node.attr
-    return node.id if node.__class__ is ast.Name else ""
-
-
-def receiver(call: ast.Call) -> ast.expr | None:
-    """What a method is called on; None for a plain function."""
-    return call.func.value if isinstance(call.func, ast.Attribute) else None
-
-
-def keyword(call: ast.Call, name: str) -> ast.expr | None:
-    """What a call is given for a keyword; None without it."""
-    return next((k.value for k in call.keywords if k.arg == name), None)
 
 
 def behind_progress(node: ast.expr) -> ast.expr:
@@ -51,19 +46,17 @@ def targets_of(node: ast.AST) -> list[ast.expr]:
     """What a binding node binds, tuples taken apart, starred names bare."""
     if node.__class__ in BINDING_NOTHING:
         return []
-    if node.__class__ is ast.Assign and len(node.targets) == 1 and node.targets[0].__class__ in _WHOLE:
-        return [node.targets[0]]
     found: list[ast.expr]
-    if isinstance(node, ast.Assign):
+    if isinstance(node, (ast.Assign, ast.Delete)):
         found = list(node.targets)
     elif isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.For, ast.AsyncFor, ast.comprehension)):
         found = [node.target]
     elif isinstance(node, (ast.With, ast.AsyncWith)):
         found = [i.optional_vars for i in node.items if i.optional_vars is not None]
-    elif isinstance(node, ast.Delete):
-        found = list(node.targets)
     else:
         return []
+    if len(found) == 1 and found[0].__class__ in _WHOLE:
+        return found
     flat: list[ast.expr] = []
     while found:
         one = found.pop(0)
@@ -77,8 +70,14 @@ def targets_of(node: ast.AST) -> list[ast.expr]:
 class Unit:
     """A module's own statements or a function's. `owner` is the class whose method it is."""
 
-    def __init__(self, file: SourceFile, node: ast.Module | FunctionNode, qualname: str, parent: Unit | None,
-                 owner: ClassModel | None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        file: SourceFile,
+        node: ast.Module | FunctionNode,
+        qualname: str = "",
+        parent: Unit | None = None,
+        owner: ClassModel | None = None,
+    ) -> None:
         self.file = file
         self.node = node
         self.qualname = qualname
@@ -94,19 +93,32 @@ class Unit:
             self.last = node.end_lineno or node.lineno
 
     @lazy
-    def parameters(self) -> list[str]:
-        """Names of all parameters in order, `self` included, `*args` and `**kwargs` last."""
+    def arguments(self) -> list[ast.arg]:
+        """Its parameters as they are written, in order, `self` included, `*args` and `**kwargs` last."""
         if isinstance(self.node, ast.Module):
             return []
         a = self.node.args
-        named = [
-            *a.posonlyargs,
-            *a.args,
-            *a.kwonlyargs,
-            *([a.vararg] if a.vararg else []),
-            *([a.kwarg] if a.kwarg else []),
-        ]
-        return [p.arg for p in named]
+        rest = [one for one in (a.vararg, a.kwarg) if one is not None]
+        return [*a.posonlyargs, *a.args, *a.kwonlyargs, *rest]
+
+    @lazy
+    def parameters(self) -> list[str]:
+        """Names of all parameters in order, `self` included, `*args` and `**kwargs` last."""
+        return [p.arg for p in self.arguments]
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether its first parameter is the object that it is called on."""
+        return self.owner is not None and "staticmethod" not in self.decorators
+
+    @property
+    def given_parameters(self) -> list[str]:
+        """Names of the parameters that a call names or fills in order: without `self`."""
+        return self.parameters[self.is_bound :]
+
+    def annotation(self, name: str) -> ast.expr | None:
+        """What a parameter is annotated with; None without that."""
+        return next((p.annotation for p in self.arguments if p.arg == name), None)
 
     @lazy
     def decorators(self) -> list[str]:
@@ -169,21 +181,26 @@ class Unit:
             unit = unit.parent
         return None
 
-    def method_class(self) -> ClassModel | None:
-        """The class whose method this is, or whose method it is nested in."""
+    def _method(self) -> Unit | None:
+        """The method that this is, or that it is nested in."""
         unit: Unit | None = self
         while unit is not None and unit.owner is None:
             unit = unit.parent
-        return unit.owner if unit is not None else None
+        return unit
+
+    def method_class(self) -> ClassModel | None:
+        """The class whose method this is, or whose method it is nested in."""
+        method = self._method()
+        return method.owner if method is not None else None
 
     def self_name(self) -> str:
         """What the method around calls its object; empty outside methods."""
-        unit: Unit | None = self
-        while unit is not None and unit.owner is None:
-            unit = unit.parent
-        if unit is None or not unit.parameters or "staticmethod" in unit.decorators:
-            return ""
-        return unit.parameters[0]
+        method = self._method()
+        return method.parameters[0] if method is not None and method.parameters and method.is_bound else ""
+
+    def call_of(self, node: ast.Call) -> Event | None:
+        """The event of a call of this unit; None for a call that stands elsewhere."""
+        return next((event for event in self.calls.get(terminal(node), ()) if event.node is node), None)
 
 
 class ClassModel:
@@ -257,3 +274,13 @@ def value_for(node: ast.AST, target: ast.expr) -> ast.expr | None:
     if isinstance(node, (ast.With, ast.AsyncWith)):
         return next((i.context_expr for i in node.items if i.optional_vars is target), None)
     return None
+
+
+def passed(unit: Unit, name: str, call: ast.Call) -> ast.expr | None:
+    """What one call gives for a parameter of a function of the file; None also for what `*args` may hold."""
+    if isinstance(unit.node, ast.Module):
+        return None
+    a = unit.node.args
+    positional = [p.arg for p in (*a.posonlyargs, *a.args)][unit.is_bound :]
+    given = argument(call, name, positional.index(name) if name in positional else -1)
+    return None if isinstance(given, ast.Starred) else given

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import accumulate, count
 from operator import add
 
-from torchvet.source.model.lazily import lazy
+from torchvet.source.lazily import lazy
 
 _SEPARATORS = bytes(c if chr(c).isalnum() or c == ord("_") else ord(" ") for c in range(128)) + b" " * 128
 _RUN = re.compile(r"[A-Za-z0-9_]+")
