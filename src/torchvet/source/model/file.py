@@ -89,6 +89,10 @@ class SourceFile:
         """The text's lines, as the parser counts them, without line ends."""
         return self._source.lines
 
+    def text_of(self, code: Unit | ClassModel) -> str:
+        """The lines of a function or class."""
+        return "\n".join(self.lines[code.first - 1 : code.last])
+
     @lazy
     def newline(self) -> str:
         """How the file ends its lines."""

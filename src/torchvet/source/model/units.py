@@ -212,6 +212,7 @@ class ClassModel:
         self.qualname = qualname
         self.unit = unit
         self.methods: dict[str, Unit] = {}
+        self.first, self.last = node.lineno, node.end_lineno or node.lineno
 
     @property
     def name(self) -> str:
