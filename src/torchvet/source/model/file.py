@@ -243,11 +243,11 @@ class SourceFile:
         function = event.unit.qualname or None
         return Location(path=self.path, line=node.lineno, column=column, end_line=node.end_lineno, function=function)
 
-    def segment(self, node: Any) -> str:
+    def segment(self, node: ast.AST) -> str:
         """The text of a node on one line, as the user wrote it; what cannot be joined as written, without comments."""
         if not hasattr(node, "lineno"):
             return ast.unparse(node)
-        rows = self._source.rows(node)
+        rows = self._source.rows(node)  # type: ignore[arg-type]
         if len(rows) > 1 and any("#" in row or row.endswith("\\") or '"""' in row or "'''" in row for row in rows):
             return " ".join(ast.unparse(node).split("\n"))
         return " ".join(row.strip() for row in rows)

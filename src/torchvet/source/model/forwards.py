@@ -92,7 +92,7 @@ class Forwards:
     def class_run(self, call: ast.Call, unit: Unit) -> ClassModel | None:
         """The class of this file whose forward a call runs."""
         if isinstance(call.func, ast.Call):
-            return self._file.roles.class_named(call.func.func, unit)
+            return self._file.roles.class_named(call.func.func)
         return self._file.roles.class_of(call.func, unit)
 
     def _of_class(self, model: ClassModel, call: ast.Call, event: Event, on: Answer, depth: int) -> Answer:
