@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from torchvet._version import __version__
-from torchvet.checking.engine import FileResult
+from torchvet.checking.result import FileResult
 
 try:
     from _blake2 import blake2b  # hashlib's own, without the OpenSSL that it loads: 4 ms of the 60 that a check takes
@@ -157,8 +156,3 @@ def _tool() -> str:
 def _stamp(entry: os.DirEntry[str]) -> str:
     status = entry.stat()
     return f"{entry.path} {status.st_mtime_ns} {status.st_size}"
-
-
-def settings_key(parts: Sequence[object]) -> str:
-    """A text that differs where any of the parts differs."""
-    return "\0".join(map(repr, parts))

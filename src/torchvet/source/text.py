@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import re
+from typing import TYPE_CHECKING
 
 from torchvet.source.lazily import lazy
+
+if TYPE_CHECKING:
+    import ast
 
 LINE_END = re.compile(r"\r\n|\r|\n")
 
