@@ -175,8 +175,9 @@ class AliasSearch:
             return
         path = subject.scope.file.path
         for bound, imported in module.imports.items():
-            relative = not imported.module and path.endswith("__init__.py")
-            if imported.name == subject.name and (relative or name_resolution.is_module(path, imported.module)):
+            package, _, name = imported.rpartition(".")
+            relative = not package.strip(".") and path.endswith("__init__.py")
+            if name == subject.name and (relative or name_resolution.is_module(path, package)):
                 for scope in module.scopes:
                     if bound in scope.bound:
                         self._add(Alias(Variable(scope, bound), alias.depth, alias.fit, True, alias.back))

@@ -25,14 +25,6 @@ class CallSite(Placed):
     node: ast.Call
 
 
-@dataclass(eq=False)
-class ClassInfo:
-    """A class: its scope and the last identifiers of its bases."""
-
-    scope: Scope
-    bases: list[str]
-
-
 @dataclass(frozen=True, eq=False)
 class LoopVariable(Placed):
     """A name or attribute that every turn of a loop binds to the next element of `node`."""
@@ -40,14 +32,6 @@ class LoopVariable(Placed):
     node: ast.expr
     loop: Loop
     target: ast.Name | ast.Attribute
-
-
-@dataclass(frozen=True)
-class Imported:
-    """`from module import name as alias`, or `import module as alias` where `name` is empty."""
-
-    module: str
-    name: str
 
 
 @dataclass(eq=False)
@@ -66,8 +50,9 @@ class Module:
     loop_variables: dict[str, list[LoopVariable]] = field(default_factory=lambda: defaultdict(list))
     calls: dict[str, list[CallSite]] = field(default_factory=lambda: defaultdict(list))
     passed: set[str] = field(default_factory=set)
-    classes: dict[str, ClassInfo] = field(default_factory=dict)
-    imports: dict[str, Imported] = field(default_factory=dict)
+    classes: dict[str, Scope] = field(default_factory=dict)
+    imports: dict[str, str] = field(default_factory=dict)
+    """The dotted names that imported names stand for."""
     guards: list[tuple[ast.If | ast.While | ast.IfExp, Scope]] = field(default_factory=list)
     made_by: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     """Names and attributes by the constructors and annotations that say what they are: `stats` → {`Stats`}."""

@@ -42,8 +42,7 @@ def _fit_variable(subject: Variable, base: Base, scope: Scope) -> int:
     imported = scope.file.imports.get(syntax.ident(base.value))
     if imported is None or subject.scope.parent is not None:
         return NO
-    named = f"{imported.module}.{imported.name}" if imported.name else imported.module
-    return SURE if is_module(subject.scope.file.path, named) else NO
+    return SURE if is_module(subject.scope.file.path, imported) else NO
 
 
 def _fit_classes(project: Project, subject: Member, classes: set[str]) -> int:

@@ -66,8 +66,8 @@ def _of_name(name: str, scope: Scope) -> Values:
     if name in home.params:
         yield from _given(home, name)
     elif name in file.imports and home is file.top:
-        imported = file.imports[name].name
-        for other in file.project.containing(imported) if imported else ():
+        imported = file.imports[name].rpartition(".")[2]
+        for other in file.project.containing(imported):
             if other is not file and imported in other.top.bound:
                 yield from _of_name(imported, other.top)
 

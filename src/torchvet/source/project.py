@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from torchvet.source import reading, syntax
 from torchvet.source.flows import Flow
-from torchvet.source.module import CallSite, ClassInfo, Module
+from torchvet.source.module import CallSite, Module
 from torchvet.source.scopes import Member, Scope, Subject, Variable
 
 _DEEPEST_CALL = 4
@@ -27,7 +27,7 @@ class Project:
         self._modules: dict[str, Module | None] = {}
         self._paths: dict[str, dict[str, None]] = {}
         self._hot: dict[str, bool] = {}
-        self._classes: dict[str, ClassInfo | None] = {}
+        self._classes: dict[str, Scope | None] = {}
         self._made: dict[str, set[str]] = {}
 
     def module(self, path: str) -> Module | None:
@@ -60,7 +60,7 @@ class Project:
 
     # Classes ---------------------------------------------------------------------------------------------------------
 
-    def class_named(self, name: str) -> ClassInfo | None:
+    def class_named(self, name: str) -> Scope | None:
         """A class of this program."""
         if name not in self._classes:
             found = (m.classes[name] for m in self.containing(name) if name in m.classes)
@@ -135,21 +135,21 @@ class Project:
 
     def _methods(self, classes: set[str], names: set[str], but: Scope | None) -> Iterator[tuple[Scope, bool]]:
         for known in filter(None, map(self.class_named, sorted(classes))):
-            for function in known.scope.file.scopes:
-                if function.parent is known.scope and function.name in names and function is not but:
+            for function in known.file.scopes:
+                if function.parent is known and function.name in names and function is not but:
                     yield function, True
 
     def _fields(self, flow: Flow, name: str) -> Iterator[Subject]:
         known = self.class_named(name) if name[:1].isupper() or name.startswith("_") else None
-        if known is None or not isinstance(known.scope.node, ast.ClassDef):
+        if known is None or not isinstance(known.node, ast.ClassDef):
             return
-        body = known.scope.node.body
+        body = known.node.body
         if any(isinstance(s, ast.FunctionDef) and s.name == "__init__" for s in body):
             return
         fields = [s.target.id for s in body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)]
         position = fields.index(flow.keyword) if flow.keyword in fields else flow.position
         if position is not None and position < len(fields):
-            yield Member(fields[position], frozenset({known.scope.name}))
+            yield Member(fields[position], frozenset({known.name}))
 
     def arguments(self, function: Scope, name: str) -> Iterator[tuple[CallSite, ast.expr]]:
         """What callers pass for a parameter."""

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from torchvet.source import flows, syntax
 from torchvet.source.flows import Flow
-from torchvet.source.module import CallSite, ClassInfo, Imported, LoopVariable, Module
+from torchvet.source.model.imports import Imports
+from torchvet.source.module import CallSite, LoopVariable, Module
 from torchvet.source.mutations import MutationReader
 from torchvet.source.scopes import FunctionNode, Loop, Scope, parameters
 from torchvet.source.text import SourceText
@@ -61,11 +62,13 @@ class _Reader:
     def __init__(self, module: Module) -> None:
         self.module = module
         self._stack: list[tuple[ast.AST, _Place]] = []
+        self._imports: list[ast.Import | ast.ImportFrom] = []
 
     def run(self) -> None:
         self._push(self.module.tree.body, _Place(self.module.top, None, self.module.tree))
         while self._stack:
             self._visit(*self._stack.pop())
+        self.module.imports = Imports(self._imports).names
 
     def _push(self, nodes: Iterable[ast.AST], place: _Place) -> None:
         self._stack.extend((node, place) for node in reversed(list(nodes)))
@@ -110,7 +113,7 @@ class _Reader:
     def _class(self, node: ast.ClassDef, place: _Place) -> None:
         scope = place.scope.child("class", node.name, node)
         self.module.scopes.append(scope)
-        self.module.classes[node.name] = ClassInfo(scope, [syntax.ident(b) for b in node.bases])
+        self.module.classes[node.name] = scope
         self._push(node.body, _Place(scope, None, node))
         self._push([*node.decorator_list, *node.bases, *(k.value for k in node.keywords)], place)
 
@@ -173,18 +176,10 @@ class _Reader:
         elif isinstance(node, ast.Nonlocal):
             scope.outer.update(node.names)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            self._import(node, scope)
+            scope.bound.update(alias.asname or alias.name.partition(".")[0] for alias in node.names)
+            self._imports.append(node)
         elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
             scope.bound.add(node.name)
-
-    def _import(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
-        for alias in node.names:
-            bound = alias.asname or alias.name.partition(".")[0]
-            scope.bound.add(bound)
-            if isinstance(node, ast.ImportFrom):
-                self.module.imports[bound] = Imported(node.module or "", alias.name)
-            else:
-                self.module.imports[bound] = Imported(alias.name, "")
 
 
 def _constructors(node: ast.expr | None) -> list[str]:

@@ -6,6 +6,8 @@ import ast
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from torchvet.source import syntax
+
 if TYPE_CHECKING:
     from torchvet.source.module import Module
 
@@ -108,6 +110,11 @@ class Scope:
         while scope is not None and scope.kind == "lambda":
             scope = scope.parent
         return scope if scope is not None and scope.kind == "function" else None
+
+    @property
+    def bases(self) -> list[str]:
+        """The last identifiers of a class's bases."""
+        return [syntax.ident(base) for base in getattr(self.node, "bases", ())]
 
     @property
     def decorators(self) -> list[ast.expr]:

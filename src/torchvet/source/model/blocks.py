@@ -8,29 +8,11 @@ from typing import TYPE_CHECKING
 
 from torchvet.finding import Edit
 from torchvet.source.model import edits
-from torchvet.source.model.edits import margin
+from torchvet.source.model.edits import margin as margin
 from torchvet.source.model.walking import walk
-from torchvet.source.statements import first_line, last_line, path_to_node
-
-__all__ = [
-    "block_of",
-    "blocks_around",
-    "dedented",
-    "first_line",
-    "have_lines_of_their_own",
-    "holding",
-    "importing",
-    "indented",
-    "last_line",
-    "margin",
-    "opened_around",
-    "step_of",
-    "text_of_lines",
-    "tried",
-    "under_with",
-    "within",
-    "without",
-]
+from torchvet.source.statements import first_line as first_line
+from torchvet.source.statements import last_line as last_line
+from torchvet.source.statements import path_to_node
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile

@@ -11,12 +11,11 @@ from torchvet.source.lazily import lazy
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.destinations import is_sure, last_bindings
 from torchvet.source.model.events import Event
-from torchvet.source.model.units import ClassModel, Unit, keyword, passed, receiver, targets_of, terminal, value_for
+from torchvet.source.model.units import ClassModel, Unit, keyword, receiver, targets_of, terminal, value_for
+from torchvet.source.model.units import passed as passed
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
-
-__all__ = ["Devices", "operands", "passed"]
 
 Place = Literal["cpu", "device", ""]
 """`device` is whatever the program moves its work to; empty where nothing is known."""

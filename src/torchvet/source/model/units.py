@@ -9,23 +9,13 @@ from typing import TYPE_CHECKING
 from torchvet.source.lazily import lazy
 from torchvet.source.model.events import Context, Event, Walker
 from torchvet.source.model.walking import walk
-from torchvet.source.syntax import argument, keyword, receiver, terminal
+from torchvet.source.syntax import argument
+from torchvet.source.syntax import keyword as keyword
+from torchvet.source.syntax import receiver as receiver
+from torchvet.source.syntax import terminal as terminal
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
-
-__all__ = [
-    "ClassModel",
-    "FunctionNode",
-    "Unit",
-    "behind_progress",
-    "keyword",
-    "passed",
-    "receiver",
-    "targets_of",
-    "terminal",
-    "value_for",
-]
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
