@@ -57,6 +57,11 @@ def targets_of(node: ast.AST) -> list[ast.expr]:
     return flat
 
 
+def _named(node: FunctionNode) -> list[ast.arg]:
+    """The parameters that take one value each, in order."""
+    return [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+
+
 class Unit:
     """A module's own statements or a function's. `owner` is the class whose method it is."""
 
@@ -83,18 +88,12 @@ class Unit:
             self.last = node.end_lineno or node.lineno
 
     @lazy
-    def arguments(self) -> list[ast.arg]:
-        """Its parameters as they are written, in order, `self` included, `*args` and `**kwargs` last."""
-        if isinstance(self.node, ast.Module):
-            return []
-        a = self.node.args
-        rest = [one for one in (a.vararg, a.kwarg) if one is not None]
-        return [*a.posonlyargs, *a.args, *a.kwonlyargs, *rest]
-
-    @lazy
     def parameters(self) -> list[str]:
         """Names of all parameters in order, `self` included, `*args` and `**kwargs` last."""
-        return [p.arg for p in self.arguments]
+        if isinstance(self.node, ast.Module):
+            return []
+        starred = (self.node.args.vararg, self.node.args.kwarg)
+        return [p.arg for p in (*_named(self.node), *starred) if p is not None]
 
     @property
     def is_bound(self) -> bool:
@@ -107,8 +106,9 @@ class Unit:
         return self.parameters[self.is_bound :]
 
     def annotation(self, name: str) -> ast.expr | None:
-        """What a parameter is annotated with; None without that."""
-        return next((p.annotation for p in self.arguments if p.arg == name), None)
+        """What a parameter is annotated with; None without that, and for `*args`, which holds several such values."""
+        named = _named(self.node) if not isinstance(self.node, ast.Module) else []
+        return next((p.annotation for p in named if p.arg == name), None)
 
     @lazy
     def decorators(self) -> list[str]:
