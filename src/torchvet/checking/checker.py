@@ -15,7 +15,7 @@ from torchvet.checking.scope import Scope
 from torchvet.configuration import Configuration, require_known
 
 LARGEST = 5_000_000
-"""Bytes of source. Its tree takes fifty times as much memory; nobody wrote such a file by hand."""
+"""Bytes of source. Its tree takes fifty times as much memory, and no such file was written by hand."""
 LARGEST_NOTEBOOK = 100_000_000
 
 
@@ -32,7 +32,7 @@ class Checker:
 
     @cached_property
     def rules(self) -> tuple[Any, ...]:
-        """The rules that look at source; most are loaded when a file has their words."""
+        """The rules that read source; most are loaded when a file has their words."""
         if self._given is not None:
             return self._given
         from torchvet.rules.waiting import source_rules
@@ -117,7 +117,7 @@ class Checker:
         from torchvet.checking.gitignore import matches
 
         relative = os.path.relpath(shown, self.configuration.root).replace(os.sep, "/")
-        # A pattern for a folder speaks of what is in it.
+        # A pattern for a folder means what is in it.
         parts = relative.split("/")
         above = ["/".join(parts[:n]) for n in range(1, len(parts))]
         found: list[str] = []

@@ -16,7 +16,7 @@ EXTENSIONS = (".py", ".ipynb")
 SKIPPED = frozenset(
     "venv node_modules __pycache__ __pypackages__ build dist site-packages _build buck-out".split()  # noqa: SIM905
 )
-"""Folders that hold nobody's own source; those whose name begins with a dot are skipped as well."""
+"""Folders that hold no source of the project itself; those whose name begins with a dot are skipped as well."""
 
 
 class Target(NamedTuple):
@@ -89,7 +89,7 @@ def _walk(folder: str, ignores: list[_Ignore]) -> Iterator[str]:
 
 
 def _ignored(path: str, ignores: list[_Ignore], folder: bool) -> bool:
-    """The nearest file that speaks of the path decides; but what a user excludes stays out."""
+    """The nearest .gitignore with a pattern for the path decides; but what a user excludes stays out."""
     from torchvet.checking.gitignore import matches
 
     own = ignores[0]

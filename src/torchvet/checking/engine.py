@@ -1,4 +1,4 @@
-"""Checks one text with the rules. What goes wrong is said of the file that it went wrong with; the others go on."""
+"""Checks one text with the rules. An error is reported for the rule and file that it occurs in; the others go on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["FileResult", "Scope", "SourceRule", "check_text", "mentions_torch", "source_rules"]
 
 MENTIONED = ("torch", "lightning", "transformers", "accelerate", "fabric", "deepspeed", "ignite", "fastai")
-"""A file that has none of these words has nothing that a rule could speak of."""
+"""A file without any of these words has nothing that a rule could find."""
 _MENTIONED = tuple(word.encode() for word in MENTIONED)
 
 
@@ -41,7 +41,7 @@ def mentions_torch(data: bytes) -> bool:
 
 
 def source_rules(rules: Sequence[object]) -> list[SourceRule]:
-    """Those of the rules that look at source: the others' matcher is the empty one of their base."""
+    """Those of the rules that read source: the others' matcher is the empty one of their base."""
     from torchvet.rules import Rule
 
     empty = getattr(Rule, "in_source", None)
@@ -49,11 +49,11 @@ def source_rules(rules: Sequence[object]) -> list[SourceRule]:
 
 
 def check_text(path: str, text: str, rules: Sequence[SourceRule], scope: Scope | None = None) -> FileResult:
-    """What the rules find in a text. `scope` says what else there is; left out, the rules are all."""
+    """What the rules find in a text. `scope` says which other codes there are; without it, these rules are all."""
     if not any(word in text for word in MENTIONED):
         return FileResult(path)
     with collector_off(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # invalid escapes and the like are not ours to say
+        warnings.simplefilter("ignore")  # warnings of the compiler, such as invalid escapes, are no findings
         return _check(path, text, rules, scope or _all_of(tuple(rules)))
 
 

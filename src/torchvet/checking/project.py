@@ -1,4 +1,4 @@
-"""A whole check: the files found, looked up or read, and what they showed put together as a report."""
+"""A whole check: files are found, looked up in the cache or read, and their results become one report."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FEW = 8
 
 
 class Read(msgspec.Struct, array_like=True):
-    """What reading a file has come to: its content's name, and what it showed (None where it is as it was)."""
+    """What reading a file gives: the digest of its content, and what it showed (None where it is unchanged)."""
 
     content: bytes
     result: FileResult | None

@@ -20,12 +20,12 @@ class FileResult(msgspec.Struct, omit_defaults=True):
 
 
 def not_checked(path: str, reason: str) -> FileResult:
-    """The result of a file that could not be looked at."""
+    """The result of a file that could not be checked."""
     return FileResult(path, not_checked=[NotChecked(check=path, reason=reason)])
 
 
 def unreadable(path: str, error: OSError) -> FileResult:
-    """The result of a file that the system does not give."""
+    """The result of a file that could not be read."""
     return not_checked(path, f"it cannot be read: {error.strerror}")
 
 

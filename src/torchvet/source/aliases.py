@@ -18,7 +18,7 @@ from torchvet.source.scopes import Member, Placed, Scope, Subject, Variable
 DEEPEST = 3
 """Calls that an object is followed through."""
 _MOST = 400
-"""Other names that are looked into before a search ends: names such as `x` are everywhere."""
+"""Other names that a search follows before it ends: names such as `x` are everywhere."""
 
 
 @dataclass(frozen=True, eq=False)

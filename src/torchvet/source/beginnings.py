@@ -12,8 +12,8 @@ _MISSING = {"AttributeError", "KeyError", "NameError", "LookupError", "IndexErro
 
 
 def starts(mutation: Mutation) -> bool:
-    """Whether a statement that gives a holder a fresh value is come to only where there is none yet, or an empty one:
-    it stands under a test of that, or where the reading of it failed."""
+    """Whether a statement that gives a holder a fresh value runs only where there is none yet, or an empty one: it
+    stands under a test of that, or where reading the holder failed."""
     for guard, scope in mutation.file.guards:
         if scope is not mutation.scope or isinstance(guard, ast.IfExp):
             continue

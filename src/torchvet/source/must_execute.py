@@ -9,7 +9,7 @@ from torchvet.source.statements import DEFINITIONS, defined_in, first_line, last
 
 
 def reached(tree: ast.Module, seen: Collection[int], line: int) -> bool:
-    """Whether the statement at `line` ran, given lines that did. False where that cannot be told.
+    """Whether the statement at `line` ran, given lines that did. False where the text does not show it.
 
     It ran where a line of it or after it in its block did; or one before it, with nothing in between that leaves.
     """

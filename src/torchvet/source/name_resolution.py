@@ -63,7 +63,7 @@ def is_module(path: str, name: str) -> bool:
 
 
 def start(project: Project, name: HolderName, index: int, scope: str, path: str, files: Sequence[str]) -> list[Subject]:
-    """What the part of a name at an index denotes: one subject as a rule, several where scopes cannot be told apart."""
+    """What the part of a name at an index denotes: usually one subject, several where the scope is not known."""
     part = name.parts[index]
     if not part.free:
         return [_member(project, name, index, scope, path)]

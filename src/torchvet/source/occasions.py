@@ -1,5 +1,5 @@
-"""How often a statement that takes something out of a holder comes, beside the one that puts something in: after how
-many turns of the same loop, or with a turn of a loop around it. The text is read, never run."""
+"""How often a statement that takes something out of a holder runs, compared with the one that puts something in: after
+how many turns of the same loop, or with each turn of a loop around it. The text is read, never run."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ LoopAt = tuple[str, int]
 @dataclass(frozen=True)
 class Occasion:
     """When a holder is emptied or kept from growing: at `items` items, after `turns` turns of the loop that stores, or
-    with a turn of a loop around that one (`outer`, its line in `line`), which is `rounds` such turns late. With nothing
-    of these known there is a limit whose number the text does not say."""
+    once in `rounds` turns of a loop around that one (`outer`). Where none of these is known, there is a limit whose
+    number the text does not state."""
 
     items: int | None = None
     turns: int | None = None
@@ -47,7 +47,7 @@ class Occasion:
 
 @dataclass(frozen=True)
 class Test:
-    """A condition that must hold, or fail, for a statement to be come to."""
+    """A condition that must hold, or fail, for a statement to run."""
 
     node: ast.expr
     holds: bool
@@ -99,7 +99,7 @@ def _climb(module: Module, line: int, before: Way, found: list[Way], seen: tuple
 
 
 def _may_be_called(project: Project, scope: Scope) -> bool:
-    """Whether a method that nobody calls by name may be called by the base class or by its name's text."""
+    """Whether a method without calls may be called by a base class, by a decorator, or by its name as a text."""
     owner = scope.method_class()
     if owner is None:
         return False
@@ -127,7 +127,7 @@ def callers(project: Project, function: Scope) -> list[CallSite]:
 
 
 def _is_on(project: Project, site: CallSite, owner: Scope) -> int:
-    """2: a call on an object of a class or of one of its lineage; 1: of nobody knows what; 0: of another."""
+    """2: a call on an object of a class or of one related to it; 1: of an unknown class; 0: of another class."""
     receiver = syntax.receiver(site.node)
     if receiver is None:
         return 0
@@ -149,7 +149,7 @@ def _outward(scope: Scope, line: int, way: Way) -> None:
     """Add to a way what is passed from a line to the outside of its function, innermost first."""
     for place in reversed(path_to_line(scope.node or scope.file.tree, line)):
         for before in reversed(place.before):
-            # `if test: return` before a statement: it is come to where the test fails.
+            # `if test: return` before a statement: the statement runs where the test fails.
             ends = isinstance(before, ast.If) and isinstance(before.body[-1], (ast.Return, ast.Continue))
             if isinstance(before, ast.If) and ends and not before.orelse:
                 way.tests.append(Test(before.test, False, scope))
@@ -193,8 +193,8 @@ def beat_of(project: Project, stores: Sequence[Place], steps: Sequence[Place]) -
 
 
 def occasion_of(project: Project, place: Place, beat: Beat, held: Collection[str]) -> Occasion | None:
-    """When a removal comes; None where nothing says that it ever does, or it comes with every store and the growth goes
-    on all the same. `held` are the holder's names, as tests of its length read them."""
+    """When a removal runs. None where nothing shows that it ever does, or where it runs with every store, so that the
+    growth goes on. `held` are the holder's names, as tests of its length read them."""
     found = [o for way in ways(project, place) if (o := _of_way(way, beat, held)) is not None]
     known = [o for o in found if o.known]
     return next(iter([*known, *(o for o in found if o.outer), *found]), None)
@@ -203,16 +203,16 @@ def occasion_of(project: Project, place: Place, beat: Beat, held: Collection[str
 def _of_way(way: Way, beat: Beat, held: Collection[str]) -> Occasion | None:
     around = next(((loop, n) for loop, n in way.loops if loop in beat.own or loop in beat.outer), None)
     read = [_read(test, held) for test in (way.tests[: around[1]] if around is not None else way.tests)]
-    told = [occasion for occasion in read if occasion is not None]
-    if way.rare or len(told) < len(read):
+    known = [occasion for occasion in read if occasion is not None]
+    if way.rare or len(known) < len(read):
         return None
-    items = next((o.items for o in told if o.items is not None), None)
-    turns = next((o.turns for o in told if o.turns is not None), None)
-    outer = any(o.outer for o in told)
+    items = next((o.items for o in known if o.items is not None), None)
+    turns = next((o.turns for o in known if o.turns is not None), None)
+    outer = any(o.outer for o in known)
     if around is not None and around[0] in beat.outer:
         return Occasion(items, outer=True, rounds=turns or 1)
     if around is not None:
-        limited = any(not o.always for o in told)
+        limited = any(not o.always for o in known)
         return Occasion(items, turns, outer) if limited else None
     if way.end == "framework":
         return Occasion(items, turns, outer or (way.last is not None and "epoch" in way.last.name))
@@ -247,10 +247,10 @@ def _joined(node: ast.BoolOp, test: Test, held: Collection[str]) -> Occasion | N
     """What several conditions say together: all of them must be read, or one, as `and` and `or` have it."""
     parts = [_read(Test(v, test.holds, test.scope), held) for v in node.values]
     every = isinstance(node.op, ast.And) == test.holds
-    told = [p for p in parts if p is not None]
-    if every and len(told) < len(parts) and not (any(syntax.remainders(node)) and _only_counters(node)):
+    known = [p for p in parts if p is not None]
+    if every and len(known) < len(parts) and not (any(syntax.remainders(node)) and _only_counters(node)):
         return None
-    return next((p for p in told if p.known or p.outer), told[0] if told else None)
+    return next((p for p in known if p.known or p.outer), known[0] if known else None)
 
 
 def _only_counters(node: ast.BoolOp) -> bool:

@@ -181,7 +181,7 @@ class Project:
         return depth < _DEEPEST_CALL and self.is_hot(site.scope.function(), depth + 1)
 
     def runs_once(self, function: Scope, depth: int = 0) -> bool:
-        """Whether the program calls a function from one place only, and comes to that place once."""
+        """Whether the program calls a function from one place only, and runs that place once."""
         sites = list(self.calls(function.name))
         if self.is_passed(function.name) or len(sites) != 1:
             return False
@@ -191,7 +191,7 @@ class Project:
         return caller is None or (depth < _DEEPEST_CALL and self.runs_once(caller, depth + 1))
 
     def only_from_constructors(self, function: Scope, depth: int = 0) -> bool:
-        """Whether every call of a method comes from a constructor; a framework may call one that nobody calls."""
+        """Whether every call of a method comes from a constructor; a framework may call one without calls."""
         callers = [site.scope.function() for site in self.calls(function.name)]
         if self.is_passed(function.name) or not callers:
             return False

@@ -32,7 +32,7 @@ def ranked(project: Project, search: AliasSearch, part: Part, first: Sequence[st
 
 
 def _is_told(use: Use) -> bool:
-    """Whether it stores. Calls of methods that nobody knows say something about the name itself only."""
+    """Whether it stores. A call of an unknown method counts for the name itself only, not for its aliases."""
     store = use.mutation.store
     return store is not None and (store != "call" or use.depth == 0)
 

@@ -1,4 +1,4 @@
-"""Whether a name is bound anew in every pass to what owes nothing to its value before: then it keeps nothing.
+"""Whether every pass binds a name to a value that is not made from the one before: then the name keeps nothing.
 
 Batches that get longer over a run look like a tensor that is joined to itself (`x = torch.cat([x, y])`) if only the
 bytes are known: in both there is one tensor, larger each time. What the value is made of shows which it is.
@@ -20,7 +20,7 @@ from torchvet.source.statements import last_line, path_to_node
 
 _OTHER_SIZE = frozenset(("resize_", "resize_as_", "set_"))
 _MOST = 200
-"""Values that are looked into for one answer; what needs more is taken for one that owes something."""
+"""Values that are followed for one answer. A search that needs more counts as one that found a debt."""
 
 
 def is_rebound(project: Project, search: AliasSearch, part: Part) -> bool:
@@ -139,7 +139,7 @@ def _loop_variables(search: AliasSearch, name: str) -> Iterator[LoopVariable]:
 
 
 def _comes_before(first: Mutation, then: Mutation) -> bool:
-    """Whether every pass that comes to one statement has come through another before."""
+    """Whether every pass that runs one statement has run another before."""
     if first.scope is not then.scope or first.around is not then.around:
         return False
     path = path_to_node(first.file.tree, first.node)

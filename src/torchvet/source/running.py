@@ -1,7 +1,7 @@
 """Whether a line must have run, across functions and files, from lines that were seen running.
 
-Steps are sampled, and what runs once before or between them is rarely seen. A helper ran where a call of it did, and
-within a function everything ran that no branch and no return stands before.
+Steps are sampled, so that what runs once before or between them is rarely seen. A helper ran where a call of it ran.
+Within a function everything ran that no branch and no return stands before.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Running:
         self._entered: dict[tuple[str, int], bool] = {}
 
     def ran(self, path: str, line: int) -> bool:
-        """Whether the statement at a line must have run. False where that cannot be told."""
+        """Whether the statement at a line must have run. False where the text does not show it."""
         tree = self._tree(path)
         if tree is None:
             return False

@@ -170,7 +170,7 @@ class SourceIndex:
         return module is not None and removing.bound_by_loop(module, function, name, loop_line)
 
     def reached(self, path: str, seen: Collection[int], line: int) -> bool:
-        """Whether the statement at a line ran, given lines of its file that did. False where that cannot be told."""
+        """Whether the statement at a line ran, given lines of its file that did. False where that is not shown."""
         module = self._module(path)
         return module is not None and must_execute.reached(module.tree, seen, line)
 

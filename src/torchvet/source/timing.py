@@ -1,4 +1,4 @@
-"""Whether a statement is there to be timed: copies whose results nobody wants are made to see what they take."""
+"""Whether a statement runs to be timed: its result is thrown away on purpose."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torchvet.source.statements import path_to_node
 
 _CLOCKS = frozenset(("synchronize", "perf_counter", "perf_counter_ns", "time", "time_ns", "monotonic", "monotonic_ns",
                      "process_time", "default_timer", "record", "elapsed_time"))  # fmt: skip
-"""What is called right after work that is to be timed; `record` is an event's."""
+"""What a program calls right after timed work; `record` is an event's method."""
 _TIMING = re.compile(r"time|clock|bench|measur|profil|record_function", re.IGNORECASE)
 """Names of blocks in which something is timed."""
 
 
 def is_timed(tree: ast.AST, call: ast.expr) -> bool:
-    """Whether the statement that a call is, by its place, is followed by a clock or by waiting for the device, itself
-    or the loops around it that it ends, or stands alone in a block that by its name times something."""
+    """Whether a clock or a wait for the device follows the statement at a call's place, or the loops that it ends; or
+    whether the statement stands in a block whose name says that it times something."""
     for place in reversed(path_to_node(tree, call)):
         if isinstance(place.statement, (ast.With, ast.AsyncWith)) and _times(place.statement):
             return True

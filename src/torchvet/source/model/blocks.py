@@ -74,7 +74,7 @@ def dedented(file: SourceFile, lines: Sequence[int], inner: str, outer: str) -> 
 
 
 def indented(file: SourceFile, first: int, last: int, more: str) -> list[Edit]:
-    """Put more white space before lines, those that begin within a string and blank ones left out."""
+    """Put more white space before lines, except blank ones and those that begin within a string."""
     kept = _within_strings(file)
     wanted = [n for n in range(first, last + 1) if n not in kept and file.lines[n - 1].strip()]
     return [Edit(path=file.path, start=(n, 1), end=(n, 1), text=more) for n in wanted]
@@ -120,8 +120,8 @@ def under_with(file: SourceFile, statements: Sequence[ast.stmt], head: str) -> l
 
 
 def importing(file: SourceFile, module: str) -> list[Edit]:
-    """`import module`, before the file's first import that it may come before by the alphabet, those of the future
-    left out; after the last import at the top where there is none. Nothing where the file imports nothing."""
+    """`import module`, before the file's first import that the alphabet puts after it; else after the last import at
+    the top. Imports of `__future__` stay first. Nothing where the file imports nothing."""
     last: ast.stmt | None = None
     for statement in file.tree.body:
         future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"

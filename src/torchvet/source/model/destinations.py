@@ -73,7 +73,7 @@ def is_sure(binding: Event, event: Event) -> bool:
 
 class Destinations:
     """Follows values from where they are bound. `backward`: some backward may go through them. `escaped`: they go
-    somewhere that is not seen here. `loose`: a function returns them, and nobody here calls it."""
+    somewhere that this file does not show. `loose`: a function returns them that this file does not call."""
 
     def __init__(self, file: SourceFile) -> None:
         self._file = file

@@ -24,7 +24,7 @@ _ACCELERATORS = ("cuda", "mps", "xpu", "hpu", "npu", "xla", "mtia")
 _DEVICE_NAME = re.compile(r"(^|_)dev(ice)?s?(_|\d|$)|device$|(^|_)rank$|(^|_)gpu(_?id)?$|^cuda$|^DEVICE$")
 _WRAPPERS = {"DataParallel", "DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP", "prepare", "setup",
              "prepare_model", "initialize"}  # fmt: skip
-"""They see to it themselves that inputs arrive on the right device."""
+"""Wrappers that move inputs to the right device themselves."""
 _HOST_DATASETS = ("torchvision.datasets.", "torchvision.datasets.folder.", "torchaudio.datasets.", "datasets.load_")
 _CALLS_THAT_MOVE = (".to(", ".cuda(", "device=", "type_as(", "to_device", "move_to", ".pin_memory(")
 _SIZED = frozenset(("zeros", "ones", "empty", "full", "rand", "randn", "randint", "randperm", "arange", "linspace",
@@ -45,7 +45,7 @@ class Devices:
 
     @lazy
     def default_changed(self) -> bool:
-        """Whether factories may make tensors elsewhere than on the host without being told."""
+        """Whether factories may make tensors elsewhere than on the host although no argument says so."""
         return self._file.mentions("set_default_device", "set_default_tensor_type", "with torch.device", "with device")
 
     # Devices ---------------------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class Devices:
         value = value_for(node, target) if target is not None else None
         if value is not None:
             return self.of(value, binding, depth + 1)
-        # `x, y = batch`, `x, y = x.to(device), y` is told apart above.
+        # `x, y = batch`; `x, y = x.to(device), y` has its values above.
         if isinstance(node, ast.Assign) and isinstance(node.value, (ast.Name, ast.Subscript)):
             return self.of(node.value, binding, depth + 1)
         return ""

@@ -60,7 +60,7 @@ class SourceFile:
         self._finder = StepFinder(self)
 
     def _read(self, statements: list[ast.stmt], unit: Unit, owner: ClassModel | None, prefix: str) -> None:
-        """Find definitions and imports; expressions are not looked at."""
+        """Find definitions and imports, by statements alone: expressions are walked when a rule asks for them."""
         waiting = _readable(statements, fields=owner is not None)
         while waiting:
             node = waiting.pop()
@@ -123,7 +123,7 @@ class SourceFile:
         return self.words.lines_with(word)
 
     def mentions(self, *words: str) -> bool:
-        """Whether the text holds any of the words, be it in a comment."""
+        """Whether the text holds any of the words, also in a comment."""
         held = self.words
         for word in words:  # noqa: SIM110 - asked a hundred times a file, where a generator takes twice as long
             if held[word]:
