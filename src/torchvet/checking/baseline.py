@@ -47,6 +47,7 @@ def write_baseline(file: Path, results: Iterable[FileResult]) -> int:
     counted = Counter(_known(f, r, file.parent) for r in results for f in r.findings)
     entries = [Entry(k.path, k.code, k.function, k.text, n) for k, n in sorted(counted.items())]
     content = msgspec.json.format(msgspec.json.encode(Baseline(SCHEMA, entries)), indent=1) + b"\n"
+    # Written beside and renamed: whoever reads meanwhile sees the old file or the new one, never a part.
     beside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         beside.write_bytes(content)

@@ -62,7 +62,7 @@ class Cache:
         try:
             content = self.file.read_bytes()
             if digest(content[SUM:]) != content[:SUM]:
-                return {}
+                return {}  # torn by a crash, or altered: better none than wrong entries
             return msgspec.msgpack.decode(content[SUM:], type=dict[str, Entry])
         except (OSError, msgspec.MsgspecError, ValueError):
             return {}

@@ -105,6 +105,7 @@ def _ask(file: SourceFile, rules: Sequence[SourceRule]) -> FileResult:
     result = FileResult(file.path, [], [])
     found: dict[tuple[str, Location | None, str], Finding] = {}
     asked, every = _with_signs(tuple(rules))
+    # Most rules have nothing to find in most files: their words say so before anything is walked.
     held = file.words.signs(every)
     for rule, signs in asked:
         if signs and held.isdisjoint(signs):

@@ -147,6 +147,7 @@ class _Crew(Generic[Job, Answer]):
         if len(portion) == 1:
             self.found[portion[0]] = self.died(self.jobs[portion[0]], status)
         else:
+            # One file of the portion ended the process: alone, each shows whether it is the one.
             self.waiting += [[index] for index in reversed(portion)]
 
 

@@ -110,6 +110,8 @@ class AliasSearch:
 
     def _use(self, alias: Alias, mutation: Mutation, fit: int) -> None:
         """Add a mutation, and what it says of other names: `self.history = history` makes `history` one of them."""
+        # Binding another name anew does nothing to the object. Found against the flow, `total += x` may have made the
+        # object that was passed on, rather than have changed it.
         if not (alias.other and mutation.rebinds) and not (alias.back and mutation.store == "augmented"):
             self.uses.append(Use(mutation, fit, alias.depth, alias.again))
         bound = mutation.store in ("assign", "setattr") and not mutation.keys
@@ -161,6 +163,7 @@ class AliasSearch:
     def _from_callers(self, alias: Alias) -> None:
         """A parameter that the object came in by is the callers' argument."""
         subject = alias.subject
+        # A parameter that was found with the flow got the object from the call that led here; others pass others.
         if not isinstance(subject, Variable) or (alias.other and not alias.back):
             return
         for site, value in self._project.arguments(subject.scope, subject.name):

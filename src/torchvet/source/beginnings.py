@@ -36,6 +36,7 @@ def _is_absent(test: ast.expr, mutation: Mutation, *, there: bool) -> bool:
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return _is_absent(test.operand, mutation, there=not there)
     if isinstance(test, ast.BoolOp):
+        # One part of an `and` that holds is enough; where the whole `and` fails, any part may be the one that failed.
         parts = [_is_absent(one, mutation, there=there) for one in test.values]
         return any(parts) if isinstance(test.op, ast.And) is not there else all(parts)
     if isinstance(test, ast.Compare) and len(test.ops) == 1:

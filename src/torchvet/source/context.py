@@ -48,6 +48,6 @@ def _in_method(owner: str, method: ast.FunctionDef) -> Iterator[tuple[bool, Cont
             for one in target.elts if isinstance(target, ast.Tuple) else [target]:
                 if isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name) and one.value.id == name:
                     if one.attr in _SETTERS:
-                        continue
+                        continue  # torch's own switches, which keep nothing
                     store = ContextStore(one.lineno, one.col_offset + 1, f"{owner}.{method.name}", one.attr)
                     yield isinstance(node.value, ast.Constant), store

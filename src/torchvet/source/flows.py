@@ -65,7 +65,7 @@ def _arguments(call: ast.Call) -> Iterator[tuple[ast.expr, int | None, str | Non
         func, args = args[0], args[1:]
     for index, value in enumerate(args):
         if isinstance(value, ast.Starred):
-            break
+            break  # the positions behind `*args` are not known
         yield func, index, None, value
     keywords = {k.arg: k.value for k in call.keywords if k.arg}
     yield from ((func, None, name, value) for name, value in keywords.items())

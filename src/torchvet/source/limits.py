@@ -10,6 +10,7 @@ from torchvet.source.scopes import Loop, Scope
 
 _SEEN_THROUGH = frozenset(("enumerate", "tqdm", "trange", "track", "list", "tuple", "sorted", "reversed", "range"))
 _DEEPEST = 3
+"""Functions outward through their only calls; names and wrappers around a range."""
 
 
 def turns_around(module: Module, line: int) -> tuple[int, int] | None:
@@ -23,6 +24,7 @@ def turns_around(module: Module, line: int) -> tuple[int, int] | None:
         here, at = where
         loop = here.loop_at(at)
         while loop is not None:
+            # One loop of unknown length, and the product says nothing.
             turns = _turns_of(loop, here.scope_at(at))
             if turns is None:
                 return None
@@ -91,6 +93,7 @@ def is_keyed_by_index(module: Module, line: int) -> bool:
         if not isinstance(node, ast.Assign):
             continue
         for target in node.targets:
+            # `key = (index, self.split)` is made of the index too.
             if isinstance(target, ast.Name) and _names(node.value) & made_of_given:
                 made_of_given.add(target.id)
             if isinstance(target, ast.Subscript) and node.lineno <= line <= (node.end_lineno or line):

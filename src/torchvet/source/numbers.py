@@ -32,6 +32,7 @@ def number(node: ast.expr, scope: Scope, depth: int = 0) -> int | None:
     if isinstance(node, ast.Call) and syntax.ident(node.func) == "int" and len(node.args) == 1:
         return number(node.args[0], scope, depth + 1)
     found = [number(v, s, depth + 1) if v is not None else None for v, s in _values(node, scope)]
+    # One unknown value among several may be the largest.
     known = [n for n in found if n is not None]
     return max(known) if known and len(known) == len(found) else None
 

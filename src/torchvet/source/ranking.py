@@ -50,6 +50,7 @@ def _score(
 ) -> tuple[int, ...]:
     mutation = use.mutation
     assert mutation.store is not None
+    # Most telling first: the same key and what carries a tensor before the kind of store; the line breaks ties.
     return (
         key_fit(mutation.keys, part.keys),
         _carries(project, mutation),

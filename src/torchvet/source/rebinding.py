@@ -31,6 +31,7 @@ def is_rebound(project: Project, search: AliasSearch, part: Part) -> bool:
     repeated = [m for m in own if (_binds(m) or m.adds) and _again(project, m)]
     anew = [m for m in repeated if _is_anew(project, m, part.name)]
     depending = [m for m in repeated if m not in anew]
+    # A loop's variable is new in every turn, whatever its body then does to it.
     loops = list(_loop_variables(search, part.name))
     return bool(anew or loops or depending) and all(
         any(_comes_before(one, mutation) for one in anew)
@@ -85,7 +86,7 @@ def _owes(project: Project, scope: Scope, value: ast.AST, name: str) -> bool:
                 if _piles_up(project, one, where):
                     return True
                 waiting += _made_of(project, one, where)
-    return True
+    return True  # too much to follow: not proven free of a debt
 
 
 def _same_name(one: ast.Name | ast.Attribute, scope: Scope) -> list[Mutation]:

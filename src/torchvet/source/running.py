@@ -65,6 +65,7 @@ class Running:
         key = path, function.lineno
         if key not in self._entered:
             self._entered[key] = False  # a function that only calls itself was never entered
+            # Python itself calls `__init__`, `__call__` and the like: where the class is called, they may be too.
             implied = owner is not None and function.name.startswith("__")
             name = owner if implied and owner is not None else function.name
             calls = self._by_name().get(name, ())

@@ -79,6 +79,7 @@ def _cached(project: Project, name: HolderName, first: Sequence[str]) -> list[tu
                 called = decorator.func if isinstance(decorator, ast.Call) else decorator
                 if syntax.ident(called) in _CACHES:
                     found.append((function, decorator))
+    # Methods of one name in several classes: the class that the holder's name shows goes first.
     owner = name.parts[-2].name if len(name.parts) > 1 else ""
     classes = {owner} | project.classes_of(owner)
     return sorted(found, key=lambda f: f[0].parent is None or f[0].parent.name not in classes)
@@ -113,6 +114,7 @@ def _registrations(project: Project, name: HolderName, first: Sequence[str]) -> 
 
 
 def _closeness(site: CallSite, name: HolderName) -> tuple[bool, ...]:
+    # The object's own name counts first; a function that removes its hooks again keeps none of them.
     chain = syntax.dotted(site.node.func).split(".")[:-1]
     close = bool(chain) and chain[-1].removesuffix("[]") == name.hooked
     return close, not _is_undone(site), site.again, name.owner in chain

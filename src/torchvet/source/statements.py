@@ -50,6 +50,7 @@ def path_to(root: ast.AST, holds: Callable[[ast.stmt], bool]) -> list[Place]:
 
     `holds` says whether a statement is around the place.
     """
+    # Blocks of one node never overlap, so the first that holds the place is the only one.
     found: list[Place] = []
     node: ast.AST | None = root
     while node is not None:

@@ -37,6 +37,7 @@ class SourceText:
 
     def column_at(self, line: int, offset: int) -> int:
         """The column of a byte offset in a line."""
+        # Most lines are ASCII, where a byte is a character. `surrogatepass`: a text may hold what no file can.
         text = self.lines[line - 1]
         return (
             offset + 1

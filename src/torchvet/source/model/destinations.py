@@ -31,9 +31,8 @@ _READERS = {"add_scalar", "add_scalars", "add_histogram", "add_image", "add_imag
             "set_description", "set_postfix_str", "info", "debug", "warning", "error", "write", "format", "log_metric",
             "log_metrics", "plot", "imshow", "scatter", "savefig", "join", "report", "isEnabledFor", "log_dict",
             "writerow", "add_text", "print", "imwrite", "echo"}  # fmt: skip
-ADDING = {"append", "appendleft", "extend", "extendleft", "add", "insert", "put", "put_nowait", "setdefault"}
+_ADDING = {"append", "appendleft", "extend", "extendleft", "add", "insert", "put", "put_nowait", "setdefault"}
 """Methods that put their arguments into what they are called on."""
-_HANDLING = {"clear", "remove", "pop", "popleft", "reset"}
 _OTHERS = {"eq", "ne", "gt", "lt", "ge", "le", "equal", "allclose", "isclose", "expand_as", "view_as", "reshape_as",
            "topk", "dot", "outer", "maximum", "minimum", "masked_select", "logical_and", "logical_or", "lerp",
            "cosine_similarity", "where", "addmm", "baddbmm", "cross", "fmod", "remainder", "true_divide"}  # fmt: skip
@@ -171,7 +170,7 @@ class Destinations:
                     return self
             if self._state() == before:
                 return self
-        self.escaped = True
+        self.escaped = True  # no end in sight: not proven harmless
         return self
 
     def _state(self) -> tuple[int, ...]:
@@ -221,7 +220,7 @@ class Destinations:
             return
         dotted = self._file.dotted(call.func)
         self.backward |= name in ("backward", "manual_backward") or dotted == "torch.autograd.grad"
-        if receives and name not in (*ADDING, *_HANDLING):
+        if receives and name not in _ADDING:  # a list has `add` and `append` too
             self.tensor_use |= name in names.TENSOR_METHODS or name in names.DETACHING
         if tainted:
             self.tensor_use |= dotted.startswith("torch.")
@@ -230,7 +229,7 @@ class Destinations:
     def _give(self, call: ast.Call, dotted: str, event: Event) -> None:
         """Follow what a call is given: into a container, into a function of the file, or out of sight."""
         on, callee = receiver(call), self._file.callee(event)
-        if on is not None and terminal(call) in ADDING:
+        if on is not None and terminal(call) in _ADDING:
             self.held_by(on, event)
         elif callee is not None:
             self._enter(callee, call, event)

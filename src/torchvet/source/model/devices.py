@@ -35,6 +35,7 @@ _SHAPING = frozenset(
      "pin_memory")
 ) - {"to", "cuda", "cpu", "type_as"}  # fmt: skip
 _DEEPEST = 7
+"""Names and expressions that are followed; beyond, nothing is known."""
 
 
 class Devices:

@@ -51,6 +51,7 @@ class SourceFile:
         self.line_of = self.words.line_of
         self.top = Unit(self, self.tree)
         self.units.append(self.top)
+        # Definitions and imports are found at once: every question needs them. All else waits until a rule asks.
         self._read(self.tree.body, self.top, None, "")
         self.imports = Imports(self._statements)
         self.dotted = self.imports.dotted

@@ -99,6 +99,7 @@ class Forwards:
         if not self._has_parameters(model):
             return self._file.gradients.any_of(given(call), event, depth)
         forward = model.method("forward")
+        # A forward runs other modules, whose forwards are asked in turn: the depth bounds that.
         if forward is not None and depth < 4 and self._file.gradients.of_function(forward, depth + 2) == "no":
             return "no"
         return "unknown" if self.freezes else on

@@ -29,6 +29,7 @@ _SUSPECT_WORDS = ("no_grad", "nograd", "inference", "eval_mode", "eval_decorator
 _HARMLESS = {"zero_", "fill_", "detach_", "normal_", "uniform_", "random_", "bernoulli_", "__len__", "share_memory_"}
 """Methods that write to a tensor what has no graph."""
 _DEEPEST = 18
+"""Expressions within expressions. A deeper question is answered with *unknown*, which no rule reports."""
 
 
 class Gradients:
@@ -187,7 +188,8 @@ class Gradients:
         if not before:
             return self._of_parameter(name, unit, depth)
         last = before[-1]
-        # A binding within a branch that this event is not in may or may not have run.
+        # A binding within a branch that this event is not in may or may not have run. The three before it are asked, no
+        # more: each may lead to further questions.
         others = [] if event.sure_after(last) else before[:-1][-3:]
         found = _same(self._of_binding(e, name, depth) for e in (last, *others))
         return "unknown" if found == "no" and self._changes(name, event, depth) else found

@@ -58,6 +58,7 @@ class Imports:
             return ""
         parts.append(self.names.get(node.id, node.id))
         found = ".".join(reversed(parts))
+        # Rules compare with the public names only.
         if found.startswith(_MOVED_FROM):
             for moved, home in _MOVED:
                 if found.startswith(moved):

@@ -80,6 +80,7 @@ class Unit:
         self.owner = owner
         self.is_module = parent is None
         """Whether this is the file's own level."""
+        # A module's lines never end: a text may go on after its last statement.
         self.name, self.first, self.last = "", 1, 10**9
         """The function's name, empty for the module; its first line, decorators included, and its last."""
         if not isinstance(node, ast.Module):
@@ -163,7 +164,7 @@ class Unit:
 
     def _home(self, name: str) -> Unit | None:
         unit: Unit | None = self
-        skip = name in self.outer_names
+        skip = name in self.outer_names  # bound here by `global` or `nonlocal`, but an outer unit's
         while unit is not None:
             if not skip and (name in unit.bindings or name in unit.parameters):
                 return unit
