@@ -105,16 +105,13 @@ def of_trainings(module: Module, line: int, value: str) -> int | None:
     """The line of the loop around a statement that stores a model which the loop makes and trains: one for each
     training. `for fold in folds: model = build(); optimizer = SGD(model.parameters()); ...; models.append(model)`."""
     loop = module.loop_at(line)
-    try:
-        stored = _names(ast.parse(value, mode="eval"))
-    except SyntaxError:
-        return None
-    if loop is None:
+    stored = syntax.expression(value)
+    if loop is None or stored is None:
         return None
     calls = (n for n in ast.walk(loop.node) if isinstance(n, ast.Call))
     of = [syntax.receiver(c) for c in calls if syntax.ident(c.func) in ("parameters", "named_parameters")]
     trained = {on.id for on in of if isinstance(on, ast.Name)}
-    return loop.first if any(_is_made_in(loop, n, module.scope_at(line)) for n in trained & stored) else None
+    return loop.first if any(_is_made_in(loop, n, module.scope_at(line)) for n in trained & _names(stored)) else None
 
 
 def _is_made_in(loop: Loop, name: str, scope: Scope) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,20 +22,10 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _MUTATING = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.Delete, ast.Call)
 
 
-def parse(text: str) -> ast.Module | None:
-    """The syntax tree of a text; None where Python cannot parse it."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
 def read(path: str, text: str, project: Project) -> Module | None:
     """Read a file of a project; None where Python cannot parse it."""
     source = SourceText(text)
-    tree = parse(source.text)
+    tree = syntax.parse(source.text)
     if tree is None:
         return None
     module = Module(path, source, tree, project)
@@ -190,11 +179,8 @@ def _constructors(node: ast.expr | None) -> list[str]:
             return [name]
         # `Net().to(device)`, `torch.compile(Net())`, `DDP(model)` keep what they are given.
         return _constructors(syntax.receiver(node)) or (_constructors(node.args[0]) if node.args else [])
-    if isinstance(node, ast.BoolOp):
-        return [name for value in node.values for name in _constructors(value)]
-    if isinstance(node, ast.IfExp):
-        return _constructors(node.body) + _constructors(node.orelse)
-    return []
+    parts = syntax.parts(node) if isinstance(node, (ast.BoolOp, ast.IfExp)) else []
+    return [name for part in parts for name in _constructors(part)]
 
 
 def _type_names(node: ast.expr) -> set[str]:

@@ -13,8 +13,8 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from torchvet.source.must_execute import reached
-from torchvet.source.reading import parse
 from torchvet.source.statements import DEFINITIONS, Place, leaves, path_to_line
+from torchvet.source.syntax import parse
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 

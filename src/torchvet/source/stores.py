@@ -9,12 +9,24 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Container, Mapping, Sequence
 
-from torchvet.source import holder, limits, must_execute, name_resolution, occasions, ranking, rebinding, special
+from torchvet.source import (
+    holder,
+    limits,
+    must_execute,
+    name_resolution,
+    occasions,
+    ranking,
+    rebinding,
+    special,
+    syntax,
+)
 from torchvet.source import removals as removing
 from torchvet.source.aliases import AliasSearch, Use
 from torchvet.source.answers import FunctionSpan, Limit, Removal, Store, stored
 from torchvet.source.holder import HolderName
+from torchvet.source.module import Module
 from torchvet.source.project import Project
+from torchvet.source.text import SourceText
 
 __all__ = ["FunctionSpan", "Limit", "Removal", "SourceIndex", "Store"]
 
@@ -29,8 +41,12 @@ class SourceIndex:
 
     def __init__(self, sources: Mapping[str, str]) -> None:
         self._project = Project(sources)
-        self._module = self._project.module
+        self._unread = Module("", SourceText(""), ast.Module([], []), self._project)
         self._searched: dict[tuple[str, str, str, tuple[str, ...], int], AliasSearch] = {}
+
+    def _module(self, path: str) -> Module:
+        """A file; an empty one where it is not there or does not parse."""
+        return self._project.module(path) or self._unread
 
     def stores(self, name: str, scope: str, path: str, files: Sequence[str] = ()) -> list[Store]:
         """Where something is stored into a holder, the best candidate first.
@@ -67,8 +83,7 @@ class SourceIndex:
 
         `self.rows.append(item)` in `push(self, item)` is every program's line; the one to change is `memory.push(x)`.
         """
-        module = self._module(store.path)
-        function = module.function_at(store.line) if module is not None else None
+        function = self._module(store.path).function_at(store.line)
         given = _given(store.value, function.params) if function is not None else ""
         if function is None or not given:
             return []
@@ -118,8 +133,6 @@ class SourceIndex:
 
     def _occasion(self, removal: Removal, beat: occasions.Beat, held: Collection[str]) -> occasions.Occasion | None:
         module = self._module(removal.path)
-        if module is None:
-            return None
         if removal.kind == "len-guard":
             return occasions.Occasion(items=occasions.items_in_guard(module, removal.line, held))
         if removal.kind == "modulo":
@@ -131,8 +144,7 @@ class SourceIndex:
     def _length(self, beat: occasions.Beat) -> int | None:
         """The turns of the loop that stores, where the program states them."""
         path, line = beat.counted or ("", 0)
-        module = self._module(path)
-        return limits.turns_of(module, line) if module is not None else None
+        return limits.turns_of(self._module(path), line)
 
     def is_renewed(self, name: str, scope: str, path: str, files: Sequence[str] = ()) -> bool:
         """Whether every pass binds a holder to something new, made neither of its value before nor of what piles up.
@@ -148,42 +160,35 @@ class SourceIndex:
     def turns_around(self, store: Store) -> tuple[int, int] | None:
         """How often a store is run at most, by the ranges that the loops around it go over, and the innermost loop's
         line; None where the program does not state it."""
-        module = self._module(store.path)
-        return limits.turns_around(module, store.line) if module is not None else None
+        return limits.turns_around(self._module(store.path), store.line)
 
     def is_keyed_by_index(self, store: Store) -> bool:
         """Whether a dataset's method stores under a key that is made of the index that it is given."""
-        module = self._module(store.path)
-        return module is not None and limits.is_keyed_by_index(module, store.line)
+        return limits.is_keyed_by_index(self._module(store.path), store.line)
 
     def of_trainings(self, store: Store) -> int | None:
         """The line of the loop that makes and trains, in each turn, the model that is stored; else None."""
-        module = self._module(store.path)
-        return limits.of_trainings(module, store.line, store.value) if module is not None else None
+        return limits.of_trainings(self._module(store.path), store.line, store.value)
 
     def loop_bound(self, function: str, path: str, name: str, loop_line: int) -> bool:
         """Whether a function's local `name` is made anew so that it cannot outlive one run of the loop at a line.
 
         `function` is a qualified name, with or without its module; empty for the module's own level.
         """
-        module = self._module(path)
-        return module is not None and removing.bound_by_loop(module, function, name, loop_line)
+        return removing.bound_by_loop(self._module(path), function, name, loop_line)
 
     def reached(self, path: str, seen: Collection[int], line: int) -> bool:
         """Whether the statement at a line ran, given lines of its file that did. False where that is not shown."""
-        module = self._module(path)
-        return module is not None and must_execute.reached(module.tree, seen, line)
+        return must_execute.reached(self._module(path).tree, seen, line)
 
     def function_at(self, path: str, line: int) -> FunctionSpan | None:
         """The innermost `def` around a line, its decorators included; None outside of all."""
-        module = self._module(path)
-        found = module.function_at(line) if module is not None else None
+        found = self._module(path).function_at(line)
         return FunctionSpan(found.qualname, found.first, found.last) if found is not None else None
 
     def enclosing_loop(self, path: str, line: int) -> tuple[int, int] | None:
         """First and last line of the innermost `for` or `while` around a line of the same function."""
-        module = self._module(path)
-        loop = module.loop_at(line) if module is not None else None
+        loop = self._module(path).loop_at(line)
         return (loop.first, loop.last) if loop is not None else None
 
     def _search(self, parsed: HolderName, index: int, scope: str, path: str, files: Sequence[str]) -> AliasSearch:
@@ -209,12 +214,9 @@ def _given(value: str, params: Container[str]) -> str:
     """The parameter that a value is, or the first of those that a container written down there is made of alone."""
     if value in params:
         return value
-    try:
-        made = ast.parse(value, mode="eval").body
-    except SyntaxError:
+    made = syntax.expression(value)
+    if not isinstance(made, (ast.Tuple, ast.List, ast.Dict, ast.BoolOp)) or None in getattr(made, "keys", ()):
         return ""
-    parts = made.elts if isinstance(made, (ast.Tuple, ast.List)) else getattr(made, "values", ())
-    if isinstance(made, ast.Dict) and None in made.keys:
-        return ""
-    names = [p.id for p in parts if isinstance(p, ast.Name) and p.id in params] if isinstance(parts, list) else []
+    parts = syntax.parts(made)
+    names = [p.id for p in parts if isinstance(p, ast.Name) and p.id in params]
     return names[0] if names and len(names) == len(parts) else ""

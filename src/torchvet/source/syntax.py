@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Iterator
 
 Base = ast.Name | ast.Attribute
@@ -18,6 +19,31 @@ _KEEPS_FRESH = {"to", "cuda", "cpu", "float", "half", "double", "bfloat16", "lon
                 "requires_grad_", "contiguous", "expand", "repeat", "view", "reshape", "unsqueeze"}  # fmt: skip
 _NUMBERS = {"item", "tolist", "numel", "size", "format", "join", "as_dict"}
 _NUMBER_CALLS = {"float", "int", "len", "str", "repr", "bool", "round", "time", "perf_counter", "monotonic", "type"}
+
+
+_PARTS: dict[type[ast.AST], tuple[str, ...]] = {
+    **dict.fromkeys((ast.List, ast.Tuple, ast.Set), ("elts",)),
+    **dict.fromkeys((ast.ListComp, ast.SetComp, ast.GeneratorExp), ("elt",)),
+    **dict.fromkeys((ast.NamedExpr, ast.Starred, ast.Await, ast.Subscript, ast.DictComp), ("value",)),
+    **dict.fromkeys((ast.Dict, ast.BoolOp), ("values",)),
+    ast.BinOp: ("left", "right"),
+    ast.Compare: ("left", "comparators"),
+    ast.IfExp: ("body", "orelse"),
+    ast.UnaryOp: ("operand",),
+}
+"""The fields of an expression that its value is made of."""
+_MADE_OF_PARTS = (ast.List, ast.Tuple, ast.Set, ast.Dict, ast.UnaryOp, ast.BinOp, ast.IfExp, ast.ListComp, ast.SetComp,
+                  ast.GeneratorExp, ast.DictComp)  # fmt: skip
+"""Expressions that hold nothing but what their parts hold."""
+
+
+def parts(node: ast.AST) -> list[ast.expr]:
+    """The expressions that an expression's value is made of; none for names, calls and what computes otherwise."""
+    found: list[ast.expr] = []
+    for name in _PARTS.get(type(node), ()):
+        value = getattr(node, name)
+        found += value if isinstance(value, list) else [value]
+    return found
 
 
 def terminal(node: ast.AST | None) -> str:
@@ -170,23 +196,11 @@ def is_fresh(node: ast.expr | None, depth: int = 0) -> bool:
         return True
     if depth > 20:
         return False
-    if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
-        return all(is_fresh(e, depth + 1) for e in node.elts)
-    if isinstance(node, ast.Dict):
-        return all(is_fresh(v, depth + 1) for v in node.values)
-    if isinstance(node, ast.UnaryOp):
-        return is_fresh(node.operand, depth + 1)
-    if isinstance(node, ast.BinOp):
-        left, right = is_fresh(node.left, depth + 1), is_fresh(node.right, depth + 1)
-        repeated = isinstance(node.op, ast.Mult) and isinstance(node.left, (ast.List, ast.Tuple))
-        return left and (right or repeated)
-    if isinstance(node, ast.IfExp):
-        return is_fresh(node.body, depth + 1) and is_fresh(node.orelse, depth + 1)
-    if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
-        return is_fresh(node.elt, depth + 1)
-    if isinstance(node, ast.DictComp):
-        return is_fresh(node.value, depth + 1)
-    return isinstance(node, ast.Call) and _fresh_call(node, depth)
+    if isinstance(node, ast.Call):
+        return _fresh_call(node, depth)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and isinstance(node.left, (ast.List, ast.Tuple)):
+        return is_fresh(node.left, depth + 1)  # `[0] * n`
+    return isinstance(node, _MADE_OF_PARTS) and all(is_fresh(part, depth + 1) for part in parts(node))
 
 
 def _fresh_call(call: ast.Call, depth: int) -> bool:
@@ -226,10 +240,8 @@ def is_number(node: ast.expr | None) -> bool:
     """Whether a value is surely no tensor: `.item()`, `float(…)`, text, a constant, or a row of such."""
     if isinstance(node, (ast.Constant, ast.JoinedStr)):
         return True
-    if isinstance(node, (ast.Tuple, ast.List)):
-        return all(is_number(e) for e in node.elts)
-    if isinstance(node, ast.BinOp):
-        return is_number(node.left) and is_number(node.right)
+    if isinstance(node, (ast.Tuple, ast.List, ast.BinOp)):
+        return all(map(is_number, parts(node)))
     if isinstance(node, ast.Call):
         if isinstance(node.func, ast.Attribute) and node.func.attr in _NUMBERS:
             return True
@@ -237,16 +249,29 @@ def is_number(node: ast.expr | None) -> bool:
     return False
 
 
+def parse(text: str) -> ast.Module | None:
+    """The syntax tree of a text; None where Python cannot parse it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of invalid escapes and the like: the text is the user's
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def expression(text: str) -> ast.expr | None:
+    """The expression that a text is; None where it is none."""
+    try:
+        return ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError):
+        return None
+
+
 def bases(node: ast.expr | None) -> Iterator[tuple[Base, tuple[str | None, ...]]]:
     """The objects that an expression may stand for, through `or`, `and` and conditional expressions."""
-    if isinstance(node, ast.BoolOp):
-        for value in node.values:
-            yield from bases(value)
-    elif isinstance(node, ast.IfExp):
-        yield from bases(node.body)
-        yield from bases(node.orelse)
-    elif isinstance(node, ast.NamedExpr):
-        yield from bases(node.value)
+    if isinstance(node, (ast.BoolOp, ast.IfExp, ast.NamedExpr)):
+        for part in parts(node):
+            yield from bases(part)
     else:
         base, keys = peel(node)
         if base is not None:

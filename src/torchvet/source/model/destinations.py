@@ -12,7 +12,7 @@ from torchvet.source.model.events import Event
 from torchvet.source.model.forwards import INDICES
 from torchvet.source.model.units import Unit, receiver, targets_of, terminal
 from torchvet.source.model.walking import walk
-from torchvet.source.syntax import given
+from torchvet.source.syntax import given, parts
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
@@ -322,14 +322,8 @@ def _pairs(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
 
 def _parts(node: ast.AST) -> Iterable[ast.AST]:
     """The expressions within an expression whose values may be part of its value."""
-    if isinstance(node, (ast.Subscript, ast.Starred, ast.Await, ast.NamedExpr)):
-        return [node.value]
     if isinstance(node, ast.Lambda):
         return [n for n in walk(node.body) if isinstance(n, ast.Name)]
-    if isinstance(node, ast.IfExp):
-        return [node.body, node.orelse]
-    if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
-        return [node.elt]
     if isinstance(node, ast.DictComp):
         return [node.key, node.value]
-    return ast.iter_child_nodes(node)
+    return (parts(node) if not isinstance(node, ast.Dict) else []) or ast.iter_child_nodes(node)

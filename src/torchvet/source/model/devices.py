@@ -13,6 +13,7 @@ from torchvet.source.model.destinations import is_sure, last_bindings
 from torchvet.source.model.events import Event
 from torchvet.source.model.units import ClassModel, Unit, keyword, receiver, targets_of, terminal, value_for
 from torchvet.source.model.units import passed as passed
+from torchvet.source.syntax import parts
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
@@ -60,7 +61,7 @@ class Devices:
         if isinstance(node, ast.JoinedStr):
             return self.named(node.values[0], unit, depth + 1) if node.values else ""
         if isinstance(node, ast.IfExp):
-            return _joined(self.named(part, unit, depth + 1) for part in (node.body, node.orelse))
+            return _joined(self.named(part, unit, depth + 1) for part in parts(node))
         if isinstance(node, ast.Call) and terminal(node) == "device" and node.args:
             return self.named(node.args[0], unit, depth + 1) or "device"
         if isinstance(node, (ast.Name, ast.Attribute)):
@@ -112,11 +113,8 @@ class Devices:
         if isinstance(node, ast.Attribute):
             same = node.attr in ("T", "mT", "data", "grad", "logits")
             return self.of(node.value, event, depth + 1) if same else ""
-        if isinstance(node, ast.Subscript):
-            return self.of(node.value, event, depth + 1)
-        if isinstance(node, ast.UnaryOp):
-            return self.of(node.operand, event, depth + 1)
-        return self._of_operation(_operands(node), event, depth)
+        computed = isinstance(node, (ast.Subscript, ast.UnaryOp, ast.BinOp, ast.Compare))
+        return self._of_operation(parts(node), event, depth) if computed else ""
 
     def _of_call(self, node: ast.Call, event: Event, depth: int) -> Place:
         moved = self.move(node, event.unit)
@@ -136,14 +134,14 @@ class Devices:
             return "device" if self.module_moved(node.func, event, depth + 1) else ""
         return ""
 
-    def _of_operation(self, parts: list[ast.expr], event: Event, depth: int) -> Place:
-        return _joined(self.of(p, event, depth + 1) for p in parts if not isinstance(p, ast.Constant))
+    def _of_operation(self, operands: list[ast.expr], event: Event, depth: int) -> Place:
+        return _joined(self.of(p, event, depth + 1) for p in operands if not isinstance(p, ast.Constant))
 
     def made(self, node: ast.Call, event: Event, depth: int = 0) -> Place | None:
         """Where a factory of torch makes its tensor; None for other calls. A scalar goes with every device: empty."""
         dotted = self._file.dotted(node.func)
         last = dotted.rpartition(".")[2]
-        if not dotted.startswith("torch.") or dotted.count(".") != 1 or last not in names.FACTORIES:
+        if not names.is_factory(dotted):
             return None
         device = keyword(node, "device")
         if device is not None:
@@ -340,9 +338,9 @@ def _moves(text: str) -> bool:
     return any(word in text for word in _CALLS_THAT_MOVE)
 
 
-def _joined(parts: Iterable[Place]) -> Place:
+def _joined(found: Iterable[Place]) -> Place:
     """Where a result lives: on the device where any part does, on the host where all do."""
-    places = set(parts)
+    places = set(found)
     return "device" if "device" in places else "cpu" if places == {"cpu"} else ""
 
 
@@ -359,10 +357,3 @@ def operands(node: ast.Call) -> list[ast.expr]:
     for argument in node.args:
         found.extend(argument.elts if isinstance(argument, (ast.List, ast.Tuple)) else [argument])
     return found
-
-
-def _operands(node: ast.AST) -> list[ast.expr]:
-    """What an operator computes with."""
-    if isinstance(node, ast.BinOp):
-        return [node.left, node.right]
-    return [node.left, *node.comparators] if isinstance(node, ast.Compare) else []

@@ -10,7 +10,7 @@ from torchvet.source.model import torch_names as names
 from torchvet.source.model.events import Event
 from torchvet.source.model.forwards import Forwards, takes_indices
 from torchvet.source.model.units import Unit, keyword, receiver, targets_of, terminal, value_for
-from torchvet.source.syntax import given
+from torchvet.source.syntax import given, parts
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
@@ -28,6 +28,9 @@ _SUSPECT_WORDS = ("no_grad", "nograd", "inference", "eval_mode", "eval_decorator
 """A decorator or context manager of such a name may well switch gradients off."""
 _HARMLESS = {"zero_", "fill_", "detach_", "normal_", "uniform_", "random_", "bernoulli_", "__len__", "share_memory_"}
 """Methods that write to a tensor what has no graph."""
+_KEEPING = (ast.UnaryOp, ast.BinOp, ast.NamedExpr, ast.Starred, ast.Subscript, ast.Await, ast.Tuple, ast.List, ast.Set,
+            ast.Dict)  # fmt: skip
+"""Expressions whose value has the graphs of all their parts."""
 _DEEPEST = 18
 """Expressions within expressions. A deeper question is answered with *unknown*, which no rule reports."""
 
@@ -123,13 +126,9 @@ class Gradients:
             return self._of_attribute(node, event, depth)
         if isinstance(node, ast.Subscript) and takes_indices(node):
             return "no"
-        if isinstance(node, ast.UnaryOp):
-            return self.carries(node.operand, event, depth + 1)
-        if isinstance(node, (ast.NamedExpr, ast.Starred, ast.Subscript, ast.Await)):
-            return self.carries(node.value, event, depth + 1)
         if isinstance(node, ast.IfExp):
-            return _same(self.carries(part, event, depth + 1) for part in (node.body, node.orelse))
-        return self.any_of(_operands(node), event, depth)
+            return _same(self.carries(part, event, depth + 1) for part in parts(node))
+        return self.any_of(parts(node), event, depth) if isinstance(node, _KEEPING) else "unknown"
 
     def any_of(self, nodes: Iterable[ast.expr], event: Event, depth: int) -> Answer:
         """Whether one of several expressions carries a graph."""
@@ -226,8 +225,8 @@ class Gradients:
             return self.carries(value, binding, depth + 1)
         # `output, hidden = model(x)`: what is taken apart came from one call.
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and target is not None:
-            parts = targets_of(node)
-            return self.forwards.part(node.value, target, parts.index(target), len(parts), binding, depth + 1)
+            targets = targets_of(node)
+            return self.forwards.part(node.value, target, targets.index(target), len(targets), binding, depth + 1)
         return "unknown"
 
     def _of_attribute(self, node: ast.Attribute, event: Event, depth: int) -> Answer:
@@ -239,22 +238,13 @@ class Gradients:
         return "unknown"
 
 
-def _operands(node: ast.AST) -> list[ast.expr]:
-    """The expressions of which any may bring its graph into an expression's value."""
-    if isinstance(node, ast.BinOp):
-        return [node.left, node.right]
-    if isinstance(node, ast.Dict):
-        return node.values
-    return node.elts if isinstance(node, (ast.Tuple, ast.List, ast.Set)) else []
-
-
 def _known_by_name(node: ast.Call, name: str, dotted: str) -> Answer | None:
     """What the name of a call alone says; None where it says nothing."""
     if name == "requires_grad_" or dotted == "torch.nn.Parameter" or name in ("parameters", "named_parameters"):
         return "unknown"
     if name in names.DETACHING or dotted in ("float", "int", "len", "str", "bool", "round", "repr", "range"):
         return "no"
-    if dotted.startswith("torch.") and dotted.count(".") == 1 and name in names.FACTORIES:
+    if names.is_factory(dotted):
         return "no" if keyword(node, "requires_grad") is None else "unknown"
     return None
 

@@ -97,7 +97,7 @@ class _Origins:
 def _seen_through(node: ast.expr) -> list[ast.expr]:
     """The expressions that an expression hands on as they are; empty for any other."""
     if isinstance(node, ast.IfExp):
-        return [node.body, node.orelse]
+        return syntax.parts(node)
     if isinstance(node, ast.Attribute) and node.attr == "module":
         return [node.value]
     inner = _wrapped(node) if isinstance(node, ast.Call) else None

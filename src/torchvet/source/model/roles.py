@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.units import ClassModel, Unit, receiver, targets_of, terminal, value_for
+from torchvet.source.syntax import expression, parts
 
 if TYPE_CHECKING:
     from torchvet.source.model.events import Event
@@ -92,20 +93,12 @@ class RoleFinder:
             return self._of_name(node.id, unit, depth)
         if isinstance(node, ast.Attribute):
             return self._of_attribute(node, unit, depth)
-        if isinstance(node, ast.IfExp):
-            return self._any_of([node.body, node.orelse], unit, depth)
-        if isinstance(node, ast.BoolOp):
-            return self._any_of(node.values, unit, depth)
-        if isinstance(node, (ast.NamedExpr, ast.Await)):
-            return self._of(node.value, unit, depth + 1)
-        if isinstance(node, ast.BinOp):
-            return self._any_of([node.left, node.right], unit, depth) & _TENSORS
+        if not isinstance(node, (ast.IfExp, ast.BoolOp, ast.NamedExpr, ast.Await, ast.BinOp, ast.UnaryOp)):
+            return _of_literal(node)
+        found = NOTHING.union(*(self._of(part, unit, depth + 1) for part in parts(node)))
         if isinstance(node, ast.UnaryOp):
-            return self._of(node.operand, unit, depth + 1) & {*_TENSORS, "number"}
-        return _of_literal(node)
-
-    def _any_of(self, nodes: list[ast.expr], unit: Unit, depth: int) -> Roles:
-        return NOTHING.union(*(self._of(node, unit, depth + 1) for node in nodes))
+            return found & {*_TENSORS, "number"}
+        return found & _TENSORS if isinstance(node, ast.BinOp) else found
 
     def _of_call(self, node: ast.Call, unit: Unit, depth: int) -> Roles:
         made = names.role_of_call(self._file.dotted(node.func))
@@ -259,10 +252,7 @@ class RoleFinder:
 
     def _of_annotation(self, node: ast.expr) -> Roles:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            try:
-                node = ast.parse(node.value, mode="eval").body
-            except (SyntaxError, ValueError):
-                return NOTHING
+            node = expression(node.value) or node
         if isinstance(node, ast.Subscript) and terminal(node.value) == "Optional":
             node = node.slice
         if isinstance(node, ast.BinOp):

@@ -55,6 +55,12 @@ TENSOR_METHODS = frozenset(
 )  # fmt: skip
 
 
+def is_factory(dotted: str) -> bool:
+    """Whether a dotted name is a function of `torch` itself that makes tensors without a graph."""
+    module, _, last = dotted.rpartition(".")
+    return module == "torch" and last in FACTORIES
+
+
 def _roles(*roles: str) -> Roles:
     return frozenset(roles)
 
@@ -104,7 +110,7 @@ def role_of_call(dotted: str, calling: bool = True) -> Roles:
 
 def _role_of_torch(dotted: str, last: str) -> Roles:
     if dotted.count(".") == 1:
-        return _roles("tensor", "fresh") if last in FACTORIES else _NONE
+        return _roles("tensor", "fresh") if is_factory(dotted) else _NONE
     if dotted.startswith("torch.optim.lr_scheduler."):
         return _SCHEDULER
     if dotted.startswith("torch.nn.functional."):
