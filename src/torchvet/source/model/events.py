@@ -132,6 +132,9 @@ class Walker:
                 if default is not None:
                     self._expr(default, statement)
 
+    def _alone(self, statement: Any, context: Context) -> None:
+        self._expr(statement.value, statement)
+
     def _emitted(self, statement: Any, context: Context) -> None:
         self._fields(statement)
         self._emit(statement, statement)
@@ -197,23 +200,21 @@ class Walker:
             kind = node.__class__
         if kind in _LEAVES:
             return
-        handler = _EXPRESSIONS.get(kind)
-        if handler is not None:
-            handler(self, node, parent)
+        if kind is ast.Call:
+            # The same as `_emitted_expression`, written out: most of what is walked are calls.
+            self._expr(node.func, node)  # type: ignore[attr-defined]
+            for argument in node.args:  # type: ignore[attr-defined]
+                if argument.__class__ not in _LEAVES:
+                    self._expr(argument, node)
+            for keyword in node.keywords:  # type: ignore[attr-defined]
+                if keyword.value.__class__ not in _LEAVES:
+                    self._expr(keyword.value, node)
+            self._emit(node, parent)
         else:
-            self._fields(node)
+            _EXPRESSIONS.get(kind, Walker._other)(self, node, parent)
 
-    def _call(self, node: Any, parent: ast.AST) -> None:
-        # The same as `_fields` and `_emit`, written out: most of what is walked are calls.
-        if node.func.__class__ is not ast.Name:
-            self._expr(node.func, node)
-        for argument in node.args:
-            if argument.__class__ not in _LEAVES:
-                self._expr(argument, node)
-        for keyword in node.keywords:
-            if keyword.value.__class__ not in _LEAVES:
-                self._expr(keyword.value, node)
-        self._emit(node, parent)
+    def _other(self, node: Any, parent: ast.AST) -> None:
+        self._fields(node)
 
     def _emitted_expression(self, node: Any, parent: ast.AST) -> None:
         self._fields(node)
@@ -250,9 +251,12 @@ class Walker:
     def _fields(self, node: ast.AST) -> None:
         for name in CHILDREN[node.__class__]:
             value = getattr(node, name)
-            for one in value if value.__class__ is list else (value,):
-                if one is not None and one.__class__ not in _LEAVES:
-                    self._expr(one, node)
+            if value.__class__ is list:
+                for one in value:
+                    if one is not None and one.__class__ not in _LEAVES:
+                        self._expr(one, node)
+            elif value is not None and value.__class__ not in _LEAVES:
+                self._expr(value, node)
 
 
 _STATEMENTS: dict[type[ast.stmt], Callable[[Walker, Any, Context], tuple[Arm, ...] | None]] = {
@@ -262,6 +266,7 @@ _STATEMENTS: dict[type[ast.stmt], Callable[[Walker, Any, Context], tuple[Arm, ..
     **dict.fromkeys((ast.For, ast.AsyncFor), Walker._for),
     **dict.fromkeys((ast.With, ast.AsyncWith), Walker._with),
     **dict.fromkeys((ast.Try, getattr(ast, "TryStar", ast.Try)), Walker._try),
+    ast.Expr: Walker._alone,
     ast.If: Walker._if,
     ast.While: Walker._while,
     ast.Match: Walker._match,
@@ -269,7 +274,6 @@ _STATEMENTS: dict[type[ast.stmt], Callable[[Walker, Any, Context], tuple[Arm, ..
 _EXPRESSIONS: dict[type[ast.AST], Callable[[Walker, Any, ast.AST], None]] = {
     **dict.fromkeys((ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp), Walker._comprehension),
     **dict.fromkeys((ast.NamedExpr, ast.Yield, ast.YieldFrom), Walker._emitted_expression),
-    ast.Call: Walker._call,
     ast.IfExp: Walker._conditional,
     ast.Lambda: Walker._lambda,
 }

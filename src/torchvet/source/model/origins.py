@@ -66,13 +66,16 @@ class _Origins:
 
     def follow(self, node: ast.expr, unit: Unit, depth: int) -> None:
         """Add what an expression stands for."""
-        inner = _seen_through(node) if depth <= _DEEPEST else []
-        for one in inner:
-            self.follow(one, unit, depth + 1)
-        if not inner and depth <= _DEEPEST and isinstance(node, (ast.Name, ast.Attribute)):
-            self._bound(node, unit, depth)
-        elif not inner:
+        if depth > _DEEPEST:
             self.found.append((node, unit))
+        elif isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and node.attr != "module"):
+            self._bound(node, unit, depth)
+        else:
+            inner = _seen_through(node)
+            for one in inner:
+                self.follow(one, unit, depth + 1)
+            if not inner:
+                self.found.append((node, unit))
 
     def _bound(self, node: ast.Name | ast.Attribute, unit: Unit, depth: int) -> None:
         home = unit.home(node.id) if isinstance(node, ast.Name) else None
@@ -98,8 +101,8 @@ def _seen_through(node: ast.expr) -> list[ast.expr]:
     """The expressions that an expression hands on as they are; empty for any other."""
     if isinstance(node, ast.IfExp):
         return syntax.parts(node)
-    if isinstance(node, ast.Attribute) and node.attr == "module":
-        return [node.value]
+    if isinstance(node, ast.Attribute):
+        return [node.value]  # `model.module` of a wrapper
     inner = _wrapped(node) if isinstance(node, ast.Call) else None
     return [inner] if inner is not None else []
 

@@ -182,9 +182,10 @@ class RoleFinder:
         if isinstance(node, ast.Name):
             home = unit.home(node.id)
             key = (id(home), node.id)
-            if home is not None and key not in self._bound:
-                self._bound[key] = list(_bound(home, node.id))
-            return self._bound.get(key, [])
+            known = self._bound.get(key)
+            if known is None:
+                known = self._bound[key] = list(_bound(home, node.id)) if home is not None else []
+            return known
         if isinstance(node, ast.Attribute):
             owner = self._owner(node.value, unit)
             found = owner.attributes.get(node.attr, []) if owner is not None else []

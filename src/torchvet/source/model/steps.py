@@ -228,8 +228,9 @@ class StepFinder:
         """What an event does by itself: a call by its name, or `p.grad = None`."""
         node = event.node
         act: _Act | None = None
-        if isinstance(node, ast.Call) and terminal(node) in _NAMES:
-            act = _NAMES[terminal(node)](self, event)
+        if isinstance(node, ast.Call):
+            find = _NAMES.get(terminal(node))
+            act = find(self, event) if find is not None else None
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value is None:
             attributes = (t for t in targets_of(node) if isinstance(t, ast.Attribute))
             act = _Act("zero_grad", "*") if any(t.attr == "grad" for t in attributes) else None

@@ -172,6 +172,7 @@ class Unit:
             unit = unit.parent
         return None
 
+    @lazy
     def _method(self) -> Unit | None:
         """The method that this is, or that it is nested in."""
         unit: Unit | None = self
@@ -181,12 +182,15 @@ class Unit:
 
     def method_class(self) -> ClassModel | None:
         """The class whose method this is, or whose method it is nested in."""
-        method = self._method()
-        return method.owner if method is not None else None
+        return self._method.owner if self._method is not None else None
 
     def self_name(self) -> str:
         """What the method around calls its object; empty outside methods."""
-        method = self._method()
+        return self._self_name
+
+    @lazy
+    def _self_name(self) -> str:
+        method = self._method
         return method.parameters[0] if method is not None and method.parameters and method.is_bound else ""
 
     def call_of(self, node: ast.Call) -> Event | None:
