@@ -7,49 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from torchvet.source import syntax
+from torchvet.source.model.events import Loop as Loop
 
 if TYPE_CHECKING:
     from torchvet.source.module import Module
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-
-
-@dataclass(eq=False, slots=True)
-class Loop:
-    """A `for` or `while` statement, or a comprehension. `parent` is the loop around it in the same function."""
-
-    node: ast.AST
-    parent: Loop | None
-    comprehension: bool = False
-
-    @property
-    def first(self) -> int:
-        """The line that it begins on."""
-        return int(self.node.lineno)  # type: ignore[attr-defined]
-
-    @property
-    def last(self) -> int:
-        """The last line of its body. What follows in `else` runs once."""
-        body: list[ast.AST] = getattr(self.node, "body", [self.node])
-        return int(body[-1].end_lineno)  # type: ignore[attr-defined]
-
-    def within(self, other: Loop) -> bool:
-        """Whether this is `other` or lies in it."""
-        loop: Loop | None = self
-        while loop is not None and loop is not other:
-            loop = loop.parent
-        return loop is not None
-
-    def statement(self) -> Loop | None:
-        """This loop, or the nearest around it that is a statement."""
-        loop: Loop | None = self
-        while loop is not None and loop.comprehension:
-            loop = loop.parent
-        return loop
-
-    def outer(self) -> Loop | None:
-        """The nearest loop statement around this loop."""
-        return self.parent.statement() if self.parent is not None else None
 
 
 @dataclass(eq=False)

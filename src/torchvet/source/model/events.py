@@ -9,15 +9,50 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torchvet.source.model.walking import CHILDREN
-from torchvet.source.scopes import Loop
 
 if TYPE_CHECKING:
     from torchvet.source.model.units import Unit
 
-__all__ = ["Arm", "Context", "Event", "Loop", "Walker"]
-
 Arm = tuple[ast.AST, int]
 """One arm of an `if`, `try`, `match` or conditional expression; two events in different arms exclude each other."""
+
+
+@dataclass(eq=False, slots=True)
+class Loop:
+    """A `for` or `while` statement, or a comprehension. `parent` is the loop around it in the same function."""
+
+    node: ast.AST
+    parent: Loop | None
+    comprehension: bool = False
+
+    @property
+    def first(self) -> int:
+        """The line that it begins on."""
+        return int(self.node.lineno)  # type: ignore[attr-defined]
+
+    @property
+    def last(self) -> int:
+        """The last line of its body. What follows in `else` runs once."""
+        body: list[ast.AST] = getattr(self.node, "body", [self.node])
+        return int(body[-1].end_lineno)  # type: ignore[attr-defined]
+
+    def within(self, other: Loop) -> bool:
+        """Whether this is `other` or lies in it."""
+        loop: Loop | None = self
+        while loop is not None and loop is not other:
+            loop = loop.parent
+        return loop is not None
+
+    def statement(self) -> Loop | None:
+        """This loop, or the nearest around it that is a statement."""
+        loop: Loop | None = self
+        while loop is not None and loop.comprehension:
+            loop = loop.parent
+        return loop
+
+    def outer(self) -> Loop | None:
+        """The nearest loop statement around this loop."""
+        return self.parent.statement() if self.parent is not None else None
 
 
 @dataclass(eq=False, slots=True)
