@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from torchvet.source import beginnings, name_resolution, ranking, syntax
+from torchvet.source import initial_values, name_resolution, ranking, syntax
 from torchvet.source.aliases import AliasSearch, Use
 from torchvet.source.answers import Removal, removed
 from torchvet.source.holder import Part
@@ -26,7 +26,7 @@ def of(project: Project, search: AliasSearch, part: Part) -> list[Removal]:
         mutation = use.mutation
         if mutation.removal is None:
             continue
-        if mutation.removal != "fresh" or (_is_made_anew(project, mutation) and not beginnings.starts(mutation)):
+        if mutation.removal != "fresh" or (_is_made_anew(project, mutation) and not initial_values.starts(mutation)):
             found.append(removed(mutation, mutation.removal, use.in_loop))
     found += _rings(certain)
     found += _guards(search, certain)

@@ -9,22 +9,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Container, Mapping, Sequence
 
-from torchvet.source import (
-    holder,
-    limits,
-    must_execute,
-    name_resolution,
-    occasions,
-    ranking,
-    rebinding,
-    special,
-    syntax,
-)
+from torchvet.source import holder, indirect_stores, limits, name_resolution, occasions, ranking, rebinding, syntax
 from torchvet.source import removals as removing
 from torchvet.source.aliases import AliasSearch, Use
 from torchvet.source.answers import FunctionSpan, Limit, Removal, Store, stored
 from torchvet.source.holder import HolderName
 from torchvet.source.module import Module
+from torchvet.source.must_execute import reached
 from torchvet.source.project import Project
 from torchvet.source.text import SourceText
 
@@ -58,7 +49,7 @@ class SourceIndex:
         if parsed is None:
             return []
         first = [path, *files]
-        found = special.stores(self._project, parsed, first)
+        found = indirect_stores.stores(self._project, parsed, first)
         if found and parsed.special in _WITHOUT_STATEMENT:
             return found
         last = len(parsed.parts) - 1
@@ -68,13 +59,15 @@ class SourceIndex:
                 # `learner = Learner()` before the loop makes what holds the holder: it stores nothing in it.
                 ranked = [u for u in ranked if not u.mutation.rebinds or ranking.heat(self._project, u) == 3]
             elif not ranked:
-                found += special.set_by_name(self._project, parsed, first)
+                found += indirect_stores.set_by_name(self._project, parsed, first)
                 if found:
                     return found
             if ranked:
                 ordinary = [_store(use) for use in ranked]
                 # A variable that a hook only reads grows with the number of hooks.
-                return list(dict.fromkeys(found + ordinary if special.binds_anew(ranked[0]) else ordinary + found))
+                return list(
+                    dict.fromkeys(found + ordinary if indirect_stores.binds_anew(ranked[0]) else ordinary + found)
+                )
         return found
 
     def passed_by(self, store: Store) -> list[Store]:
@@ -96,7 +89,7 @@ class SourceIndex:
         parsed = holder.parse(name)
         if parsed is None:
             return []
-        found = list(special.removals(self._project, parsed, [path, *files]))
+        found = list(indirect_stores.removals(self._project, parsed, [path, *files]))
         indexes = range(len(parsed.parts) - 1, -1, -1)
         for index in indexes if parsed.special not in _WITHOUT_STATEMENT else ():
             search = self._search(parsed, index, scope, path, files)
@@ -179,7 +172,7 @@ class SourceIndex:
 
     def reached(self, path: str, seen: Collection[int], line: int) -> bool:
         """Whether the statement at a line ran, given lines of its file that did. False where that is not shown."""
-        return must_execute.reached(self._module(path).tree, seen, line)
+        return reached(self._module(path).tree, seen, line)
 
     def function_at(self, path: str, line: int) -> FunctionSpan | None:
         """The innermost `def` around a line, its decorators included; None outside of all."""

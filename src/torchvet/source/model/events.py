@@ -17,6 +17,14 @@ Arm = tuple[ast.AST, int]
 """One arm of an `if`, `try`, `match` or conditional expression; two events in different arms exclude each other."""
 
 
+def exclude(arms: tuple[Arm, ...], others: tuple[Arm, ...]) -> bool:
+    """Whether no single pass goes through both."""
+    if not arms or not others:
+        return False
+    mine = dict(arms)
+    return any(mine.get(branch, arm) != arm for branch, arm in others)
+
+
 @dataclass(eq=False, slots=True)
 class Loop:
     """A `for` or `while` statement, or a comprehension. `parent` is the loop around it in the same function."""
@@ -110,10 +118,7 @@ class Event:
 
     def excludes(self, other: Event) -> bool:
         """Whether the two lie in different arms of one branch, so that one pass never runs both."""
-        if not self.context.arms or not other.context.arms:
-            return False
-        mine = dict(self.context.arms)
-        return any(mine.get(branch, arm) != arm for branch, arm in other.context.arms)
+        return exclude(self.context.arms, other.context.arms)
 
     def inside(self, loop: Loop | None) -> bool:
         """Whether it runs in every turn of a loop of its unit; None stands for the unit itself."""

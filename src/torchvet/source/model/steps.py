@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from torchvet.source.lazily import lazy
-from torchvet.source.model.events import Arm, Event, Loop
+from torchvet.source.model.events import Arm, Event, Loop, exclude
 from torchvet.source.model.units import Unit, receiver, targets_of, terminal
 from torchvet.source.syntax import given
 
@@ -54,8 +54,7 @@ class Effect:
 
     def excludes(self, other: Effect) -> bool:
         """Whether no single pass does both."""
-        mine = dict(self.arms)
-        return any(mine.get(branch, arm) != arm for branch, arm in other.arms)
+        return exclude(self.arms, other.arms)
 
     def sure_with(self, other: Effect) -> bool:
         """Whether every pass that does `other` does this too, as far as branches tell."""
@@ -110,7 +109,7 @@ class StepFinder:
     @lazy
     def steps(self) -> list[Step]:
         """All training steps, in the order of the file."""
-        # Most files train nothing: a look at their words spares them the walk.
+        # Most files train nothing: their words show it without a walk.
         if not self._file.mentions("backward", "zero_grad", "unscale_"):
             return []
         found: list[Step] = []
