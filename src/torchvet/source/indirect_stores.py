@@ -86,7 +86,7 @@ def _cached(project: Project, name: HolderName, first: Sequence[str]) -> list[tu
 
 
 def _limited(decorator: ast.expr) -> bool:
-    """`lru_cache` keeps 128 results unless told otherwise; `cache` and `maxsize=None` keep all."""
+    """`lru_cache` keeps 128 results unless `maxsize` says otherwise; `cache` and `maxsize=None` keep all."""
     if not isinstance(decorator, ast.Call):
         return syntax.ident(decorator) == "lru_cache"
     if syntax.ident(decorator.func) != "lru_cache":

@@ -23,7 +23,7 @@ _CONTAINERS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.Call
 def ranked(project: Project, search: AliasSearch, part: Part, first: Sequence[str]) -> list[Use]:
     """The stores among the uses of a part of a name, best first; each statement once."""
     weights = _CONTAINER if _is_container(search, part) else _SINGLE
-    found = [u for u in search.likely if _is_told(u)] or [u for u in search.uses if _is_told(u)]
+    found = [u for u in search.likely if _counts(u)] or [u for u in search.uses if _counts(u)]
     found.sort(key=lambda u: _score(project, u, part, first, weights), reverse=True)
     each_once: dict[tuple[str, int, int], Use] = {}
     for one in found:
@@ -31,7 +31,7 @@ def ranked(project: Project, search: AliasSearch, part: Part, first: Sequence[st
     return list(each_once.values())
 
 
-def _is_told(use: Use) -> bool:
+def _counts(use: Use) -> bool:
     """Whether it stores. A call of an unknown method counts for the name itself only, not for its aliases."""
     store = use.mutation.store
     return store is not None and (store != "call" or use.depth == 0)
@@ -65,7 +65,7 @@ def _score(
 
 
 def key_fit(stored: tuple[str | None, ...], asked: tuple[str | None, ...]) -> int:
-    """1 where a literal key agrees, -1 where one differs, 0 where the text does not tell."""
+    """1 where a literal key agrees, -1 where one differs, 0 where the text does not say."""
     pairs = [(s, a) for s, a in zip(stored, asked, strict=False) if s is not None and a is not None]
     if any(s != a and s.startswith(("'", '"')) for s, a in pairs):
         return -1

@@ -57,7 +57,7 @@ class Effect:
         return exclude(self.arms, other.arms)
 
     def sure_with(self, other: Effect) -> bool:
-        """Whether every pass that does `other` does this too, as far as branches tell."""
+        """Whether every pass that does `other` does this too, as far as branches show."""
         return all(arm in other.arms for arm in self.arms)
 
 
