@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchvet.source.lazily import lazy
 from torchvet.source.model.events import Context, Event, Walker
 from torchvet.source.model.walking import walk
+from torchvet.source.statements import first_line, last_line
 from torchvet.source.syntax import argument
 from torchvet.source.syntax import keyword as keyword
 from torchvet.source.syntax import receiver as receiver
@@ -62,31 +64,25 @@ def _named(node: FunctionNode) -> list[ast.arg]:
     return [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
 
 
+@dataclass(eq=False)
 class Unit:
     """A module's own statements or a function's. `owner` is the class whose method it is."""
 
-    def __init__(
-        self,
-        file: SourceFile,
-        node: ast.Module | FunctionNode,
-        qualname: str = "",
-        parent: Unit | None = None,
-        owner: ClassModel | None = None,
-    ) -> None:
-        self.file = file
-        self.node = node
-        self.qualname = qualname
-        self.parent = parent
-        self.owner = owner
-        self.is_module = parent is None
+    file: SourceFile
+    node: ast.Module | FunctionNode
+    qualname: str = ""
+    parent: Unit | None = None
+    owner: ClassModel | None = None
+
+    def __post_init__(self) -> None:
+        self.is_module = self.parent is None
         """Whether this is the file's own level."""
         # A module's lines never end: a text may go on after its last statement.
         self.name, self.first, self.last = "", 1, 10**9
         """The function's name, empty for the module; its first line, decorators included, and its last."""
-        if not isinstance(node, ast.Module):
-            self.name = node.name
-            self.first = node.decorator_list[0].lineno if node.decorator_list else node.lineno
-            self.last = node.end_lineno or node.lineno
+        if not isinstance(self.node, ast.Module):
+            self.name = self.node.name
+            self.first, self.last = first_line(self.node), last_line(self.node)
 
     @lazy
     def parameters(self) -> list[str]:
@@ -198,16 +194,18 @@ class Unit:
         return next((event for event in self.calls.get(terminal(node), ()) if event.node is node), None)
 
 
+@dataclass(eq=False)
 class ClassModel:
     """A class: its methods together."""
 
-    def __init__(self, file: SourceFile, node: ast.ClassDef, qualname: str, unit: Unit) -> None:
-        self.file = file
-        self.node = node
-        self.qualname = qualname
-        self.unit = unit
+    file: SourceFile
+    node: ast.ClassDef
+    qualname: str
+    unit: Unit
+
+    def __post_init__(self) -> None:
         self.methods: dict[str, Unit] = {}
-        self.first, self.last = node.lineno, node.end_lineno or node.lineno
+        self.first, self.last = self.node.lineno, last_line(self.node)
 
     @property
     def name(self) -> str:
