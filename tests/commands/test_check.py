@@ -80,7 +80,7 @@ def test_findings_are_listed_with_line_remedy_and_summary(here: Path, check: Che
         "  = write `None`",
         *[line for line in out.splitlines() if "c.py" in line],
         "  | x = (",
-        "  = Mend the syntax, or run torchvet with a Python at least as new as the program's.",
+        "  = Fix the syntax, or run torchvet with a Python at least as new as the program's.",
         "2 errors, 2 warnings in 2 of 3 files",
         "Can be mended: 2 with --fix; --diff shows how",
     ]

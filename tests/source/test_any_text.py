@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchvet.source import reading, stores
+from torchvet.source.project import Project
 from torchvet.source.stores import SourceIndex
 
 SOURCE = Path(stores.__file__).parent
@@ -37,8 +38,6 @@ def ask_everything(index: SourceIndex, name: str, scope: str, path: str) -> None
     for line in (0, 1, 3, 99):
         index.function_at(path, line)
         index.enclosing_loop(path, line)
-        index.statement_at(path, line)
-        index.calls_in(path, line)
 
 
 @settings(deadline=None, max_examples=300)
@@ -84,7 +83,7 @@ def test_texts_that_break_parsers(text: str) -> None:
 def test_a_file_is_read_once_and_only_when_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     read = reading.read
-    monkeypatch.setattr(reading, "read", lambda path, text: seen.append(path) or read(path, text))
+    monkeypatch.setattr(reading, "read", lambda path, *given: seen.append(path) or read(path, *given))
     index = SourceIndex({"a.py": "for x in xs:\n    rows.append(x)\n", "b.py": "rows = 3\n", "c.py": "nothing = 1\n"})
     assert seen == []
     for _ in range(3):
@@ -108,4 +107,5 @@ def test_reading_costs_a_small_multiple_of_parsing() -> None:
 
     assert len(files) > 90
     parsing = seconds(lambda path, text: ast.parse(text))
-    assert seconds(reading.read) < 12 * parsing
+    project = Project({})
+    assert seconds(lambda path, text: reading.read(path, text, project)) < 12 * parsing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from programs import MAIN, program
 
-from torchvet.source.stores import FunctionSpan, SourceIndex, Statement
+from torchvet.source.stores import FunctionSpan, SourceIndex
 
 TEXT = """import torch
 
@@ -63,35 +63,10 @@ def test_enclosing_loop(index: SourceIndex, line: int, expected: tuple[int, int]
     assert index.enclosing_loop(MAIN, line) == expected
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        (14, Statement(13, 15, "rows.append(\n    loss.item(),\n)")),
-        (8, Statement(7, 9, "for epoch in range(\n    9\n):")),
-        (26, Statement(26, 26, "with torch.no_grad():")), (2, None), (99, None),
-        (12, Statement(12, 12, "loss = model(x).square().mean(); loss.backward()")),
-    ],
-)  # fmt: skip
-def test_statement_at(index: SourceIndex, line: int, expected: Statement | None) -> None:
-    assert index.statement_at(MAIN, line) == expected
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        (12, ["model", "model().square", "model().square().mean", "loss.backward"]), (15, ["rows.append", "loss.item"]),
-        (7, ["range"]), (25, ["self.more"]), (26, ["torch.no_grad"]), (28, ["self.step", "g", "h"]), (6, []), (99, []),
-        (17, ["f"]), (4, ["torch.no_grad"]),
-    ],
-)  # fmt: skip
-def test_calls_in(index: SourceIndex, line: int, expected: list[str]) -> None:
-    assert index.calls_in(MAIN, line) == expected
-
-
 def test_files_that_are_not_there(index: SourceIndex) -> None:
     for path in ("/nowhere.py", ""):
-        assert index.function_at(path, 1) is index.enclosing_loop(path, 1) is index.statement_at(path, 1) is None
-        assert index.calls_in(path, 1) == [] and not index.loop_bound("f", path, "x", 1)
+        assert index.function_at(path, 1) is index.enclosing_loop(path, 1) is None
+        assert not index.loop_bound("f", path, "x", 1)
 
 
 BOUND = """

@@ -1,6 +1,6 @@
-"""Findings that are known already: written down once, left out from then on.
+"""Findings that are known already: written down once, skipped from then on.
 
-A finding is recognised by its file, code, function and the text of its line, not by the line's number, and as often as
+A finding is recognized by its file, code, function and the text of its line, not by the line's number, and as often as
 it was counted: one more of the same is new.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from torchvet.checking.engine import FileResult
+from torchvet.checking.result import FileResult
 from torchvet.errors import BadInput
 from torchvet.finding import Finding
 
@@ -21,7 +21,7 @@ SCHEMA = "torchvet.baseline/1"
 
 
 class Known(msgspec.Struct, frozen=True, order=True):
-    """What a finding is recognised by. `path` is relative to the baseline's folder and separated by `/`."""
+    """What a finding is recognized by. `path` is relative to the baseline's folder and separated by `/`."""
 
     path: str
     code: str
@@ -29,13 +29,9 @@ class Known(msgspec.Struct, frozen=True, order=True):
     text: str
 
 
-class Entry(msgspec.Struct):
+class Entry(Known, frozen=True):
     """One kind of known finding, and how often it was found."""
 
-    path: str
-    code: str
-    function: str
-    text: str
     count: int
 
 
@@ -51,6 +47,7 @@ def write_baseline(file: Path, results: Iterable[FileResult]) -> int:
     counted = Counter(_known(f, r, file.parent) for r in results for f in r.findings)
     entries = [Entry(k.path, k.code, k.function, k.text, n) for k, n in sorted(counted.items())]
     content = msgspec.json.format(msgspec.json.encode(Baseline(SCHEMA, entries)), indent=1) + b"\n"
+    # Written beside and renamed: whoever reads meanwhile sees the old file or the new one, never a part.
     beside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         beside.write_bytes(content)
@@ -76,22 +73,21 @@ def read_baseline(file: Path) -> Counter[Known]:
 
 
 def without_known(results: Sequence[FileResult], known: Counter[Known], folder: Path) -> tuple[list[FileResult], int]:
-    """The results with what is known left out, and how many findings that were."""
+    """The results without the known findings, and how many findings those are."""
     left = known.copy()
-    kept_results, matched = [], 0
+    new_results, matched = [], 0
     for result in results:
-        kept = []
+        new = []
         for finding in result.findings:
             key = _known(finding, result, folder)
             if left[key] > 0:
                 left[key] -= 1
-                matched += 1
             else:
-                kept.append(finding)
-        kept_results.append(
-            result if len(kept) == len(result.findings) else msgspec.structs.replace(result, findings=kept)
-        )
-    return kept_results, matched
+                new.append(finding)
+        matched += len(result.findings) - len(new)
+        changed = len(new) < len(result.findings)
+        new_results.append(msgspec.structs.replace(result, findings=new) if changed else result)
+    return new_results, matched
 
 
 def _known(finding: Finding, result: FileResult, folder: Path) -> Known:

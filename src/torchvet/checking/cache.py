@@ -1,4 +1,4 @@
-"""What files showed the last time, kept by their content: a file that has not changed is not read again.
+"""What files showed the last time, stored by their content: a file that has not changed is not read again.
 
 One file per set of options in `.torchvet_cache`. An entry holds for a content; time of change and size stand in for it
 where the time was well past when the file was read, so that a later change must have moved it.
@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from torchvet._version import __version__
-from torchvet.checking.engine import FileResult
+from torchvet.checking.result import FileResult
 
 try:
     from _blake2 import blake2b  # hashlib's own, without the OpenSSL that it loads: 4 ms of the 60 that a check takes
@@ -48,7 +47,7 @@ def digest(data: bytes) -> bytes:
 
 
 class Cache:
-    """The entries for one set of options, by shown path. What cannot be read is as if it were not there."""
+    """The entries for one set of options, by shown path. An entry that cannot be read counts as missing."""
 
     def __init__(self, folder: Path, settings: str) -> None:
         key = blake2b(f"{settings}\0{_tool()}\0{os.getcwd()}".encode("utf-8", "surrogateescape"), digest_size=12)
@@ -63,7 +62,7 @@ class Cache:
         try:
             content = self.file.read_bytes()
             if digest(content[SUM:]) != content[:SUM]:
-                return {}
+                return {}  # torn by a crash, or altered: better none than wrong entries
             return msgspec.msgpack.decode(content[SUM:], type=dict[str, Entry])
         except (OSError, msgspec.MsgspecError, ValueError):
             return {}
@@ -89,7 +88,7 @@ class Cache:
         return result
 
     def add(self, result: FileResult, content: bytes, status: os.stat_result) -> None:
-        """Keep what a file showed. What torchvet did wrong in it is not kept: the next run may do it right."""
+        """Store what a file showed. A result with errors of torchvet is not stored: the next run may succeed."""
         if not result.not_checked:
             empty = not result.findings
             encoded = msgspec.Raw(b"\xc0") if empty else msgspec.Raw(msgspec.msgpack.encode(result))
@@ -157,8 +156,3 @@ def _tool() -> str:
 def _stamp(entry: os.DirEntry[str]) -> str:
     status = entry.stat()
     return f"{entry.path} {status.st_mtime_ns} {status.st_size}"
-
-
-def settings_key(parts: Sequence[object]) -> str:
-    """A text that differs where any of the parts differs."""
-    return "\0".join(map(repr, parts))

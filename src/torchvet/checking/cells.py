@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from torchvet.collector import collector_off
+from torchvet.source.text import split_lines
 
-_LINE_END = re.compile(r"\r\n|\r|\n")
 _BARE = r"(?:pip|conda|mamba|cd|ls|mkdir|cp|mv|rm|cat)[ \t]+(?![=.(\[,)])\S"
 """Commands that IPython takes without their `%`."""
 _MAGIC = re.compile(rf"^[ \t]*(?:[%!?]|{_BARE}|\S.*\?[ \t]*$|[^#'\"]*?=[ \t]*[%!])", re.MULTILINE)
@@ -31,24 +31,33 @@ def read_cells(data: bytes) -> list[Cell]:
         tree = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise ValueError(str(error)) from error
-    cells = tree.get("cells") if isinstance(tree, dict) else None
-    if cells is None and isinstance(tree, dict):
-        sheets = tree.get("worksheets") or [{}]
-        cells = sheets[0].get("cells") if isinstance(sheets, list) and isinstance(sheets[0], dict) else None
-    if not isinstance(cells, list):
+    cells = _cells_of(tree)
+    if cells is None:
         raise ValueError("it has no list of cells")
     if not _is_python(tree.get("metadata")):
         return []
-    found = []
-    for number, cell in enumerate(cells, 1):
-        if isinstance(cell, dict) and cell.get("cell_type") == "code":
-            source = cell.get("source", cell.get("input", ""))
-            if isinstance(source, list) and all(isinstance(s, str) for s in source):
-                source = "".join(source)
-            if not isinstance(source, str):
-                raise ValueError(f"the source of cell {number} is no text")
-            found.append(Cell(number, source))
-    return found
+    code = ((n, c) for n, c in enumerate(cells, 1) if isinstance(c, dict) and c.get("cell_type") == "code")
+    return [Cell(number, _source(number, cell)) for number, cell in code]
+
+
+def _cells_of(tree: Any) -> list[Any] | None:
+    """The cells of a notebook: format 3 has them in worksheets."""
+    if not isinstance(tree, dict):
+        return None
+    cells = tree.get("cells")
+    sheets = tree.get("worksheets")
+    if cells is None and isinstance(sheets, list) and sheets and isinstance(sheets[0], dict):
+        cells = sheets[0].get("cells")
+    return cells if isinstance(cells, list) else None
+
+
+def _source(number: int, cell: dict[str, Any]) -> str:
+    source = cell.get("source", cell.get("input", ""))
+    if isinstance(source, list) and all(isinstance(s, str) for s in source):
+        source = "".join(source)
+    if not isinstance(source, str):
+        raise ValueError(f"the source of cell {number} is no text")
+    return source
 
 
 def _is_python(metadata: Any) -> bool:
@@ -61,9 +70,9 @@ def _is_python(metadata: Any) -> bool:
 
 def without_magics(source: str) -> str:
     """A cell's source with `pass` where IPython's own lines stand; columns and lines of all else stay."""
-    if not (_MAGIC.search(source) or source[:1] in (" ", "\t")) or parses(source):
+    if not (_MAGIC.search(source) or source[:1] in (" ", "\t")) or parsing_error(source) is None:
         return source  # a line may begin with % in the middle of an expression or a string
-    lines = _LINE_END.split(source)
+    lines = split_lines(source)
     if _begins_indented(lines):
         return "\n" * (len(lines) - 1)
     first = next((line.strip() for line in lines if line.strip()), "")
@@ -80,7 +89,7 @@ def without_magics(source: str) -> str:
 def _begins_indented(lines: list[str]) -> bool:
     """A cell that IPython takes by removing its first line's indentation: its columns would not be ours."""
     indent = lines[0][: len(lines[0]) - len(lines[0].lstrip())]
-    return bool(indent) and parses("\n".join(line.removeprefix(indent) for line in lines))
+    return bool(indent) and parsing_error("\n".join(line.removeprefix(indent) for line in lines)) is None
 
 
 def _blanked(line: str) -> str:
@@ -90,11 +99,11 @@ def _blanked(line: str) -> str:
     return line[: len(line) - len(line.lstrip())] + "pass"
 
 
-def parses(text: str) -> bool:
-    """Whether Python takes a text."""
+def parsing_error(text: str) -> Exception | None:
+    """Why Python does not take a text; None where it does."""
     try:
         with collector_off():
             ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return error
+    return None

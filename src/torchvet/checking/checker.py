@@ -8,20 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from torchvet.amounts import size
-from torchvet.checking.engine import (
-    FileResult,
-    Scope,
-    SourceRule,
-    check_text,
-    mentions_torch,
-    not_checked,
-    source_rules,
-)
+from torchvet.checking.engine import SourceRule, check_text, mentions_torch, source_rules
 from torchvet.checking.own import OWN_CODES, SYNTAX
+from torchvet.checking.result import FileResult, not_checked, unreadable
+from torchvet.checking.scope import Scope
 from torchvet.configuration import Configuration, require_known
 
 LARGEST = 5_000_000
-"""Bytes of source. Its tree takes fifty times as much memory; nobody wrote such a file by hand."""
+"""Bytes of source. Its tree takes fifty times as much memory, and no such file was written by hand."""
 LARGEST_NOTEBOOK = 100_000_000
 
 
@@ -34,10 +28,11 @@ class Checker:
     def __init__(self, configuration: Configuration, rules: tuple[Any, ...] | None = None) -> None:
         self.configuration = configuration
         self._given = rules
+        self._by_ignored: dict[tuple[str, ...], tuple[list[SourceRule], Scope]] = {}
 
     @cached_property
     def rules(self) -> tuple[Any, ...]:
-        """The rules that look at source; most are loaded when a file has their words."""
+        """The rules that read source; most are loaded when a file has their words."""
         if self._given is not None:
             return self._given
         from torchvet.rules.core.lazy_loading import source_rules
@@ -64,7 +59,7 @@ class Checker:
         wanted = self.configuration.selected(known)
         for pattern, prefixes in self.configuration.per_file_ignores.items():
             require_known(prefixes, known, f"per-file-ignores: {pattern}")
-        # A file that no rule could look at is told of whatever was selected; only `ignore` silences that.
+        # That a file does not parse is reported whatever is selected: no rule has looked at it. `ignore` silences that.
         removed: list[str] = [p for layer in self.configuration.layers for p in (*layer.ignore, *layer.extend_ignore)]
         if not any(SYNTAX.code.startswith(p) for p in removed):
             wanted |= {SYNTAX.code}
@@ -76,7 +71,7 @@ class Checker:
         try:
             data = Path(path).read_bytes()
         except OSError as error:
-            return not_checked(shown, f"it cannot be read: {error.strerror}")
+            return unreadable(shown, error)
         return self.check_bytes(shown, data)
 
     def check_bytes(self, shown: str, data: bytes) -> FileResult:
@@ -84,8 +79,9 @@ class Checker:
         if not mentions_torch(data):
             return FileResult(shown)
         notebook = shown.lower().endswith(".ipynb")
-        if len(data) > (LARGEST_NOTEBOOK if notebook else LARGEST):
-            return not_checked(shown, f"it is larger than {size(LARGEST_NOTEBOOK if notebook else LARGEST)}")
+        largest = LARGEST_NOTEBOOK if notebook else LARGEST
+        if len(data) > largest:
+            return not_checked(shown, f"it is larger than {size(largest)}")
         rules, scope = self.for_file(shown)
         if notebook:
             from torchvet.checking.notebooks import check_notebook
@@ -103,14 +99,10 @@ class Checker:
         """The rules wanted for a file, after its per-file ignores."""
         ignored = self.ignored_in(shown)
         if ignored not in self._by_ignored:
-            wanted = frozenset(c for c in self.scope.wanted if not c.startswith(ignored or ("\0",)))
+            wanted = frozenset(c for c in self.scope.wanted if not c.startswith(ignored))
             rules = [rule for rule in source_rules(self.rules) if rule.code in wanted]
             self._by_ignored[ignored] = rules, self.scope._replace(wanted=wanted)
         return self._by_ignored[ignored]
-
-    @cached_property
-    def _by_ignored(self) -> dict[tuple[str, ...], tuple[list[SourceRule], Scope]]:
-        return {}
 
     @cached_property
     def _patterns(self) -> list[tuple[Any, tuple[str, ...]]]:
@@ -119,13 +111,13 @@ class Checker:
         return [(parse(glob), codes) for glob, codes in self.configuration.per_file_ignores.items()]
 
     def ignored_in(self, shown: str) -> tuple[str, ...]:
-        """The prefixes of codes that the configuration leaves out in a file."""
+        """The prefixes of codes that the configuration skips in a file."""
         if not self._patterns:
             return ()
         from torchvet.checking.gitignore import matches
 
         relative = os.path.relpath(shown, self.configuration.root).replace(os.sep, "/")
-        # A pattern for a folder speaks of what is in it.
+        # A pattern for a folder means what is in it.
         parts = relative.split("/")
         above = ["/".join(parts[:n]) for n in range(1, len(parts))]
         found: list[str] = []

@@ -23,6 +23,7 @@ def decode(data: bytes) -> Decoded:
     """The text of a Python file. Raises SyntaxError for an unknown or contradicted encoding, UnicodeDecodeError."""
     bom = data.startswith(codecs.BOM_UTF8)
     encoding = "utf-8"
+    # PEP 263 allows a cookie in the first two lines. Importing tokenize for every file would cost more than reading it.
     if b"coding" in data[:400]:
         import tokenize
 

@@ -1,4 +1,4 @@
-"""What codes mean, as plain data for a report that is to tell it."""
+"""What codes mean, as plain data for a report."""
 
 from __future__ import annotations
 

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from torchvet.checking.gitignore import Pattern
 
 EXTENSIONS = (".py", ".ipynb")
-LEFT_OUT = frozenset({
-    "venv", "node_modules", "__pycache__", "__pypackages__", "build", "dist", "site-packages", "_build", "buck-out",
-})  # fmt: skip
-"""Folders that hold nobody's own source; those whose name begins with a dot are left out as well."""
+SKIPPED = frozenset(
+    "venv node_modules __pycache__ __pypackages__ build dist site-packages _build buck-out".split()  # noqa: SIM905
+)
+"""Folders that hold no source of the project itself; those whose name begins with a dot are skipped as well."""
 
 
 class Target(NamedTuple):
@@ -81,7 +81,7 @@ def _walk(folder: str, ignores: list[_Ignore]) -> Iterator[str]:
         for entry in ordered:
             name = entry.name
             if entry.is_dir(follow_symlinks=False):
-                if not name.startswith(".") and name not in LEFT_OUT and not _ignored(entry.path, ignores, True):
+                if not name.startswith(".") and name not in SKIPPED and not _ignored(entry.path, ignores, True):
                     below.append((entry.path, ignores))
             elif name.endswith(EXTENSIONS) and entry.is_file() and not _ignored(entry.path, ignores, False):
                 yield entry.path
@@ -89,7 +89,7 @@ def _walk(folder: str, ignores: list[_Ignore]) -> Iterator[str]:
 
 
 def _ignored(path: str, ignores: list[_Ignore], folder: bool) -> bool:
-    """The nearest file that speaks of the path decides; but what a user excludes stays out."""
+    """The nearest .gitignore with a pattern for the path decides; but what a user excludes stays out."""
     from torchvet.checking.gitignore import matches
 
     own = ignores[0]

@@ -1,27 +1,26 @@
-"""Checks one text with the rules. What goes wrong is said of the file that it went wrong with; the others go on."""
+"""Checks one text with the rules. An error is reported for the rule and file that it occurs in; the others go on."""
 
 from __future__ import annotations
 
 import os
-import re
 import warnings
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import msgspec
-
+from torchvet.checking.result import FAULT, FileResult, lines_of, not_checked
+from torchvet.checking.scope import Scope
 from torchvet.collector import collector_off
 from torchvet.finding import Finding, Location, NotChecked, Severity
 
 if TYPE_CHECKING:
     from torchvet.source.model import SourceFile
 
+__all__ = ["FileResult", "Scope", "SourceRule", "check_text", "mentions_torch", "source_rules"]
+
 MENTIONED = ("torch", "lightning", "transformers", "accelerate", "fabric", "deepspeed", "ignite", "fastai")
-"""A file that has none of these words has nothing that a rule could speak of."""
+"""A file without any of these words has nothing that a rule could find."""
 _MENTIONED = tuple(word.encode() for word in MENTIONED)
-_LINE_END = re.compile(r"\r\n|\r|\n")
-FAULT = "this is a fault in torchvet, please report it"
 
 
 class SourceRule(Protocol):
@@ -36,35 +35,13 @@ class SourceRule(Protocol):
         ...
 
 
-class FileResult(msgspec.Struct, omit_defaults=True):
-    """What one file showed. `lines` has the text of the lines that findings stand on, by path and number."""
-
-    path: str
-    findings: list[Finding] = []
-    not_checked: list[NotChecked] = []
-    lines: dict[str, dict[str, str]] = {}
-
-
-class Scope(NamedTuple):
-    """Codes: all there are, those that source can show, and those that are wanted."""
-
-    known: frozenset[str]
-    source: frozenset[str]
-    wanted: frozenset[str]
-
-    @classmethod
-    def of(cls, codes: Sequence[str]) -> Scope:
-        """The scope where these rules, and torchvet's own findings, are all there is."""
-        return cls(frozenset(codes), frozenset(codes), frozenset(codes) | {"SUP001", "SYN001"})
-
-
 def mentions_torch(data: bytes) -> bool:
-    """Whether a file speaks of torch or a framework on it, be it in a comment."""
+    """Whether a file names torch or a framework on it, also in a comment."""
     return any(word in data for word in _MENTIONED)
 
 
 def source_rules(rules: Sequence[object]) -> list[SourceRule]:
-    """Those of the rules that look at source: the others' matcher is the empty one of their base."""
+    """Those of the rules that read source: the others' matcher is the empty one of their base."""
     from torchvet.rules import Rule
 
     empty = getattr(Rule, "in_source", None)
@@ -72,22 +49,17 @@ def source_rules(rules: Sequence[object]) -> list[SourceRule]:
 
 
 def check_text(path: str, text: str, rules: Sequence[SourceRule], scope: Scope | None = None) -> FileResult:
-    """What the rules find in a text. `scope` says what else there is; left out, the rules are all."""
+    """What the rules find in a text. `scope` says which other codes there are; without it, these rules are all."""
     if not any(word in text for word in MENTIONED):
         return FileResult(path)
     with collector_off(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # invalid escapes and the like are not ours to say
+        warnings.simplefilter("ignore")  # warnings of the compiler, such as invalid escapes, are no findings
         return _check(path, text, rules, scope or _all_of(tuple(rules)))
 
 
 @lru_cache(maxsize=16)
 def _all_of(rules: tuple[SourceRule, ...]) -> Scope:
     return Scope.of([rule.code for rule in rules])
-
-
-def not_checked(path: str, reason: str) -> FileResult:
-    """The result of a file that could not be looked at."""
-    return FileResult(path, not_checked=[NotChecked(check=path, reason=reason)])
 
 
 def _check(path: str, text: str, rules: Sequence[SourceRule], scope: Scope) -> FileResult:
@@ -101,7 +73,7 @@ def _check(path: str, text: str, rules: Sequence[SourceRule], scope: Scope) -> F
         from torchvet.checking.own import syntax_error
 
         found = [syntax_error(path, error)] if "SYN001" in scope.wanted else []
-        return _with_lines(FileResult(path, found), text)
+        return FileResult(path, found, lines=lines_of(found, path, text))
     except (RecursionError, MemoryError):
         return not_checked(path, "its expressions are nested too deeply to be parsed")
     except ValueError as error:
@@ -113,9 +85,10 @@ def _check(path: str, text: str, rules: Sequence[SourceRule], scope: Scope) -> F
 
             result.findings = suppress(file, result.findings, scope)
         result.findings.sort(key=_order)
-        return _with_lines(result, text)
+        result.lines = lines_of(result.findings, path, text)
+        return result
     finally:
-        _let_go(file)
+        _take_apart(file)
 
 
 @lru_cache(maxsize=16)
@@ -130,25 +103,23 @@ def _with_signs(rules: tuple[SourceRule, ...]) -> tuple[list[tuple[SourceRule, f
 
 def _ask(file: SourceFile, rules: Sequence[SourceRule]) -> FileResult:
     result = FileResult(file.path, [], [])
-    seen: set[tuple[str, Location | None, str]] = set()
+    found: dict[tuple[str, Location | None, str], Finding] = {}
     asked, every = _with_signs(tuple(rules))
+    # Most rules have nothing to find in most files: their words say so before anything is walked.
     held = file.words.signs(every)
     for rule, signs in asked:
         if signs and held.isdisjoint(signs):
             continue
         try:
             for finding in rule.in_source(file):
-                key = finding.code, finding.location, finding.message
-                if key not in seen:
-                    seen.add(key)
-                    result.findings.append(finding)
-        except RecursionError:
-            result.not_checked.append(NotChecked(check=f"{rule.code} in {file.path}", reason="nested too deeply"))
+                found.setdefault((finding.code, finding.location, finding.message), finding)
         except Exception as error:
-            if os.environ.get("TORCHVET_DEBUG"):
+            if os.environ.get("TORCHVET_DEBUG") and not isinstance(error, RecursionError):
                 raise
-            reason = f"{type(error).__name__}: {error}; {FAULT}"
+            deep = isinstance(error, RecursionError)
+            reason = "nested too deeply" if deep else f"{type(error).__name__}: {error}; {FAULT}"
             result.not_checked.append(NotChecked(check=f"{rule.code} in {file.path}", reason=reason))
+    result.findings = list(found.values())
     return result
 
 
@@ -157,17 +128,8 @@ def _order(finding: Finding) -> tuple[int, int, str]:
     return (at.line, at.column or 0, finding.code) if at is not None else (0, 0, finding.code)
 
 
-def _with_lines(result: FileResult, text: str) -> FileResult:
-    """Add the text of the lines that findings stand on."""
-    numbers = {f.location.line for f in result.findings if f.location is not None}
-    if numbers:
-        lines = _LINE_END.split(text)
-        result.lines = {result.path: {str(n): lines[n - 1] for n in sorted(numbers) if 0 < n <= len(lines)}}
-    return result
-
-
-def _let_go(file: SourceFile) -> None:
-    """Take the model apart: its parts know each other, and such a ring would wait for the collector."""
+def _take_apart(file: SourceFile) -> None:
+    """Cut a model's references: its parts know each other, and such a ring would wait for the collector."""
     for part in (*getattr(file, "units", ()), *getattr(file, "classes", {}).values()):
         vars(part).clear()
     vars(file).clear()

@@ -30,7 +30,7 @@ def parse(text: str) -> list[Pattern]:
 
 
 def matches(patterns: list[Pattern], path: str, folder: bool) -> bool | None:
-    """Whether a path is ignored (True), is taken in again (False), or is not spoken of (None)."""
+    """Whether a path is ignored (True), is included again (False), or matches no pattern (None)."""
     path = _bytes(path)
     for regex, negated, folders_only in patterns:
         if (folder or not folders_only) and regex.match(path):

@@ -1,4 +1,4 @@
-"""Notebooks: the code cells read as one module, and what it shows said of `notebook.ipynb:cell 3`, line in the cell.
+"""Notebooks: the code cells are read as one module, and a finding is reported at its cell, `notebook.ipynb:cell 3`.
 
 Cells are numbered from 1 among all cells, as notebook tools do. Magics become `pass` in place; a cell that does not
 parse is a finding of its own, the other cells are checked without it.
@@ -6,20 +6,19 @@ parse is a finding of its own, the other cells are checked without it.
 
 from __future__ import annotations
 
-import ast
-import re
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import cached_property
 
 import msgspec
 
-from torchvet.checking.cells import Cell, parses, read_cells, without_magics
-from torchvet.checking.engine import FileResult, Scope, SourceRule, check_text, not_checked
+from torchvet.checking.cells import Cell, parsing_error, read_cells, without_magics
+from torchvet.checking.engine import SourceRule, check_text
 from torchvet.checking.own import SYNTAX, syntax_error
-from torchvet.collector import collector_off
+from torchvet.checking.result import FileResult, lines_of, not_checked
+from torchvet.checking.scope import Scope
 from torchvet.finding import Edit, Finding, Location, Related
-
-_LINE_END = re.compile(r"\r\n|\r|\n")
+from torchvet.source.text import split_lines
 
 
 class Notebook:
@@ -34,25 +33,29 @@ class Notebook:
         """One module, each cell on lines of its own."""
         return "".join(text + "\n" for text in self.masked)
 
+    @cached_property
     def _firsts(self) -> list[int]:
+        """The line of the module that each cell begins on. Taking a cell out leaves its lines."""
         firsts, line = [], 1
         for text in self.masked:
             firsts.append(line)
-            line += len(_LINE_END.split(text))
+            line += len(split_lines(text))
         return firsts
 
     def check(self, rules: Sequence[SourceRule], scope: Scope) -> FileResult:
         """What the cells show, each finding at its cell."""
         result = check_text(self.shown, self.text(), rules, scope)
         broken: list[Finding] = []
-        if any(f.code == SYNTAX.code for f in result.findings) or not parses(self.text()):
+        if any(f.code == SYNTAX.code for f in result.findings) or parsing_error(self.text()) is not None:
             broken = self._blank_broken()
             result = check_text(self.shown, self.text(), rules, scope)
-        firsts = self._firsts()
-        found = [self._mapped(f, firsts) for f in result.findings]
+        found = [self._mapped(f) for f in result.findings]
         found += [f for f in broken if SYNTAX.code in scope.wanted]
         found.sort(key=lambda f: (self._number(f), f.location.line if f.location else 0))
-        return FileResult(self.shown, found, result.not_checked, self._lines(found))
+        lines: dict[str, dict[str, str]] = {}
+        for index, cell in enumerate(self.cells):
+            lines |= lines_of(found, self.path(index), cell.source)
+        return FileResult(self.shown, found, result.not_checked, lines)
 
     def path(self, index: int) -> str:
         """What a cell is called in a location."""
@@ -62,51 +65,46 @@ class Notebook:
         """Take out the cells that do not parse, with a finding for each."""
         found = []
         for index, text in enumerate(self.masked):
-            try:
-                with collector_off():
-                    ast.parse(text)
-            except SyntaxError as error:
+            error = parsing_error(text)
+            if error is not None:
+                self.masked[index] = "\n" * (len(split_lines(text)) - 1)
+            if isinstance(error, SyntaxError):
                 found.append(syntax_error(self.path(index), error))
-            except (ValueError, RecursionError, MemoryError):
-                pass
-            else:
-                continue
-            self.masked[index] = "\n" * (len(_LINE_END.split(text)) - 1)
         return found
 
-    def _mapped(self, finding: Finding, firsts: list[int]) -> Finding:
-        edits = [self._edit(edit, firsts) for edit in finding.remedy.edits]
-        kept = [edit for edit in edits if edit is not None]
-        remedy = msgspec.structs.replace(finding.remedy, edits=kept if len(kept) == len(edits) else [])
-        related = [self._related(r, firsts) for r in finding.related]
-        location = self._location(finding.location, firsts) if finding.location is not None else None
+    def _mapped(self, finding: Finding) -> Finding:
+        edits = [edit for edit in map(self._edit, finding.remedy.edits) if edit is not None]
+        whole = len(edits) == len(finding.remedy.edits)
+        remedy = msgspec.structs.replace(finding.remedy, edits=edits if whole else [])
+        related = [self._related(r) for r in finding.related]
+        location = self._location(finding.location) if finding.location is not None else None
         return msgspec.structs.replace(finding, location=location, remedy=remedy, related=related)
 
-    def _at(self, line: int, firsts: list[int]) -> tuple[int, int]:
+    def _at(self, line: int) -> tuple[int, int]:
         """The cell's index and the line in it."""
-        index = max(0, bisect_right(firsts, line) - 1)
-        return index, line - firsts[index] + 1
+        index = max(0, bisect_right(self._firsts, line) - 1)
+        return index, line - self._firsts[index] + 1
 
-    def _location(self, at: Location, firsts: list[int]) -> Location:
+    def _location(self, at: Location) -> Location:
         if at.path != self.shown or not self.cells:
             return at
-        index, line = self._at(at.line, firsts)
+        index, line = self._at(at.line)
         end = line + at.end_line - at.line if at.end_line is not None else None
         return msgspec.structs.replace(at, path=self.path(index), line=line, end_line=end)
 
-    def _related(self, related: Related, firsts: list[int]) -> Related:
+    def _related(self, related: Related) -> Related:
         if related.path != self.shown or related.line is None or not self.cells:
             return related
-        index, line = self._at(related.line, firsts)
+        index, line = self._at(related.line)
         return msgspec.structs.replace(related, path=self.path(index), line=line)
 
-    def _edit(self, edit: Edit, firsts: list[int]) -> Edit | None:
+    def _edit(self, edit: Edit) -> Edit | None:
         """The same edit to a cell; None where it reaches over several."""
-        index, line = self._at(edit.start[0], firsts)
-        last, end = self._at(edit.end[0], firsts)
+        index, line = self._at(edit.start[0])
+        last, end = self._at(edit.end[0])
         column = edit.end[1]
         if last == index + 1 and (end, column) == (1, 1):  # up to the end of the cell
-            lines = _LINE_END.split(self.cells[index].source)
+            lines = split_lines(self.cells[index].source)
             last, end, column = index, len(lines), len(lines[-1]) + 1
         if last != index:
             return None
@@ -114,15 +112,6 @@ class Notebook:
 
     def _number(self, finding: Finding) -> int:
         return int(finding.location.path.rpartition(" ")[2]) if finding.location is not None else 0
-
-    def _lines(self, found: list[Finding]) -> dict[str, dict[str, str]]:
-        texts = {self.path(i): _LINE_END.split(cell.source) for i, cell in enumerate(self.cells)}
-        lines: dict[str, dict[str, str]] = {}
-        for finding in found:
-            at = finding.location
-            if at is not None and 0 < at.line <= len(texts.get(at.path, ())):
-                lines.setdefault(at.path, {})[str(at.line)] = texts[at.path][at.line - 1]
-        return lines
 
 
 def check_notebook(shown: str, data: bytes, rules: Sequence[SourceRule], scope: Scope) -> FileResult:

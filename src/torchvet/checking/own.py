@@ -20,35 +20,54 @@ class OwnCode(NamedTuple):
 
 
 SYNTAX = OwnCode(
-    "SYN001", "syntax-error", "error", "The file does not parse, so that no rule has looked at it",
-    "Python's own parser refuses the text. Syntax that is newer than the Python that torchvet runs on is refused too.",
-    "Mend the syntax, or run torchvet with a Python at least as new as the program's.",
-)  # fmt: skip
+    code="SYN001",
+    name="syntax-error",
+    severity="error",
+    summary="The file does not parse, so that no rule has looked at it",
+    what=(
+        "Python's own parser refuses the text. "
+        "Syntax that is newer than the Python that torchvet runs on is refused too."
+    ),
+    remedy="Fix the syntax, or run torchvet with a Python at least as new as the program's.",
+)
 UNUSED = OwnCode(
-    "SUP001", "unused-suppression", "info", "A suppression comment suppresses nothing",
-    "A `# torchvet: ignore` comment names a code that is not found there: the fault is gone, or the code is misspelt.",
-    "Remove the comment, or the codes of it that are not found; `torchvet check --fix` does it.",
-)  # fmt: skip
+    code="SUP001",
+    name="unused-suppression",
+    severity="info",
+    summary="A suppression comment suppresses nothing",
+    what=(
+        "A `# torchvet: ignore` comment names a code that is not found there: "
+        "the fault is gone, or the code is misspelled."
+    ),
+    remedy="Remove the comment, or the codes of it that are not found; `torchvet check --fix` does it.",
+)
 OWN_CODES = (UNUSED, SYNTAX)
+
+
+def _finding(own: OwnCode, location: Location, message: str, cause: str, remedy: Remedy) -> Finding:
+    return Finding(
+        code=own.code,
+        name=own.name,
+        severity=own.severity,
+        evidence="observed",
+        message=message,
+        location=location,
+        cause=cause,
+        remedy=remedy,
+    )
 
 
 def syntax_error(path: str, error: SyntaxError) -> Finding:
     """The finding of a file that does not parse."""
     line, column = max(1, error.lineno or 1), error.offset
-    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    return Finding(
-        code=SYNTAX.code, name=SYNTAX.name, severity=SYNTAX.severity, evidence="observed",
-        message=f"the file does not parse as Python {version}: {error.msg}",
-        location=Location(path=path, line=line, column=column if column and column > 0 else None),
-        cause="no rule can look at a file that does not parse", remedy=Remedy(summary=SYNTAX.remedy),
-    )  # fmt: skip
+    location = Location(path=path, line=line, column=column if column and column > 0 else None)
+    message = f"the file does not parse as Python {sys.version_info[0]}.{sys.version_info[1]}: {error.msg}"
+    cause = "no rule can look at a file that does not parse"
+    return _finding(SYNTAX, location, message, cause, Remedy(summary=SYNTAX.remedy))
 
 
-def unused_suppression(path: str, line: int, column: int, message: str, edit: Edit | None) -> Finding:
+def unused_suppression(path: str, line: int, column: int, message: str, edit: Edit) -> Finding:
     """The finding of a comment, or of codes in it, that suppress nothing."""
-    summary = "remove it" if edit is not None else UNUSED.remedy
-    return Finding(
-        code=UNUSED.code, name=UNUSED.name, severity=UNUSED.severity, evidence="observed", message=message,
-        location=Location(path=path, line=line, column=column), cause=UNUSED.summary,
-        remedy=Remedy(summary=summary, safe=True, edits=[edit] if edit is not None else []),
-    )  # fmt: skip
+    location = Location(path=path, line=line, column=column)
+    remedy = Remedy(summary="remove it", safe=True, edits=[edit])
+    return _finding(UNUSED, location, message, UNUSED.summary, remedy)

@@ -1,4 +1,4 @@
-"""A whole check: the files found, looked up or read, and what they showed put together as a report."""
+"""A whole check: files are found, looked up in the cache or read, and their results become one report."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from torchvet.checking.cache import FOLDER, Cache, digest, settings_key
+from torchvet.checking.cache import FOLDER, Cache, digest
 from torchvet.checking.checker import Checker
 from torchvet.checking.discovery import Target
-from torchvet.checking.engine import FAULT, FileResult, not_checked
+from torchvet.checking.result import FAULT, FileResult, not_checked, unreadable
 from torchvet.configuration import Configuration
 from torchvet.finding import Report, Verdict
 
@@ -22,7 +22,7 @@ _FEW = 8
 
 
 class Read(msgspec.Struct, array_like=True):
-    """What reading a file has come to: its content's name, and what it showed (None where it is as it was)."""
+    """What reading a file gives: the digest of its content, and what it showed (None where it is unchanged)."""
 
     content: bytes
     result: FileResult | None
@@ -40,7 +40,7 @@ class Reader:
         try:
             data = Path(path).read_bytes()
         except OSError as error:
-            return msgspec.msgpack.encode(Read(b"", not_checked(shown, f"it cannot be read: {error.strerror}")))
+            return msgspec.msgpack.encode(Read(b"", unreadable(shown, error)))
         content = digest(data)
         result = None if content == remembered else self.checker.check_bytes(shown, data)
         return msgspec.msgpack.encode(Read(content, result))
@@ -62,7 +62,7 @@ def check_files(
         try:
             status = os.stat(target.path)
         except OSError as error:
-            found[target.path] = not_checked(target.shown, f"it cannot be read: {error.strerror}")
+            found[target.path] = unreadable(target.shown, error)
             continue
         known = cache.lookup(target.shown, status) if cache is not None else None
         if known is not None:
@@ -89,9 +89,8 @@ def _read(
     jobs = [(t.path, t.shown, cache.digest_of(t.shown) if cache is not None else None) for t, _ in waiting]
     sizes = [status.st_size for _, status in waiting]
     found: dict[str, FileResult] = {}
-    for (target, status), answer in zip(
-        waiting, answers(jobs, sizes, Reader(checker), Reader.died, processes), strict=True
-    ):
+    encoded = answers(jobs, sizes, Reader(checker), Reader.died, processes)
+    for (target, status), answer in zip(waiting, encoded, strict=True):
         read = msgspec.msgpack.decode(answer, type=Read)
         if read.result is not None:
             result = read.result
@@ -106,9 +105,8 @@ def _read(
 
 def cache_for(configuration: Configuration, folder: Path | None) -> Cache:
     """The cache for a configuration; in the project's root where no folder is given."""
-    known = configuration
-    parts = (known.root, known.layers, sorted(known.per_file_ignores.items()))
-    return Cache(folder or known.root / FOLDER, settings_key(parts))
+    parts = (configuration.root, configuration.layers, sorted(configuration.per_file_ignores.items()))
+    return Cache(folder or configuration.root / FOLDER, "\0".join(map(repr, parts)))
 
 
 def report_on(results: Sequence[FileResult], paths: Sequence[str]) -> Report:
@@ -119,10 +117,9 @@ def report_on(results: Sequence[FileResult], paths: Sequence[str]) -> Report:
     lost = sum(1 for r in results if r.not_checked and not r.findings)
     if not findings and lost == len(results):
         verdict = "undetermined"
-    return Report(
-        subject={"kind": "check", "paths": list(paths)}, verdict=verdict, findings=findings, not_checked=unchecked,
-        facts=facts_of(results),
-    )  # fmt: skip
+    subject = {"kind": "check", "paths": list(paths)}
+    facts = facts_of(results)
+    return Report(subject=subject, verdict=verdict, findings=findings, not_checked=unchecked, facts=facts)
 
 
 def facts_of(results: Sequence[FileResult]) -> dict[str, Any]:

@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING
 
 from torchvet.checking.own import UNUSED, unused_suppression
 from torchvet.finding import Edit, Finding
+from torchvet.source.statements import first_line, last_line
+from torchvet.source.text import split_lines
 
 if TYPE_CHECKING:
-    from torchvet.checking.engine import Scope
+    from torchvet.checking.scope import Scope
     from torchvet.source.model import SourceFile
 
 _MARK = re.compile(
     r"#\s*torchvet:\s*(?P<kind>ignore-file|ignore)\b(?!-)(?:\s*\[(?P<codes>[^\]#]*)\])?\s*(?=#|$|[^\[\s])"
 )
-_LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 class Comment:
@@ -53,7 +54,7 @@ class Comment:
 def comments(text: str) -> list[Comment]:
     """The suppressions in a text that parses; those within strings do not count."""
     found: list[Comment] = []
-    stream = io.StringIO(_LINE_END.sub("\n", text))
+    stream = io.StringIO("\n".join(split_lines(text)))
     try:
         for token in tokenize.generate_tokens(stream.readline):
             if token.type == tokenize.COMMENT and "torchvet:" in token.string:
@@ -68,13 +69,13 @@ def _read(token: tokenize.TokenInfo) -> Iterator[Comment]:
     for match in _MARK.finditer(token.string):
         before = token.line[:column] + token.string[: match.start()]
         comment = Comment(line, column + 1, match, before)
-        # A whole file is left out by a line of its own, at the margin: a word at the end of a line cannot do that.
+        # A whole file is skipped by a line of its own, at the margin: a word at the end of a line cannot do that.
         if not comment.whole_file or (comment.alone and column == 0):
             yield comment
 
 
 def suppress(file: SourceFile, findings: list[Finding], scope: Scope) -> list[Finding]:
-    """The findings that are not suppressed, and one for each suppression that was not needed, so far as can be said."""
+    """The findings that are not suppressed, and one for each suppression that is not needed, where that can be said."""
     found = comments(file.text)
     if not found:
         return findings
@@ -89,6 +90,7 @@ def _suppressed(finding: Finding, found: list[Comment], spans: Sequence[tuple[in
     lines = _ends(at.line, spans) if at is not None else ()
     # SUP001 itself is silenced by name only: a bare `ignore` that is not needed would hide that.
     named = [c for c in found if finding.code != UNUSED.code or c.codes]
+    # All of them are asked, also after a hit: each notes that it was needed.
     hits = [c for c in named if (c.whole_file or c.line in lines) and c.covers(finding.code)]
     return bool(hits)
 
@@ -108,10 +110,9 @@ def _spans(tree: ast.AST) -> list[tuple[int, int]]:
             body = getattr(node, "body", None) or getattr(node, "cases", None)
             if body:
                 inner = body[0].pattern if isinstance(node, ast.Match) else body[0]
-                starts = [inner.lineno, *(d.lineno for d in getattr(inner, "decorator_list", ()))]
-                last = max(first, min(starts) - 1)
+                last = max(first, first_line(inner) - 1)
             spans.append((first, last))
-            spans += [(d.lineno, d.end_lineno or d.lineno) for d in getattr(node, "decorator_list", ())]
+            spans += [(d.lineno, last_line(d)) for d in getattr(node, "decorator_list", ())]
     return [s for s in spans if s[1] > s[0]]
 
 
@@ -121,50 +122,48 @@ def _unused(file: SourceFile, found: list[Comment], scope: Scope) -> Iterator[Fi
         if comment.codes is None:
             idle = [""] if complete and not comment.used else []
         else:
-            idle = [c for c in comment.codes if c not in comment.used and _judged(c, scope)]
+            idle = [c for c in comment.codes if c not in comment.used and _judges(scope, c)]
         if idle or comment.codes == []:
-            yield unused_suppression(
-                file.path, comment.line, comment.start, _message(comment, idle), _removal(file, comment, idle)
-            )
+            message, edit = _message(comment, idle), _removal(file, comment, idle)
+            yield unused_suppression(file.path, comment.line, comment.start, message, edit)
 
 
-def _judged(code: str, scope: Scope) -> bool:
-    """Whether it can be said that a code is not found: every rule that it means was asked, or there is none.
-
-    What only a run can show is not judged here.
-    """
-    if UNUSED.code.startswith(code):
-        return False
-    return all(c in scope.source and c in scope.wanted for c in scope.known if c.startswith(code))
+def _judges(scope: Scope, code: str) -> bool:
+    return not UNUSED.code.startswith(code) and scope.judges(code)
 
 
 def _message(comment: Comment, idle: list[str]) -> str:
     where = "in this file" if comment.whole_file else "here"
     if comment.codes == []:
         return "the suppression names no code"
-    return f"the suppression of {', '.join(idle)} is not needed {where}" if idle != [""] else (
-        f"the suppression is not needed {where}: nothing is found"
-    )  # fmt: skip
+    if idle == [""]:
+        return f"the suppression is not needed {where}: nothing is found"
+    return f"the suppression of {', '.join(idle)} is not needed {where}"
 
 
 def _removal(file: SourceFile, comment: Comment, idle: list[str]) -> Edit:
-    line = comment.line
+    """The edit that takes a comment out, or those of its codes that suppress nothing."""
     rest = [c for c in comment.codes or () if c not in idle]
     if rest:
         kind = "ignore-file" if comment.whole_file else "ignore"
-        text = f"# torchvet: {kind}[{', '.join(rest)}]"
-        return Edit(path=file.path, start=(line, comment.start), end=(line, comment.end), text=text)
-    lines = _LINE_END.split(file.text)
+        return _replaced(file, comment, comment.start, comment.end, f"# torchvet: {kind}[{', '.join(rest)}]")
+    line, lines = comment.line, split_lines(file.text)
     own = lines[line - 1]
-    rest_of_line = own[comment.reason_end - 1 :].strip()
-    if comment.alone and not rest_of_line and line > 1 and lines[line - 2].endswith("\\"):
+    end = len(own) + 1
+    following = own[comment.reason_end - 1 :].strip()
+    if comment.alone and not following and line > 1 and lines[line - 2].endswith("\\"):
         # The line before goes on here: without a comment the file may end in the middle of a line.
-        return Edit(path=file.path, start=(line, comment.start), end=(line, len(own) + 1), text="#")
+        return _replaced(file, comment, comment.start, end, "#")
     if comment.alone and line < len(lines):
         return Edit(path=file.path, start=(line, 1), end=(line + 1, 1), text="")
     # The white space before goes too, unless another comment follows.
     before = len(own[: comment.start - 1].rstrip()) + 1
     # What follows on a line of its own may suppress the whole file once it stands at the margin.
-    if rest_of_line and not ("ignore-file" in rest_of_line and before == 1):
-        return Edit(path=file.path, start=(line, comment.start), end=(line, comment.reason_end), text="")
-    return Edit(path=file.path, start=(line, before), end=(line, len(own) + 1), text="")
+    if following and not ("ignore-file" in following and before == 1):
+        return _replaced(file, comment, comment.start, comment.reason_end)
+    return _replaced(file, comment, before, end)
+
+
+def _replaced(file: SourceFile, comment: Comment, start: int, end: int, text: str = "") -> Edit:
+    """Put a text in the place of columns of a comment's line."""
+    return Edit(path=file.path, start=(comment.line, start), end=(comment.line, end), text=text)

@@ -36,28 +36,30 @@ def cores() -> int:
 
 
 def answers(
-    jobs: Sequence[Job], sizes: Sequence[int], work: Callable[[Job], Answer], died: Callable[[Job, int], Answer],
+    jobs: Sequence[Job],
+    sizes: Sequence[int],
+    work: Callable[[Job], Answer],
+    died: Callable[[Job, int], Answer],
     processes: int | None = None,
-) -> list[Answer]:  # fmt: skip
+) -> list[Answer]:
     """`work` of every job. `sizes` are bytes, to share the work out by; `died` is the answer where `work` ended its
-    process with an exit status. `processes` left out: as many as pay."""
+    process with an exit status. Without `processes`: as many as pay."""
     total = sum(sizes)
     wanted = processes if processes is not None else min(cores(), 1 + total // PARALLEL)
     wanted = min(wanted, len(jobs))
     if wanted < 2:
         return _serial(jobs, work)
-    return _Crew(jobs, work, died, _portions(sizes, total, wanted * CHUNKS), wanted).run()
+    return _Crew(jobs, work, died).run(_portions(sizes, total, wanted * CHUNKS), wanted)
 
 
 def _serial(jobs: Sequence[Job], work: Callable[[Job], Answer]) -> list[Answer]:
+    found = []
     with collector_off():
-        return [_then_collect(number, work(job)) for number, job in enumerate(jobs, 1)]
-
-
-def _then_collect(number: int, answer: Answer) -> Answer:
-    if number % 200 == 0:
-        gc.collect()
-    return answer
+        for number, job in enumerate(jobs, 1):
+            found.append(work(job))
+            if number % 200 == 0:
+                gc.collect()
+    return found
 
 
 def _portions(sizes: Sequence[int], total: int, number: int) -> list[list[int]]:
@@ -75,27 +77,25 @@ def _portions(sizes: Sequence[int], total: int, number: int) -> list[list[int]]:
 class _Crew(Generic[Job, Answer]):
     """The processes, and what each has in hand."""
 
-    def __init__(
-        self, jobs: Sequence[Job], work: Callable[[Job], Answer], died: Callable[[Job, int], Answer],
-        portions: list[list[int]], size: int,
-    ) -> None:  # fmt: skip
+    def __init__(self, jobs: Sequence[Job], work: Callable[[Job], Answer], died: Callable[[Job, int], Answer]) -> None:
         import multiprocessing
 
         # Forking is cheap, and safe where no thread runs: torchvet has none. Elsewhere a new interpreter is started.
         self.context: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
         self.jobs, self.work, self.died = jobs, work, died
-        self.waiting = portions[::-1]
-        self.size = size
+        self.waiting: list[list[int]] = []
         self.found: dict[int, Answer] = {}
         self.busy: dict[Connection, tuple[BaseProcess, list[int]]] = {}
 
-    def run(self) -> list[Answer]:
+    def run(self, portions: list[list[int]], size: int) -> list[Answer]:
+        """The answers to all jobs, whose indexes the portions hold, by so many processes."""
         from multiprocessing.connection import wait
 
+        self.waiting = portions[::-1]
         gc.collect()
         gc.freeze()  # what is loaded now is shared: no child's collector may write into it
         try:
-            for _ in range(min(self.size, len(self.waiting))):
+            for _ in range(min(size, len(portions))):
                 self._start()
             while self.busy:
                 for connection in wait(list(self.busy)):
@@ -128,25 +128,26 @@ class _Crew(Generic[Job, Answer]):
 
     def _receive(self, connection: Connection) -> None:
         process, portion = self.busy.pop(connection)
+        died = False
         try:
             self.found.update(zip(portion, connection.recv(), strict=True))
         except (EOFError, OSError):
-            process.join()
+            died = True
+        if self.waiting and not died:
+            self._give(connection, process)
+            return
+        connection.close()
+        process.join()
+        if died:
             self._bury(portion, process.exitcode or 0)
-            connection.close()
             if self.waiting:
                 self._start()
-            return
-        if self.waiting:
-            self._give(connection, process)
-        else:
-            connection.close()
-            process.join()
 
     def _bury(self, portion: list[int], status: int) -> None:
         if len(portion) == 1:
             self.found[portion[0]] = self.died(self.jobs[portion[0]], status)
         else:
+            # One file of the portion ended the process: alone, each shows whether it is the one.
             self.waiting += [[index] for index in reversed(portion)]
 
 

@@ -6,7 +6,11 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from torchvet.source.syntax import pairs, parse
+
+_STORING = ("forward", "setup_context")
 _SETTERS = {"mark_dirty", "needs_input_grad", "materialize_grads"}
+"""Torch's own switches, which keep nothing."""
 
 
 @dataclass(frozen=True)
@@ -21,33 +25,28 @@ class ContextStore:
 
 def context_stores(text: str) -> list[ContextStore]:
     """All such lines of a file, those that store a plain literal last. Nothing for text that does not parse."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return []
-    found = list(_in_classes(tree))
-    found.sort(key=lambda pair: pair[0])
-    return [store for _, store in found]
+    found = [pair for method in _methods(parse(text)) for pair in _in_method(*method)]
+    return [store for _, store in sorted(found, key=lambda pair: pair[0])]
 
 
-def _in_classes(tree: ast.AST) -> Iterator[tuple[bool, ContextStore]]:
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.ClassDef) or not any(ast.unparse(b).endswith("Function") for b in node.bases):
-            continue
-        for method in node.body:
-            if isinstance(method, ast.FunctionDef) and method.name in ("forward", "setup_context") and method.args.args:
-                yield from _in_method(node.name, method)
+def _methods(tree: ast.Module | None) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """The methods that are given a `ctx` to store into, each with its class's name."""
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.ClassDef) and any(ast.unparse(b).endswith("Function") for b in node.bases):
+            for method in node.body:
+                if isinstance(method, ast.FunctionDef) and method.name in _STORING and method.args.args:
+                    yield node.name, method
 
 
 def _in_method(owner: str, method: ast.FunctionDef) -> Iterator[tuple[bool, ContextStore]]:
+    """The attributes of `ctx` that a method sets, each with whether its value is a literal."""
     name = method.args.args[0].arg
     for node in ast.walk(method):
         if not isinstance(node, ast.Assign):
             continue
-        for target in node.targets:
-            for one in target.elts if isinstance(target, ast.Tuple) else [target]:
-                if isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name) and one.value.id == name:
-                    if one.attr in _SETTERS:
-                        continue
-                    store = ContextStore(one.lineno, one.col_offset + 1, f"{owner}.{method.name}", one.attr)
-                    yield isinstance(node.value, ast.Constant), store
+        for one in (one for target in node.targets for one, _, _ in pairs(target, node.value)):
+            if not isinstance(one, ast.Attribute) or one.attr in _SETTERS:
+                continue
+            if isinstance(one.value, ast.Name) and one.value.id == name:
+                store = ContextStore(one.lineno, one.col_offset + 1, f"{owner}.{method.name}", one.attr)
+                yield isinstance(node.value, ast.Constant), store

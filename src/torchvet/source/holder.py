@@ -9,6 +9,15 @@ _FRAME = re.compile(r" → ([^()]*)\(\)(?:: ([^\W\d]\w*))?")
 _EXCEPTION = re.compile(r"\.__(?:traceback|context|cause)__")
 _HOOKS = re.compile(r"(?:^|\.)_\w*hooks\w*$")
 _NOT_STORED = {"grad_fn", "args", "__wrapped__", "_modules", "_parameters", "_buffers", "ctx", "__self__", "__func__"}
+_TOKEN = re.compile(
+    r"""\ [^)]*(?:\)|$)  # ` (as a key)`, ` (itertools.cycle)`
+    |(?P<token>
+        \[(?:'(?:.*?'\]|.*)|"(?:.*?"\]|.*)|[^\]]*(?:\]|$))
+        |<[^>]*(?:>|$)
+        |.[^.\[\ <]*
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
 _SCOPE_THREAD = re.compile(r" \(thread .*\)$")
 
 
@@ -128,30 +137,8 @@ def _leave_frames(name: str) -> tuple[str, str]:
 
 def _tokens(name: str) -> list[str]:
     """Identifiers, `<marks>` and `[keys]`; a key's own brackets and dots do not count."""
-    found: list[str] = []
-    at = 0
-    while at < len(name):
-        if name[at] == "[":
-            end = _key_end(name, at)
-            found.append(name[at:end])
-        elif name[at] == " ":  # ` (as a key)`, ` (itertools.cycle)`
-            end = name.find(")", at) + 1 or len(name)
-        elif name[at] == "<":
-            end = name.find(">", at) + 1 or len(name)
-            found.append(name[at:end])
-        else:
-            end = at + 1
-            while end < len(name) and name[end] not in ".[ <":
-                end += 1
-            found.append(name[at:end].strip("."))
-        at = end
-    return [token for token in found if token]
-
-
-def _key_end(name: str, at: int) -> int:
-    quote = name[at + 1 : at + 2]
-    end = name.find(quote + "]", at + 2) + 2 if quote in ("'", '"') else name.find("]", at) + 1
-    return end if end > at + 1 else len(name)
+    found = (match["token"] for match in _TOKEN.finditer(name))
+    return [token.strip(".") if token[0] not in "[<" else token for token in found if token and token.strip(".")]
 
 
 def _key(token: str) -> str | None:

@@ -1,33 +1,26 @@
-"""How often a statement that takes something out of a holder comes, beside the one that puts something in: after how
-many turns of the same loop, or with a turn of a loop around it. The text is read, never run."""
+"""How often a statement that takes something out of a holder runs, compared with the one that puts something in: after
+how many turns of the same loop, or with each turn of a loop around it. The text is read, never run."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from torchvet.source import numbers, places, syntax
-from torchvet.source.module import CallSite, Module
-from torchvet.source.project import CALLED_BY_FRAMEWORK, Project
+from torchvet.source import numbers, syntax
+from torchvet.source.module import Module
+from torchvet.source.project import Project
 from torchvet.source.scopes import Scope
+from torchvet.source.ways import LoopAt, Place, Test, Way, ways
 
-_DEEPEST = 6
-_MOST = 24
-"""Ways out of a statement that are followed."""
 _TESTS_OF_PRESENCE = {"hasattr", "isinstance", "callable"}
-
-Place = tuple[str, int]
-"""A path and a line."""
-LoopAt = tuple[str, int]
-"""A path and the first line of a loop."""
 
 
 @dataclass(frozen=True)
 class Occasion:
     """When a holder is emptied or kept from growing: at `items` items, after `turns` turns of the loop that stores, or
-    with a turn of a loop around that one (`outer`, its line in `line`), which is `rounds` such turns late. With nothing
-    of these known there is a limit whose number the text does not say."""
+    once in `rounds` turns of a loop around that one (`outer`). Where none of these is known, there is a limit whose
+    number the text does not state."""
 
     items: int | None = None
     turns: int | None = None
@@ -43,159 +36,9 @@ class Occasion:
 
 
 @dataclass(frozen=True)
-class Test:
-    """A condition that must hold, or fail, for a statement to be come to."""
-
-    node: ast.expr
-    holds: bool
-    module: Module
-    scope: Scope
-
-
-@dataclass
-class Way:
-    """One way from a statement outward through the calls of its function: the loops that it passes, each with the tests
-    that were passed before it. `end` says where it stops."""
-
-    loops: list[tuple[LoopAt, int]] = field(default_factory=list)
-    tests: list[Test] = field(default_factory=list)
-    end: str = "top"
-    """`top`: a module's own level; `uncalled`; `framework`: something else than this program calls."""
-    last: Scope | None = None
-    rare: bool = False
-    """Whether it stands where only an exception leads."""
-
-
-def ways(project: Project, place: Place) -> list[Way]:
-    """All ways outward from a line."""
-    module = project.module(place[0])
-    found: list[Way] = []
-    if module is not None:
-        _climb(project, module, place[1], Way(), found, ())
-    return found
-
-
-def _climb(project: Project, module: Module, line: int, way: Way, found: list[Way], seen: tuple[Scope, ...]) -> None:
-    scope = places.function_at(module, line)
-    node = scope.node if scope is not None else module.tree
-    way = Way([*way.loops], [*way.tests], rare=way.rare)
-    _outward(module, scope or module.top, getattr(node, "body", []), line, way)
-    way.last = scope
-    if len(found) >= _MOST:
-        return
-    if scope is None:
-        found.append(way)
-        return
-    sites = list(callers(project, module, scope))
-    if scope.name in CALLED_BY_FRAMEWORK or any(scope.name in m.passed for m in project.containing(scope.name)):
-        way.end = "framework"
-        found.append(way)
-    elif not sites:
-        way.end = "framework" if _may_be_called(project, scope) else "uncalled"
-        found.append(way)
-    for where, site in sites:
-        if len(seen) < _DEEPEST and scope not in seen:
-            _climb(project, where, site.node.lineno, way, found, (*seen, scope))
-
-
-def _may_be_called(project: Project, scope: Scope) -> bool:
-    """Whether a method that nobody calls by name may be called by the base class or by its name's text."""
-    owner = scope.owner_class()
-    if owner is None or scope.parent is not owner:
-        return False
-    foreign = any(
-        project.class_named(base) is None and base not in ("object", "Module", "Generic", "Protocol", "ABC")
-        for name in project.lineage(owner.name)
-        for known in [project.class_named(name)]
-        if known is not None
-        for base in known[1].bases
-    )
-    decorated = isinstance(scope.node, (ast.FunctionDef, ast.AsyncFunctionDef)) and bool(scope.node.decorator_list)
-    return foreign or decorated or any(_spelled(m, scope.name) for m in project.containing(scope.name))
-
-
-def _spelled(module: Module, name: str) -> bool:
-    return any(isinstance(n, ast.Constant) and n.value == name for n in ast.walk(module.tree))
-
-
-def callers(project: Project, module: Module, function: Scope) -> Iterator[tuple[Module, CallSite]]:
-    """The calls that may run a function: of a method those on objects of its class, where the text says whose they
-    are."""
-    owner = function.parent if function.parent is not None and function.parent.kind == "class" else None
-    constructs = owner is not None and function.name in ("__init__", "__new__", "__post_init__")
-    called = owner.name if constructs and owner is not None else function.name
-    unsure: list[tuple[Module, CallSite]] = []
-    sure: list[tuple[Module, CallSite]] = []
-    for one in project.containing(called):
-        for site in one.calls.get(called, ()):
-            fit = 2 if constructs or owner is None else _is_on(project, site, owner)
-            (sure if fit == 2 else unsure if fit == 1 else []).append((one, site))
-    yield from sure or unsure
-
-
-def _is_on(project: Project, site: CallSite, owner: Scope) -> int:
-    """2: a call on an object of a class or of one of its lineage; 1: of nobody knows what; 0: of another."""
-    func = site.node.func
-    if not isinstance(func, ast.Attribute):
-        return 0
-    receiver = func.value
-    if isinstance(receiver, ast.Call) and syntax.ident(receiver.func) == "super":
-        receiver = ast.Name("self")
-    base, _ = syntax.peel(receiver)
-    if base is None:
-        return 1
-    name = syntax.ident(base)
-    home = site.scope.owner_class()
-    if isinstance(base, ast.Name) and name in ("self", "cls") and home is not None:
-        return 2 if project.related({home.name}, {owner.name}) else 0
-    classes = {name} if project.class_named(name) is not None else project.classes_of(name)
-    if not classes:
-        return 1
-    return 2 if project.related(classes, {owner.name}) else 0
-
-
-def _outward(module: Module, scope: Scope, block: Sequence[ast.stmt], line: int, way: Way) -> None:
-    """Add to a way what is passed from a line to the outside of a block, innermost first."""
-    index = next((i for i, s in enumerate(block) if _first(s) <= line <= (s.end_lineno or s.lineno)), None)
-    if index is None:
-        return
-    statement = block[index]
-    for name in ("body", "orelse", "finalbody"):
-        inner = [s for s in getattr(statement, name, ()) if isinstance(s, ast.stmt)]
-        if _holds(inner, line) and not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            _outward(module, scope, inner, line, way)
-            _pass(module, scope, statement, name, way)
-    for handler in getattr(statement, "handlers", ()):
-        if _holds(handler.body, line):
-            way.rare = True
-            _outward(module, scope, handler.body, line, way)
-    for before in reversed(block[:index]):
-        if isinstance(before, ast.If) and not before.orelse and isinstance(before.body[-1], (ast.Return, ast.Continue)):
-            way.tests.append(Test(before.test, False, module, scope))
-
-
-def _pass(module: Module, scope: Scope, statement: ast.stmt, block: str, way: Way) -> None:
-    if isinstance(statement, ast.If):
-        way.tests.append(Test(statement.test, block == "body", module, scope))
-    elif isinstance(statement, (ast.While, ast.For, ast.AsyncFor)) and block == "body":
-        if isinstance(statement, ast.While):
-            way.tests.append(Test(statement.test, True, module, scope))
-        way.loops.append(((module.path, statement.lineno), len(way.tests)))
-
-
-def _first(statement: ast.stmt) -> int:
-    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
-    return min([statement.lineno, *(d.lineno for d in decorators)])
-
-
-def _holds(block: Sequence[ast.stmt], line: int) -> bool:
-    return bool(block) and _first(block[0]) <= line <= (block[-1].end_lineno or block[-1].lineno)
-
-
-@dataclass(frozen=True)
 class Beat:
     """The loops around the statements that store: `own`, whose turns are steps or parts of steps, and `outer`, those
-    around them, innermost first. `first` is the line of the loop whose turns are counted."""
+    around them, innermost first. `counted` is the loop whose turns are counted."""
 
     own: frozenset[LoopAt]
     outer: tuple[LoopAt, ...]
@@ -221,74 +64,73 @@ def beat_of(project: Project, stores: Sequence[Place], steps: Sequence[Place]) -
 
 
 def occasion_of(project: Project, place: Place, beat: Beat, held: Collection[str]) -> Occasion | None:
-    """When a removal comes; None where nothing says that it ever does, or it comes with every store and the growth goes
-    on all the same. `held` are the holder's names, as tests of its length read them."""
-    found = [o for way in ways(project, place) if (o := _of_way(project, way, beat, held)) is not None]
+    """When a removal runs. None where nothing shows that it ever does, or where it runs with every store, so that the
+    growth goes on. `held` are the holder's names, as tests of its length read them."""
+    found = [o for way in ways(project, place) if (o := _of_way(way, beat, held)) is not None]
     known = [o for o in found if o.known]
     return next(iter([*known, *(o for o in found if o.outer), *found]), None)
 
 
-def _of_way(project: Project, way: Way, beat: Beat, held: Collection[str]) -> Occasion | None:
-    if way.rare:
-        return None
+def _of_way(way: Way, beat: Beat, held: Collection[str]) -> Occasion | None:
     around = next(((loop, n) for loop, n in way.loops if loop in beat.own or loop in beat.outer), None)
-    tests = way.tests[: around[1]] if around is not None else way.tests
-    found = Occasion()
-    limited = False
-    for test in tests:
-        read = _read(project, test, held)
-        if read is None:
-            return None
-        limited = limited or not read.always
-        found = Occasion(
-            items=read.items if found.items is None else found.items,
-            turns=read.turns if found.turns is None else found.turns, outer=found.outer or read.outer,
-        )  # fmt: skip
+    read = [_read(test, held) for test in (way.tests[: around[1]] if around is not None else way.tests)]
+    known = [occasion for occasion in read if occasion is not None]
+    if way.rare or len(known) < len(read):
+        return None
+    items = next((o.items for o in known if o.items is not None), None)
+    turns = next((o.turns for o in known if o.turns is not None), None)
+    outer = any(o.outer for o in known)
     if around is not None and around[0] in beat.outer:
-        return Occasion(items=found.items, outer=True, rounds=found.turns or 1)
+        return Occasion(items, outer=True, rounds=turns or 1)
     if around is not None:
-        return found if limited else None
-    named = way.last is not None and "epoch" in way.last.name
+        limited = any(not o.always for o in known)
+        return Occasion(items, turns, outer) if limited else None
     if way.end == "framework":
-        return Occasion(items=found.items, turns=found.turns, outer=named or found.outer)
+        return Occasion(items, turns, outer or (way.last is not None and "epoch" in way.last.name))
     return None
 
 
 _ALWAYS = Occasion(always=True)
 _SOMETIME = Occasion()
+_COUNTS = 2
+"""A number that a counter is compared with; 0 and 1 are flags."""
 
 
-def _read(project: Project, test: Test, held: Collection[str]) -> Occasion | None:
+def _read(test: Test, held: Collection[str]) -> Occasion | None:
     """What a condition says of how often it holds; None where it may never."""
     node = test.node
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return _read(project, Test(node.operand, not test.holds, test.module, test.scope), held)
+        return _read(Test(node.operand, not test.holds, test.scope), held)
     if isinstance(node, ast.BoolOp):
-        parts = [_read(project, Test(v, test.holds, test.module, test.scope), held) for v in node.values]
-        every = isinstance(node.op, ast.And) == test.holds
-        told = [p for p in parts if p is not None]
-        counts = any(isinstance(n, ast.Mod) for v in node.values for n in ast.walk(v))
-        if every and len(told) < len(parts) and not (counts and _only_counters(node)):
-            return None
-        return next((p for p in told if p.known or p.outer), told[0] if told else None)
+        return _joined(node, test, held)
     if isinstance(node, ast.Constant):
         return _ALWAYS if bool(node.value) == test.holds else None
-    if _is_about(node, held) or _asks_presence(node):
+    if _is_about(node, held) or (isinstance(node, ast.Call) and syntax.ident(node.func) in _TESTS_OF_PRESENCE):
         return _ALWAYS
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
-        return _compared(project, test, node, held)
+        return _compared(node, test.scope, held)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and not test.holds:
-        return _every(project, test, node)  # `if step % 100: return`
+        return _every(node, test.scope)  # `if step % 100: return`
     return None
+
+
+def _joined(node: ast.BoolOp, test: Test, held: Collection[str]) -> Occasion | None:
+    """What several conditions say together: all of them must be read, or one, as `and` and `or` have it."""
+    parts = [_read(Test(v, test.holds, test.scope), held) for v in node.values]
+    every = isinstance(node.op, ast.And) == test.holds
+    known = [p for p in parts if p is not None]
+    if every and len(known) < len(parts) and not (any(syntax.remainders(node)) and _only_counters(node)):
+        return None
+    return next((p for p in known if p.known or p.outer), known[0] if known else None)
 
 
 def _only_counters(node: ast.BoolOp) -> bool:
     """`step and step % n == 0`: what is tested beside is the counter itself."""
-    counters = {n.id for v in node.values for n in ast.walk(v) if isinstance(n, ast.Name)}
     plain = [v for v in node.values if isinstance(v, (ast.Name, ast.Attribute))]
     within = [v for v in node.values if v not in plain]
     read = {syntax.dotted(n) for v in within for n in ast.walk(v) if isinstance(n, (ast.Name, ast.Attribute))}
-    return bool(counters) and all(syntax.dotted(v) in read for v in plain) and len(within) == 1
+    named = any(isinstance(n, ast.Name) for n in ast.walk(node))
+    return named and len(within) == 1 and all(syntax.dotted(v) in read for v in plain)
 
 
 def _is_about(node: ast.expr, held: Collection[str]) -> bool:
@@ -301,89 +143,63 @@ def _is_about(node: ast.expr, held: Collection[str]) -> bool:
     return base is not None and syntax.ident(base) in held
 
 
-def _asks_presence(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and syntax.ident(node.func) in _TESTS_OF_PRESENCE
-
-
-def _compared(project: Project, test: Test, node: ast.Compare, held: Collection[str]) -> Occasion | None:
+def _compared(node: ast.Compare, scope: Scope, held: Collection[str]) -> Occasion | None:
     sides = (node.left, node.comparators[0])
-    remainder = next(
-        (n for s in sides for n in ast.walk(s) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)), None
-    )
+    remainder = next(syntax.remainders(node), None)
     if remainder is not None:
-        return _every(project, test, remainder)
-    if any(_is_length(s) for s in sides) and not any(_is_length_of(s, held) for s in sides):
+        return _every(remainder, scope)
+    if any(syntax.measured(node)) and not any(_is_length_of(s, held) for s in sides):
         return Occasion(outer=True)  # `if i == len(loader) - 1`
     if isinstance(node.ops[0], (ast.Is, ast.IsNot, ast.In, ast.NotIn)):
         return None
-    found = [numbers.number(project, test.module, s, test.scope) for s in sides]
-    most = [n for n in found if n is not None]
-    if len(most) == 1 and most[0] >= _COUNTS:
-        return Occasion(items=most[0])
+    known = [n for s in sides if (n := numbers.number(s, scope)) is not None]
+    if len(known) == 1 and known[0] >= _COUNTS:
+        return Occasion(items=known[0])
     ordered = isinstance(node.ops[0], (ast.Lt, ast.LtE, ast.Gt, ast.GtE))
-    return _SOMETIME if ordered and not most else None
-
-
-_COUNTS = 2
-"""A number that a counter is compared with; 0 and 1 are flags."""
-
-
-def _is_length(node: ast.expr) -> bool:
-    return any(isinstance(n, ast.Call) and syntax.ident(n.func) in ("len", "qsize", "__len__") for n in ast.walk(node))
+    return _SOMETIME if ordered and not known else None
 
 
 def _is_length_of(node: ast.expr, held: Collection[str]) -> bool:
-    for call in ast.walk(node):
-        if isinstance(call, ast.Call) and syntax.ident(call.func) in ("len", "qsize", "__len__"):
-            on = call.args[0] if call.args else call.func.value if isinstance(call.func, ast.Attribute) else None
-            base, _ = syntax.peel(on)
-            if base is not None and syntax.ident(base) in held:
-                return True
-    return False
+    bases = (syntax.peel(on)[0] for on in syntax.measured(node))
+    return any(base is not None and syntax.ident(base) in held for base in bases)
 
 
-def _every(project: Project, test: Test, remainder: ast.BinOp) -> Occasion:
+def _every(remainder: ast.BinOp, scope: Scope) -> Occasion:
     """`i % n`: with every n-th turn."""
-    if _is_length(remainder.right):
+    if any(syntax.measured(remainder.right)):
         return Occasion(outer=True)
-    turns = numbers.number(project, test.module, remainder.right, test.scope)
+    turns = numbers.number(remainder.right, scope)
     return Occasion(turns=turns) if turns is not None and turns > 0 else _SOMETIME
 
 
-def items_in_guard(project: Project, module: Module, line: int, held: Collection[str]) -> int | None:
+def items_in_guard(module: Module, line: int, held: Collection[str]) -> int | None:
     """The number of items that a guard at a line compares the holder's length with."""
     for guard, scope in module.guards:
-        if guard.lineno != line:
-            continue
-        for node in ast.walk(guard.test):
-            if isinstance(node, ast.Compare) and len(node.ops) == 1:
-                sides = (node.left, node.comparators[0])
-                if any(_is_length_of(s, held) for s in sides):
-                    found = [numbers.number(project, module, s, scope) for s in sides if not _is_length_of(s, held)]
-                    return next((n for n in found if n is not None), None)
+        compares = (n for n in ast.walk(guard.test) if isinstance(n, ast.Compare) and len(n.ops) == 1)
+        for node in compares if guard.lineno == line else ():
+            sides = (node.left, node.comparators[0])
+            others = [s for s in sides if not _is_length_of(s, held)]
+            if len(others) < len(sides):
+                found = (numbers.number(s, scope) for s in others)
+                return next((n for n in found if n is not None), None)
     return None
 
 
-def places_in_ring(project: Project, module: Module, line: int) -> int | None:
+def places_in_ring(module: Module, line: int) -> int | None:
     """The number of places of a ring buffer that a statement at a line writes to: `x[i % n] = v`."""
-    for node in ast.walk(module.tree):
-        if not isinstance(node, ast.Assign) or node.lineno != line:
-            continue
-        scope = places.function_at(module, line) or module.top
-        for target in node.targets:
-            if isinstance(target, ast.Subscript):
-                for where, remainder in _remainders(module, target.slice, scope):
-                    if (found := numbers.number(project, module, remainder.right, where)) is not None:
-                        return found
-    return None
+    scope = module.scope_at(line)
+    statements = (n for n in ast.walk(module.tree) if isinstance(n, ast.Assign) and n.lineno == line)
+    targets = (t for statement in statements for t in statement.targets if isinstance(t, ast.Subscript))
+    found = (numbers.number(r.right, where) for t in targets for where, r in _remainders(t.slice, scope))
+    return next((n for n in found if n is not None), None)
 
 
-def _remainders(module: Module, index: ast.expr, scope: Scope) -> Iterator[tuple[Scope, ast.BinOp]]:
+def _remainders(index: ast.expr, scope: Scope) -> Iterator[tuple[Scope, ast.BinOp]]:
+    """The `a % b` that an index is computed with, those of what it is bound to included, each with its scope."""
     values = [(scope, index)]
-    for touch in module.touches.get(syntax.ident(index), ()):
-        if not isinstance(index, ast.Name) or touch.scope.resolve(index.id) is scope.resolve(index.id):
-            values.append((touch.scope, touch.value or touch.base))
-            if isinstance(touch.node, ast.AugAssign) and isinstance(touch.node.op, ast.Mod):
-                yield touch.scope, ast.BinOp(touch.base, ast.Mod(), touch.node.value)
+    for mutation in scope.file.mutations_of(index, scope):
+        values.append((mutation.scope, mutation.value or mutation.base))
+        if isinstance(mutation.node, ast.AugAssign) and isinstance(mutation.node.op, ast.Mod):
+            yield mutation.scope, ast.BinOp(mutation.base, ast.Mod(), mutation.node.value)
     for where, value in values:
-        yield from ((where, n) for n in ast.walk(value) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod))
+        yield from ((where, remainder) for remainder in syntax.remainders(value))

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from torchvet.source import reading, syntax
 from torchvet.source.flows import Flow
-from torchvet.source.module import CallSite, ClassInfo, Module
-from torchvet.source.scopes import Scope
+from torchvet.source.module import CallSite, Module
+from torchvet.source.scopes import Member, Scope, Subject, Variable
 
 _DEEPEST_CALL = 4
-_INIT = {"__init__", "__new__", "__post_init__"}
+CONSTRUCTORS = frozenset(("__init__", "__new__", "__post_init__"))
 _OTHER_SPELLINGS = {"__dict__": ("setattr", "vars(")}
 CALLED_BY_FRAMEWORK = {
     "forward", "backward", "__call__", "__getitem__", "__iter__", "__next__", "run", "training_step",
@@ -20,32 +19,22 @@ CALLED_BY_FRAMEWORK = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
-class Parameter:
-    """A parameter that an argument binds, or the dataclass field of that name."""
-
-    module: Module
-    scope: Scope
-    name: str
-    is_field: bool = False
-
-
 class Project:
-    """Files by path. What does not parse is left out."""
+    """Files by path. What does not parse is skipped."""
 
     def __init__(self, sources: Mapping[str, str]) -> None:
         self._sources = dict(sources)
         self._modules: dict[str, Module | None] = {}
         self._paths: dict[str, dict[str, None]] = {}
         self._hot: dict[str, bool] = {}
-        self._classes: dict[str, tuple[Module, ClassInfo] | None] = {}
+        self._classes: dict[str, Scope | None] = {}
         self._made: dict[str, set[str]] = {}
 
     def module(self, path: str) -> Module | None:
         """A file, read the first time that it is asked for."""
         if path not in self._modules:
             text = self._sources.get(path)
-            self._modules[path] = reading.read(path, text) if text is not None else None
+            self._modules[path] = reading.read(path, text, self) if text is not None else None
         return self._modules[path]
 
     def containing(self, word: str, first: Iterable[str] = ()) -> Iterator[Module]:
@@ -60,6 +49,24 @@ class Project:
             if found is not None:
                 yield found
 
+    def calls(self, name: str, first: Iterable[str] = ()) -> Iterator[CallSite]:
+        """The calls of anything of a name."""
+        for module in self.containing(name, first):
+            yield from module.calls.get(name, ())
+
+    def is_passed(self, name: str) -> bool:
+        """Whether anything of a name is handed to a call, which may call it."""
+        return any(name in module.passed for module in self.containing(name))
+
+    # Classes ---------------------------------------------------------------------------------------------------------
+
+    def class_named(self, name: str) -> Scope | None:
+        """A class of this program."""
+        if name not in self._classes:
+            found = (m.classes[name] for m in self.containing(name) if name in m.classes)
+            self._classes[name] = next(found, None)
+        return self._classes[name]
+
     def classes_of(self, name: str) -> set[str]:
         """Classes of this program that a variable or attribute of that name may be an instance of."""
         if name and name not in self._made:
@@ -67,12 +74,9 @@ class Project:
             self._made[name] = {c for c in made if self.class_named(c) is not None}
         return self._made.get(name, set())
 
-    def class_named(self, name: str) -> tuple[Module, ClassInfo] | None:
-        """A class of this program."""
-        if name not in self._classes:
-            found = ((m, m.classes[name]) for m in self.containing(name) if name in m.classes)
-            self._classes[name] = next(found, None)
-        return self._classes[name]
+    def classes_meant(self, name: str) -> set[str]:
+        """The class of that name, or else the classes that something of that name may be an instance of."""
+        return {name} if self.class_named(name) is not None else self.classes_of(name)
 
     def lineage(self, name: str) -> set[str]:
         """A class with its bases, as far as they are in this program's files."""
@@ -80,147 +84,134 @@ class Project:
         waiting = [name]
         while waiting:
             one = waiting.pop()
-            if one in found or not one:
-                continue
-            found.add(one)
-            known = self.class_named(one)
-            waiting.extend(known[1].bases if known else [])
+            if one and one not in found:
+                found.add(one)
+                known = self.class_named(one)
+                waiting.extend(known.bases if known else [])
         return found
 
-    def related(self, left: set[str], right: set[str]) -> bool:
+    def related(self, left: Iterable[str], right: Iterable[str]) -> bool:
         """Whether an object could be of a class of either side."""
         return any(a in self.lineage(b) or b in self.lineage(a) for a in left for b in right)
 
-    def parameters(self, flow: Flow, here: Module) -> Iterator[Parameter]:
-        """Where an argument arrives: the parameters of every function that may be meant."""
-        if flow.callee is None:
-            return
+    # Parameters and arguments ----------------------------------------------------------------------------------------
+
+    def parameters(self, flow: Flow) -> Iterator[Subject]:
+        """Where an argument arrives: parameters of all functions that may be meant, the field of a dataclass."""
         name = syntax.ident(flow.callee)
-        for where, function, bound in self._callables(flow, name, here):
-            offset = 1 if bound else 0
+        for function, is_bound in self._callables(flow, name):
+            index = flow.position + is_bound if flow.position is not None else -1
             if flow.keyword is not None:
-                if flow.keyword in function.params:
-                    yield Parameter(where, function, flow.keyword)
-            elif flow.position is not None and flow.position + offset < len(function.params):
-                yield Parameter(where, function, function.params[flow.position + offset])
+                index = function.params.index(flow.keyword) if flow.keyword in function.params else -1
+            if 0 <= index < len(function.params):
+                yield Variable(function, function.params[index])
         yield from self._fields(flow, name)
 
-    def _callables(self, flow: Flow, name: str, here: Module) -> Iterator[tuple[Module, Scope, bool]]:
+    def _callables(self, flow: Flow, name: str) -> Iterator[tuple[Scope, bool]]:
         """Functions that a call may run, each with whether its first parameter is already bound."""
+        home = flow.scope.owner_class()
         if not name:
             return
-        home = flow.scope.owner_class()
         if name == "__init__" and home is not None:
             yield from self._methods(self.lineage(home.name), {"__init__"}, flow.scope)
-            return
-        if self.class_named(name) is not None:
+        elif self.class_named(name) is not None:
             yield from self._methods({name, *self.lineage(name)}, {"__init__", "__new__"}, None)
-            return
+        else:
+            found = [f for m in self.containing(name, [flow.file.path]) for f in m.functions(name)]
+            yield from self._functions(found, flow)
+            if not found:
+                yield from self._methods(self.classes_of(name), {"forward", "__call__"}, None)
+
+    @staticmethod
+    def _functions(found: list[Scope], flow: Flow) -> Iterator[tuple[Scope, bool]]:
+        """Of functions that have the right name those that a call may run: the file's own go before others'."""
         on_object = isinstance(flow.callee, ast.Attribute)
-        found = [(m, f) for m in self.containing(name, [here.path]) for f in m.functions(name)]
-        if not on_object and any(m is here and not _is_method(f) for m, f in found):
-            found = [(m, f) for m, f in found if m is here]
-        for where, function in found:
-            if _is_method(function) == on_object or (on_object and function.parent is where.top):
-                yield where, function, _is_method(function) and not _is_static(function)
-        if not found:
-            yield from self._methods(self.classes_of(name), {"forward", "__call__"}, None)
+        if not on_object and any(f.file is flow.file and f.method_class() is None for f in found):
+            found = [f for f in found if f.file is flow.file]
+        for function in found:
+            is_method = function.method_class() is not None
+            if is_method == on_object or (on_object and function.parent is function.file.top):
+                yield function, is_method and not _is_static(function)
 
-    def _methods(self, classes: set[str], names: set[str], but: Scope | None) -> Iterator[tuple[Module, Scope, bool]]:
-        for name in sorted(classes):
-            known = self.class_named(name)
-            if known is None:
-                continue
-            for function in known[0].scopes:
-                if function.parent is known[1].scope and function.name in names and function is not but:
-                    yield known[0], function, True
+    def _methods(self, classes: set[str], names: set[str], but: Scope | None) -> Iterator[tuple[Scope, bool]]:
+        for known in filter(None, map(self.class_named, sorted(classes))):
+            for function in known.file.scopes:
+                if function.parent is known and function.name in names and function is not but:
+                    yield function, True
 
-    def _fields(self, flow: Flow, name: str) -> Iterator[Parameter]:
+    def _fields(self, flow: Flow, name: str) -> Iterator[Subject]:
         known = self.class_named(name) if name[:1].isupper() or name.startswith("_") else None
-        if known is None or not isinstance(known[1].scope.node, ast.ClassDef):
+        if known is None or not isinstance(known.node, ast.ClassDef):
             return
-        body = known[1].scope.node.body
+        body = known.node.body
         if any(isinstance(s, ast.FunctionDef) and s.name == "__init__" for s in body):
             return
         fields = [s.target.id for s in body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)]
         position = fields.index(flow.keyword) if flow.keyword in fields else flow.position
         if position is not None and position < len(fields):
-            yield Parameter(known[0], known[1].scope, fields[position], is_field=True)
+            yield Member(fields[position], frozenset({known.name}))
 
-    def arguments(self, function: Scope, name: str) -> Iterator[tuple[Module, CallSite, ast.expr]]:
+    def arguments(self, function: Scope, name: str) -> Iterator[tuple[CallSite, ast.expr]]:
         """What callers pass for a parameter."""
-        called = function.name
-        owner = function.parent if _is_method(function) else None
-        if called == "__init__" and owner is not None:
-            called = owner.name
         if name not in function.params:
             return
-        index = function.params.index(name) - (1 if owner is not None and not _is_static(function) else 0)
-        for one in self.containing(called):
-            for site in one.calls.get(called, ()):
-                keyword = next((k.value for k in site.node.keywords if k.arg == name), None)
-                if keyword is not None:
-                    yield one, site, keyword
-                elif 0 <= index < len(site.node.args):
-                    yield one, site, site.node.args[index]
+        owner = function.method_class()
+        called = owner.name if owner is not None and function.name == "__init__" else function.name
+        index = function.params.index(name) - (owner is not None and not _is_static(function))
+        for site in self.calls(called):
+            given = syntax.argument(site.node, name, index)
+            if given is not None:
+                yield site, given
+
+    # How often -------------------------------------------------------------------------------------------------------
 
     def is_hot(self, function: Scope | None, depth: int = 0) -> bool:
         """Whether a function runs again and again: called in a loop, by one that is, or by a framework."""
-        if function is None:
-            return False
-        name = function.name
-        if name in CALLED_BY_FRAMEWORK:
-            return True
+        name = function.name if function is not None else ""
+        if not name or name in CALLED_BY_FRAMEWORK:
+            return bool(name)
         if name not in self._hot:
             self._hot[name] = False  # recursion ends here
-            self._hot[name] = self._called_again(name, depth)
+            self._hot[name] = self.is_passed(name) or any(self._repeats(s, depth) for s in self.calls(name))
         return self._hot[name]
 
-    def _called_again(self, name: str, depth: int) -> bool:
-        for one in self.containing(name):
-            if name in one.passed:
-                return True
-            for site in one.calls.get(name, ()):
-                if site.loop is not None or site.scope.kind == "lambda":
-                    return True
-                caller = site.scope.function()
-                if depth < _DEEPEST_CALL and caller is not None and self.is_hot(caller, depth + 1):
-                    return True
-        return False
+    def _repeats(self, site: CallSite, depth: int) -> bool:
+        if site.loop is not None or site.scope.kind == "lambda":
+            return True
+        return depth < _DEEPEST_CALL and self.is_hot(site.scope.function(), depth + 1)
 
     def runs_once(self, function: Scope, depth: int = 0) -> bool:
-        """Whether the program calls a function from one place only, and comes to that place once."""
-        name = function.name
-        if any(name in one.passed for one in self.containing(name)):
+        """Whether the program calls a function from one place only, and runs that place once."""
+        sites = list(self.calls(function.name))
+        if self.is_passed(function.name) or len(sites) != 1:
             return False
-        sites = [site for one in self.containing(name) for site in one.calls.get(name, ())]
-        if len(sites) != 1 or sites[0].loop is not None or sites[0].scope.kind == "lambda":
+        if sites[0].loop is not None or sites[0].scope.kind == "lambda":
             return False
         caller = sites[0].scope.function()
         return caller is None or (depth < _DEEPEST_CALL and self.runs_once(caller, depth + 1))
 
-    def only_from_init(self, function: Scope, depth: int = 0) -> bool:
-        """Whether every call of a method comes from a constructor; a framework may call one that nobody calls."""
-        name = function.name
-        if any(name in one.passed for one in self.containing(name)):
+    def only_from_constructors(self, function: Scope, depth: int = 0) -> bool:
+        """Whether every call of a method comes from a constructor; a framework may call one without calls."""
+        callers = [site.scope.function() for site in self.calls(function.name)]
+        if self.is_passed(function.name) or not callers:
             return False
-        callers = [site.scope.function() for one in self.containing(name) for site in one.calls.get(name, ())]
-        return bool(callers) and all(
-            c is not None
-            and (c.name in _INIT or (depth < _DEEPEST_CALL and c is not function and self.only_from_init(c, depth + 1)))
-            for c in callers
-        )
+        for caller in callers:
+            if caller is None:
+                return False
+            if caller.name in CONSTRUCTORS:
+                continue
+            if depth >= _DEEPEST_CALL or caller is function or not self.only_from_constructors(caller, depth + 1):
+                return False
+        return True
 
-    def is_called(self, function: Scope | None) -> bool:
+    def constructs(self, function: Scope) -> bool:
+        """Whether a function is a constructor, or runs as a part of one only."""
+        return function.name in CONSTRUCTORS or self.only_from_constructors(function)
+
+    def is_called(self, function: Scope) -> bool:
         """Whether anything in the program calls a function of that name."""
-        return function is not None and any(m.calls.get(function.name) for m in self.containing(function.name))
-
-
-def _is_method(function: Scope) -> bool:
-    return function.parent is not None and function.parent.kind == "class"
+        return any(True for _ in self.calls(function.name))
 
 
 def _is_static(function: Scope) -> bool:
-    node = function.node
-    decorators = node.decorator_list if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else []
-    return any(syntax.ident(d) == "staticmethod" for d in decorators)
+    return any(syntax.ident(d) == "staticmethod" for d in function.decorators)

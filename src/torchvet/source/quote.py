@@ -18,7 +18,7 @@ class Quote(NamedTuple):
 
 
 def quote(location: Location, sources: Mapping[str, Any] | None = None, around: int = 1) -> Quote | None:
-    """The lines `around` a location, or None where its text is not to be had.
+    """The lines `around` a location, or None where its text cannot be read.
 
     `sources` is the report's `facts["sources"]`: `{path: {"start": number of the first line, "lines": [...]}}`. What
     it does not hold is read from disk; a file that cannot be read or decoded is no error, only no quote.

@@ -6,115 +6,112 @@ import ast
 from collections.abc import Sequence
 
 from torchvet.source import syntax
-from torchvet.source.follow import Follower, Seen
+from torchvet.source.aliases import AliasSearch, Use
 from torchvet.source.holder import Part
+from torchvet.source.mutations import Mutation, StoreKind
 from torchvet.source.project import Project
-from torchvet.source.subjects import UNLIKELY
-from torchvet.source.touches import StoreKind
 
 _CONTAINER: dict[StoreKind, int] = {
     "append": 6, "extend": 6, "insert": 6, "add": 6, "put": 6, "item": 5, "setdefault": 5, "update": 4, "augmented": 3,
     "assign": 2, "setattr": 2, "call": 0,
 }  # fmt: skip
 _SINGLE: dict[StoreKind, int] = {**_CONTAINER, "augmented": 8, "assign": 7, "setattr": 7}
-_INIT = {"__init__", "__new__", "__post_init__", "setUp", "build", "setup"}
+_SETS_UP = {"__init__", "__new__", "__post_init__", "setUp", "build", "setup"}
+_CONTAINERS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.Call)
 
 
-def ranked(project: Project, follower: Follower, part: Part, first: Sequence[str]) -> list[Seen]:
-    """The stores among the touches of a part of a name, best first; each statement once."""
-    weights = _CONTAINER if _is_container(follower, part) else _SINGLE
-    found = [s for s in follower.seen if s.touch.store is not None and _wanted(s)]
-    if any(s.fit > UNLIKELY for s in found):
-        found = [s for s in found if s.fit > UNLIKELY]
-    found.sort(key=lambda s: _score(project, s, part, first, weights), reverse=True)
-    kept: dict[tuple[str, int, int], Seen] = {}
+def ranked(project: Project, search: AliasSearch, part: Part, first: Sequence[str]) -> list[Use]:
+    """The stores among the uses of a part of a name, best first; each statement once."""
+    weights = _CONTAINER if _is_container(search, part) else _SINGLE
+    found = [u for u in search.likely if _counts(u)] or [u for u in search.uses if _counts(u)]
+    found.sort(key=lambda u: _score(project, u, part, first, weights), reverse=True)
+    each_once: dict[tuple[str, int, int], Use] = {}
     for one in found:
-        kept.setdefault((one.module.path, one.line, one.touch.node.col_offset), one)
-    return list(kept.values())
+        each_once.setdefault((one.mutation.file.path, one.line, one.mutation.node.col_offset), one)
+    return list(each_once.values())
 
 
-def _wanted(seen: Seen) -> bool:
-    """Calls of methods that nobody knows say something about the name itself only."""
-    return seen.touch.store != "call" or seen.depth == 0
+def _counts(use: Use) -> bool:
+    """Whether it stores. A call of an unknown method counts for the name itself only, not for its aliases."""
+    store = use.mutation.store
+    return store is not None and (store != "call" or use.depth == 0)
 
 
-def _is_container(follower: Follower, part: Part) -> bool:
+def _is_container(search: AliasSearch, part: Part) -> bool:
     if part.keys:
         return True
-    fresh = [s.touch.value for s in follower.seen if s.touch.removal == "fresh" and s.touch.rebinds]
-    made = [v for v in fresh if isinstance(v, (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.Call))]
-    plain = [v for v in fresh if isinstance(v, (ast.Constant, ast.UnaryOp))]
-    return bool(made) or not plain
+    fresh = [u.mutation.value for u in search.uses if u.mutation.removal == "fresh" and u.mutation.rebinds]
+    made = any(isinstance(v, _CONTAINERS) for v in fresh)
+    return made or not any(isinstance(v, (ast.Constant, ast.UnaryOp)) for v in fresh)
 
 
 def _score(
-    project: Project, seen: Seen, part: Part, first: Sequence[str], weights: dict[StoreKind, int]
+    project: Project, use: Use, part: Part, first: Sequence[str], weights: dict[StoreKind, int]
 ) -> tuple[int, ...]:
-    touch = seen.touch
-    assert touch.store is not None
+    mutation = use.mutation
+    assert mutation.store is not None
+    # Most telling first: the same key and what carries a tensor before the kind of store; the line breaks ties.
     return (
-        key_fit(touch.keys, part.keys),
-        _carries(project, seen),
-        seen.fit,
-        heat(project, seen),
-        weights[touch.store],
-        _grows(seen),
-        int(seen.module.path in first),
-        -seen.depth,
-        -seen.line,
+        key_fit(mutation.keys, part.keys),
+        _carries(project, mutation),
+        use.fit,
+        heat(project, use),
+        weights[mutation.store],
+        _is_made_of_itself(mutation),
+        int(mutation.file.path in first),
+        -use.depth,
+        -use.line,
     )
 
 
 def key_fit(stored: tuple[str | None, ...], asked: tuple[str | None, ...]) -> int:
-    """1 where a literal key agrees, -1 where one differs, 0 where the text does not tell."""
+    """1 where a literal key agrees, -1 where one differs, 0 where the text does not say."""
     pairs = [(s, a) for s, a in zip(stored, asked, strict=False) if s is not None and a is not None]
     if any(s != a and s.startswith(("'", '"')) for s, a in pairs):
         return -1
     return int(any(s == a for s, a in pairs))
 
 
-def _carries(project: Project, seen: Seen) -> int:
+def _carries(project: Project, mutation: Mutation) -> int:
     """0 for what is no tensor, or the name's own value detached; 1 otherwise."""
-    value = seen.touch.value
+    value = mutation.value
     if value is None:
         return 1
-    if syntax.is_number(_plain(value)) or _is_given_number(project, seen, value):
+    if syntax.is_number(_plain(value)) or _is_given_number(project, mutation, value):
         return 0
-    lets_go = any(isinstance(n, ast.Attribute) and n.attr in ("detach", "data") for n in ast.walk(value))
-    others = {n.func.id for n in ast.walk(value) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
-    sums = any(isinstance(n, (ast.BinOp, ast.AugAssign)) for n in ast.walk(value))
-    own = lets_go and seen.touch.rebinds and syntax.mentions(value, seen.touch.base)
-    return 0 if own and not sums and others <= {"tuple", "list", "map"} else 1
+    nodes = list(ast.walk(value))
+    lets_go = any(isinstance(n, ast.Attribute) and n.attr in ("detach", "data") for n in nodes)
+    if not lets_go or not _is_made_of_itself(mutation) or any(isinstance(n, ast.BinOp) for n in nodes):
+        return 1
+    called = {n.func.id for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+    return 0 if called <= {"tuple", "list", "map"} else 1
 
 
 def _plain(value: ast.expr) -> ast.expr:
     """What a tensor is made of that is written down: `torch.as_tensor(float(x))` holds a number."""
-    made = isinstance(value, ast.Call) and syntax.ident(value.func) in ("tensor", "as_tensor") and bool(value.args)
-    return value.args[0] if made else value  # type: ignore[attr-defined]
+    if isinstance(value, ast.Call) and syntax.ident(value.func) in ("tensor", "as_tensor") and value.args:
+        return value.args[0]
+    return value
 
 
-def _is_given_number(project: Project, seen: Seen, value: ast.expr) -> bool:
+def _is_given_number(project: Project, mutation: Mutation, value: ast.expr) -> bool:
     """Whether a variable is only ever a number: by all its assignments, or by what all callers pass."""
     if not isinstance(value, ast.Name):
         return False
-    home = seen.touch.scope.resolve(value.id)
-    values = [
-        t.value
-        for t in seen.module.touches.get(value.id, ())
-        if isinstance(t.base, ast.Name) and t.store in ("assign", "augmented") and t.scope.resolve(value.id) is home
-    ]
-    if value.id in home.params:
-        values += [argument for _, _, argument in project.arguments(home, value.id)]
+    home = mutation.scope.resolve(value.id)
+    bound = mutation.file.bindings_of(value.id, home)
+    values = [m.value for m in bound if m.store in ("assign", "augmented")]
+    values += [argument for _, argument in project.arguments(home, value.id)]
     return bool(values) and all(syntax.is_number(v) for v in values)
 
 
-def heat(project: Project, seen: Seen) -> int:
+def heat(project: Project, use: Use) -> int:
     """3 in a loop or in a function that runs again and again, 2 in another that is called, 0 in a constructor: a loop
     there sets up."""
-    function = seen.touch.scope.function()
-    if function is not None and (function.name in _INIT or project.only_from_init(function)):
-        return 3 if seen.again else 0
-    if seen.touch.loop is not None or seen.again or seen.touch.scope.kind == "lambda":
+    scope, function = use.mutation.scope, use.mutation.scope.function()
+    if function is not None and (function.name in _SETS_UP or project.constructs(function)):
+        return 3 if use.again else 0
+    if use.in_loop or scope.kind == "lambda":
         return 3
     if function is None:
         return 0
@@ -123,7 +120,6 @@ def heat(project: Project, seen: Seen) -> int:
     return 2 if project.is_called(function) else 1
 
 
-def _grows(seen: Seen) -> int:
-    """1 where the new value is made from the old one."""
-    value = seen.touch.value
-    return int(value is not None and seen.touch.rebinds and syntax.mentions(value, seen.touch.base))
+def _is_made_of_itself(mutation: Mutation) -> bool:
+    """Whether the new value is made from the old one."""
+    return mutation.value is not None and mutation.rebinds and syntax.mentions(mutation.value, mutation.base)

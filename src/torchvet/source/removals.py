@@ -5,55 +5,48 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from torchvet.source import beginnings, places, ranking, subjects, syntax
-from torchvet.source.follow import Follower, Seen
+from torchvet.source import initial_values, name_resolution, ranking, syntax
+from torchvet.source.aliases import AliasSearch, Use
+from torchvet.source.answers import Removal, removed
 from torchvet.source.holder import Part
 from torchvet.source.module import Module
+from torchvet.source.mutations import Mutation
 from torchvet.source.project import Project
-from torchvet.source.scopes import Scope
-from torchvet.source.subjects import UNLIKELY
-from torchvet.source.touches import RemovalKind
+from torchvet.source.scopes import Loop, Scope
+from torchvet.source.statements import spans
 
-Found = tuple[str, int, RemovalKind, bool]
-"""Path, line, kind, whether in a loop."""
-
-_INIT = {"__init__", "__new__", "__post_init__"}
 _TAKES_OUT = {"pop", "popleft", "clear", "del", "slice", "remove", "get", "fresh", "maxlen"}
 
 
-def of(project: Project, follower: Follower, part: Part) -> list[Found]:
-    """The removals among the touches of a part of a name, in the order of files and lines."""
-    certain = [s for s in follower.seen if s.fit > UNLIKELY and ranking.key_fit(s.touch.keys, part.keys) >= 0]
-    found: list[Found] = []
-    for seen in certain:
-        kind = seen.touch.removal
-        if kind is None:
+def of(project: Project, search: AliasSearch, part: Part) -> list[Removal]:
+    """The removals among the uses of a part of a name, in the order of files and lines."""
+    certain = [use for use in search.likely if ranking.key_fit(use.mutation.keys, part.keys) >= 0]
+    found: list[Removal] = []
+    for use in certain:
+        mutation = use.mutation
+        if mutation.removal is None:
             continue
-        if kind != "fresh" or (_is_made_anew(project, seen) and not beginnings.starts(seen.module, seen.touch)):
-            found.append((seen.module.path, seen.line, kind, seen.touch.loop is not None or seen.again))
+        if mutation.removal != "fresh" or (_is_made_anew(project, mutation) and not initial_values.starts(mutation)):
+            found.append(removed(mutation, mutation.removal, use.in_loop))
     found += _rings(certain)
-    found += _guards(follower, certain)
+    found += _guards(search, certain)
     return sorted(set(found))
 
 
-def _is_made_anew(project: Project, seen: Seen) -> bool:
+def _is_made_anew(project: Project, mutation: Mutation) -> bool:
     """Whether a fresh value replaces one that was filled, rather than starting the first."""
-    touch = seen.touch
-    function = touch.scope.function()
-    if function is not None and (function.name in _INIT or project.only_from_init(function)):
+    base, function = mutation.base, mutation.scope.function()
+    if function is not None and project.constructs(function):
         return False
-    hot = project.is_hot(function)
-    if touch.keys:
-        return hot or (touch.loop is not None and touch.loop.parent is not None)
-    if touch.loop is not None:
+    if mutation.keys:
+        return project.is_hot(function) or (mutation.loop is not None and mutation.loop.parent is not None)
+    if mutation.loop is not None:
         return True
-    if function is None:
+    if function is None or (isinstance(base, ast.Name) and mutation.scope.resolve(base.id) is mutation.scope):
         return False
-    if isinstance(touch.base, ast.Name) and touch.scope.resolve(touch.base.id) is touch.scope:
-        return False
-    if isinstance(touch.base, ast.Name) or _is_self(touch.base):
+    if isinstance(base, ast.Name) or _is_self(base):
         return not project.runs_once(function)
-    return hot
+    return project.is_hot(function)
 
 
 def _is_self(base: ast.Attribute) -> bool:
@@ -61,116 +54,91 @@ def _is_self(base: ast.Attribute) -> bool:
     return isinstance(inner, ast.Name) and inner.id in ("self", "cls")
 
 
-def _rings(seen: list[Seen]) -> Iterator[Found]:
+def _rings(uses: list[Use]) -> Iterator[Removal]:
     """`x[i] = v` where `i` is computed with `%`: a ring buffer."""
-    for one in seen:
-        node = one.touch.node
-        if one.touch.store != "item" or not isinstance(node, ast.Assign):
-            continue
-        for target in node.targets:
-            if isinstance(target, ast.Subscript) and _is_wrapped(one.module, target.slice, one.touch.scope):
-                yield one.module.path, one.line, "modulo", one.touch.loop is not None or one.again
+    for use in uses:
+        node = use.mutation.node
+        if use.mutation.store == "item" and isinstance(node, ast.Assign):
+            subscripts = [t for t in node.targets if isinstance(t, ast.Subscript)]
+            if any(_is_wrapped(target.slice, use.mutation.scope) for target in subscripts):
+                yield removed(use.mutation, "modulo", use.in_loop)
 
 
-def _is_wrapped(module: Module, index: ast.expr, scope: Scope) -> bool:
+def _is_wrapped(index: ast.expr, scope: Scope) -> bool:
     if not isinstance(index, (ast.Name, ast.Attribute)):
         return False
-    for touch in module.touches.get(syntax.ident(index), ()):
-        if isinstance(index, ast.Name) and touch.scope.resolve(index.id) is not scope.resolve(index.id):
-            continue
-        if any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(touch.value or touch.base)):
-            return touch.store in ("assign", "augmented")
-        if isinstance(touch.node, ast.AugAssign) and isinstance(touch.node.op, ast.Mod):
+    for mutation in scope.file.mutations_of(index, scope):
+        if any(syntax.remainders(mutation.value or mutation.base)):
+            return mutation.store in ("assign", "augmented")
+        if isinstance(mutation.node, ast.AugAssign) and isinstance(mutation.node.op, ast.Mod):
             return True
     return False
 
 
-def _guards(follower: Follower, seen: list[Seen]) -> Iterator[Found]:
-    modules = {id(s.module): s.module for s in seen}
-    for module in modules.values():
-        here = [s for s in seen if s.module is module]
+def _guards(search: AliasSearch, uses: list[Use]) -> Iterator[Removal]:
+    for module in {use.mutation.file: None for use in uses}:
+        here = [use for use in uses if use.mutation.file is module]
         for guard, scope in module.guards:
-            for over in _lengths(follower, guard.test, scope, module):
-                if _limits(guard, over, here, scope):
-                    loop = places.loop_at(module, guard.lineno)
-                    yield module.path, guard.lineno, "len-guard", loop is not None
-                    break
+            if any(_limits(guard, over, here, scope) for over in _lengths(search, guard.test, scope)):
+                in_loop = module.loop_at(guard.lineno) is not None
+                yield Removal(module.path, guard.lineno, "len-guard", in_loop)
 
 
-def _lengths(follower: Follower, test: ast.expr, scope: Scope, module: Module) -> Iterator[bool]:
+_OVER: dict[type[ast.cmpop], tuple[bool, bool]] = {
+    ast.Gt: (True, False), ast.GtE: (True, False), ast.Lt: (False, True), ast.LtE: (False, True),
+    ast.Eq: (True, True), ast.NotEq: (False, False),
+}  # fmt: skip
+"""By operator, whether a comparison holds when what stands on its left, and on its right, is large."""
+
+
+def _lengths(search: AliasSearch, test: ast.expr, scope: Scope) -> Iterator[bool]:
     """For each comparison of the object's length: true where it holds when the length is large, false when small."""
     for node in ast.walk(test):
-        if not isinstance(node, ast.Compare):
-            continue
-        operands = [node.left, *node.comparators]
-        for index, operand in enumerate(operands):
-            if not _is_length_of(follower, operand, scope, module):
-                continue
-            op = node.ops[min(index, len(node.ops) - 1)] if index < len(node.ops) else node.ops[-1]
-            more = isinstance(op, (ast.Gt, ast.GtE))
-            fewer = isinstance(op, (ast.Lt, ast.LtE))
-            left = index == 0
-            if isinstance(op, ast.Eq):
-                yield True
-            if more or fewer:
-                yield more if left else fewer
-            if isinstance(op, ast.NotEq):
-                yield False
+        if isinstance(node, ast.Compare):
+            for index, operand in enumerate([node.left, *node.comparators]):
+                over = _OVER.get(type(node.ops[min(index, len(node.ops) - 1)]))
+                if over is not None and _is_length_of(search, operand, scope):
+                    yield over[index > 0]
 
 
-def _is_length_of(follower: Follower, operand: ast.expr, scope: Scope, module: Module) -> bool:
-    for node in ast.walk(operand):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
-            return False
-        if not isinstance(node, ast.Call):
-            continue
-        name = syntax.ident(node.func)
-        on = node.args[0] if name == "len" and node.args else None
-        if name in ("qsize", "__len__", "currsize") and isinstance(node.func, ast.Attribute):
-            on = node.func.value
-        base, _ = syntax.peel(on)
-        if base is not None and any(follower.fit(x, base, scope, module) > UNLIKELY for x in follower.leads.values()):
-            return True
-    return False
+def _is_length_of(search: AliasSearch, operand: ast.expr, scope: Scope) -> bool:
+    if any(syntax.remainders(operand)):
+        return False  # `len(x) % n` says how often, not how long
+    return any(search.means(syntax.peel(on)[0], scope) for on in syntax.measured(operand))
 
 
-def _limits(guard: ast.If | ast.While | ast.IfExp, over: bool, seen: list[Seen], scope: Scope) -> bool:
+def _limits(guard: ast.If | ast.While | ast.IfExp, over: bool, uses: list[Use], scope: Scope) -> bool:
     """Whether something is taken out when the length is large, or put in only while it is small."""
     body = guard.body if isinstance(guard.body, list) else [guard.body]
     orelse = guard.orelse if isinstance(guard.orelse, list) else [guard.orelse]
     large, small = (body, orelse) if over else (orelse, body)
-    if any(s.touch.removal in _TAKES_OUT for s in _inside(large, seen)):
+    when_large = [use.mutation for use in uses if spans(large, use.line)]
+    if any(m.removal in _TAKES_OUT for m in when_large):
         return True
-    if any(s.touch.store is not None for s in _inside(small, seen)):
-        return not any(s.touch.store in ("append", "extend", "insert") for s in _inside(large, seen))
+    if any(use.mutation.store is not None for use in uses if spans(small, use.line)):
+        return not any(m.store in ("append", "extend", "insert") for m in when_large)
     leaves = bool(large) and isinstance(large[-1], (ast.Return, ast.Break, ast.Continue, ast.Raise))
     after = guard.end_lineno or guard.lineno
-    return leaves and any(s.touch.store is not None and s.touch.scope is scope and s.line > after for s in seen)
-
-
-def _inside(block: list[ast.stmt] | list[ast.expr], seen: list[Seen]) -> Iterator[Seen]:
-    if block:
-        first, last = block[0].lineno, block[-1].end_lineno or block[-1].lineno
-        yield from (s for s in seen if first <= s.line <= last)
+    later = (use.mutation for use in uses if use.line > after)
+    return leaves and any(m.store is not None and m.scope is scope for m in later)
 
 
 def bound_by_loop(module: Module, function: str, name: str, line: int) -> bool:
     """See `SourceIndex.loop_bound`."""
-    scope = subjects.function_named(module, function) if function not in ("", "<module>") else None
+    scope = name_resolution.function_named(module, function) if function not in ("", "<module>") else None
     scope = scope or module.top
-    loop = places.loop_at(module, line)
+    loop = module.loop_at(line)
     if loop is None or name in scope.params or scope.resolve(name) is not scope:
         return False
-    outer = loop.parent.statement() if loop.parent is not None else None
-    for touch in module.touches.get(name, ()):
-        fresh = touch.removal in ("fresh", "maxlen") or touch.store == "assign"
-        if not fresh or touch.keys or touch.scope is not scope or not isinstance(touch.base, ast.Name):
-            continue
-        if touch.value is not None and syntax.mentions(touch.value, touch.base):
-            continue
-        around = touch.loop.statement() if touch.loop is not None else None
-        if around is loop and touch.removal is not None:
-            return True
-        if around is outer and touch.node.lineno < loop.first:
-            return True
-    return False
+    bound = (m for m in module.mutations.get(name, ()) if m.scope is scope and isinstance(m.base, ast.Name))
+    return any(_starts_within(mutation, loop) for mutation in bound)
+
+
+def _starts_within(mutation: Mutation, loop: Loop) -> bool:
+    """Whether a variable starts afresh in every turn of a loop, or right before the loop."""
+    fresh = mutation.removal in ("fresh", "maxlen") or mutation.store == "assign"
+    if not fresh or mutation.keys or (mutation.value is not None and syntax.mentions(mutation.value, mutation.base)):
+        return False
+    if mutation.around is loop and mutation.removal is not None:
+        return True
+    return mutation.around is loop.outer() and mutation.line < loop.first

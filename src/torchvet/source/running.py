@@ -1,21 +1,21 @@
 """Whether a line must have run, across functions and files, from lines that were seen running.
 
-Steps are sampled, and what runs once before or between them is rarely seen. A helper ran where a call of it did, and
-within a function everything ran that no branch and no return stands before.
+Steps are sampled, so that what runs once before or between them is rarely seen. A helper ran where a call of it ran.
+Within a function everything ran that no branch and no return stands before.
 """
 
 from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import PurePath
 from typing import NamedTuple
 
-from torchvet.source.reach import blocks, first_line, leaves, reached
+from torchvet.source.must_execute import reached
+from torchvet.source.statements import DEFINITIONS, Place, leaves, path_to_line
+from torchvet.source.syntax import parse
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_SCOPES = (*_FUNCTIONS, ast.ClassDef)
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -39,29 +39,25 @@ class Running:
         self._entered: dict[tuple[str, int], bool] = {}
 
     def ran(self, path: str, line: int) -> bool:
-        """Whether the statement at a line must have run. False where that cannot be told."""
+        """Whether the statement at a line must have run. False where the text does not show it."""
         tree = self._tree(path)
         if tree is None:
             return False
         if reached(tree, self._seen.get(path, ()), line):
             return True
-        way = _way(tree.body, line)
-        scopes = [i for i, s in enumerate(way) if isinstance(s, _SCOPES) and s is not way[-1]]
-        inner = way[scopes[-1] + 1 :] if scopes else way
-        if not _always(way[scopes[-1]] if scopes else tree, inner):
+        way = path_to_line(tree, line)
+        inner = next((i for i in range(len(way) - 1, 0, -1) if isinstance(way[i].owner, DEFINITIONS)), 0)
+        if not all(map(_is_sure, way[inner:])):
             return False
-        function = way[scopes[-1]] if scopes else None
-        if not isinstance(function, _FUNCTIONS):
-            return function is None or self.ran(path, function.lineno)
-        outer = way[scopes[-2]] if len(scopes) > 1 else None
-        return self._is_entered(path, function, outer.name if isinstance(outer, ast.ClassDef) else None)
+        scopes = [place.owner for place in way if isinstance(place.owner, DEFINITIONS)]
+        if not scopes or isinstance(scopes[-1], ast.ClassDef):
+            return not scopes or self.ran(path, scopes[-1].lineno)
+        outer = scopes[-2] if len(scopes) > 1 else None
+        return self._is_entered(path, scopes[-1], outer.name if isinstance(outer, ast.ClassDef) else None)
 
     def _tree(self, path: str) -> ast.Module | None:
         if path not in self._trees:
-            try:
-                self._trees[path] = ast.parse(self._sources.get(path, ""))
-            except (SyntaxError, ValueError, RecursionError, MemoryError):
-                self._trees[path] = None
+            self._trees[path] = parse(self._sources.get(path, ""))
         return self._trees[path]
 
     def _is_entered(self, path: str, function: _Function, owner: str | None) -> bool:
@@ -69,6 +65,7 @@ class Running:
         key = path, function.lineno
         if key not in self._entered:
             self._entered[key] = False  # a function that only calls itself was never entered
+            # Python itself calls `__init__`, `__call__` and the like: where the class is called, they may be too.
             implied = owner is not None and function.name.startswith("__")
             name = owner if implied and owner is not None else function.name
             calls = self._by_name().get(name, ())
@@ -117,22 +114,8 @@ def _sure_nodes(node: ast.AST) -> Iterator[ast.AST]:
             yield from _sure_nodes(child)
 
 
-def _way(block: Sequence[ast.stmt], line: int) -> list[ast.stmt]:
-    """The statements around a line, outermost first; the last is the smallest."""
-    around = next((s for s in block if first_line(s) <= line <= (s.end_lineno or s.lineno)), None)
-    if around is None:
-        return []
-    return [around, *next((w for w in (_way(b, line) for b in blocks(around)) if w), [])]
-
-
-def _always(scope: ast.AST, way: list[ast.stmt]) -> bool:
-    """Whether what stands at the end of a way runs whenever its scope is entered: no branch around it, no return before
-    it. A loop is taken to have a pass."""
-    outer = scope
-    for statement in way:
-        sure = () if isinstance(outer, ast.If) else ("body", "orelse", "finalbody")
-        block = next((b for b in (getattr(outer, name, ()) for name in sure) if statement in b), None)
-        if block is None or any(leaves(s, (ast.Return,)) for s in block[: block.index(statement)]):
-            return False
-        outer = statement
-    return True
+def _is_sure(place: Place) -> bool:
+    """Whether what stands in a place runs whenever its block's owner does: no branch, no return before it. A loop is
+    taken to have a pass."""
+    sure = place.field in ("body", "orelse", "finalbody") and not isinstance(place.owner, ast.If)
+    return sure and not any(leaves(s, (ast.Return,)) for s in place.before)

@@ -9,72 +9,22 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Container, Mapping, Sequence
 
-import msgspec
-
-from torchvet.source import holder, limits, occasions, places, ranking, reach, removals, renewal, special, subjects
-from torchvet.source.follow import Follower, Seen
+from torchvet.source import holder, indirect_stores, limits, name_resolution, occasions, ranking, rebinding, syntax
+from torchvet.source import removals as removing
+from torchvet.source.aliases import AliasSearch, Use
+from torchvet.source.answers import FunctionSpan, Limit, Removal, Store, stored
 from torchvet.source.holder import HolderName
 from torchvet.source.module import Module
+from torchvet.source.must_execute import reached
 from torchvet.source.project import Project
-from torchvet.source.scopes import Scope
-from torchvet.source.touches import RemovalKind, StoreKind
+from torchvet.source.text import SourceText
 
+__all__ = ["FunctionSpan", "Limit", "Removal", "SourceIndex", "Store"]
 
-class Store(msgspec.Struct, frozen=True):
-    """A statement that puts something into a holder. Lines and columns count from 1.
-
-    `function` is the qualified name of the function around it, empty at a module's top; `text` the first line without
-    its indentation; `value` the source of what is stored, empty where it is not told. `in_loop` is true where a loop
-    goes around the statement in its own function, or around a call that brings the holder there.
-    """
-
-    path: str
-    line: int
-    end_line: int
-    column: int
-    function: str
-    kind: StoreKind
-    text: str
-    value: str
-    in_loop: bool
-
-
-class Removal(msgspec.Struct, frozen=True):
-    """A line that takes something out of a holder, makes it anew or limits its length."""
-
-    path: str
-    line: int
-    kind: RemovalKind
-    in_loop: bool
-
-
-class Limit(msgspec.Struct, frozen=True):
-    """A removal that bounds a holder: on what occasion, and the turns of the loop that stores, where they are stated
-    and it waits for the end of that loop."""
-
-    removal: Removal
-    occasion: occasions.Occasion
-    turns: int | None = None
-
-
-class FunctionSpan(msgspec.Struct, frozen=True):
-    """A function's lines, from its `def` to the last of its body."""
-
-    qualname: str
-    first_line: int
-    last_line: int
-
-
-class Statement(msgspec.Struct, frozen=True):
-    """A statement's lines and text; of a compound statement, its header's."""
-
-    first_line: int
-    last_line: int
-    text: str
-
-
-_TOLD = 3
-"""Stores whose loops are looked at."""
+_MOST_STORES = 3
+"""Stores whose loops decide on the occasions of removals."""
+_WITHOUT_STATEMENT = ("cache", "hooks")
+"""Kinds of names that no statement stores into."""
 
 
 class SourceIndex:
@@ -82,7 +32,12 @@ class SourceIndex:
 
     def __init__(self, sources: Mapping[str, str]) -> None:
         self._project = Project(sources)
-        self._followed: dict[tuple[str, str, str, tuple[str, ...], int], Follower] = {}
+        self._unread = Module("", SourceText(""), ast.Module([], []), self._project)
+        self._searched: dict[tuple[str, str, str, tuple[str, ...], int], AliasSearch] = {}
+
+    def _module(self, path: str) -> Module:
+        """A file; an empty one where it is not there or does not parse."""
+        return self._project.module(path) or self._unread
 
     def stores(self, name: str, scope: str, path: str, files: Sequence[str] = ()) -> list[Store]:
         """Where something is stored into a holder, the best candidate first.
@@ -93,23 +48,26 @@ class SourceIndex:
         parsed = holder.parse(name)
         if parsed is None:
             return []
-        found = [self._special(s) for s in special.stores(self._project, parsed, [path, *files])]
-        if found and parsed.special in ("cache", "hooks"):
+        first = [path, *files]
+        found = indirect_stores.stores(self._project, parsed, first)
+        if found and parsed.special in _WITHOUT_STATEMENT:
             return found
-        for index in reversed(range(len(parsed.parts))):
-            follower = self._follow(parsed, index, scope, path, files)
-            ranked = ranking.ranked(self._project, follower, parsed.parts[index], [path, *files])
-            if index < len(parsed.parts) - 1:
+        last = len(parsed.parts) - 1
+        for index in range(last, -1, -1):
+            ranked = self._ranked(parsed, index, scope, path, files)
+            if index < last:
                 # `learner = Learner()` before the loop makes what holds the holder: it stores nothing in it.
-                ranked = [one for one in ranked if not one.touch.rebinds or ranking.heat(self._project, one) == 3]
-            if not ranked and index == len(parsed.parts) - 1:
-                found += [self._special(s) for s in special.set_by_name(self._project, parsed, [path, *files])]
+                ranked = [u for u in ranked if not u.mutation.rebinds or ranking.heat(self._project, u) == 3]
+            elif not ranked:
+                found += indirect_stores.set_by_name(self._project, parsed, first)
                 if found:
                     return found
             if ranked:
-                stored = [self._store(one) for one in ranked]
+                ordinary = [_store(use) for use in ranked]
                 # A variable that a hook only reads grows with the number of hooks.
-                return list(dict.fromkeys(found + stored if special.binds_anew(ranked[0]) else stored + found))
+                return list(
+                    dict.fromkeys(found + ordinary if indirect_stores.binds_anew(ranked[0]) else ordinary + found)
+                )
         return found
 
     def passed_by(self, store: Store) -> list[Store]:
@@ -118,16 +76,12 @@ class SourceIndex:
 
         `self.rows.append(item)` in `push(self, item)` is every program's line; the one to change is `memory.push(x)`.
         """
-        module = self._project.module(store.path)
-        function = places.function_at(module, store.line) if module is not None else None
+        function = self._module(store.path).function_at(store.line)
         given = _given(store.value, function.params) if function is not None else ""
         if function is None or not given:
             return []
-        found = []
-        for where, site, value in self._project.arguments(function, given):
-            again = site.loop is not None or self._project.is_hot(site.scope.function())
-            text = where.source.segment(value)
-            found.append(self._made(where, site.node, site.scope.function(), "call", text, again))
+        passed = self._project.arguments(function, given)
+        found = [stored(site.node, site.scope, "call", value, site.again) for site, value in passed]
         return sorted(found, key=lambda s: not s.in_loop)
 
     def removals(self, name: str, scope: str, path: str, files: Sequence[str] = ()) -> list[Removal]:
@@ -135,17 +89,23 @@ class SourceIndex:
         parsed = holder.parse(name)
         if parsed is None:
             return []
-        found = [Removal(*one) for one in special.removals(self._project, parsed, [path, *files])]
-        if parsed.special not in ("cache", "hooks"):
-            for index in reversed(range(len(parsed.parts))):
-                follower = self._follow(parsed, index, scope, path, files)
-                found += [Removal(*one) for one in removals.of(self._project, follower, parsed.parts[index])]
-                if found or ranking.ranked(self._project, follower, parsed.parts[index], [path, *files]):
-                    break
+        found = list(indirect_stores.removals(self._project, parsed, [path, *files]))
+        indexes = range(len(parsed.parts) - 1, -1, -1)
+        for index in indexes if parsed.special not in _WITHOUT_STATEMENT else ():
+            search = self._search(parsed, index, scope, path, files)
+            found += removing.of(self._project, search, parsed.parts[index])
+            if found or self._ranked(parsed, index, scope, path, files):
+                break
         return list(dict.fromkeys(found))
 
-    def limits(self, name: str, scope: str, path: str, files: Sequence[str] = (),
-               steps: Sequence[tuple[str, int]] = ()) -> list[Limit]:  # fmt: skip
+    def limits(
+        self,
+        name: str,
+        scope: str,
+        path: str,
+        files: Sequence[str] = (),
+        steps: Sequence[tuple[str, int]] = (),
+    ) -> list[Limit]:
         """What bounds a holder, as far as the text says how often or at what length; in the order of the files.
 
         `steps` are lines of the loop whose turns are steps: what is done once a turn of a loop around it is `outer`.
@@ -153,9 +113,10 @@ class SourceIndex:
         parsed = holder.parse(name)
         if parsed is None:
             return []
-        stores = [(s.path, s.line) for s in self.stores(name, scope, path, files)[:_TOLD]]
+        stores = [(s.path, s.line) for s in self.stores(name, scope, path, files)[:_MOST_STORES]]
         beat = occasions.beat_of(self._project, stores, steps)
-        held = self._names_of(parsed, scope, path, files)
+        search = self._search(parsed, len(parsed.parts) - 1, scope, path, files)
+        held = {parsed.terminal.name, *(alias.name for alias in search.aliases)}
         found = []
         for removal in self.removals(name, scope, path, files):
             occasion = self._occasion(removal, beat, held)
@@ -164,27 +125,19 @@ class SourceIndex:
         return found
 
     def _occasion(self, removal: Removal, beat: occasions.Beat, held: Collection[str]) -> occasions.Occasion | None:
-        module = self._project.module(removal.path)
-        if module is None:
-            return None
+        module = self._module(removal.path)
         if removal.kind == "len-guard":
-            return occasions.Occasion(items=occasions.items_in_guard(self._project, module, removal.line, held))
+            return occasions.Occasion(items=occasions.items_in_guard(module, removal.line, held))
         if removal.kind == "modulo":
-            return occasions.Occasion(items=occasions.places_in_ring(self._project, module, removal.line))
+            return occasions.Occasion(items=occasions.places_in_ring(module, removal.line))
         if removal.kind == "maxlen":
             return occasions.Occasion()
         return occasions.occasion_of(self._project, (removal.path, removal.line), beat, held)
 
     def _length(self, beat: occasions.Beat) -> int | None:
         """The turns of the loop that stores, where the program states them."""
-        module = self._project.module(beat.counted[0]) if beat.counted is not None else None
-        if module is None or beat.counted is None:
-            return None
-        return limits.turns_of(self._project, module, beat.counted[1])
-
-    def _names_of(self, parsed: HolderName, scope: str, path: str, files: Sequence[str]) -> set[str]:
-        follower = self._follow(parsed, len(parsed.parts) - 1, scope, path, files)
-        return {parsed.terminal.name, *(lead.name for lead in follower.leads)}
+        path, line = beat.counted or ("", 0)
+        return limits.turns_of(self._module(path), line)
 
     def is_renewed(self, name: str, scope: str, path: str, files: Sequence[str] = ()) -> bool:
         """Whether every pass binds a holder to something new, made neither of its value before nor of what piles up.
@@ -192,102 +145,71 @@ class SourceIndex:
         False where no statement is found that binds it, and where one cannot be followed.
         """
         parsed = holder.parse(name)
-        if parsed is None or parsed.special in ("cache", "hooks"):
+        if parsed is None or parsed.special in _WITHOUT_STATEMENT:
             return False
-        last = len(parsed.parts) - 1
-        follower = self._follow(parsed, last, scope, path, files)
-        return renewal.is_renewed(self._project, follower, parsed.parts[last])
+        search = self._search(parsed, len(parsed.parts) - 1, scope, path, files)
+        return rebinding.is_rebound(self._project, search, parsed.terminal)
 
     def turns_around(self, store: Store) -> tuple[int, int] | None:
         """How often a store is run at most, by the ranges that the loops around it go over, and the innermost loop's
         line; None where the program does not state it."""
-        module = self._project.module(store.path)
-        return limits.turns_around(self._project, module, store.line) if module is not None else None
+        return limits.turns_around(self._module(store.path), store.line)
 
     def is_keyed_by_index(self, store: Store) -> bool:
         """Whether a dataset's method stores under a key that is made of the index that it is given."""
-        module = self._project.module(store.path)
-        return module is not None and limits.is_keyed_by_index(module, store.line)
+        return limits.is_keyed_by_index(self._module(store.path), store.line)
 
     def of_trainings(self, store: Store) -> int | None:
         """The line of the loop that makes and trains, in each turn, the model that is stored; else None."""
-        module = self._project.module(store.path)
-        return limits.of_trainings(module, store.line, store.value) if module is not None else None
+        return limits.of_trainings(self._module(store.path), store.line, store.value)
 
     def loop_bound(self, function: str, path: str, name: str, loop_line: int) -> bool:
         """Whether a function's local `name` is made anew so that it cannot outlive one run of the loop at a line.
 
         `function` is a qualified name, with or without its module; empty for the module's own level.
         """
-        module = self._project.module(path)
-        return module is not None and removals.bound_by_loop(module, function, name, loop_line)
+        return removing.bound_by_loop(self._module(path), function, name, loop_line)
 
     def reached(self, path: str, seen: Collection[int], line: int) -> bool:
-        """Whether the statement at a line ran, given lines of its file that did. False where that cannot be told."""
-        module = self._project.module(path)
-        return module is not None and reach.reached(module.tree, seen, line)
+        """Whether the statement at a line ran, given lines of its file that did. False where that is not shown."""
+        return reached(self._module(path).tree, seen, line)
 
     def function_at(self, path: str, line: int) -> FunctionSpan | None:
         """The innermost `def` around a line, its decorators included; None outside of all."""
-        module = self._project.module(path)
-        found = places.function_at(module, line) if module is not None else None
+        found = self._module(path).function_at(line)
         return FunctionSpan(found.qualname, found.first, found.last) if found is not None else None
 
     def enclosing_loop(self, path: str, line: int) -> tuple[int, int] | None:
         """First and last line of the innermost `for` or `while` around a line of the same function."""
-        module = self._project.module(path)
-        loop = places.loop_at(module, line) if module is not None else None
+        loop = self._module(path).loop_at(line)
         return (loop.first, loop.last) if loop is not None else None
 
-    def statement_at(self, path: str, line: int) -> Statement | None:
-        """The innermost statement at a line."""
-        module = self._project.module(path)
-        found = places.statements_at(module, line) if module is not None else []
-        return Statement(found[0].first, found[0].last, found[0].text) if found else None
-
-    def calls_in(self, path: str, line: int) -> list[str]:
-        """Dotted names of what the statement at a line calls, in order: `["model", "model().sum"]`."""
-        module = self._project.module(path)
-        found = places.statements_at(module, line) if module is not None else []
-        return [name for one in found for name in places.calls(one)]
-
-    def _follow(self, parsed: HolderName, index: int, scope: str, path: str, files: Sequence[str]) -> Follower:
+    def _search(self, parsed: HolderName, index: int, scope: str, path: str, files: Sequence[str]) -> AliasSearch:
         key = (str(parsed), scope, path, tuple(files), index)
-        if key not in self._followed:
-            follower = Follower(self._project, [*files, path] if not parsed.parts[index].free else [path, *files])
-            follower.run(subjects.start(self._project, parsed, index, scope, path, files))
-            self._followed[key] = follower
-        return self._followed[key]
+        if key not in self._searched:
+            search = AliasSearch(self._project, [path, *files] if parsed.parts[index].free else [*files, path])
+            search.run(name_resolution.start(self._project, parsed, index, scope, path, files))
+            self._searched[key] = search
+        return self._searched[key]
 
-    def _store(self, seen: Seen) -> Store:
-        touch, module = seen.touch, seen.module
-        assert touch.store is not None
-        value = module.source.segment(touch.value) if touch.value is not None else ""
-        again = touch.loop is not None or seen.again
-        return self._made(module, touch.node, touch.scope.function(), touch.store, value, again)
+    def _ranked(self, parsed: HolderName, index: int, scope: str, path: str, files: Sequence[str]) -> list[Use]:
+        search = self._search(parsed, index, scope, path, files)
+        return ranking.ranked(self._project, search, parsed.parts[index], [path, *files])
 
-    def _special(self, one: special.SpecialStore) -> Store:
-        value = one.module.source.segment(one.value) if one.value is not None else ""
-        return self._made(one.module, one.node, one.scope.function(), one.kind, value, one.in_loop)
 
-    def _made(self, module: Module, node: ast.expr | ast.stmt, function: Scope | None, kind: StoreKind,
-              value: str, in_loop: bool) -> Store:  # fmt: skip
-        line = node.lineno
-        return Store(module.path, line, node.end_lineno or line, module.source.column(node),
-                     function.qualname if function is not None else "", kind, module.source.line(line), value,
-                     in_loop)  # fmt: skip
+def _store(use: Use) -> Store:
+    mutation = use.mutation
+    assert mutation.store is not None
+    return stored(mutation.node, mutation.scope, mutation.store, mutation.value, use.in_loop)
 
 
 def _given(value: str, params: Container[str]) -> str:
     """The parameter that a value is, or the first of those that a container written down there is made of alone."""
     if value in params:
         return value
-    try:
-        made = ast.parse(value, mode="eval").body
-    except SyntaxError:
+    made = syntax.expression(value)
+    if not isinstance(made, (ast.Tuple, ast.List, ast.Dict, ast.BoolOp)) or None in getattr(made, "keys", ()):
         return ""
-    parts = made.elts if isinstance(made, (ast.Tuple, ast.List)) else getattr(made, "values", ())
-    if isinstance(made, ast.Dict) and None in made.keys:
-        return ""
-    names = [p.id for p in parts if isinstance(p, ast.Name) and p.id in params] if isinstance(parts, list) else []
+    parts = syntax.parts(made)
+    names = [p.id for p in parts if isinstance(p, ast.Name) and p.id in params]
     return names[0] if names and len(names) == len(parts) else ""

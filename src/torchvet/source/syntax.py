@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Iterator
 
 Base = ast.Name | ast.Attribute
@@ -18,6 +19,96 @@ _KEEPS_FRESH = {"to", "cuda", "cpu", "float", "half", "double", "bfloat16", "lon
                 "requires_grad_", "contiguous", "expand", "repeat", "view", "reshape", "unsqueeze"}  # fmt: skip
 _NUMBERS = {"item", "tolist", "numel", "size", "format", "join", "as_dict"}
 _NUMBER_CALLS = {"float", "int", "len", "str", "repr", "bool", "round", "time", "perf_counter", "monotonic", "type"}
+
+
+_PARTS: dict[type[ast.AST], tuple[str, ...]] = {
+    **dict.fromkeys((ast.List, ast.Tuple, ast.Set), ("elts",)),
+    **dict.fromkeys((ast.ListComp, ast.SetComp, ast.GeneratorExp), ("elt",)),
+    **dict.fromkeys((ast.NamedExpr, ast.Starred, ast.Await, ast.Subscript, ast.DictComp), ("value",)),
+    **dict.fromkeys((ast.Dict, ast.BoolOp), ("values",)),
+    ast.BinOp: ("left", "right"),
+    ast.Compare: ("left", "comparators"),
+    ast.IfExp: ("body", "orelse"),
+    ast.UnaryOp: ("operand",),
+}
+"""The fields of an expression that its value is made of."""
+_MADE_OF_PARTS = (ast.List, ast.Tuple, ast.Set, ast.Dict, ast.UnaryOp, ast.BinOp, ast.IfExp, ast.ListComp, ast.SetComp,
+                  ast.GeneratorExp, ast.DictComp)  # fmt: skip
+"""Expressions that hold nothing but what their parts hold."""
+
+
+def parts(node: ast.AST) -> list[ast.expr]:
+    """The expressions that an expression's value is made of; none for names, calls and what computes otherwise."""
+    found: list[ast.expr] = []
+    for name in _PARTS.get(type(node), ()):
+        value = getattr(node, name)
+        found += value if isinstance(value, list) else [value]
+    return found
+
+
+def terminal(node: ast.AST | None) -> str:
+    """The last identifier of a name, attribute or call of one: `step` of `self.optimizer.step()`."""
+    if node.__class__ is ast.Call:
+        node = node.func
+    if node.__class__ is ast.Attribute:
+        return node.attr
+    return node.id if node.__class__ is ast.Name else ""
+
+
+def receiver(call: ast.Call) -> ast.expr | None:
+    """What a method is called on; None for a plain function."""
+    return call.func.value if isinstance(call.func, ast.Attribute) else None
+
+
+def keyword(call: ast.Call, name: str) -> ast.expr | None:
+    """What a call is given for a keyword; None without it."""
+    return next((k.value for k in call.keywords if k.arg == name), None)
+
+
+def given(call: ast.Call) -> list[ast.expr]:
+    """All that a call is given, positional arguments first."""
+    return [*call.args, *(k.value for k in call.keywords)]
+
+
+def argument(call: ast.Call, name: str, position: int) -> ast.expr | None:
+    """What a call gives for a parameter, by its name or at its position; a negative position is by name only."""
+    by_name = keyword(call, name)
+    if by_name is None and 0 <= position < len(call.args):
+        return call.args[position]
+    return by_name
+
+
+def pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr, bool]]:
+    """What an assignment binds, tuples taken apart: target, value, and whether the value is the target's alone.
+
+    A tuple on the left that has no like on the right gets parts of the whole value.
+    """
+    if isinstance(target, ast.Starred):
+        yield from ((one, whole, False) for one, whole, _ in pairs(target.value, value))
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
+        alike = len(parts) == len(target.elts) and not any(isinstance(e, ast.Starred) for e in target.elts)
+        for index, element in enumerate(target.elts):
+            for one, own, exact in pairs(element, parts[index] if alike else value):
+                yield one, own, exact and alike
+    else:
+        yield target, value, True
+
+
+def remainders(node: ast.AST) -> Iterator[ast.BinOp]:
+    """The `a % b` in an expression."""
+    return (n for n in ast.walk(node) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod))
+
+
+def measured(node: ast.AST) -> Iterator[ast.expr]:
+    """The objects whose lengths an expression asks for: `len(x)`, `x.qsize()`."""
+    for call in ast.walk(node):
+        if isinstance(call, ast.Call):
+            name, on = ident(call.func), receiver(call)
+            if name == "len" and call.args:
+                yield call.args[0]
+            elif name in ("qsize", "__len__", "currsize") and on is not None:
+                yield on
 
 
 def peel(node: ast.expr | None) -> tuple[Base | None, tuple[str | None, ...]]:
@@ -105,23 +196,11 @@ def is_fresh(node: ast.expr | None, depth: int = 0) -> bool:
         return True
     if depth > 20:
         return False
-    if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
-        return all(is_fresh(e, depth + 1) for e in node.elts)
-    if isinstance(node, ast.Dict):
-        return all(is_fresh(v, depth + 1) for v in node.values)
-    if isinstance(node, ast.UnaryOp):
-        return is_fresh(node.operand, depth + 1)
-    if isinstance(node, ast.BinOp):
-        left, right = is_fresh(node.left, depth + 1), is_fresh(node.right, depth + 1)
-        repeated = isinstance(node.op, ast.Mult) and isinstance(node.left, (ast.List, ast.Tuple))
-        return left and (right or repeated)
-    if isinstance(node, ast.IfExp):
-        return is_fresh(node.body, depth + 1) and is_fresh(node.orelse, depth + 1)
-    if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
-        return is_fresh(node.elt, depth + 1)
-    if isinstance(node, ast.DictComp):
-        return is_fresh(node.value, depth + 1)
-    return isinstance(node, ast.Call) and _fresh_call(node, depth)
+    if isinstance(node, ast.Call):
+        return _fresh_call(node, depth)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and isinstance(node.left, (ast.List, ast.Tuple)):
+        return is_fresh(node.left, depth + 1)  # `[0] * n`
+    return isinstance(node, _MADE_OF_PARTS) and all(is_fresh(part, depth + 1) for part in parts(node))
 
 
 def _fresh_call(call: ast.Call, depth: int) -> bool:
@@ -161,10 +240,8 @@ def is_number(node: ast.expr | None) -> bool:
     """Whether a value is surely no tensor: `.item()`, `float(…)`, text, a constant, or a row of such."""
     if isinstance(node, (ast.Constant, ast.JoinedStr)):
         return True
-    if isinstance(node, (ast.Tuple, ast.List)):
-        return all(is_number(e) for e in node.elts)
-    if isinstance(node, ast.BinOp):
-        return is_number(node.left) and is_number(node.right)
+    if isinstance(node, (ast.Tuple, ast.List, ast.BinOp)):
+        return all(map(is_number, parts(node)))
     if isinstance(node, ast.Call):
         if isinstance(node.func, ast.Attribute) and node.func.attr in _NUMBERS:
             return True
@@ -172,16 +249,29 @@ def is_number(node: ast.expr | None) -> bool:
     return False
 
 
+def parse(text: str) -> ast.Module | None:
+    """The syntax tree of a text; None where Python cannot parse it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of invalid escapes and the like: the text is the user's
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def expression(text: str) -> ast.expr | None:
+    """The expression that a text is; None where it is none."""
+    try:
+        return ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError):
+        return None
+
+
 def bases(node: ast.expr | None) -> Iterator[tuple[Base, tuple[str | None, ...]]]:
     """The objects that an expression may stand for, through `or`, `and` and conditional expressions."""
-    if isinstance(node, ast.BoolOp):
-        for value in node.values:
-            yield from bases(value)
-    elif isinstance(node, ast.IfExp):
-        yield from bases(node.body)
-        yield from bases(node.orelse)
-    elif isinstance(node, ast.NamedExpr):
-        yield from bases(node.value)
+    if isinstance(node, (ast.BoolOp, ast.IfExp, ast.NamedExpr)):
+        for part in parts(node):
+            yield from bases(part)
     else:
         base, keys = peel(node)
         if base is not None:

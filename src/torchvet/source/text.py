@@ -2,38 +2,61 @@
 
 from __future__ import annotations
 
-import ast
 import re
+from typing import TYPE_CHECKING
 
-_LINE_END = re.compile(r"\r\n|\r|\n")
+from torchvet.source.lazily import lazy
+
+if TYPE_CHECKING:
+    import ast
+
+LINE_END = re.compile(r"\r\n|\r|\n")
+
+
+def split_lines(text: str) -> list[str]:
+    """Lines as Python counts them, without their ends: a form feed or a Unicode separator ends none."""
+    if "\r" in text:
+        text = LINE_END.sub("\n", text)
+    return text.split("\n")
 
 
 class SourceText:
-    """Lines as Python counts them: a form feed or a Unicode separator ends none. Lines count from 1."""
+    """A text with its lines. Lines and columns count from 1, columns in characters: the parser counts bytes from 0."""
 
     def __init__(self, text: str) -> None:
         self.text = text.removeprefix("\ufeff")
-        self.lines = _LINE_END.split(self.text)
+
+    @lazy
+    def lines(self) -> list[str]:
+        """The text's lines."""
+        return split_lines(self.text)
 
     def line(self, number: int) -> str:
         """A line without the white space around it; empty where there is no such line."""
         return self.lines[number - 1].strip() if 0 < number <= len(self.lines) else ""
 
+    def column_at(self, line: int, offset: int) -> int:
+        """The column of a byte offset in a line."""
+        # Most lines are ASCII, where a byte is a character. `surrogatepass`: a text may hold what no file can.
+        text = self.lines[line - 1]
+        return (
+            offset + 1
+            if text.isascii()
+            else len(text.encode("utf-8", "surrogatepass")[:offset].decode(errors="ignore")) + 1
+        )
+
     def column(self, node: ast.expr | ast.stmt) -> int:
-        """The first character of a node, counted from 1. The parser counts bytes from 0."""
-        return len(self._from_bytes(node.lineno, 0, node.col_offset)) + 1
+        """The column of a node's first character."""
+        return self.column_at(node.lineno, node.col_offset)
+
+    def rows(self, node: ast.expr | ast.stmt) -> list[str]:
+        """The text of a node by lines, inner indentation included."""
+        first, last = node.lineno, node.end_lineno or node.lineno
+        rows = self.lines[first - 1 : last]
+        rows[-1] = rows[-1][: self.column_at(last, node.end_col_offset or 0) - 1]
+        rows[0] = rows[0][self.column(node) - 1 :]
+        return rows
 
     def segment(self, node: ast.expr | ast.stmt) -> str:
         """The text of a node, inner line ends and indentation included."""
-        first, last = node.lineno, node.end_lineno or node.lineno
-        if first == last:
-            return self._from_bytes(first, node.col_offset, node.end_col_offset)
-        head = self._from_bytes(first, node.col_offset, None)
-        tail = self._from_bytes(last, 0, node.end_col_offset)
-        return "\n".join([head, *self.lines[first : last - 1], tail])
-
-    def _from_bytes(self, number: int, start: int, end: int | None) -> str:
-        line = self.lines[number - 1] if number <= len(self.lines) else ""
-        if line.isascii():
-            return line[start:end]
-        return line.encode("utf-8", "surrogatepass")[start:end].decode("utf-8", "replace")
+        return "\n".join(self.rows(node))

@@ -14,7 +14,7 @@ from torchvet.probes.crash import expressions, positions
 from torchvet.probes.crash.raised import Level
 from torchvet.recording.device_records import Written
 from torchvet.recording.records import Place
-from torchvet.source.reach import reached
+from torchvet.source.must_execute import reached
 
 CONVERSIONS = frozenset(["double", "half", "float", "long", "int", "bool", "bfloat16", "short", "char", "byte", "type"])
 MOVES = frozenset(["to", "cuda", "cpu", *CONVERSIONS])

@@ -8,29 +8,26 @@ from typing import TYPE_CHECKING
 
 from torchvet.finding import Edit
 from torchvet.source.model import edits
+from torchvet.source.model.edits import margin as margin
 from torchvet.source.model.walking import walk
+from torchvet.source.statements import first_line as first_line
+from torchvet.source.statements import last_line as last_line
+from torchvet.source.statements import path_to_node
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
 
-_FIELDS = ("body", "orelse", "finalbody")
 
-
-def block_of(within: ast.AST, statement: ast.AST) -> list[ast.stmt]:
+def block_of(within: ast.AST, statement: ast.stmt) -> list[ast.stmt]:
     """The list of statements, somewhere within a node, that holds a statement; empty where none does."""
-    for node in walk(within):
-        for field in _FIELDS:
-            block = getattr(node, field, None)
-            if isinstance(block, list) and any(one is statement for one in block):
-                return block
-    return []
+    path = path_to_node(within, statement)
+    return next((place.block for place in reversed(path) if place.statement is statement), [])
 
 
-def blocks_around(within: ast.AST, statement: ast.AST) -> list[list[ast.stmt]]:
+def blocks_around(within: ast.AST, statement: ast.stmt) -> list[list[ast.stmt]]:
     """The blocks within a node that a statement stands in, innermost first."""
-    nodes = [n for n in walk(within) if getattr(n, "body", None)]
-    found = [b for n in nodes for f in _FIELDS if isinstance(b := getattr(n, f, None), list)]
-    return [b for b in reversed(found) if b and isinstance(b[0], ast.stmt) and holding(b, statement) is not None]
+    path = path_to_node(within, statement)
+    return [place.block for place in reversed(path) if holding(place.block, statement) is not None]
 
 
 def holding(block: Sequence[ast.stmt], node: ast.AST) -> int | None:
@@ -38,22 +35,6 @@ def holding(block: Sequence[ast.stmt], node: ast.AST) -> int | None:
     line = int(getattr(node, "lineno", 0))
     found = (i for i, s in enumerate(block) if s.lineno <= line <= last_line(s))
     return next((i for i in found if any(one is node for one in walk(block[i]))), None)
-
-
-def first_line(statement: ast.stmt) -> int:
-    """The first line of a statement, its decorators included."""
-    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
-    return min([statement.lineno, *(d.lineno for d in decorators)])
-
-
-def last_line(statement: ast.stmt) -> int:
-    """The last line of a statement."""
-    return statement.end_lineno or statement.lineno
-
-
-def margin(file: SourceFile, statement: ast.stmt) -> str:
-    """What stands before a statement on its line: white space, where it begins the line."""
-    return file.lines[statement.lineno - 1][: edits.start_of(file, statement)[1] - 1]
 
 
 def have_lines_of_their_own(file: SourceFile, statements: Sequence[ast.stmt]) -> bool:
@@ -77,7 +58,8 @@ def text_of_lines(file: SourceFile, first: int, last: int) -> str:
 def dedented(file: SourceFile, lines: Sequence[int], inner: str, outer: str) -> list[Edit] | None:
     """Take lines from one margin out to another; None where that cannot be done. Lines within strings stay as they are,
     and so do comments and continued lines that stand further left than their block."""
-    kept, begin = _within_strings(file), _beginning(file)
+    kept = _within_strings(file)
+    begin = {node.lineno for node in walk(file.tree) if isinstance(node, ast.stmt)}
     found = []
     for line in lines:
         text = file.lines[line - 1]
@@ -92,7 +74,7 @@ def dedented(file: SourceFile, lines: Sequence[int], inner: str, outer: str) -> 
 
 
 def indented(file: SourceFile, first: int, last: int, more: str) -> list[Edit]:
-    """Put more white space before lines, those that begin within a string and blank ones left out."""
+    """Put more white space before lines, except blank ones and those that begin within a string."""
     kept = _within_strings(file)
     wanted = [n for n in range(first, last + 1) if n not in kept and file.lines[n - 1].strip()]
     return [Edit(path=file.path, start=(n, 1), end=(n, 1), text=more) for n in wanted]
@@ -113,9 +95,10 @@ def step_of(file: SourceFile, body: Sequence[ast.stmt], owner: ast.stmt | None) 
     """By how much a block is indented more than the statement that it belongs to; at a file's own level as its first
     block is, four spaces where it has none."""
     if owner is None:
-        nested = (n for n in walk(file.tree) if isinstance(n, ast.stmt) and getattr(n, "body", None))
-        first = next((n for n in nested if n.body[0].lineno > n.lineno), None)  # type: ignore[attr-defined]
-        return step_of(file, first.body, first) if first is not None else "    "  # type: ignore[attr-defined]
+        statements = (n for n in walk(file.tree) if isinstance(n, ast.stmt))
+        nested = ((getattr(n, "body", None), n) for n in statements)
+        first = next(((block, n) for block, n in nested if block and block[0].lineno > n.lineno), None)
+        return step_of(file, *first) if first is not None else "    "
     outer, inner = margin(file, owner), margin(file, body[0])
     return inner[len(outer) :] if inner.startswith(outer) and inner != outer and not inner.strip() else ""
 
@@ -124,17 +107,9 @@ def _within_strings(file: SourceFile) -> set[int]:
     """Lines that begin within a string that goes over several."""
     found: set[int] = set()
     for node in walk(file.tree):
-        text = isinstance(node, ast.JoinedStr) or (
-            isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes))
-        )
-        if text and node.lineno != node.end_lineno:  # type: ignore[attr-defined]
-            found.update(range(node.lineno + 1, node.end_lineno + 1))  # type: ignore[attr-defined]
+        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes))):
+            found.update(range(node.lineno + 1, (node.end_lineno or 0) + 1))
     return found
-
-
-def _beginning(file: SourceFile) -> set[int]:
-    """Lines that a statement begins on."""
-    return {node.lineno for node in walk(file.tree) if isinstance(node, ast.stmt)}
 
 
 def under_with(file: SourceFile, statements: Sequence[ast.stmt], head: str) -> list[Edit]:
@@ -145,8 +120,8 @@ def under_with(file: SourceFile, statements: Sequence[ast.stmt], head: str) -> l
 
 
 def importing(file: SourceFile, module: str) -> list[Edit]:
-    """`import module`, before the file's first import that it may come before by the alphabet, those of the future
-    left out; after the last import at the top where there is none. Nothing where the file imports nothing."""
+    """`import module`, before the file's first import that the alphabet puts after it; else after the last import at
+    the top. Imports of `__future__` stay first. Nothing where the file imports nothing."""
     last: ast.stmt | None = None
     for statement in file.tree.body:
         future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
@@ -165,5 +140,5 @@ def within(statement: ast.stmt, other: ast.stmt) -> bool:
 
 def tried(code: ast.AST, statement: ast.stmt) -> bool:
     """Whether a statement lies in a `try` of some code: what follows may run although it was not done to its end."""
-    tries = (n for n in walk(code) if n.__class__.__name__ in ("Try", "TryStar"))
-    return any(within(statement, one) for one in tries)  # type: ignore[arg-type]
+    path = path_to_node(code, statement) if isinstance(statement, ast.stmt) else []
+    return any(place.statement.__class__.__name__ in ("Try", "TryStar") for place in path)

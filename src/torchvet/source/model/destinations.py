@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from torchvet.source.model import torch_names as names
@@ -11,6 +12,7 @@ from torchvet.source.model.events import Event
 from torchvet.source.model.forwards import INDICES
 from torchvet.source.model.units import Unit, receiver, targets_of, terminal
 from torchvet.source.model.walking import walk
+from torchvet.source.syntax import given, parts
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
@@ -29,10 +31,8 @@ _READERS = {"add_scalar", "add_scalars", "add_histogram", "add_image", "add_imag
             "set_description", "set_postfix_str", "info", "debug", "warning", "error", "write", "format", "log_metric",
             "log_metrics", "plot", "imshow", "scatter", "savefig", "join", "report", "isEnabledFor", "log_dict",
             "writerow", "add_text", "print", "imwrite", "echo"}  # fmt: skip
-_LOGGING = {"log"}
-ADDING = {"append", "appendleft", "extend", "extendleft", "add", "insert", "put", "put_nowait", "setdefault"}
+_ADDING = {"append", "appendleft", "extend", "extendleft", "add", "insert", "put", "put_nowait", "setdefault"}
 """Methods that put their arguments into what they are called on."""
-_HANDLING = {"clear", "remove", "pop", "popleft", "reset"}
 _OTHERS = {"eq", "ne", "gt", "lt", "ge", "le", "equal", "allclose", "isclose", "expand_as", "view_as", "reshape_as",
            "topk", "dot", "outer", "maximum", "minimum", "masked_select", "logical_and", "logical_or", "lerp",
            "cosine_similarity", "where", "addmm", "baddbmm", "cross", "fmod", "remainder", "true_divide"}  # fmt: skip
@@ -40,33 +40,39 @@ _OTHERS = {"eq", "ne", "gt", "lt", "ge", "le", "equal", "allclose", "isclose", "
 _NO_GRAPH = {"shape", "dtype", "device", "ndim", "grad_fn", "requires_grad", "is_cuda", "data", "grad", "size"}
 
 
-def reaching(name: str, event: Event, before: bool = True) -> list[Event]:
+def reaching(name: str, event: Event) -> list[Event]:
     """The bindings of a name in the event's unit whose value may be read at the event; empty for what a parameter or an
     outer unit gives it."""
-    found: list[Event] = []
-    stop: Event | None = None
     bindings = event.unit.bindings.get(name, [])
-    for binding in reversed(bindings):
-        if binding.index >= event.index or binding.excludes(event):
-            continue
-        found.append(binding)
-        if event.sure_after(binding) and event.inside(binding.loop):
-            stop = binding
-            break
+    found = last_bindings(bindings, event)
+    # The last one is sure to have run in every pass: what a loop around both binds later does not come back to here.
+    stop = found[-1] if found and is_sure(found[-1], event) else None
     around = event.loop
-    while around is not None:
-        if stop is not None and stop.inside(around):
-            break
-        for binding in bindings:
-            if binding.index >= event.index and binding.inside(around):
-                found += [] if binding in found else [binding]
+    while around is not None and not (stop is not None and stop.inside(around)):
+        later = (b for b in bindings if b.index >= event.index and b.inside(around))
+        found += [b for b in later if b not in found]
         around = around.parent
     return found
 
 
+def last_bindings(bindings: Iterable[Event], event: Event) -> list[Event]:
+    """The bindings before an event that it may see, the latest first, back to one that every way to the event takes."""
+    found: list[Event] = []
+    for binding in reversed([b for b in bindings if b.index < event.index and not b.excludes(event)]):
+        found.append(binding)
+        if is_sure(binding, event):
+            break
+    return found
+
+
+def is_sure(binding: Event, event: Event) -> bool:
+    """Whether every way to an event takes a binding."""
+    return event.sure_after(binding) and event.inside(binding.loop)
+
+
 class Destinations:
     """Follows values from where they are bound. `backward`: some backward may go through them. `escaped`: they go
-    somewhere that is not seen here. `loose`: a function returns them, and nobody here calls it."""
+    somewhere that this file does not show. `loose`: a function returns them that this file does not call."""
 
     def __init__(self, file: SourceFile) -> None:
         self._file = file
@@ -79,10 +85,8 @@ class Destinations:
         self.bindings: set[int] = set()
         self.parameters: set[tuple[int, str]] = set()
         self.attributes: set[str] = set()
-        self.read: set[str] = set()
         self._returning: set[int] = set()
         self._units: dict[int, Unit] = {}
-        self._seeds: set[int] = set()
 
     @property
     def harmless(self) -> bool:
@@ -121,17 +125,16 @@ class Destinations:
             return
         found = reaching(name, event) if home is event.unit else home.bindings.get(name, [])
         self.bindings.update(map(id, found))
-        if not found:
-            self._parameter(home, name)
+        if not found and (id(home), name) not in self.parameters:
+            self.parameters.add((id(home), name))
+            self.escaped = True  # a container that a caller passed: it is the caller's
         self._involve(home)
+        self._involve_readers(name, home, event)
+
+    def _involve_readers(self, name: str, home: Unit, event: Event) -> None:
+        """Go through the units that may read a name of another unit than the event's."""
         for unit in self._file.units_with(name) if home is not event.unit or home.is_module else ():
             self._involve(unit)
-
-    def _parameter(self, unit: Unit, name: str) -> None:
-        """A container that a caller passed: it is the caller's."""
-        if (id(unit), name) not in self.parameters:
-            self.parameters.add((id(unit), name))
-            self.escaped = True
 
     def _attribute(self, name: str) -> None:
         if name not in self.attributes:
@@ -143,17 +146,16 @@ class Destinations:
         self._units.setdefault(id(unit), unit)
 
     def _taint(self, target: ast.expr, event: Event) -> None:
-        if isinstance(target, ast.Name):
-            self.bindings.add(id(event))
-            home = event.unit.home(target.id)
-            if home is not None:
-                for unit in self._file.units_with(target.id) if home.is_module or home is not event.unit else ():
-                    self._involve(unit)
-            for nested in self._file.units_with(target.id):
-                if nested.parent is event.unit:
-                    self._involve(nested)
-        else:
+        if not isinstance(target, ast.Name):
             self.held_by(target, event)
+            return
+        self.bindings.add(id(event))
+        home = event.unit.home(target.id)
+        if home is not None:
+            self._involve_readers(target.id, home, event)
+        for nested in self._file.units_with(target.id):
+            if nested.parent is event.unit:
+                self._involve(nested)
 
     # Following -------------------------------------------------------------------------------------------------------
 
@@ -163,18 +165,18 @@ class Destinations:
             before = self._state()
             for unit in list(self._units.values()):
                 for event in unit.events:
-                    self._look(event)
+                    self._follow_event(event)
                 if self.backward or self.escaped:
                     return self
             if self._state() == before:
                 return self
-        self.escaped = True
+        self.escaped = True  # no end in sight: not proven harmless
         return self
 
     def _state(self) -> tuple[int, ...]:
         return (len(self.bindings), len(self.parameters), len(self.attributes), len(self._returning), len(self._units))
 
-    def _look(self, event: Event) -> None:
+    def _follow_event(self, event: Event) -> None:
         node = event.node
         if isinstance(node, ast.Call):
             self._call(node, event)
@@ -183,13 +185,17 @@ class Destinations:
                 self._return(event.unit)
         elif isinstance(node, (ast.Yield, ast.YieldFrom)):
             self.escaped |= self.flows(node.value, event)
-        elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
-            for target, value in _pairs(node):
-                added_to = isinstance(node, ast.AugAssign) and self.flows(target, event)
-                if added_to or self.flows(value, event):
+        elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
+            if self.flows(node.iter, event):
+                for target in targets_of(node):
                     self._taint(target, event)
-        elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)) and self.flows(node.iter, event):
-            for target in targets_of(node):
+        else:
+            self._assign(node, event)
+
+    def _assign(self, node: ast.AST, event: Event) -> None:
+        for target, value in _pairs(node):
+            added_to = isinstance(node, ast.AugAssign) and self.flows(target, event)
+            if added_to or self.flows(value, event):
                 self._taint(target, event)
 
     def _return(self, unit: Unit) -> None:
@@ -207,60 +213,55 @@ class Destinations:
             self._involve(event.unit)
 
     def _call(self, call: ast.Call, event: Event) -> None:
-        given = [*call.args, *(k.value for k in call.keywords)]
         on, name = receiver(call), terminal(call)
-        tainted = any(self.flows(one, event) for one in given)
+        tainted = any(self.flows(one, event) for one in given(call))
         receives = on is not None and self.flows(on, event)
         if not tainted and not receives:
             return
         dotted = self._file.dotted(call.func)
-        if name in ("backward", "manual_backward") or dotted == "torch.autograd.grad":
-            self.backward = True
-        if receives and name not in (*ADDING, *_HANDLING):
+        self.backward |= name in ("backward", "manual_backward") or dotted == "torch.autograd.grad"
+        if receives and name not in _ADDING:  # a list has `add` and `append` too
             self.tensor_use |= name in names.TENSOR_METHODS or name in names.DETACHING
-        if not tainted:
-            return
-        self.tensor_use |= dotted.startswith("torch.")
-        if on is not None and name in ADDING:
+        if tainted:
+            self.tensor_use |= dotted.startswith("torch.")
+            self._give(call, dotted, event)
+
+    def _give(self, call: ast.Call, dotted: str, event: Event) -> None:
+        """Follow what a call is given: into a container, into a function of the file, or out of sight."""
+        on, callee = receiver(call), self._file.callee(event)
+        if on is not None and terminal(call) in _ADDING:
             self.held_by(on, event)
-        elif (callee := self._file.callee(event)) is not None:
+        elif callee is not None:
             self._enter(callee, call, event)
         elif not self._is_known(call, dotted, event):
             self.escaped = True
 
     def _is_known(self, call: ast.Call, dotted: str, event: Event) -> bool:
         """Whether a call does nothing with its arguments but read them, or give them on as its result."""
-        name, on = terminal(call), receiver(call)
+        name, on, roles = terminal(call), receiver(call), self._file.roles
         if dotted in _TO_NUMBERS or dotted in _PASS_ON or dotted.startswith((*_LIBRARIES, "torch.")):
             return True
-        if name in _READERS or (name in _LOGGING and on is not None) or name in names.TENSOR_METHODS or name in _OTHERS:
+        if name in _READERS or name in names.TENSOR_METHODS or name in _OTHERS:
             return True
-        if name == "step" and on is not None:
-            return self._file.roles.is_a("scheduler", on, event.unit)
-        if name == "scale" and on is not None:
+        if on is not None and name == "step":
+            return roles.is_a("scheduler", on, event.unit)
+        if on is not None and name in ("log", "scale"):
             return True
-        if name in ("update", "items", "get") and on is not None and self.flows(on, event):
+        if on is not None and name in ("update", "items", "get") and self.flows(on, event):
             return True
-        roles = self._file.roles
         return bool(roles.of(call.func, event.unit) & {"module", "criterion"}) or roles.hinted("criterion", call.func)
 
     def _enter(self, callee: Unit, call: ast.Call, event: Event) -> None:
         """Tainted arguments become tainted parameters."""
-        parameters = list(callee.parameters)
-        if callee.owner is not None and "staticmethod" not in callee.decorators:
-            parameters = parameters[1:]
-        for number, value in enumerate(call.args):
+        parameters = callee.given_parameters
+        by_position = zip_longest(call.args, parameters[: len(call.args)])
+        by_name = ((k.value, k.arg if k.arg in parameters else None) for k in call.keywords)
+        for value, name in (*by_position, *by_name):
             if self.flows(value, event):
-                if isinstance(value, ast.Starred) or number >= len(parameters):
+                if name is None or isinstance(value, ast.Starred):
                     self.escaped = True
                 else:
-                    self.parameters.add((id(callee), parameters[number]))
-        for keyword in call.keywords:
-            if self.flows(keyword.value, event):
-                if keyword.arg in parameters:
-                    self.parameters.add((id(callee), keyword.arg))
-                else:
-                    self.escaped = True
+                    self.parameters.add((id(callee), name))
         self._involve(callee)
 
     # Expressions -----------------------------------------------------------------------------------------------------
@@ -277,26 +278,17 @@ class Destinations:
             return node.attr not in _NO_GRAPH and self.flows(node.value, event)
         if isinstance(node, ast.Call):
             return self._call_flows(node, event)
-        if isinstance(node, (ast.Subscript, ast.Starred, ast.Await, ast.NamedExpr)):
-            return self.flows(node.value, event)
-        if isinstance(node, ast.Lambda):
-            return any(self.flows(n, event) for n in walk(node.body) if isinstance(n, ast.Name))
-        if isinstance(node, ast.IfExp):
-            return self.flows(node.body, event) or self.flows(node.orelse, event)
         return any(self.flows(part, event) for part in _parts(node))
 
     def _name_flows(self, name: str, event: Event) -> bool:
         home = event.unit.home(name)
         if home is None:
             return False
-        if home is not event.unit:
-            return (
-                any(id(b) in self.bindings for b in home.bindings.get(name, ())) or (id(home), name) in self.parameters
-            )
-        found = reaching(name, event)
+        own = home is event.unit
+        found = reaching(name, event) if own else home.bindings.get(name, [])
         if any(id(b) in self.bindings for b in found):
             return True
-        sure = any(event.sure_after(b) and b.index < event.index for b in found)
+        sure = own and any(event.sure_after(b) and b.index < event.index for b in found)
         return not sure and (id(home), name) in self.parameters
 
     def _call_flows(self, node: ast.Call, event: Event) -> bool:
@@ -306,36 +298,32 @@ class Destinations:
         dotted = self._file.dotted(node.func)
         if name in names.DETACHING or dotted in _TO_NUMBERS or dotted.startswith(("numpy.", "math.", "statistics.")):
             return False
-        own = next((e for e in event.unit.calls.get(name, ()) if e.node is node), None)
+        own = event.unit.call_of(node)
         callee = self._file.callee(own) if own is not None else None
         if callee is not None:
             return id(callee) in self._returning
-        if on is not None and self.flows(on, event):
-            return True
-        return any(self.flows(one, event) for one in (*node.args, *(k.value for k in node.keywords)))
+        return any(self.flows(one, event) for one in (on, *given(node)))
 
 
 def _pairs(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
-    """Each target of an assignment with the expression that reaches it."""
-    value: ast.expr | None = node.value  # type: ignore[attr-defined]
-    if not isinstance(node, ast.Assign):
-        yield node.target, value  # type: ignore[attr-defined]
-        return
-    for target in node.targets:
-        if isinstance(target, (ast.Tuple, ast.List)):
-            same = isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts)
-            for number, one in enumerate(target.elts):
-                if number == 1 and terminal(value) in INDICES:
-                    continue  # the indices of `values, indices = x.max(1)`
-                yield one, value.elts[number] if same else value  # type: ignore[union-attr]
-        else:
+    """Each target of an assignment with the expression that reaches it; none for other nodes."""
+    if isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
+        yield node.target, node.value
+    for target in node.targets if isinstance(node, ast.Assign) else ():
+        value = node.value  # type: ignore[attr-defined]
+        if not isinstance(target, (ast.Tuple, ast.List)):
             yield target, value
+            continue
+        same = isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts)
+        for number, one in enumerate(target.elts):
+            if number != 1 or terminal(value) not in INDICES:  # the indices of `values, indices = x.max(1)`
+                yield one, value.elts[number] if same else value
 
 
 def _parts(node: ast.AST) -> Iterable[ast.AST]:
     """The expressions within an expression whose values may be part of its value."""
-    if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
-        return [node.elt]
+    if isinstance(node, ast.Lambda):
+        return [n for n in walk(node.body) if isinstance(n, ast.Name)]
     if isinstance(node, ast.DictComp):
         return [node.key, node.value]
-    return ast.iter_child_nodes(node)
+    return (parts(node) if not isinstance(node, ast.Dict) else []) or ast.iter_child_nodes(node)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Literal
 
+from torchvet.source.lazily import lazy
 from torchvet.source.model import torch_names as names
+from torchvet.source.model.destinations import is_sure, last_bindings
 from torchvet.source.model.events import Event
 from torchvet.source.model.units import ClassModel, Unit, keyword, receiver, targets_of, terminal, value_for
+from torchvet.source.model.units import passed as passed
+from torchvet.source.syntax import parts
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
@@ -21,7 +25,7 @@ _ACCELERATORS = ("cuda", "mps", "xpu", "hpu", "npu", "xla", "mtia")
 _DEVICE_NAME = re.compile(r"(^|_)dev(ice)?s?(_|\d|$)|device$|(^|_)rank$|(^|_)gpu(_?id)?$|^cuda$|^DEVICE$")
 _WRAPPERS = {"DataParallel", "DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP", "prepare", "setup",
              "prepare_model", "initialize"}  # fmt: skip
-"""They see to it themselves that inputs arrive on the right device."""
+"""Wrappers that move inputs to the right device themselves."""
 _HOST_DATASETS = ("torchvision.datasets.", "torchvision.datasets.folder.", "torchaudio.datasets.", "datasets.load_")
 _CALLS_THAT_MOVE = (".to(", ".cuda(", "device=", "type_as(", "to_device", "move_to", ".pin_memory(")
 _SIZED = frozenset(("zeros", "ones", "empty", "full", "rand", "randn", "randint", "randperm", "arange", "linspace",
@@ -32,6 +36,7 @@ _SHAPING = frozenset(
      "pin_memory")
 ) - {"to", "cuda", "cpu", "type_as"}  # fmt: skip
 _DEEPEST = 7
+"""Names and expressions that are followed; beyond, nothing is known."""
 
 
 class Devices:
@@ -39,16 +44,11 @@ class Devices:
 
     def __init__(self, file: SourceFile) -> None:
         self._file = file
-        self._default: bool | None = None
 
-    @property
+    @lazy
     def default_changed(self) -> bool:
-        """Whether factories may make tensors elsewhere than on the host without being told."""
-        if self._default is None:
-            self._default = self._file.mentions(
-                "set_default_device", "set_default_tensor_type", "with torch.device", "with device"
-            )
-        return self._default
+        """Whether factories may make tensors elsewhere than on the host although no argument says so."""
+        return self._file.mentions("set_default_device", "set_default_tensor_type", "with torch.device", "with device")
 
     # Devices ---------------------------------------------------------------------------------------------------------
 
@@ -61,15 +61,12 @@ class Devices:
         if isinstance(node, ast.JoinedStr):
             return self.named(node.values[0], unit, depth + 1) if node.values else ""
         if isinstance(node, ast.IfExp):
-            both = {self.named(node.body, unit, depth + 1), self.named(node.orelse, unit, depth + 1)}
-            return "device" if "device" in both else "cpu" if both == {"cpu"} else ""
-        if isinstance(node, ast.Call):
-            if terminal(node) == "device" and node.args:
-                return self.named(node.args[0], unit, depth + 1) or "device"
-            return "device" if _DEVICE_NAME.search(terminal(node)) else ""
+            return _joined(self.named(part, unit, depth + 1) for part in parts(node))
+        if isinstance(node, ast.Call) and terminal(node) == "device" and node.args:
+            return self.named(node.args[0], unit, depth + 1) or "device"
         if isinstance(node, (ast.Name, ast.Attribute)):
             return self._of_device_variable(node, unit, depth)
-        return ""
+        return "device" if isinstance(node, ast.Call) and _DEVICE_NAME.search(terminal(node)) else ""
 
     def _of_device_variable(self, node: ast.Name | ast.Attribute, unit: Unit, depth: int) -> Place:
         found = {self.named(v, where, depth + 1) for v, where in self._file.roles.values(node, unit)}
@@ -84,11 +81,10 @@ class Devices:
         for value, where in self._file.roles.values(node, unit):
             while isinstance(value, ast.Call) and terminal(value) == "device" and value.args:
                 value = value.args[0]
-            if isinstance(value, ast.IfExp) and {
-                self.named(value.body, where),
-                self.named(value.orelse, where),
-            } == {"cpu", "device"}:
-                return True
+            if isinstance(value, ast.IfExp):
+                places = {self.named(value.body, where), self.named(value.orelse, where)}
+                if places == {"cpu", "device"}:
+                    return True
         return False
 
     def move(self, call: ast.Call, unit: Unit) -> tuple[Place, ast.expr | None] | None:
@@ -106,11 +102,8 @@ class Devices:
 
     # Tensors and modules ---------------------------------------------------------------------------------------------
 
-    def of(self, node: ast.AST | None, event: Event) -> Place:
+    def of(self, node: ast.AST | None, event: Event, depth: int = 0) -> Place:
         """Where the value of an expression lives as it stands at an event."""
-        return self._of(node, event, 0)
-
-    def _of(self, node: ast.AST | None, event: Event, depth: int) -> Place:
         if node is None or depth > _DEEPEST:
             return ""
         if isinstance(node, ast.Call):
@@ -118,16 +111,10 @@ class Devices:
         if isinstance(node, ast.Name):
             return self._of_name(node, event, depth)
         if isinstance(node, ast.Attribute):
-            return self._of_attribute(node, event, depth)
-        if isinstance(node, ast.Subscript):
-            return self._of(node.value, event, depth + 1)
-        if isinstance(node, ast.UnaryOp):
-            return self._of(node.operand, event, depth + 1)
-        if isinstance(node, ast.BinOp):
-            return self._joined([node.left, node.right], event, depth)
-        if isinstance(node, ast.Compare):
-            return self._joined([node.left, *node.comparators], event, depth)
-        return ""
+            same = node.attr in ("T", "mT", "data", "grad", "logits")
+            return self.of(node.value, event, depth + 1) if same else ""
+        computed = isinstance(node, (ast.Subscript, ast.UnaryOp, ast.BinOp, ast.Compare))
+        return self._of_operation(parts(node), event, depth) if computed else ""
 
     def _of_call(self, node: ast.Call, event: Event, depth: int) -> Place:
         moved = self.move(node, event.unit)
@@ -140,23 +127,21 @@ class Devices:
         dotted = self._file.dotted(node.func)
         roles = self._file.roles
         if on is not None and (name in _SHAPING or name == "to") and not dotted.startswith("torch."):
-            return self._of(on, event, depth + 1)
+            return self.of(on, event, depth + 1)
         if dotted.startswith("torch.") and node.args:
-            return self._joined(operands(node), event, depth)
+            return self._of_operation(operands(node), event, depth)
         if "module" in roles.of(node.func, event.unit) and "criterion" not in roles.of(node.func, event.unit):
             return "device" if self.module_moved(node.func, event, depth + 1) else ""
         return ""
 
-    def _joined(self, parts: list[ast.expr], event: Event, depth: int) -> Place:
-        """Where the result of an operation lives: on the device where any operand does, on the host where all do."""
-        places = {self._of(p, event, depth + 1) for p in parts if not isinstance(p, ast.Constant)}
-        return "device" if "device" in places else "cpu" if places == {"cpu"} else ""
+    def _of_operation(self, operands: list[ast.expr], event: Event, depth: int) -> Place:
+        return _joined(self.of(p, event, depth + 1) for p in operands if not isinstance(p, ast.Constant))
 
     def made(self, node: ast.Call, event: Event, depth: int = 0) -> Place | None:
         """Where a factory of torch makes its tensor; None for other calls. A scalar goes with every device: empty."""
         dotted = self._file.dotted(node.func)
         last = dotted.rpartition(".")[2]
-        if not dotted.startswith("torch.") or dotted.count(".") != 1 or last not in names.FACTORIES:
+        if not names.is_factory(dotted):
             return None
         device = keyword(node, "device")
         if device is not None:
@@ -164,28 +149,17 @@ class Devices:
         if any(k.arg is None for k in node.keywords) or self.default_changed:
             return ""
         if last.endswith("_like") or last in ("tril", "triu", "bernoulli", "multinomial"):
-            return self._of(node.args[0], event, depth + 1) if node.args else ""
+            return self.of(node.args[0], event, depth + 1) if node.args else ""
         if last in _SIZED:
             return "cpu" if node.args else ""
         listed = bool(node.args) and isinstance(node.args[0], (ast.List, ast.ListComp))
         return "cpu" if listed or last == "from_numpy" else ""
 
-    def _of_attribute(self, node: ast.Attribute, event: Event, depth: int) -> Place:
-        if node.attr in ("T", "mT", "data", "grad", "logits"):
-            return self._of(node.value, event, depth + 1)
-        return ""
-
     def reaching(self, name: str, event: Event) -> list[Event]:
         """Bindings of a name in the event's unit that may be what it holds there; empty where others may be too."""
-        before = [e for e in event.unit.bindings.get(name, ()) if e.index < event.index and not e.excludes(event)]
-        found: list[Event] = []
-        for binding in reversed(before):
-            if isinstance(binding.node, ast.AugAssign):
-                continue
-            found.append(binding)
-            if event.sure_after(binding) and event.inside(binding.loop):
-                return found
-        return []
+        bindings = [e for e in event.unit.bindings.get(name, ()) if not isinstance(e.node, ast.AugAssign)]
+        found = last_bindings(bindings, event)
+        return found if found and is_sure(found[-1], event) else []
 
     def _of_name(self, node: ast.Name, event: Event, depth: int) -> Place:
         if event.unit.home(node.id) is not event.unit:
@@ -211,10 +185,10 @@ class Devices:
         target = next((t for t in targets_of(node) if isinstance(t, ast.Name) and t.id == name), None)
         value = value_for(node, target) if target is not None else None
         if value is not None:
-            return self._of(value, binding, depth + 1)
-        # `x, y = batch`, `x, y = x.to(device), y` is told apart above.
+            return self.of(value, binding, depth + 1)
+        # `x, y = batch`; `x, y = x.to(device), y` has its values above.
         if isinstance(node, ast.Assign) and isinstance(node.value, (ast.Name, ast.Subscript)):
-            return self._of(node.value, binding, depth + 1)
+            return self.of(node.value, binding, depth + 1)
         return ""
 
     def module_moved(self, node: ast.AST, event: Event, depth: int = 0) -> bool:
@@ -333,12 +307,12 @@ class Devices:
     def _given_on_host(self, value: ast.Call, unit: Unit) -> bool:
         """Whether all that a call is given is on the host."""
         # At the end of the unit: what a name holds there is what it held at the call, if it is bound once.
-        at = next((e for e in unit.calls.get(terminal(value), ()) if e.node is value), None)
+        at = unit.call_of(value)
         return at is not None and all(self.of(a, at) == "cpu" for a in value.args)
 
     def _returns_host_dataset(self, value: ast.Call, unit: Unit, depth: int) -> bool:
         """Whether a function of the file that makes the dataset returns nothing but one on the host."""
-        at = next((e for e in unit.calls.get(terminal(value), ()) if e.node is value), None)
+        at = unit.call_of(value)
         made = self._file.callee(at) if at is not None else None
         if made is None:
             return False
@@ -346,14 +320,12 @@ class Devices:
         return bool(given) and all(isinstance(g, ast.Call) and self._host_dataset(g, made, depth + 1) for g in given)
 
     def _class_moves(self, known: ClassModel) -> bool:
-        lines = self._file.lines[known.node.lineno - 1 : known.node.end_lineno]
         bases = {b.rpartition(".")[2] for b in known.ancestors}
-        return any(w in line for line in lines for w in _CALLS_THAT_MOVE) or not bases & {"Dataset", "IterableDataset"}
+        return _moves(self._file.text_of(known)) or not bases & {"Dataset", "IterableDataset"}
 
     def _moves_nothing(self, function: ast.expr) -> bool:
-        known = self._file.functions(terminal(function))
-        texts = ["\n".join(self._file.lines[u.first - 1 : u.last]) for u in known]
-        return bool(texts) and not any(w in text for text in texts for w in _CALLS_THAT_MOVE)
+        texts = [self._file.text_of(unit) for unit in self._file.functions(terminal(function))]
+        return bool(texts) and not any(map(_moves, texts))
 
 
 def _hands_through(dataset: ClassModel) -> bool:
@@ -362,13 +334,14 @@ def _hands_through(dataset: ClassModel) -> bool:
     return item is not None and not any(isinstance(e.node, ast.Call) for e in item.events)
 
 
-def passed(unit: Unit, name: str, call: ast.Call) -> ast.expr | None:
-    """What one call gives for a parameter of a function of the file."""
-    positional = [p for p in unit.parameters if not (unit.owner is not None and p == unit.self_name())]
-    given = keyword(call, name)
-    if given is None and name in positional and positional.index(name) < len(call.args):
-        given = call.args[positional.index(name)]
-    return None if isinstance(given, ast.Starred) else given
+def _moves(text: str) -> bool:
+    return any(word in text for word in _CALLS_THAT_MOVE)
+
+
+def _joined(found: Iterable[Place]) -> Place:
+    """Where a result lives: on the device where any part does, on the host where all do."""
+    places = set(found)
+    return "device" if "device" in places else "cpu" if places == {"cpu"} else ""
 
 
 def _place_named(value: object) -> Place:

@@ -30,31 +30,33 @@ def end_of(file: SourceFile, node: ast.expr | ast.stmt | ast.keyword) -> tuple[i
     return line, file.column(line, node.end_col_offset or node.col_offset)
 
 
+def margin(file: SourceFile, statement: ast.stmt) -> str:
+    """What stands before a statement on its line: white space, where it begins the line."""
+    return file.lines[statement.lineno - 1][: start_of(file, statement)[1] - 1]
+
+
 def stands_alone(file: SourceFile, statement: ast.stmt) -> bool:
     """Whether a statement has its lines to itself: no `;`, no `if x: statement` on one line."""
-    before = file.lines[statement.lineno - 1][: start_of(file, statement)[1] - 1]
     line, column = end_of(file, statement)
     after = file.lines[line - 1][column - 1 :].strip()
-    return not before.strip() and (not after or after.startswith("#"))
+    return not margin(file, statement).strip() and (not after or after.startswith("#"))
 
 
 def before(file: SourceFile, statement: ast.stmt, code: str) -> list[Edit]:
     """A line of code before a statement, at its indentation; nothing where the statement shares its line."""
-    if not stands_alone(file, statement):
-        return []
-    first = statement.lineno
-    margin = file.lines[first - 1][: start_of(file, statement)[1] - 1]
-    return [Edit(path=file.path, start=(first, 1), end=(first, 1), text=f"{margin}{code}{file.newline}")]
+    place = (statement.lineno, 1)
+    return _inserted(file, statement, place, f"{margin(file, statement)}{code}{file.newline}")
 
 
 def after(file: SourceFile, statement: ast.stmt, code: str) -> list[Edit]:
     """A line of code after a statement, at its indentation; nothing where the statement shares its line."""
-    if not stands_alone(file, statement):
-        return []
-    margin = file.lines[statement.lineno - 1][: start_of(file, statement)[1] - 1]
     line, _ = end_of(file, statement)
     place = (line, len(file.lines[line - 1]) + 1)
-    return [Edit(path=file.path, start=place, end=place, text=f"{file.newline}{margin}{code}")]
+    return _inserted(file, statement, place, f"{file.newline}{margin(file, statement)}{code}")
+
+
+def _inserted(file: SourceFile, statement: ast.stmt, place: tuple[int, int], text: str) -> list[Edit]:
+    return [Edit(path=file.path, start=place, end=place, text=text)] if stands_alone(file, statement) else []
 
 
 def without_argument(file: SourceFile, call: ast.Call, keyword: str) -> list[Edit]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from torchvet.source.model.walking import CHILDREN
 
@@ -16,15 +17,32 @@ Arm = tuple[ast.AST, int]
 """One arm of an `if`, `try`, `match` or conditional expression; two events in different arms exclude each other."""
 
 
+def exclude(arms: tuple[Arm, ...], others: tuple[Arm, ...]) -> bool:
+    """Whether no single pass goes through both."""
+    if not arms or not others:
+        return False
+    mine = dict(arms)
+    return any(mine.get(branch, arm) != arm for branch, arm in others)
+
+
+@dataclass(eq=False, slots=True)
 class Loop:
-    """A `for` or `while` statement, or a comprehension. `parent` is the loop around it in the same unit."""
+    """A `for` or `while` statement, or a comprehension. `parent` is the loop around it in the same function."""
 
-    __slots__ = ("comprehension", "node", "parent")
+    node: ast.AST
+    parent: Loop | None
+    comprehension: bool = False
 
-    def __init__(self, node: ast.AST, parent: Loop | None, comprehension: bool = False) -> None:
-        self.node = node
-        self.parent = parent
-        self.comprehension = comprehension
+    @property
+    def first(self) -> int:
+        """The line that it begins on."""
+        return int(self.node.lineno)  # type: ignore[attr-defined]
+
+    @property
+    def last(self) -> int:
+        """The last line of its body. What follows in `else` runs once."""
+        body: list[ast.AST] = getattr(self.node, "body", [self.node])
+        return int(body[-1].end_lineno)  # type: ignore[attr-defined]
 
     def within(self, other: Loop) -> bool:
         """Whether this is `other` or lies in it."""
@@ -33,44 +51,55 @@ class Loop:
             loop = loop.parent
         return loop is not None
 
+    def statement(self) -> Loop | None:
+        """This loop, or the nearest around it that is a statement."""
+        loop: Loop | None = self
+        while loop is not None and loop.comprehension:
+            loop = loop.parent
+        return loop
 
+    def outer(self) -> Loop | None:
+        """The nearest loop statement around this loop."""
+        return self.parent.statement() if self.parent is not None else None
+
+
+@dataclass(eq=False, slots=True)
 class Context:
     """What is around events of one block: innermost loop, arms outermost first, `with` expressions outermost first.
 
     `guards` are the arms that nobody wrote: what follows `if test: continue` runs only where the test is false.
     """
 
-    __slots__ = ("arms", "deferred", "guards", "loop", "withs")
+    loop: Loop | None = None
+    arms: tuple[Arm, ...] = ()
+    withs: tuple[ast.expr, ...] = ()
+    deferred: bool = False
+    guards: tuple[Arm, ...] = ()
 
-    def __init__(self, loop: Loop | None = None, arms: tuple[Arm, ...] = (), withs: tuple[ast.expr, ...] = (),
-                 deferred: bool = False, guards: tuple[Arm, ...] = ()) -> None:  # fmt: skip
-        self.loop = loop
-        self.arms = arms
-        self.withs = withs
-        self.deferred = deferred
-        self.guards = guards
+    def in_arm(self, branch: ast.AST, number: int, deferred: bool = False) -> Context:
+        """The context within one arm of a branch; `deferred` where its code runs later, as a lambda's does."""
+        arms = (*self.arms, (branch, number))
+        return Context(self.loop, arms, self.withs, self.deferred or deferred, self.guards)
 
-    def guarded(self, guards: tuple[Arm, ...]) -> Context:
-        """The same with other guards."""
-        return self if guards == self.guards else Context(self.loop, self.arms, self.withs, self.deferred, guards)
+    def in_loop(self, node: ast.AST, comprehension: bool = False) -> Context:
+        """The context within a loop."""
+        loop = Loop(node, self.loop, comprehension)
+        return Context(loop, self.arms, self.withs, self.deferred, self.guards)
 
 
+@dataclass(eq=False, slots=True)
 class Event:
     """One call, binding, return, yield or deletion. `index` counts in the order of evaluation within the unit.
 
     `parent` is the expression or statement right around the node, `statement` the statement that it belongs to.
     """
 
-    __slots__ = ("context", "index", "node", "parent", "statement", "unit")
-
-    def __init__(self, node: ast.AST, parent: ast.AST, statement: ast.stmt, context: Context, unit: Unit,
-                 index: int) -> None:  # fmt: skip
-        self.node = node
-        self.parent = parent
-        self.statement = statement
-        self.context = context
-        self.unit = unit
-        self.index = index
+    node: ast.AST
+    parent: ast.AST
+    statement: ast.stmt
+    context: Context
+    unit: Unit
+    index: int
 
     @property
     def loop(self) -> Loop | None:
@@ -89,10 +118,7 @@ class Event:
 
     def excludes(self, other: Event) -> bool:
         """Whether the two lie in different arms of one branch, so that one pass never runs both."""
-        if not self.context.arms or not other.context.arms:
-            return False
-        mine = dict(self.context.arms)
-        return any(mine.get(branch, arm) != arm for branch, arm in other.context.arms)
+        return exclude(self.context.arms, other.context.arms)
 
     def inside(self, loop: Loop | None) -> bool:
         """Whether it runs in every turn of a loop of its unit; None stands for the unit itself."""
@@ -106,15 +132,11 @@ class Event:
 
 
 _LEAVES = frozenset((ast.Name, ast.Constant))
-_COMPREHENSIONS = frozenset((ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp))
-_BINDING = frozenset((ast.Assign, ast.AnnAssign, ast.AugAssign))
-_EMITTED = frozenset((ast.Return, ast.Delete, ast.Raise))
 _LEAVING = frozenset((ast.Continue, ast.Break, ast.Return, ast.Raise))
-_NESTED = frozenset((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
 
 
 class Walker:
-    """Goes once through a unit's statements. Nested functions and classes are units of their own and are left out."""
+    """Goes once through a unit's statements. Nested functions and classes are units of their own and are skipped."""
 
     def __init__(self, unit: Unit) -> None:
         self.unit = unit
@@ -130,100 +152,86 @@ class Walker:
         for statement in statements:
             self._context = context
             self._statement = statement
-            kind = statement.__class__
-            handler = _HANDLERS.get(kind)
-            if handler is not None:
-                guards = handler(self, statement, context)
-                if guards:
-                    context = context.guarded(guards)
-            elif kind is ast.Expr:
-                self._expr(statement.value, statement)  # type: ignore[attr-defined]
-            elif kind not in _NESTED:
+            handler = _STATEMENTS.get(statement.__class__)
+            if handler is None:
                 self._fields(statement)
-                if kind in _EMITTED:
-                    self._emit(statement, statement)
-            else:
-                self._definition(statement)
+                continue
+            guards = handler(self, statement, context)
+            if guards and guards != context.guards:
+                context = Context(context.loop, context.arms, context.withs, context.deferred, guards)
         return context
 
-    def _definition(self, statement: ast.stmt) -> None:
+    # Statements: each handler gives the guards that hold after it, where it adds some -------------------------------
+
+    def _definition(self, statement: Any, context: Context) -> None:
         """Decorators and defaults are evaluated here, the body is not."""
-        for one in statement.decorator_list:  # type: ignore[attr-defined]
+        for one in statement.decorator_list:
             self._expr(one, statement)
-        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        if not isinstance(statement, ast.ClassDef):
             for default in (*statement.args.defaults, *statement.args.kw_defaults):
                 if default is not None:
                     self._expr(default, statement)
 
-    def _binding(self, statement: ast.stmt, context: Context) -> None:
-        value = statement.value  # type: ignore[attr-defined]
-        if value is not None:
-            self._expr(value, statement)
-        for target in statement.targets if statement.__class__ is ast.Assign else [statement.target]:  # type: ignore[attr-defined]
+    def _alone(self, statement: Any, context: Context) -> None:
+        self._expr(statement.value, statement)
+
+    def _emitted(self, statement: Any, context: Context) -> None:
+        self._fields(statement)
+        self._emit(statement, statement)
+
+    def _binding(self, statement: Any, context: Context) -> None:
+        if statement.value is not None:
+            self._expr(statement.value, statement)
+        for target in statement.targets if statement.__class__ is ast.Assign else [statement.target]:
             if target.__class__ is not ast.Name:
                 self._expr(target, statement)
         self._emit(statement, statement)
 
-    def _if(self, statement: ast.stmt, context: Context) -> tuple[Arm, ...]:
-        assert isinstance(statement, ast.If)
+    def _if(self, statement: Any, context: Context) -> tuple[Arm, ...]:
         self._expr(statement.test, statement)
         for number, body in enumerate((statement.body, statement.orelse)):
             if body:
-                self.block(body, self._arm(context, statement, number))
+                self.block(body, context.in_arm(statement, number))
         leaves = statement.body[-1].__class__ in _LEAVING and not statement.orelse
         return (*context.guards, (statement, 1)) if leaves else ()
 
-    def _arm(self, context: Context, branch: ast.AST, number: int) -> Context:
-        arms = (*context.arms, (branch, number))
-        return Context(context.loop, arms, context.withs, context.deferred, context.guards)
-
-    def _for(self, statement: ast.stmt, context: Context) -> None:
-        assert isinstance(statement, (ast.For, ast.AsyncFor))
+    def _for(self, statement: Any, context: Context) -> None:
         self._expr(statement.iter, statement)
-        loop = self._loop(statement, context)
-        self._context = loop
+        self._context = loop = context.in_loop(statement)
         self._emit(statement, statement)
         self.block(statement.body, loop)
         self.block(statement.orelse, context)
 
-    def _while(self, statement: ast.stmt, context: Context) -> None:
-        assert isinstance(statement, ast.While)
-        loop = self._loop(statement, context)
-        self._context = loop
+    def _while(self, statement: Any, context: Context) -> None:
+        self._context = loop = context.in_loop(statement)
         self._expr(statement.test, statement)
         self.block(statement.body, loop)
         self.block(statement.orelse, context)
 
-    def _loop(self, node: ast.AST, context: Context, comprehension: bool = False) -> Context:
-        loop = Loop(node, context.loop, comprehension)
-        return Context(loop, context.arms, context.withs, context.deferred, context.guards)
-
-    def _with(self, statement: ast.stmt, context: Context) -> tuple[Arm, ...]:
-        assert isinstance(statement, (ast.With, ast.AsyncWith))
-        withs = list(context.withs)
+    def _with(self, statement: Any, context: Context) -> tuple[Arm, ...]:
         for item in statement.items:
             self._expr(item.context_expr, statement)
-            withs.append(item.context_expr)
         self._emit(statement, statement)
-        inner = Context(context.loop, context.arms, tuple(withs), context.deferred, context.guards)
+        withs = (*context.withs, *(item.context_expr for item in statement.items))
+        inner = Context(context.loop, context.arms, withs, context.deferred, context.guards)
         return self.block(statement.body, inner).guards
 
-    def _try(self, statement: ast.stmt, context: Context) -> None:
-        self.block(statement.body, context)  # type: ignore[attr-defined]
-        for number, handler in enumerate(statement.handlers):  # type: ignore[attr-defined]
-            self.block(handler.body, self._arm(context, statement, number + 1))
-        self.block(statement.orelse, self._arm(context, statement, 0))  # type: ignore[attr-defined]
-        self.block(statement.finalbody, context)  # type: ignore[attr-defined]
+    def _try(self, statement: Any, context: Context) -> None:
+        self.block(statement.body, context)
+        for number, handler in enumerate(statement.handlers):
+            self.block(handler.body, context.in_arm(statement, number + 1))
+        self.block(statement.orelse, context.in_arm(statement, 0))
+        self.block(statement.finalbody, context)
 
-    def _match(self, statement: ast.stmt, context: Context) -> None:
-        assert isinstance(statement, ast.Match)
+    def _match(self, statement: Any, context: Context) -> None:
         self._expr(statement.subject, statement)
         for number, case in enumerate(statement.cases):
-            inner = self._arm(context, statement, number)
-            self._context = inner
+            self._context = inner = context.in_arm(statement, number)
             if case.guard is not None:
                 self._expr(case.guard, statement)
             self.block(case.body, inner)
+
+    # Expressions, inner ones first, as they are evaluated ------------------------------------------------------------
 
     def _expr(self, node: ast.AST, parent: ast.AST) -> None:
         kind = node.__class__
@@ -233,8 +241,8 @@ class Walker:
         if kind in _LEAVES:
             return
         if kind is ast.Call:
-            if node.func.__class__ is not ast.Name:  # type: ignore[attr-defined]
-                self._expr(node.func, node)  # type: ignore[attr-defined]
+            # The same as `_emitted_expression`, written out: most of what is walked are calls.
+            self._expr(node.func, node)  # type: ignore[attr-defined]
             for argument in node.args:  # type: ignore[attr-defined]
                 if argument.__class__ not in _LEAVES:
                     self._expr(argument, node)
@@ -242,24 +250,26 @@ class Walker:
                 if keyword.value.__class__ not in _LEAVES:
                     self._expr(keyword.value, node)
             self._emit(node, parent)
-        elif kind in _COMPREHENSIONS:
-            self._comprehension(node)
-        elif kind is ast.IfExp:
-            self._conditional(node)
-        elif kind is ast.Lambda:
-            outer = self._context
-            self._context = Context(outer.loop, (*outer.arms, (node, 0)), outer.withs, True, outer.guards)
-            self._expr(node.body, node)  # type: ignore[attr-defined]
-            self._context = outer
         else:
-            self._fields(node)
-            if kind in (ast.NamedExpr, ast.Yield, ast.YieldFrom):
-                self._emit(node, parent)
+            _EXPRESSIONS.get(kind, Walker._other)(self, node, parent)
 
-    def _comprehension(self, node: ast.AST) -> None:
+    def _other(self, node: Any, parent: ast.AST) -> None:
+        self._fields(node)
+
+    def _emitted_expression(self, node: Any, parent: ast.AST) -> None:
+        self._fields(node)
+        self._emit(node, parent)
+
+    def _lambda(self, node: Any, parent: ast.AST) -> None:
         outer = self._context
-        self._context = self._loop(node, outer, comprehension=True)
-        for generator in node.generators:  # type: ignore[attr-defined]
+        self._context = outer.in_arm(node, 0, deferred=True)
+        self._expr(node.body, node)
+        self._context = outer
+
+    def _comprehension(self, node: Any, parent: ast.AST) -> None:
+        outer = self._context
+        self._context = outer.in_loop(node, comprehension=True)
+        for generator in node.generators:
             self._expr(generator.iter, node)
             self._emit(generator, node)
             for condition in generator.ifs:
@@ -270,11 +280,11 @@ class Walker:
                 self._expr(value, node)
         self._context = outer
 
-    def _conditional(self, node: ast.AST) -> None:
+    def _conditional(self, node: Any, parent: ast.AST) -> None:
         outer = self._context
-        self._expr(node.test, node)  # type: ignore[attr-defined]
-        for number, part in enumerate((node.body, node.orelse)):  # type: ignore[attr-defined]
-            self._context = self._arm(outer, node, number)
+        self._expr(node.test, node)
+        for number, part in enumerate((node.body, node.orelse)):
+            self._context = outer.in_arm(node, number)
             self._expr(part, node)
         self._context = outer
 
@@ -289,10 +299,21 @@ class Walker:
                 self._expr(value, node)
 
 
-_HANDLERS: dict[type[ast.stmt], Callable[[Walker, ast.stmt, Context], tuple[Arm, ...] | None]] = {
-    ast.Assign: Walker._binding, ast.AnnAssign: Walker._binding, ast.AugAssign: Walker._binding,
-    ast.If: Walker._if, ast.For: Walker._for, ast.AsyncFor: Walker._for, ast.While: Walker._while,
-    ast.With: Walker._with, ast.AsyncWith: Walker._with, ast.Try: Walker._try, ast.Match: Walker._match,
-}  # fmt: skip
-if hasattr(ast, "TryStar"):
-    _HANDLERS[ast.TryStar] = Walker._try
+_STATEMENTS: dict[type[ast.stmt], Callable[[Walker, Any, Context], tuple[Arm, ...] | None]] = {
+    **dict.fromkeys((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef), Walker._definition),
+    **dict.fromkeys((ast.Assign, ast.AnnAssign, ast.AugAssign), Walker._binding),
+    **dict.fromkeys((ast.Return, ast.Delete, ast.Raise), Walker._emitted),
+    **dict.fromkeys((ast.For, ast.AsyncFor), Walker._for),
+    **dict.fromkeys((ast.With, ast.AsyncWith), Walker._with),
+    **dict.fromkeys((ast.Try, getattr(ast, "TryStar", ast.Try)), Walker._try),
+    ast.Expr: Walker._alone,
+    ast.If: Walker._if,
+    ast.While: Walker._while,
+    ast.Match: Walker._match,
+}
+_EXPRESSIONS: dict[type[ast.AST], Callable[[Walker, Any, ast.AST], None]] = {
+    **dict.fromkeys((ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp), Walker._comprehension),
+    **dict.fromkeys((ast.NamedExpr, ast.Yield, ast.YieldFrom), Walker._emitted_expression),
+    ast.IfExp: Walker._conditional,
+    ast.Lambda: Walker._lambda,
+}

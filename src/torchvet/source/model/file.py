@@ -8,15 +8,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from torchvet.finding import Location
+from torchvet.source.lazily import lazy
 from torchvet.source.model.devices import Devices
 from torchvet.source.model.events import Event
 from torchvet.source.model.gradients import Gradients
 from torchvet.source.model.imports import Imports
-from torchvet.source.model.lazily import lazy
 from torchvet.source.model.roles import RoleFinder
 from torchvet.source.model.steps import Effect, Step, StepFinder
-from torchvet.source.model.units import ClassModel, FunctionNode, Unit, keyword, receiver, targets_of, terminal
+from torchvet.source.model.units import ClassModel, FunctionNode, Unit, passed, receiver, targets_of, terminal
 from torchvet.source.model.words import Words
+from torchvet.source.text import SourceText
 
 _TRY = ("body", "orelse", "finalbody", "handlers")
 _BLOCKS: dict[type[ast.AST], tuple[str, ...]] = {
@@ -45,9 +46,12 @@ class SourceFile:
         self._cache: dict[str, list[Event]] = {}
         self._calling: dict[str, list[Unit]] = {}
         self.words = Words(text)
+        self._source = SourceText(text)
+        self.column = self._source.column_at
         self.line_of = self.words.line_of
-        self.top = Unit(self, self.tree, "", None, None)
+        self.top = Unit(self, self.tree)
         self.units.append(self.top)
+        # Definitions and imports are found at once: every question needs them. All else waits until a rule asks.
         self._read(self.tree.body, self.top, None, "")
         self.imports = Imports(self._statements)
         self.dotted = self.imports.dotted
@@ -57,7 +61,7 @@ class SourceFile:
         self._finder = StepFinder(self)
 
     def _read(self, statements: list[ast.stmt], unit: Unit, owner: ClassModel | None, prefix: str) -> None:
-        """Find definitions and imports; expressions are not looked at."""
+        """Find definitions and imports, by statements alone: expressions are walked when a rule asks for them."""
         waiting = _readable(statements, fields=owner is not None)
         while waiting:
             node = waiting.pop()
@@ -84,10 +88,11 @@ class SourceFile:
     @lazy
     def lines(self) -> list[str]:
         """The text's lines, as the parser counts them, without line ends."""
-        text = self.text
-        if "\r" in text:
-            text = text.replace("\r\n", "\n").replace("\r", "\n")
-        return text.split("\n")
+        return self._source.lines
+
+    def text_of(self, code: Unit | ClassModel) -> str:
+        """The lines of a function or class."""
+        return "\n".join(self.lines[code.first - 1 : code.last])
 
     @lazy
     def newline(self) -> str:
@@ -119,7 +124,7 @@ class SourceFile:
         return self.words.lines_with(word)
 
     def mentions(self, *words: str) -> bool:
-        """Whether the text holds any of the words, be it in a comment."""
+        """Whether the text holds any of the words, also in a comment."""
         held = self.words
         for word in words:  # noqa: SIM110 - asked a hundred times a file, where a generator takes twice as long
             if held[word]:
@@ -221,47 +226,29 @@ class SourceFile:
 
     def arguments(self, unit: Unit, name: str) -> Iterator[tuple[ast.expr, Unit]]:
         """What callers in this file pass for a parameter, each with the caller's unit."""
-        if not isinstance(unit.node, ast.Module):
-            for event in self.callers(unit):
-                for given in self.passed(event, unit, name):
-                    yield given, event.unit
+        for event in self.callers(unit):
+            for given in self.passed(event, unit, name):
+                yield given, event.unit
 
     @staticmethod
     def passed(event: Event, unit: Unit, name: str) -> list[ast.expr]:
         """What a call that runs a function gives for a parameter: one expression, or none."""
-        if isinstance(unit.node, ast.Module):
-            return []
-        positional = [p.arg for p in (*unit.node.args.posonlyargs, *unit.node.args.args)]
-        if unit.owner is not None and "staticmethod" not in unit.decorators:
-            positional = positional[1:]
-        given = keyword(event.call, name)
-        if given is None and name in positional and positional.index(name) < len(event.call.args):
-            given = event.call.args[positional.index(name)]
-        return [] if given is None or isinstance(given, ast.Starred) else [given]
+        given = passed(unit, name, event.call)
+        return [given] if given is not None else []
 
-    def column(self, line: int, offset: int) -> int:
-        """The column, from 1 and in characters, of a byte offset in a line: the parser counts UTF-8 bytes."""
-        text = self.lines[line - 1]
-        return offset + 1 if text.isascii() else len(text.encode()[:offset].decode(errors="ignore")) + 1
-
-    def place(self, node: ast.AST, event: Event) -> Location:
+    def place(self, node: Any, event: Event) -> Location:
         """A node of an event's unit as a location; the event's statement where the node has no position."""
         if not hasattr(node, "lineno"):
             node = event.statement
-        line, end = int(node.lineno), int(node.end_lineno)  # type: ignore[attr-defined]
-        column = self.column(line, int(node.col_offset))  # type: ignore[attr-defined]
-        return Location(path=self.path, line=line, column=column, end_line=end, function=event.unit.qualname or None)
+        column = self.column(node.lineno, node.col_offset)
+        function = event.unit.qualname or None
+        return Location(path=self.path, line=node.lineno, column=column, end_line=node.end_lineno, function=function)
 
     def segment(self, node: ast.AST) -> str:
         """The text of a node on one line, as the user wrote it; what cannot be joined as written, without comments."""
         if not hasattr(node, "lineno"):
             return ast.unparse(node)
-        first, last = int(node.lineno), int(node.end_lineno)  # type: ignore[attr-defined]
-        start = self.column(first, int(node.col_offset)) - 1  # type: ignore[attr-defined]
-        end = self.column(last, int(node.end_col_offset)) - 1  # type: ignore[attr-defined]
-        rows = self.lines[first - 1 : last]
-        rows[-1] = rows[-1][:end]
-        rows[0] = rows[0][start:]
+        rows = self._source.rows(node)  # type: ignore[arg-type]
         if len(rows) > 1 and any("#" in row or row.endswith("\\") or '"""' in row or "'''" in row for row in rows):
             return " ".join(ast.unparse(node).split("\n"))
         return " ".join(row.strip() for row in rows)

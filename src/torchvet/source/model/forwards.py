@@ -6,8 +6,10 @@ import ast
 import re
 from typing import TYPE_CHECKING, Literal
 
+from torchvet.source.lazily import lazy
 from torchvet.source.model.events import Event
 from torchvet.source.model.units import ClassModel, Unit, receiver, terminal
+from torchvet.source.syntax import given
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
@@ -30,14 +32,7 @@ _VALUES = re.compile(
     r"loss|logit|out|hidden|state|pred|feat|emb|mem|^h\d?$|^h[_c]|^c[_n]|^y|recon|score|mu$|logvar|rec$"
 )
 """Names of results that are computed, rather than indices or sizes."""
-RECURRENT = {
-    "torch.nn.LSTM",
-    "torch.nn.GRU",
-    "torch.nn.RNN",
-    "torch.nn.LSTMCell",
-    "torch.nn.GRUCell",
-    "torch.nn.RNNCell",
-}
+RECURRENT = {f"torch.nn.{kind}{cell}" for kind in ("LSTM", "GRU", "RNN") for cell in ("", "Cell")}
 INDICES = {"max", "min", "topk", "sort", "median", "mode", "kthvalue", "cummax", "cummin", "nanmedian"}
 
 
@@ -47,7 +42,6 @@ class Forwards:
     def __init__(self, file: SourceFile) -> None:
         self._file = file
         self._by_use: dict[str, bool] = {}
-        self._freezes: bool | None = None
 
     def runs_module(self, call: ast.Call, unit: Unit) -> bool:
         """Whether a call runs a module: one by its making, else one by name that is used as only modules are."""
@@ -65,12 +59,10 @@ class Forwards:
             )
         return self._by_use[name]
 
-    @property
+    @lazy
     def freezes(self) -> bool:
         """Whether anything of the file switches parameters' gradients off."""
-        if self._freezes is None:
-            self._freezes = self._file.mentions("requires_grad") and bool(_FREEZING.search(self._file.text))
-        return self._freezes
+        return self._file.mentions("requires_grad") and bool(_FREEZING.search(self._file.text))
 
     def kind(self, node: ast.expr, unit: Unit) -> str:
         """The dotted name of what made a module, where that is seen; empty otherwise."""
@@ -91,8 +83,7 @@ class Forwards:
         if on == "no":
             return "no"
         if _WITHOUT_PARAMETERS.match(dotted):
-            given = [*call.args, *(k.value for k in call.keywords)]
-            return gradients.any_of(given, event, depth)
+            return gradients.any_of(given(call), event, depth)
         known = self.class_run(call, event.unit)
         if known is not None:
             return self._of_class(known, call, event, on, depth)
@@ -101,13 +92,14 @@ class Forwards:
     def class_run(self, call: ast.Call, unit: Unit) -> ClassModel | None:
         """The class of this file whose forward a call runs."""
         if isinstance(call.func, ast.Call):
-            return self._file.roles.class_named(call.func.func, unit)
+            return self._file.roles.class_named(call.func.func)
         return self._file.roles.class_of(call.func, unit)
 
     def _of_class(self, model: ClassModel, call: ast.Call, event: Event, on: Answer, depth: int) -> Answer:
         if not self._has_parameters(model):
-            return self._file.gradients.any_of([*call.args, *(k.value for k in call.keywords)], event, depth)
+            return self._file.gradients.any_of(given(call), event, depth)
         forward = model.method("forward")
+        # A forward runs other modules, whose forwards are asked in turn: the depth bounds that.
         if forward is not None and depth < 4 and self._file.gradients.of_function(forward, depth + 2) == "no":
             return "no"
         return "unknown" if self.freezes else on
@@ -116,17 +108,15 @@ class Forwards:
         """Whether a class makes layers; assumed where it inherits from what is not seen here."""
         if any(base not in self._file.classes and base.rpartition(".")[2] != "Module" for base in model.ancestors):
             return True
-        lines = self._file.lines
         for one in model.lineage:
-            if _LAYERS.search("\n".join(lines[one.node.lineno - 1 : one.node.end_lineno])):
+            if _LAYERS.search(self._file.text_of(one)):
                 return True
             if any(self._file.mentions(f"{other}(") and self._makes(one, other) for other in self._file.classes):
                 return True
         return False
 
     def _makes(self, model: ClassModel, other: str) -> bool:
-        node = model.node
-        return any(node.lineno < line <= (node.end_lineno or 0) for line in self._file.lines_with(other))
+        return any(model.first < line <= model.last for line in self._file.lines_with(other))
 
     def contains(self, outer: ClassModel | None, inner: ClassModel | None) -> bool:
         """Whether a module is of a class, or makes one of that class somewhere below."""
@@ -161,7 +151,7 @@ class Forwards:
                 value = event.node.value
                 if not isinstance(value, ast.Tuple) or len(value.elts) != of or depth > 12:
                     return "unknown"
-                answers.add(self._file.gradients.carries_at(value.elts[number], event, depth + 2))
+                answers.add(self._file.gradients.carries(value.elts[number], event, depth + 2))
         return answers.pop() if len(answers) == 1 else "unknown"
 
 

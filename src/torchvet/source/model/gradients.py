@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Literal
 
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.events import Event
 from torchvet.source.model.forwards import Forwards, takes_indices
 from torchvet.source.model.units import Unit, keyword, receiver, targets_of, terminal, value_for
+from torchvet.source.syntax import given, parts
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
@@ -26,7 +28,11 @@ _SUSPECT_WORDS = ("no_grad", "nograd", "inference", "eval_mode", "eval_decorator
 """A decorator or context manager of such a name may well switch gradients off."""
 _HARMLESS = {"zero_", "fill_", "detach_", "normal_", "uniform_", "random_", "bernoulli_", "__len__", "share_memory_"}
 """Methods that write to a tensor what has no graph."""
+_KEEPING = (ast.UnaryOp, ast.BinOp, ast.NamedExpr, ast.Starred, ast.Subscript, ast.Await, ast.Tuple, ast.List, ast.Set,
+            ast.Dict)  # fmt: skip
+"""Expressions whose value has the graphs of all their parts."""
 _DEEPEST = 18
+"""Expressions within expressions. A deeper question is answered with *unknown*, which no rule reports."""
 
 
 class Gradients:
@@ -40,7 +46,7 @@ class Gradients:
         self._known: dict[tuple[int, int], tuple[Answer, int]] = {}
 
     def enabled(self, event: Event) -> Answer:
-        """Whether autograd records at an event: `with. blocks, decorators, frameworks' hooks, callers."""
+        """Whether autograd records at an event: `with` blocks, decorators, frameworks' hooks, callers."""
         for context in reversed(event.context.withs):
             found = self._of_context(context)
             if found is not None:
@@ -50,33 +56,29 @@ class Gradients:
         return self._in_unit(event.unit)
 
     def _of_context(self, node: ast.expr) -> Answer | None:
-        call = node.func if isinstance(node, ast.Call) else node
-        dotted = self._file.dotted(call)
+        """What a `with` expression says; None where it says nothing of gradients."""
+        dotted = self._file.dotted(node.func if isinstance(node, ast.Call) else node)
+        first = node.args[0] if isinstance(node, ast.Call) and node.args else None
         if dotted in _OFF:
-            if isinstance(node, ast.Call) and node.args and not _is_true(node.args[0]):
-                return "unknown"
-            return "no"
+            return "no" if first is None or _is_true(first) else "unknown"
         if dotted in _ON:
             return "yes"
         if dotted in _SET:
-            given = node.args[0] if isinstance(node, ast.Call) and node.args else None
-            return "unknown" if not isinstance(given, ast.Constant) else ("yes" if given.value else "no")
-        if isinstance(node, ast.Name) and any(
-            any(word in ast.unparse(binding.node) for word in ("no_grad", "inference_mode", "grad_enabled"))
-            for unit in self._file.units_with(node.id)
-            for binding in unit.bindings.get(node.id, ())
-        ):
-            return "unknown"
-        last = terminal(node).lower()
-        if any(word in last for word in _SUSPECT_WORDS) or isinstance(node, ast.IfExp) or not last:
-            return "unknown"
-        known = self._file.functions(terminal(node))
-        if known and any("no_grad" in self._text(u) or "inference_mode" in self._text(u) for u in known):
-            return "unknown"
-        return None
+            return "unknown" if not isinstance(first, ast.Constant) else ("yes" if first.value else "no")
+        return "unknown" if self._is_suspect(node) else None
 
-    def _text(self, unit: Unit) -> str:
-        return "\n".join(self._file.lines[unit.first - 1 : unit.last])
+    def _is_suspect(self, node: ast.expr) -> bool:
+        """Whether a context manager may switch gradients off: by its name, or by the text of what makes it."""
+        name = terminal(node)
+        if not name or isinstance(node, ast.IfExp) or any(word in name.lower() for word in _SUSPECT_WORDS):
+            return True
+        if isinstance(node, ast.Name):
+            bindings = (b for unit in self._file.units_with(node.id) for b in unit.bindings.get(node.id, ()))
+            texts = map(ast.unparse, (b.node for b in bindings))
+            if any(word in text for text in texts for word in ("no_grad", "inference_mode", "grad_enabled")):
+                return True
+        known = map(self._file.text_of, self._file.functions(name))
+        return any("no_grad" in text or "inference_mode" in text for text in known)
 
     def _switched_off_before(self, event: Event) -> bool:
         """`torch.set_grad_enabled(...)` as a statement, here or at the module's level."""
@@ -107,14 +109,13 @@ class Gradients:
         callers = self._file.callers(unit)
         if not callers:
             return "yes"
-        answers = {self.enabled(event) for event in callers}
-        return answers.pop() if len(answers) == 1 else "unknown"
+        return _same({self.enabled(event) for event in callers})
 
-    def carries(self, node: ast.AST | None, event: Event) -> Answer:
-        """Whether the value of an expression, as it stands at an event, refers to an autograd graph."""
-        return self._carries(node, event, 0)
+    def carries(self, node: ast.AST | None, event: Event, depth: int = 0) -> Answer:
+        """Whether the value of an expression, as it stands at an event, refers to an autograd graph.
 
-    def _carries(self, node: ast.AST | None, event: Event, depth: int) -> Answer:
+        `depth` is that of the question that this one is asked for.
+        """
         if node is None or depth > _DEEPEST:
             return "unknown"
         if isinstance(node, (ast.Constant, ast.Compare, ast.JoinedStr, ast.Lambda)):
@@ -123,20 +124,15 @@ class Gradients:
             return self._remembered(node, event, depth)
         if isinstance(node, ast.Attribute):
             return self._of_attribute(node, event, depth)
-        if isinstance(node, ast.BinOp):
-            return _either(self._carries(node.left, event, depth + 1), self._carries(node.right, event, depth + 1))
         if isinstance(node, ast.Subscript) and takes_indices(node):
             return "no"
-        if isinstance(node, (ast.UnaryOp, ast.NamedExpr, ast.Starred, ast.Subscript, ast.Await)):
-            inner = node.operand if isinstance(node, ast.UnaryOp) else node.value
-            return self._carries(inner, event, depth + 1)
-        if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
-            return _any(self._carries(one, event, depth + 1) for one in node.elts)
-        if isinstance(node, ast.Dict):
-            return _any(self._carries(one, event, depth + 1) for one in node.values)
         if isinstance(node, ast.IfExp):
-            return _same(self._carries(node.body, event, depth + 1), self._carries(node.orelse, event, depth + 1))
-        return "unknown"
+            return _same(self.carries(part, event, depth + 1) for part in parts(node))
+        return self.any_of(parts(node), event, depth) if isinstance(node, _KEEPING) else "unknown"
+
+    def any_of(self, nodes: Iterable[ast.expr], event: Event, depth: int) -> Answer:
+        """Whether one of several expressions carries a graph."""
+        return _any(self.carries(one, event, depth + 1) for one in nodes)
 
     def _remembered(self, node: ast.Call | ast.Name, event: Event, depth: int) -> Answer:
         """Calls and names lead to other expressions, and may lead back: each is asked once."""
@@ -154,159 +150,130 @@ class Gradients:
     def _of_call(self, node: ast.Call, event: Event, depth: int) -> Answer:
         roles, name, on = self._file.roles, terminal(node), receiver(node)
         dotted = self._file.dotted(node.func)
-        if name == "requires_grad_" or dotted == "torch.nn.Parameter" or name in ("parameters", "named_parameters"):
-            return "unknown"
-        if name in names.DETACHING or dotted in ("float", "int", "len", "str", "bool", "round", "repr", "range"):
-            return "no"
-        if dotted.startswith("torch.") and dotted.count(".") == 1 and name in names.FACTORIES:
-            wants = keyword(node, "requires_grad")
-            return "no" if wants is None else "unknown"
+        by_name = _known_by_name(node, name, dotted)
+        if by_name is not None:
+            return by_name
         if dotted == "copy.deepcopy":
-            return self._carries(node.args[0], event, depth + 1) if node.args else "unknown"
+            return self.carries(node.args[0], event, depth + 1) if node.args else "unknown"
         called = roles.of(node.func, event.unit)
         if "criterion" in called or names.role_of_call(dotted) & {"loss", "tensor"} or dotted.startswith("torch."):
-            given = [*node.args, *(k.value for k in node.keywords)]
-            return _any(self._carries(one, event, depth + 1) for one in given)
+            return self.any_of(given(node), event, depth)
         if self.forwards.runs_module(node, event.unit):
             return self.forwards.answer(node, event, depth)
         if not called and roles.hinted("criterion", node.func):
-            return self.any_of([*node.args, *(k.value for k in node.keywords)], event, depth)
+            return self.any_of(given(node), event, depth)
         if on is not None and (name in names.TENSOR_METHODS or roles.of(on, event.unit) & {"tensor", "loss", "output"}):
-            return self._carries(on, event, depth + 1)
-        own = event if node is event.node else next((e for e in event.unit.calls[name] if e.node is node), None)
-        known = self._file.callee(own) if own is not None else None
-        if known is not None:
-            return self._of_function(known, depth)
-        return "unknown"
+            return self.carries(on, event, depth + 1)
+        own = event if node is event.node else event.unit.call_of(node)
+        callee = self._file.callee(own) if own is not None else None
+        return self.of_function(callee, depth) if callee is not None else "unknown"
 
-    def any_of(self, nodes: list[ast.expr], event: Event, depth: int) -> Answer:
-        """Whether one of several expressions carries a graph."""
-        return _any(self._carries(one, event, depth + 1) for one in nodes)
-
-    def any_in(self, pairs: list[tuple[ast.expr, Event]], depth: int) -> Answer:
-        """Whether one of several expressions, each at its own event, carries a graph."""
-        return _any(self._carries(node, event, depth + 1) for node, event in pairs)
-
-    def carries_at(self, node: ast.expr, event: Event, depth: int) -> Answer:
-        """`carries`, asked within a question that is `depth` deep already."""
-        return self._carries(node, event, depth)
-
-    def of_call(self, node: ast.Call, event: Event, depth: int) -> Answer:
-        """`carries` for a call whose own event is looked for."""
-        return self._carries_inside(node, event, depth)
+    def of_call(self, call: ast.Call, event: Event, depth: int) -> Answer:
+        """`carries` for a call of the event's unit, at the call's own event."""
+        return self.carries(call, event.unit.call_of(call) or event, depth + 1)
 
     def of_function(self, unit: Unit, depth: int) -> Answer:
         """Whether what a function returns carries a graph."""
-        return self._of_function(unit, depth)
-
-    def _of_function(self, unit: Unit, depth: int) -> Answer:
         if any(d in _OFF for d in unit.decorators):
             return "no"
-        returned = [e for e in unit.events if isinstance(e.node, ast.Return) and e.node.value is not None]
-        if not returned:
-            return "unknown"
-        return _same(*(self._carries(e.node.value, e, depth + 2) for e in returned))  # type: ignore[attr-defined]
+        returned = [(e.node.value, e) for e in unit.events if isinstance(e.node, ast.Return)]
+        return _same(self.carries(value, e, depth + 2) for value, e in returned if value is not None)
 
     def _of_name(self, name: str, event: Event, depth: int) -> Answer:
         unit = event.unit
-        home = unit.home(name)
-        if home is not unit:
+        if unit.home(name) is not unit:
             return "unknown"
         before = [e for e in unit.bindings.get(name, ()) if e.index < event.index and not e.excludes(event)]
         if not before:
             return self._of_parameter(name, unit, depth)
         last = before[-1]
-        answer = self._of_binding(last, name, depth)
-        # A binding within a branch that this event is not in may or may not have run.
+        # A binding within a branch that this event is not in may or may not have run. The three before it are asked, no
+        # more: each may lead to further questions.
         others = [] if event.sure_after(last) else before[:-1][-3:]
-        found = _same(answer, *(self._of_binding(e, name, depth) for e in others))
+        found = _same(self._of_binding(e, name, depth) for e in (last, *others))
         return "unknown" if found == "no" and self._changes(name, event, depth) else found
 
     def _changes(self, name: str, event: Event, depth: int) -> bool:
         """Whether a value without a graph may have got one: written to in place, or bound anew in a loop around."""
         unit = event.unit
         if id(unit) not in self._written:
-            self._written[id(unit)] = _written_names(unit)
+            self._written[id(unit)] = {target for e in unit.events for target in _written_names(e.node)}
         if name in self._written[id(unit)]:
             return True
-        later = [e for e in unit.bindings.get(name, ()) if e.index > event.index and e.loop is not None]
-        return any(
-            event.loop is not None and e.loop is not None and event.loop.within(e.loop)
-            and self._of_binding(e, name, depth + 1) != "no"
-            for e in later
-        )  # fmt: skip
+        later = (e for e in unit.bindings.get(name, ()) if e.index > event.index and e.loop is not None)
+        again = (e for e in later if event.loop is not None and e.loop is not None and event.loop.within(e.loop))
+        return any(self._of_binding(e, name, depth + 1) != "no" for e in again)
 
     def _of_parameter(self, name: str, unit: Unit, depth: int) -> Answer:
         """What all callers of this file pass."""
         if name not in unit.parameters:
             return "unknown"
         calls = [(value, event) for event in self._file.callers(unit) for value in self._file.passed(event, unit, name)]
-        return _same(*(self._carries(value, event, depth + 1) for value, event in calls)) if calls else "unknown"
+        return _same(self.carries(value, event, depth + 1) for value, event in calls)
 
     def _of_binding(self, binding: Event, name: str, depth: int) -> Answer:
         node = binding.node
         if isinstance(node, ast.AugAssign):
-            return _either(self._carries(node.value, binding, depth + 1), "unknown")
+            # What is added may bring a graph; that it brings none says nothing of what was there before.
+            return "yes" if self.carries(node.value, binding, depth + 1) == "yes" else "unknown"
         target = next((t for t in targets_of(node) if isinstance(t, ast.Name) and t.id == name), None)
         value = value_for(node, target) if target is not None else None
         if isinstance(value, ast.List) and not value.elts:
             added = [e for e in binding.unit.calls.get("append", ()) if terminal(receiver(e.call)) == name]
-            return self.any_in([(e.call.args[0], e) for e in added if e.call.args], depth)
+            return _any(self.carries(e.call.args[0], e, depth + 1) for e in added if e.call.args)
         if value is not None:
-            return self._carries(value, binding, depth + 1)
+            return self.carries(value, binding, depth + 1)
         # `output, hidden = model(x)`: what is taken apart came from one call.
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and target is not None:
-            parts = targets_of(node)
-            return self.forwards.part(node.value, target, parts.index(target), len(parts), binding, depth + 1)
+            targets = targets_of(node)
+            return self.forwards.part(node.value, target, targets.index(target), len(targets), binding, depth + 1)
         return "unknown"
-
-    def _carries_inside(self, call: ast.Call, binding: Event, depth: int) -> Answer:
-        event = next((e for e in binding.unit.calls.get(terminal(call), ()) if e.node is call), binding)
-        return self._carries(call, event, depth + 1)
 
     def _of_attribute(self, node: ast.Attribute, event: Event, depth: int) -> Answer:
         if node.attr in ("data", "shape", "dtype", "device", "grad", "requires_grad", "ndim", "is_cuda"):
             return "no"
         # `output.logits`, `outputs.loss` of a model's output.
         if node.attr in ("T", "mT", "real", "imag", "logits", "loss", "last_hidden_state", "hidden_states"):
-            return self._carries(node.value, event, depth + 1)
+            return self.carries(node.value, event, depth + 1)
         return "unknown"
 
 
-def _written_names(unit: Unit) -> set[str]:
-    """Names whose values are written to: `x[i] = …`, `x.copy_(…)`, `x.requires_grad = True`."""
-    found = set()
-    for event in unit.events:
-        node = event.node
-        if isinstance(node, ast.Call):
-            on, name = receiver(node), terminal(node)
-            if isinstance(on, ast.Name) and name.endswith("_") and name not in _HARMLESS:
-                found.add(on.id)
-        elif isinstance(node, (ast.Assign, ast.AugAssign)):
-            for target in targets_of(node):
-                if isinstance(target, ast.Attribute) and target.attr not in ("requires_grad", "data"):
-                    continue
-                while isinstance(target, (ast.Subscript, ast.Attribute)):
-                    target = target.value
-                    if isinstance(target, ast.Name):
-                        found.add(target.id)
-    return found
+def _known_by_name(node: ast.Call, name: str, dotted: str) -> Answer | None:
+    """What the name of a call alone says; None where it says nothing."""
+    if name == "requires_grad_" or dotted == "torch.nn.Parameter" or name in ("parameters", "named_parameters"):
+        return "unknown"
+    if name in names.DETACHING or dotted in ("float", "int", "len", "str", "bool", "round", "repr", "range"):
+        return "no"
+    if names.is_factory(dotted):
+        return "no" if keyword(node, "requires_grad") is None else "unknown"
+    return None
+
+
+def _written_names(node: ast.AST) -> Iterator[str]:
+    """Names whose values an event's node writes to: `x[i] = …`, `x.copy_(…)`, `x.requires_grad = True`."""
+    if isinstance(node, ast.Call):
+        on, name = receiver(node), terminal(node)
+        if isinstance(on, ast.Name) and name.endswith("_") and name not in _HARMLESS:
+            yield on.id
+    for target in targets_of(node) if isinstance(node, (ast.Assign, ast.AugAssign)) else ():
+        if isinstance(target, ast.Attribute) and target.attr not in ("requires_grad", "data"):
+            continue
+        while isinstance(target, (ast.Subscript, ast.Attribute)):
+            target = target.value
+            if isinstance(target, ast.Name):
+                yield target.id
 
 
 def _is_true(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is True
 
 
-def _any(answers: object) -> Answer:
-    found: list[Answer] = list(answers)  # type: ignore[call-overload]
-    if "yes" in found:
-        return "yes"
-    return "no" if found and all(a == "no" for a in found) else "unknown"
+def _any(answers: Iterable[Answer]) -> Answer:
+    found = set(answers)
+    return "yes" if "yes" in found else _same(found)
 
 
-def _either(left: Answer, right: Answer) -> Answer:
-    return _any((left, right))
-
-
-def _same(*answers: Answer) -> Answer:
-    return answers[0] if len(set(answers)) == 1 else "unknown"
+def _same(answers: Iterable[Answer]) -> Answer:
+    """The answer that all agree on; unknown where they do not, and without any."""
+    found = set(answers)
+    return found.pop() if len(found) == 1 else "unknown"

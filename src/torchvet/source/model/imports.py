@@ -50,14 +50,14 @@ class Imports:
 
         A chain whose first name was not imported stays as it is written: `self.optimizer`, `model.train`.
         """
-        parts: list[str] = []
+        tail = ""
         while node.__class__ is ast.Attribute:
-            parts.append(node.attr)
+            tail = f".{node.attr}{tail}"
             node = node.value
         if not isinstance(node, ast.Name):
             return ""
-        parts.append(self.names.get(node.id, node.id))
-        found = ".".join(reversed(parts))
+        found = self.names.get(node.id, node.id) + tail
+        # Rules compare with the public names only.
         if found.startswith(_MOVED_FROM):
             for moved, home in _MOVED:
                 if found.startswith(moved):

@@ -6,7 +6,8 @@ import ast
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from torchvet.source.model.roles import _KEEPS_ROLE, _WRAPPERS
+from torchvet.source import syntax
+from torchvet.source.model.roles import KEEPS_ROLE, WRAPPERS
 from torchvet.source.model.units import Unit, receiver, terminal
 from torchvet.source.model.walking import walk
 
@@ -25,10 +26,10 @@ def made_by(node: ast.AST | None, unit: Unit) -> list[tuple[ast.expr, Unit]]:
     Wrappers (`DDP(model)`, `model.to(device)`, `model.module`) are seen through; what cannot be followed stands for
     itself.
     """
-    found: list[tuple[ast.expr, Unit]] = []
+    search = _Origins()
     if isinstance(node, ast.expr):
-        _follow(node, unit, found, set(), 0)
-    return found
+        search.follow(node, unit, 0)
+    return search.found
 
 
 def identity(node: ast.AST | None, unit: Unit) -> Identity:
@@ -56,74 +57,74 @@ def _identity(node: ast.AST | None, unit: Unit) -> Identity:
     return frozenset(keys)
 
 
-def _follow(node: ast.expr, unit: Unit, found: list[tuple[ast.expr, Unit]], seen: set[object], depth: int) -> None:
-    if depth > _DEEPEST:
-        found.append((node, unit))
-        return
-    if isinstance(node, ast.Call):
-        inner = _wrapped(node)
-        if inner is not None:
-            _follow(inner, unit, found, seen, depth + 1)
+class _Origins:
+    """One search: what was found, and which names were followed."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[ast.expr, Unit]] = []
+        self._seen: set[tuple[int, str]] = set()
+
+    def follow(self, node: ast.expr, unit: Unit, depth: int) -> None:
+        """Add what an expression stands for."""
+        if depth > _DEEPEST:
+            self.found.append((node, unit))
+        elif isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and node.attr != "module"):
+            self._bound(node, unit, depth)
+        else:
+            inner = _seen_through(node)
+            for one in inner:
+                self.follow(one, unit, depth + 1)
+            if not inner:
+                self.found.append((node, unit))
+
+    def _bound(self, node: ast.Name | ast.Attribute, unit: Unit, depth: int) -> None:
+        home = unit.home(node.id) if isinstance(node, ast.Name) else None
+        owner = unit.method_class() if isinstance(node, ast.Attribute) else None
+        key = (id(home), node.id) if isinstance(node, ast.Name) else (id(owner), _written(node))
+        if key in self._seen:
             return
-    elif isinstance(node, ast.Attribute) and node.attr == "module":
-        _follow(node.value, unit, found, seen, depth + 1)
-        return
-    elif isinstance(node, (ast.Name, ast.Attribute)):
-        _follow_bound(node, unit, found, seen, depth)
-        return
-    elif isinstance(node, ast.IfExp):
-        for part in (node.body, node.orelse):
-            _follow(part, unit, found, seen, depth + 1)
-        return
-    found.append((node, unit))
+        self._seen.add(key)
+        values = unit.file.roles.values(node, unit)
+        is_parameter = home is not None and isinstance(node, ast.Name) and node.id in home.parameters
+        if home is not None and is_parameter:
+            values = [*values, *unit.file.arguments(home, syntax.ident(node))]
+        before = len(self.found)
+        for value, where in values:
+            if not (isinstance(value, ast.Constant) and value.value is None):
+                self.follow(value, where, depth + 1)
+        # A parameter may be given more in files that are not seen here: it stands for itself too.
+        if len(self.found) == before or is_parameter:
+            self.found.append((node, home or unit))
 
 
-def _follow_bound(node: ast.Name | ast.Attribute, unit: Unit, found: list[tuple[ast.expr, Unit]], seen: set[object],
-                  depth: int) -> None:  # fmt: skip
-    home = unit.home(node.id) if isinstance(node, ast.Name) else None
-    owner = unit.method_class() if isinstance(node, ast.Attribute) else None
-    key = (id(home), node.id) if isinstance(node, ast.Name) else (id(owner), _written(node))
-    if key in seen:
-        return
-    seen.add(key)
-    values = unit.file.roles.values(node, unit)
-    if isinstance(node, ast.Name) and home is not None and node.id in home.parameters:
-        values = [*values, *unit.file.arguments(home, node.id)]
-    before = len(found)
-    for value, where in values:
-        if not (isinstance(value, ast.Constant) and value.value is None):
-            _follow(value, where, found, seen, depth + 1)
-    # A parameter may be given more in files that are not seen here: it stands for itself too.
-    if len(found) == before or (home is not None and isinstance(node, ast.Name) and node.id in home.parameters):
-        found.append((node, home or unit))
+def _seen_through(node: ast.expr) -> list[ast.expr]:
+    """The expressions that an expression hands on as they are; empty for any other."""
+    if isinstance(node, ast.IfExp):
+        return syntax.parts(node)
+    if isinstance(node, ast.Attribute):
+        return [node.value]  # `model.module` of a wrapper
+    inner = _wrapped(node) if isinstance(node, ast.Call) else None
+    return [inner] if inner is not None else []
 
 
 def _written(node: ast.expr) -> str:
     """What `ast.unparse` gives, which takes thirty times as long over a chain of names."""
-    parts: list[str] = []
-    one = node
-    while isinstance(one, ast.Attribute):
-        parts.append(one.attr)
-        one = one.value
-    return ".".join([one.id, *reversed(parts)]) if isinstance(one, ast.Name) else ast.unparse(node)
+    written = syntax.dotted(node)
+    return written if written.replace(".", "").isidentifier() else ast.unparse(node)
 
 
 def _wrapped(call: ast.Call) -> ast.expr | None:
     """What a wrapper is given: it stands for that; None for any other call."""
     name, on = terminal(call), receiver(call)
-    if on is not None and name in _KEEPS_ROLE and not isinstance(on, ast.Constant):
+    if on is not None and name in KEEPS_ROLE and not isinstance(on, ast.Constant):
         return None if call.args and name == "type" else (on if name != "compile" else (call.args or [on])[0])
-    if name in _WRAPPERS and call.args and not isinstance(call.args[0], ast.Starred):
+    if name in WRAPPERS and call.args and not isinstance(call.args[0], ast.Starred):
         return None if name == "deepcopy" else call.args[0]
     return None
 
 
 def models_in(arguments: ast.AST) -> list[ast.expr]:
     """The expressions whose `.parameters()` stand in what an optimizer is given."""
-    return [
-        on
-        for one in walk(arguments)
-        if isinstance(one, ast.Call) and terminal(one) in ("parameters", "named_parameters")
-        for on in [receiver(one)]
-        if on is not None
-    ]
+    calls = (n for n in walk(arguments) if isinstance(n, ast.Call))
+    owners = (receiver(c) for c in calls if terminal(c) in ("parameters", "named_parameters"))
+    return [on for on in owners if on is not None]

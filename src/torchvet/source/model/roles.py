@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.units import ClassModel, Unit, receiver, targets_of, terminal, value_for
+from torchvet.source.syntax import expression, parts
 
 if TYPE_CHECKING:
     from torchvet.source.model.events import Event
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 Roles = frozenset[str]
 NOTHING: Roles = frozenset()
+_TENSORS: Roles = frozenset({"loss", "tensor", "output"})
 _DEEPEST = 6
 
 _HINTS = {
@@ -31,9 +34,9 @@ _HINTS = {
 }  # fmt: skip
 """Names that people give to things. Only asked where nothing else is known."""
 
-_KEEPS_ROLE = {"to", "cuda", "cpu", "train", "eval", "half", "float", "double", "bfloat16", "requires_grad_", "type",
+KEEPS_ROLE = {"to", "cuda", "cpu", "train", "eval", "half", "float", "double", "bfloat16", "requires_grad_", "type",
                "share_memory", "to_empty", "compile", "set_epoch"}  # fmt: skip
-_WRAPPERS = {"compile", "DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "FSDP", "DDP", "prepare",
+WRAPPERS = {"compile", "DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "FSDP", "DDP", "prepare",
              "prepare_model", "setup", "script", "jit", "deepcopy", "convert_sync_batchnorm", "prepare_optimizer",
              "prepare_data_loader", "setup_dataloaders", "EMA"}  # fmt: skip
 
@@ -90,60 +93,45 @@ class RoleFinder:
             return self._of_name(node.id, unit, depth)
         if isinstance(node, ast.Attribute):
             return self._of_attribute(node, unit, depth)
-        if isinstance(node, (ast.IfExp, ast.BoolOp)):
-            parts = [node.body, node.orelse] if isinstance(node, ast.IfExp) else node.values
-            return frozenset().union(*(self._of(p, unit, depth + 1) for p in parts))
-        if isinstance(node, (ast.NamedExpr, ast.Await)):
-            return self._of(node.value, unit, depth + 1)
-        if isinstance(node, (ast.BinOp, ast.UnaryOp)):
-            sides = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.operand]
-            both = frozenset().union(*(self._of(s, unit, depth + 1) for s in sides))
-            return both & {"loss", "tensor", "output"} or (both & {"number"} if len(sides) == 1 else NOTHING)
-        if isinstance(node, ast.Constant):
-            return frozenset({"number"}) if isinstance(node.value, (int, float)) else frozenset({"constant"})
-        if isinstance(node, (ast.List, ast.ListComp, ast.Dict, ast.Set, ast.DictComp, ast.Tuple)):
-            return frozenset({"container"})
-        return NOTHING
+        if not isinstance(node, (ast.IfExp, ast.BoolOp, ast.NamedExpr, ast.Await, ast.BinOp, ast.UnaryOp)):
+            return _of_literal(node)
+        found = NOTHING.union(*(self._of(part, unit, depth + 1) for part in parts(node)))
+        if isinstance(node, ast.UnaryOp):
+            return found & {*_TENSORS, "number"}
+        return found & _TENSORS if isinstance(node, ast.BinOp) else found
 
     def _of_call(self, node: ast.Call, unit: Unit, depth: int) -> Roles:
-        dotted = self._file.dotted(node.func)
-        made = names.role_of_call(dotted)
+        made = names.role_of_call(self._file.dotted(node.func))
         if made:
             return made
-        known = self.class_named(node.func, unit)
+        known = self.class_named(node.func)
         if known is not None:
             return self.of_class(known)
         name, on = terminal(node), receiver(node)
-        if name in _WRAPPERS and node.args and not (on is not None and self._of(on, unit, depth + 1)):
+        before = self._of(on, unit, depth + 1)
+        if name in WRAPPERS and node.args and not before:
             return self._of(node.args[0], unit, depth + 1)
-        if on is not None:
-            before = self._of(on, unit, depth + 1)
-            if name in _KEEPS_ROLE:
-                return before
-            if name in names.NUMBER_METHODS:
-                return frozenset({"number"})
-            if name in names.TENSOR_METHODS and before & {"loss", "tensor", "output"}:
-                return before & {"loss", "tensor", "output"}
-            if name == "scale" and self.is_a("scaler", on, unit):
-                return frozenset({"loss", "scaled"})
-        return self._result(self._of(node.func, unit, depth + 1), node, unit)
+        if on is not None and name in KEEPS_ROLE:
+            return before
+        if on is not None and name in names.NUMBER_METHODS:
+            return frozenset({"number"})
+        if name in names.TENSOR_METHODS and before & _TENSORS:
+            return before & _TENSORS
+        if on is not None and name == "scale" and self.is_a("scaler", on, unit):
+            return frozenset({"loss", "scaled"})
+        return self._result(self._of(node.func, unit, depth + 1), node)
 
-    def _result(self, called: Roles, node: ast.Call, unit: Unit) -> Roles:
+    def _result(self, called: Roles, node: ast.Call) -> Roles:
         """What calling a thing gives."""
         if "criterion" in called or (not called and self.hinted("criterion", node.func)):
             return frozenset({"loss", "tensor"})
-        if "module" in called:
-            return frozenset({"output", "tensor"})
-        return NOTHING
+        return frozenset({"output", "tensor"}) if "module" in called else NOTHING
 
     def of_class(self, model: ClassModel) -> Roles:
         """What instances of a class of this file are."""
-        found: set[str] = set()
-        for base in model.ancestors:
-            found |= names.role_of_base(base)
-        return frozenset(found) or frozenset({"object"})
+        return NOTHING.union(*map(names.role_of_base, model.ancestors)) or frozenset({"object"})
 
-    def class_named(self, node: ast.AST, unit: Unit) -> ClassModel | None:
+    def class_named(self, node: ast.AST, unit: Unit | None = None) -> ClassModel | None:
         """The class of this file that a name means."""
         return self._file.classes.get(node.id) if isinstance(node, ast.Name) else None
 
@@ -151,20 +139,27 @@ class RoleFinder:
         """The class of this file that an expression is an instance of."""
         if isinstance(node, ast.Name) and node.id == unit.self_name():
             return unit.method_class()
-        for value, where in self.values(node, unit):
-            while isinstance(value, ast.Call):
-                known = self.class_named(value.func, where)
-                if known is not None:
-                    return known
-                on = receiver(value)
-                if terminal(value) in _KEEPS_ROLE and on is not None:
-                    value = on
-                elif terminal(value) in _WRAPPERS and value.args:
-                    value = value.args[0]
-                else:
-                    break
+        for value, _ in self.values(node, unit):
+            known = self._class_made(value)
+            if known is not None:
+                return known
         if isinstance(node, ast.Name) and not unit.bindings.get(node.id) and node.id in unit.parameters:
             return self._class_of_parameter(node.id, unit)
+        return None
+
+    def _class_made(self, value: ast.expr) -> ClassModel | None:
+        """The class of this file that a call makes an instance of, wrappers and moves seen through."""
+        while isinstance(value, ast.Call):
+            known = self.class_named(value.func)
+            if known is not None:
+                return known
+            on = receiver(value)
+            if terminal(value) in KEEPS_ROLE and on is not None:
+                value = on
+            elif terminal(value) in WRAPPERS and value.args:
+                value = value.args[0]
+            else:
+                break
         return None
 
     def _class_of_parameter(self, name: str, unit: Unit) -> ClassModel | None:
@@ -172,14 +167,12 @@ class RoleFinder:
         key = (id(unit), name)
         if key not in self._classes:
             self._classes[key] = None  # recursion ends here
-            assert not isinstance(unit.node, ast.Module)
-            a = unit.node.args
-            given = [p.annotation for p in (*a.posonlyargs, *a.args, *a.kwonlyargs) if p.arg == name]
-            if given and isinstance(given[0], ast.Name) and given[0].id in self._file.classes:
-                self._classes[key] = self._file.classes[given[0].id]
-            else:
+            annotated = unit.annotation(name)
+            found = self.class_named(annotated) if annotated is not None else None
+            if found is None:
                 passed = {id(c): c for c in (self.class_of(v, u) for v, u in self._file.arguments(unit, name))}
-                self._classes[key] = next(iter(passed.values())) if len(passed) == 1 else None
+                found = next(iter(passed.values())) if len(passed) == 1 else None
+            self._classes[key] = found
         return self._classes[key]
 
     def values(self, node: ast.AST | None, unit: Unit) -> list[tuple[ast.expr, Unit]]:
@@ -188,12 +181,11 @@ class RoleFinder:
             return [(node, unit)]
         if isinstance(node, ast.Name):
             home = unit.home(node.id)
-            if home is None:
-                return []
             key = (id(home), node.id)
-            if key not in self._bound:
-                self._bound[key] = _bound(home, node.id)
-            return self._bound[key]
+            known = self._bound.get(key)
+            if known is None:
+                known = self._bound[key] = list(_bound(home, node.id)) if home is not None else []
+            return known
         if isinstance(node, ast.Attribute):
             owner = self._owner(node.value, unit)
             found = owner.attributes.get(node.attr, []) if owner is not None else []
@@ -209,12 +201,10 @@ class RoleFinder:
         home = unit.home(name)
         if home is None:
             return names.role_of_call(self._file.dotted(ast.Name(id=name)), calling=False)
-        found: set[str] = set()
-        for event in home.bindings.get(name, ()):
-            found |= self._of_binding(event, name, home, depth)
+        found = [self._of_binding(event, name, home, depth) for event in home.bindings.get(name, ())]
         if name in home.parameters:
-            found |= self._of_parameter(home, name, depth)
-        return frozenset(found)
+            found.append(self._of_parameter(home, name, depth))
+        return NOTHING.union(*found)
 
     def _of_attribute(self, node: ast.Attribute, unit: Unit, depth: int) -> Roles:
         owner = self._owner(node.value, unit)
@@ -224,74 +214,69 @@ class RoleFinder:
             return names.role_of_call(self._file.dotted(node), calling=False)
         found: set[str] = set()
         for event, value in owner.attributes.get(node.attr, ()):
-            part = self._of(value, event.unit, depth + 1) if value is not None else NOTHING
-            found |= part or self._unpacked(event, node.attr, depth)
+            found |= self._of(value, event.unit, depth + 1) or self._unpacked(event, node.attr, depth)
         return frozenset(found)
 
     def _of_binding(self, event: Event, name: str, home: Unit, depth: int) -> Roles:
-        for target in _targets_named(event.node, name):
-            value = value_for(event.node, target)
-            if isinstance(event.node, (ast.With, ast.AsyncWith)):
+        node = event.node
+        for target in _targets_named(node, name):
+            if isinstance(node, (ast.With, ast.AsyncWith)):
                 return NOTHING
+            value = value_for(node, target)
             if value is not None:
                 return self._of(value, home, depth + 1)
-        if isinstance(event.node, ast.AugAssign):
-            return self._of(event.node.value, home, depth + 1) & {"loss", "tensor", "output"}
+        if isinstance(node, ast.AugAssign):
+            return self._of(node.value, home, depth + 1) & _TENSORS
         return self._unpacked(event, name, depth)
 
     def _unpacked(self, event: Event, name: str, depth: int) -> Roles:
         """`model, opt = accelerator.prepare(model, opt)`: each gets what was given in its place."""
         node = event.node
-        if not (
-            isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and terminal(node.value) in _WRAPPERS
-        ):
-            return NOTHING
-        target = node.targets[0]
-        if isinstance(target, ast.Tuple) and len(target.elts) == len(node.value.args):
-            for element, given in zip(target.elts, node.value.args, strict=True):
-                if terminal(element) == name:
-                    return self._of(given, event.unit, depth + 1)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and terminal(node.value) in WRAPPERS:
+            target, given = node.targets[0], node.value.args
+            for element, one in zip(getattr(target, "elts", ()), given, strict=False):
+                if isinstance(target, ast.Tuple) and len(target.elts) == len(given) and terminal(element) == name:
+                    return self._of(one, event.unit, depth + 1)
         return NOTHING
 
     def _of_parameter(self, unit: Unit, name: str, depth: int) -> Roles:
-        assert not isinstance(unit.node, ast.Module)
-        a = unit.node.args
-        for parameter in (*a.posonlyargs, *a.args, *a.kwonlyargs):
-            if parameter.arg == name and parameter.annotation is not None:
-                found = self._of_annotation(parameter.annotation)
-                if found:
-                    return found
-        if unit.is_module or depth > 2:
-            return NOTHING
-        found_by_callers: set[str] = set()
-        for value, caller in self._file.arguments(unit, name):
-            found_by_callers |= self._of(value, caller, depth + 2) or {r for r in _HINTS if self.hinted(r, value)}
-        return frozenset(found_by_callers)
+        annotated = unit.annotation(name)
+        found = self._of_annotation(annotated) if annotated is not None else NOTHING
+        if found or depth > 2:
+            return found
+        passed = self._file.arguments(unit, name)
+        by_caller = [self._of(value, caller, depth + 2) or self._hints(value) for value, caller in passed]
+        return NOTHING.union(*by_caller)
+
+    def _hints(self, node: ast.AST) -> Roles:
+        return frozenset(role for role in _HINTS if self.hinted(role, node))
 
     def _of_annotation(self, node: ast.expr) -> Roles:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            try:
-                node = ast.parse(node.value, mode="eval").body
-            except (SyntaxError, ValueError):
-                return NOTHING
+            node = expression(node.value) or node
         if isinstance(node, ast.Subscript) and terminal(node.value) == "Optional":
             node = node.slice
         if isinstance(node, ast.BinOp):
             return self._of_annotation(node.left) | self._of_annotation(node.right)
-        if isinstance(node, ast.Name) and node.id in self._file.classes:
-            return self.of_class(self._file.classes[node.id])
-        return names.role_of_annotation(self._file.dotted(node))
+        known = self.class_named(node)
+        return self.of_class(known) if known is not None else names.role_of_annotation(self._file.dotted(node))
+
+
+def _of_literal(node: ast.AST) -> Roles:
+    if isinstance(node, ast.Constant):
+        return frozenset({"number"}) if isinstance(node.value, (int, float)) else frozenset({"constant"})
+    if isinstance(node, (ast.List, ast.ListComp, ast.Dict, ast.Set, ast.DictComp, ast.Tuple)):
+        return frozenset({"container"})
+    return NOTHING
 
 
 def _targets_named(node: ast.AST, name: str) -> list[ast.expr]:
     return [t for t in targets_of(node) if isinstance(t, ast.Name) and t.id == name]
 
 
-def _bound(home: Unit, name: str) -> list[tuple[ast.expr, Unit]]:
-    found = []
+def _bound(home: Unit, name: str) -> Iterator[tuple[ast.expr, Unit]]:
     for event in home.bindings.get(name, ()):
         for target in _targets_named(event.node, name):
             value = value_for(event.node, target)
             if value is not None:
-                found.append((value, home))
-    return found
+                yield value, home

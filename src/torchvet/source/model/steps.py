@@ -9,11 +9,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from torchvet.source.model.events import Arm, Event, Loop
-from torchvet.source.model.lazily import lazy
+from torchvet.source.lazily import lazy
+from torchvet.source.model.events import Arm, Event, Loop, exclude
 from torchvet.source.model.units import Unit, receiver, targets_of, terminal
+from torchvet.source.syntax import given
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
@@ -23,6 +24,7 @@ _BACKWARD = ("backward", "manual_backward")
 _ACTING = (*_BACKWARD, "zero_grad", "step", "unscale_", "update", "clip_grad_norm_", "clip_grad_value_",
            "clip_grad_norm")  # fmt: skip
 _DEEPEST = 4
+"""Calls within the file that are followed, one within another."""
 
 
 @dataclass(eq=False, frozen=True)
@@ -52,11 +54,10 @@ class Effect:
 
     def excludes(self, other: Effect) -> bool:
         """Whether no single pass does both."""
-        mine = dict(self.arms)
-        return any(mine.get(branch, arm) != arm for branch, arm in other.arms)
+        return exclude(self.arms, other.arms)
 
     def sure_with(self, other: Effect) -> bool:
-        """Whether every pass that does `other` does this too, as far as branches tell."""
+        """Whether every pass that does `other` does this too, as far as branches show."""
         return all(arm in other.arms for arm in self.arms)
 
 
@@ -108,6 +109,7 @@ class StepFinder:
     @lazy
     def steps(self) -> list[Step]:
         """All training steps, in the order of the file."""
+        # Most files train nothing: their words show it without a walk.
         if not self._file.mentions("backward", "zero_grad", "unscale_"):
             return []
         found: list[Step] = []
@@ -123,38 +125,23 @@ class StepFinder:
         if id(unit) not in self._training:
             return
         effects = self.sequence(unit)
-        backwards = [e for e in effects if e.kind == "backward"]
-        loops: dict[int, Loop] = {}
-        loose = False
-        for backward in backwards:
-            loop = self._loop_of(backward, effects)
-            if loop is None:
-                loose = True
-            else:
-                loops[id(loop)] = loop
-        for loop in loops.values():
-            inside = [e for e in effects if e.at.inside(loop)]
-            yield Step(unit, loop, inside)
-        if loose and not loops and not self._is_called_here(unit):
+        loops = [self._loop_of(effect, effects) for effect in effects if effect.kind == "backward"]
+        found = {id(loop): loop for loop in loops if loop is not None}
+        for loop in found.values():
+            yield Step(unit, loop, [e for e in effects if e.at.inside(loop)])
+        if loops and not found and not self._file.callers(unit):
             yield Step(unit, None, effects)
 
     @staticmethod
     def _loop_of(backward: Effect, effects: list[Effect]) -> Loop | None:
         """The innermost loop around a backward that also steps an optimizer, else the innermost."""
-        loop = backward.at.loop
-        while loop is not None and loop.comprehension:
-            loop = loop.parent
-        innermost = loop
+        loop = innermost = backward.at.loop.statement() if backward.at.loop is not None else None
+        stepping = [e for e in effects if e.kind in ("step", "scaler_step") and not e.excludes(backward)]
         while loop is not None:
-            for effect in effects:
-                stepping = effect.kind in ("step", "scaler_step") and not effect.excludes(backward)
-                if stepping and effect.at.inside(loop):
-                    return loop
+            if any(effect.at.inside(loop) for effect in stepping):
+                return loop
             loop = loop.parent
         return innermost
-
-    def _is_called_here(self, unit: Unit) -> bool:
-        return bool(self._file.callers(unit))
 
     @lazy
     def _training(self) -> set[int]:
@@ -220,115 +207,116 @@ class StepFinder:
 
     @staticmethod
     def _moved(effect: Effect, event: Event, renamed: dict[str, str], order: int) -> Effect:
-        head, dot, rest = effect.subject.partition(".")
-        subject = renamed.get(head, head) + dot + rest
-        head, dot, rest = effect.through.partition(".")
-        through = renamed.get(head, head) + dot + rest
+        subject, through = _renamed(effect.subject, renamed), _renamed(effect.through, renamed)
         arms, guards = (*event.context.arms, *effect.arms), (*event.context.guards, *effect.guards)
         return Effect(effect.kind, subject, effect.event, event, through, effect.scaled, arms, guards, order)
 
     @staticmethod
     def _names_for(event: Event, callee: Unit) -> dict[str, str]:
         """The caller's names of a function's parameters."""
-        parameters = list(callee.parameters)
         renamed: dict[str, str] = {}
-        instance = callee.name == "__call__" and terminal(event.node) != "__call__"
-        on = event.call.func if instance else receiver(event.call)
-        if callee.owner is not None and "staticmethod" not in callee.decorators and parameters:
-            renamed[parameters.pop(0)] = text_of(on) if on is not None else ""
-        for name, value in zip(parameters, event.call.args, strict=False):
+        if callee.is_bound and callee.parameters:
+            instance = callee.name == "__call__" and terminal(event.node) != "__call__"
+            renamed[callee.parameters[0]] = text_of(event.call.func if instance else receiver(event.call))
+        for name, value in zip(callee.given_parameters, event.call.args, strict=False):
             renamed[name] = text_of(value)
         renamed.update({k.arg: text_of(k.value) for k in event.call.keywords if k.arg})
         return renamed
 
     def _own(self, event: Event, order: int) -> Effect | None:
+        """What an event does by itself: a call by its name, or `p.grad = None`."""
         node = event.node
-        if node.__class__ is not ast.Call:
-            return self._assigned(event, order)
-        name = terminal(node)
-        if name not in _NAMES:
-            return None
-        kind, subject, through, scaled = _NAMES[name](self, event)
-        if kind is None:
+        act: _Act | None = None
+        if isinstance(node, ast.Call):
+            find = _NAMES.get(terminal(node))
+            act = find(self, event) if find is not None else None
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value is None:
+            attributes = (t for t in targets_of(node) if isinstance(t, ast.Attribute))
+            act = _Act("zero_grad", "*") if any(t.attr == "grad" for t in attributes) else None
+        if act is None:
             return None
         context = event.context
-        return Effect(kind, subject, event, event, through, scaled, context.arms, context.guards, order)
-
-    @staticmethod
-    def _assigned(event: Event, order: int) -> Effect | None:
-        """`p.grad = None`: cleared by hand."""
-        node = event.node
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value is None:
-            for target in targets_of(node):
-                if isinstance(target, ast.Attribute) and target.attr == "grad":
-                    return Effect("zero_grad", "*", event, event, arms=event.context.arms, order=order)
-        return None
+        guards = context.guards if isinstance(node, ast.Call) else ()
+        return Effect(act.kind, act.subject, event, event, act.through, act.scaled, context.arms, guards, order)
 
     # What a call does ------------------------------------------------------------------------------------------------
 
-    def _backward(self, event: Event) -> tuple[Kind | None, str, str, bool]:
+    def _backward(self, event: Event) -> _Act | None:
         call, on = event.call, receiver(event.call)
-        roles = self._file.roles
+        roles, first = self._file.roles, _first(event.call)
         if on is None and self._file.callee(event) is not None:
-            return None, "", "", False  # a function of this file: what it does is followed
+            return None  # a function of this file: what it does is followed
         if on is None or self._file.dotted(on) in ("torch.autograd", "super()"):
             by = "" if self._file.dotted(call.func).startswith("torch.") else text_of(call.func)
-            return ("backward", text_of(call.args[0]), by, False) if call.args else (None, "", "", False)
+            return _Act("backward", first, by) if call.args else None
         if terminal(call) == "manual_backward":
-            return "backward", text_of(call.args[0]) if call.args else "", text_of(on), False
+            return _Act("backward", first, text_of(on))
         # accelerator.backward(loss), fabric.backward(loss), engine.backward(loss), scaler.backward?
         if call.args and roles.is_a("loss", call.args[0], event.unit) and not roles.is_a("loss", on, event.unit):
-            return "backward", text_of(call.args[0]), text_of(on), False
-        if isinstance(on, ast.Call) and terminal(on) == "scale" and on.args:
-            return "backward", text_of(on.args[0]), text_of(receiver(on)), True
-        if isinstance(on, ast.Name):
-            return self._backward_of_name(on, event)
-        return "backward", text_of(on), "", False
+            return _Act("backward", first, text_of(on))
+        return _scaled(self._bound_to(on, event) if isinstance(on, ast.Name) else on) or _Act("backward", text_of(on))
 
-    def _backward_of_name(self, on: ast.Name, event: Event) -> tuple[Kind | None, str, str, bool]:
-        """`scaled = scaler.scale(loss); scaled.backward()`."""
+    @staticmethod
+    def _bound_to(on: ast.Name, event: Event) -> ast.AST | None:
+        """What a name was bound to last: `scaled = scaler.scale(loss); scaled.backward()`."""
         for binding in reversed(event.unit.bindings.get(on.id, [])):
-            value = getattr(binding.node, "value", None)
             if binding.index < event.index and not binding.excludes(event):
-                if isinstance(value, ast.Call) and terminal(value) == "scale" and value.args:
-                    return "backward", text_of(value.args[0]), text_of(receiver(value)), True
-                break
-        return "backward", on.id, "", False
+                return getattr(binding.node, "value", None)
+        return None
 
-    def _step(self, event: Event) -> tuple[Kind | None, str, str, bool]:
+    def _step(self, event: Event) -> _Act | None:
         call, on, roles = event.call, receiver(event.call), self._file.roles
         if on is None:
-            return None, "", "", False
+            return None
         known = roles.of(on, event.unit)
-        if "scaler" in known or (not known and roles.hinted("scaler", on)):
-            return "scaler_step", text_of(call.args[0]) if call.args else "", text_of(on), False
-        if "scheduler" in known or (not known and roles.hinted("scheduler", on)):
-            return "scheduler", text_of(on), "", False
-        if "optimizer" in known or (not known and roles.hinted("optimizer", on)):
-            return "step", text_of(on), "", False
-        if "engine" in known:
-            return "step", text_of(on), text_of(on), False
-        return None, "", "", False
+        if roles.is_a("scaler", on, event.unit):
+            return _Act("scaler_step", _first(call), text_of(on))
+        if roles.is_a("scheduler", on, event.unit):
+            return _Act("scheduler", text_of(on))
+        if roles.is_a("optimizer", on, event.unit):
+            return _Act("step", text_of(on))
+        return _Act("step", text_of(on), text_of(on)) if "engine" in known else None
 
-    def _zero_grad(self, event: Event) -> tuple[Kind | None, str, str, bool]:
+    def _zero_grad(self, event: Event) -> _Act | None:
         on = receiver(event.call)
-        return ("zero_grad", text_of(on), "", False) if on is not None else (None, "", "", False)
+        return _Act("zero_grad", text_of(on)) if on is not None else None
 
-    def _unscale(self, event: Event) -> tuple[Kind | None, str, str, bool]:
-        call = event.call
-        return "unscale", text_of(call.args[0]) if call.args else "", text_of(receiver(call)), False
+    def _unscale(self, event: Event) -> _Act | None:
+        return _Act("unscale", _first(event.call), text_of(receiver(event.call)))
 
-    def _update(self, event: Event) -> tuple[Kind | None, str, str, bool]:
+    def _update(self, event: Event) -> _Act | None:
         on = receiver(event.call)
-        if on is not None and self._file.roles.is_a("scaler", on, event.unit):
-            return "update", "", text_of(on), False
-        return None, "", "", False
+        is_scaler = on is not None and self._file.roles.is_a("scaler", on, event.unit)
+        return _Act("update", "", text_of(on)) if is_scaler else None
 
-    def _clip(self, event: Event) -> tuple[Kind | None, str, str, bool]:
-        call = event.call
-        on = receiver(call)
-        through = "" if on is None or self._file.dotted(call.func).startswith("torch.") else text_of(on)
-        return "clip", text_of(call.args[0]) if call.args else "", through, False
+    def _clip(self, event: Event) -> _Act | None:
+        from_torch = self._file.dotted(event.call.func).startswith("torch.")
+        return _Act("clip", _first(event.call), "" if from_torch else text_of(receiver(event.call)))
+
+
+class _Act(NamedTuple):
+    """What one call does, before it has a place: see `Effect`."""
+
+    kind: Kind
+    subject: str
+    through: str = ""
+    scaled: bool = False
+
+
+def _scaled(value: ast.AST | None) -> _Act | None:
+    """The backward of `scaler.scale(loss)`; None for any other value."""
+    if isinstance(value, ast.Call) and terminal(value) == "scale" and value.args:
+        return _Act("backward", _first(value), text_of(receiver(value)), True)
+    return None
+
+
+def _first(call: ast.Call) -> str:
+    return text_of(call.args[0]) if call.args else ""
+
+
+def _renamed(text: str, names: dict[str, str]) -> str:
+    head, dot, rest = text.partition(".")
+    return names.get(head, head) + dot + rest
 
 
 _NAMES = {
@@ -353,8 +341,8 @@ def _is_opaque(event: Event) -> bool:
     on = receiver(event.call)
     if isinstance(on, ast.Name) and on.id and on.id == unit.self_name():
         return True
-    given = [*event.call.args, *(k.value for k in event.call.keywords)]
-    return any(file.roles.is_a(role, one, unit) for one in given for role in ("optimizer", "scaler", "loss"))
+    roles = ("optimizer", "scaler", "loss")
+    return any(file.roles.is_a(role, one, unit) for one in given(event.call) for role in roles)
 
 
 def text_of(node: ast.AST | None) -> str:

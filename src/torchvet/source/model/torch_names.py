@@ -54,89 +54,107 @@ TENSOR_METHODS = frozenset(
      "mm", "chunk", "split", "unbind", "neg", "square", "backward", "item")
 )  # fmt: skip
 
-_LIGHTNING_MODULES = ("LightningModule",)
-_MODULE_BASES = ("torch.nn.", "torchvision.models.", "timm.models.")
+
+def is_factory(dotted: str) -> bool:
+    """Whether a dotted name is a function of `torch` itself that makes tensors without a graph."""
+    module, _, last = dotted.rpartition(".")
+    return module == "torch" and last in FACTORIES
+
+
+def _roles(*roles: str) -> Roles:
+    return frozenset(roles)
+
+
+_MODULE = _roles("module")
+_OPTIMIZER = _roles("optimizer")
+_SCHEDULER = _roles("scheduler")
+_BY_LAST_NAME: dict[str, Roles] = {
+    **dict.fromkeys(SCHEDULERS, _SCHEDULER),
+    **dict.fromkeys(OPTIMIZERS, _OPTIMIZER),
+    **dict.fromkeys(("GradScaler", "ShardedGradScaler"), _roles("scaler")),
+    **dict.fromkeys(("DataLoader", "StatefulDataLoader", "NeighborLoader"), _roles("loader")),
+    "AveragedModel": _MODULE,
+}
+"""What calling something gives, wherever it is imported from."""
+_BY_DOTTED_NAME: dict[str, Roles] = {
+    "accelerate.Accelerator": _roles("accelerator"),
+    "deepspeed.initialize": _roles("engine"),
+    **dict.fromkeys(("float", "int", "len", "round", "time.time", "time.perf_counter"), _roles("number")),
+}
+_BY_BASE: dict[str, Roles] = {
+    "LightningModule": _roles("module", "lightning"),
+    **dict.fromkeys(("LightningDataModule", "Callback", "TrainerCallback"), _roles("hooked")),
+    **dict.fromkeys(("Module", "PreTrainedModel"), _MODULE),
+    **dict.fromkeys((*OPTIMIZERS, "Optimizer"), _OPTIMIZER),
+    **dict.fromkeys(("Dataset", "IterableDataset"), _roles("dataset")),
+    **dict.fromkeys(("LRScheduler", "_LRScheduler"), _SCHEDULER),
+}
+"""What instances of a subclass are, by the last identifier of the base."""
 
 
 @lru_cache(maxsize=8192)
 def role_of_call(dotted: str, calling: bool = True) -> Roles:
     """What calling a dotted name gives; with `calling` False what the name itself is. Empty for what is not known."""
-    if not dotted:
-        return _NONE
     last = dotted.rpartition(".")[2]
+    is_loss = last in LOSS_FUNCTIONS and dotted.startswith("torch.")
     if not calling:
-        return frozenset({"criterion", "function"}) if _is_functional_loss(dotted, last) else _NONE
-    if last in SCHEDULERS or dotted.startswith("torch.optim.lr_scheduler."):
-        return frozenset({"scheduler"})
-    if last == "AveragedModel":
-        return frozenset({"module"})
-    if last in OPTIMIZERS or (dotted.startswith("torch.optim.") and last[:1].isupper()):
-        return frozenset({"optimizer"})
-    if last in ("GradScaler", "ShardedGradScaler"):
-        return frozenset({"scaler"})
-    if last in ("DataLoader", "StatefulDataLoader", "NeighborLoader"):
-        return frozenset({"loader"})
-    if dotted == "accelerate.Accelerator":
-        return frozenset({"accelerator"})
-    if last == "Fabric" and "lightning" in dotted:
-        return frozenset({"accelerator"})
-    if dotted == "deepspeed.initialize":
-        return frozenset({"engine"})
-    if _is_functional_loss(dotted, last):
-        return frozenset({"loss", "tensor"})
+        return _roles("criterion", "function") if is_loss else _NONE
+    if is_loss:
+        return _roles("loss", "tensor")
+    found = _BY_LAST_NAME.get(last) or _BY_DOTTED_NAME.get(dotted)
+    if found is not None:
+        return found
+    torch_role = _role_of_torch(dotted, last) if dotted.startswith("torch.") else _NONE
+    return torch_role or _role_of_library(dotted, last)
+
+
+def _role_of_torch(dotted: str, last: str) -> Roles:
+    if dotted.count(".") == 1:
+        return _roles("tensor", "fresh") if is_factory(dotted) else _NONE
+    if dotted.startswith("torch.optim.lr_scheduler."):
+        return _SCHEDULER
     if dotted.startswith("torch.nn.functional."):
-        return frozenset({"tensor"})
-    if dotted.startswith("torch.nn.") and last[:1].isupper():
-        if last in ("Parameter", "Buffer"):
-            return frozenset({"tensor", "parameter"})
-        return frozenset({"module", "criterion"}) if last.endswith("Loss") else frozenset({"module"})
+        return _roles("tensor")
+    if dotted.startswith("torch.optim.") and last[:1].isupper():
+        return _OPTIMIZER
+    if last in ("Parameter", "Buffer") and dotted.startswith("torch.nn."):
+        return _roles("tensor", "parameter")
+    return _role_of_layer(dotted, last)
+
+
+def _role_of_layer(dotted: str, last: str) -> Roles:
+    if not dotted.startswith("torch.nn.") or not last[:1].isupper():
+        return _NONE
+    return _roles("module", "criterion") if last.endswith("Loss") else _MODULE
+
+
+def _role_of_library(dotted: str, last: str) -> Roles:
+    if last == "Fabric" and "lightning" in dotted:
+        return _roles("accelerator")
     if dotted.startswith(("torchvision.models.", "timm.create_model")) or ".from_pretrained" in dotted:
-        return frozenset({"module"}) if "Tokenizer" not in dotted and "Processor" not in dotted else _NONE
-    if dotted.startswith("torch.") and dotted.count(".") == 1 and last in FACTORIES:
-        return frozenset({"tensor", "fresh"})
-    if dotted in ("float", "int", "len", "round", "time.time", "time.perf_counter"):
-        return frozenset({"number"})
+        return _MODULE if "Tokenizer" not in dotted and "Processor" not in dotted else _NONE
     return _NONE
-
-
-def _is_functional_loss(dotted: str, last: str) -> bool:
-    return last in LOSS_FUNCTIONS and dotted.startswith(("torch.nn.functional.", "torch."))
 
 
 def role_of_base(dotted: str) -> Roles:
     """What instances of a subclass of a dotted name are."""
     last = dotted.rpartition(".")[2]
-    if last in _LIGHTNING_MODULES:
-        return frozenset({"module", "lightning"})
-    if last in ("LightningDataModule", "Callback", "TrainerCallback"):
-        return frozenset({"hooked"})
-    if dotted in ("torch.nn.Module", "nn.Module", "torch.nn.Sequential", "torch.nn.ModuleList") or last == "Module":
-        return frozenset({"module"})
-    if dotted.startswith("torch.nn.") and last[:1].isupper():
-        return frozenset({"module", "criterion"}) if last.endswith("Loss") else frozenset({"module"})
-    if last == "PreTrainedModel" or last.endswith("ForCausalLM"):
-        return frozenset({"module"})
-    if last in ("Optimizer",) or last in OPTIMIZERS:
-        return frozenset({"optimizer"})
-    if dotted == "torch.autograd.Function" or dotted == "Function":
-        return frozenset({"function"})
-    if last in ("Dataset", "IterableDataset"):
-        return frozenset({"dataset"})
-    if last == "Trainer" or last.endswith("Trainer"):
-        return frozenset({"trainer"})
-    if last in ("LRScheduler", "_LRScheduler"):
-        return frozenset({"scheduler"})
-    return _NONE
+    if last in _BY_BASE:
+        return _BY_BASE[last]
+    if dotted in ("torch.autograd.Function", "Function"):
+        return _roles("function")
+    if last.endswith("ForCausalLM"):
+        return _MODULE
+    return _roles("trainer") if last.endswith("Trainer") else _role_of_layer(dotted, last)
 
 
 def role_of_annotation(dotted: str) -> Roles:
     """What a parameter annotated with a dotted name is."""
     last = dotted.rpartition(".")[2]
     if last == "Tensor":
-        return frozenset({"tensor"})
-    if last in ("LRScheduler", "_LRScheduler") or last in SCHEDULERS:
-        return frozenset({"scheduler"})
+        return _roles("tensor")
+    if last in ("LRScheduler", "_LRScheduler"):
+        return _SCHEDULER
     if last in ("float", "int", "bool", "str"):
-        return frozenset({"number" if last in ("float", "int") else "constant"})
-    found = role_of_call(dotted)
-    return (found - {"fresh"}) | role_of_base(dotted)
+        return _roles("number" if last in ("float", "int") else "constant")
+    return (role_of_call(dotted) - {"fresh"}) | role_of_base(dotted)

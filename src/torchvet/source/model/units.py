@@ -4,35 +4,22 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from torchvet.source.lazily import lazy
 from torchvet.source.model.events import Context, Event, Walker
-from torchvet.source.model.lazily import lazy
 from torchvet.source.model.walking import walk
+from torchvet.source.statements import first_line, last_line
+from torchvet.source.syntax import argument
+from torchvet.source.syntax import keyword as keyword
+from torchvet.source.syntax import receiver as receiver
+from torchvet.source.syntax import terminal as terminal
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-def terminal(node: ast.AST | None) -> str:
-    """The last identifier of a name, attribute or call of one: `step` of `self.optimizer.step()`."""
-    if node.__class__ is ast.Call:
-        node = node.func
-    if node.__class__ is ast.Attribute:
-        return node.attr
-    return node.id if node.__class__ is ast.Name else ""
-
-
-def receiver(call: ast.Call) -> ast.expr | None:
-    """What a method is called on; None for a plain function."""
-    return call.func.value if isinstance(call.func, ast.Attribute) else None
-
-
-def keyword(call: ast.Call, name: str) -> ast.expr | None:
-    """What a call is given for a keyword; None without it."""
-    return next((k.value for k in call.keywords if k.arg == name), None)
 
 
 def behind_progress(node: ast.expr) -> ast.expr:
@@ -51,19 +38,17 @@ def targets_of(node: ast.AST) -> list[ast.expr]:
     """What a binding node binds, tuples taken apart, starred names bare."""
     if node.__class__ in BINDING_NOTHING:
         return []
-    if node.__class__ is ast.Assign and len(node.targets) == 1 and node.targets[0].__class__ in _WHOLE:
-        return [node.targets[0]]
     found: list[ast.expr]
-    if isinstance(node, ast.Assign):
+    if isinstance(node, (ast.Assign, ast.Delete)):
         found = list(node.targets)
     elif isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.For, ast.AsyncFor, ast.comprehension)):
         found = [node.target]
     elif isinstance(node, (ast.With, ast.AsyncWith)):
         found = [i.optional_vars for i in node.items if i.optional_vars is not None]
-    elif isinstance(node, ast.Delete):
-        found = list(node.targets)
     else:
         return []
+    if len(found) == 1 and found[0].__class__ in _WHOLE:
+        return found
     flat: list[ast.expr] = []
     while found:
         one = found.pop(0)
@@ -74,39 +59,53 @@ def targets_of(node: ast.AST) -> list[ast.expr]:
     return flat
 
 
+def _named(node: FunctionNode) -> list[ast.arg]:
+    """The parameters that take one value each, in order."""
+    return [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+
+
+@dataclass(eq=False)
 class Unit:
     """A module's own statements or a function's. `owner` is the class whose method it is."""
 
-    def __init__(self, file: SourceFile, node: ast.Module | FunctionNode, qualname: str, parent: Unit | None,
-                 owner: ClassModel | None) -> None:  # fmt: skip
-        self.file = file
-        self.node = node
-        self.qualname = qualname
-        self.parent = parent
-        self.owner = owner
-        self.is_module = parent is None
+    file: SourceFile
+    node: ast.Module | FunctionNode
+    qualname: str = ""
+    parent: Unit | None = None
+    owner: ClassModel | None = None
+
+    def __post_init__(self) -> None:
+        self.is_module = self.parent is None
         """Whether this is the file's own level."""
+        # A module's lines never end: a text may go on after its last statement.
         self.name, self.first, self.last = "", 1, 10**9
         """The function's name, empty for the module; its first line, decorators included, and its last."""
-        if not isinstance(node, ast.Module):
-            self.name = node.name
-            self.first = node.decorator_list[0].lineno if node.decorator_list else node.lineno
-            self.last = node.end_lineno or node.lineno
+        if not isinstance(self.node, ast.Module):
+            self.name = self.node.name
+            self.first, self.last = first_line(self.node), last_line(self.node)
 
     @lazy
     def parameters(self) -> list[str]:
         """Names of all parameters in order, `self` included, `*args` and `**kwargs` last."""
         if isinstance(self.node, ast.Module):
             return []
-        a = self.node.args
-        named = [
-            *a.posonlyargs,
-            *a.args,
-            *a.kwonlyargs,
-            *([a.vararg] if a.vararg else []),
-            *([a.kwarg] if a.kwarg else []),
-        ]
-        return [p.arg for p in named]
+        starred = (self.node.args.vararg, self.node.args.kwarg)
+        return [p.arg for p in (*_named(self.node), *starred) if p is not None]
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether its first parameter is the object that it is called on."""
+        return self.owner is not None and "staticmethod" not in self.decorators
+
+    @property
+    def given_parameters(self) -> list[str]:
+        """Names of the parameters that a call names or fills in order: without `self`."""
+        return self.parameters[self.is_bound :]
+
+    def annotation(self, name: str) -> ast.expr | None:
+        """What a parameter is annotated with; None without that, and for `*args`, which holds several such values."""
+        named = _named(self.node) if not isinstance(self.node, ast.Module) else []
+        return next((p.annotation for p in named if p.arg == name), None)
 
     @lazy
     def decorators(self) -> list[str]:
@@ -161,7 +160,7 @@ class Unit:
 
     def _home(self, name: str) -> Unit | None:
         unit: Unit | None = self
-        skip = name in self.outer_names
+        skip = name in self.outer_names  # bound here by `global` or `nonlocal`, but an outer unit's
         while unit is not None:
             if not skip and (name in unit.bindings or name in unit.parameters):
                 return unit
@@ -169,32 +168,44 @@ class Unit:
             unit = unit.parent
         return None
 
-    def method_class(self) -> ClassModel | None:
-        """The class whose method this is, or whose method it is nested in."""
+    @lazy
+    def _method(self) -> Unit | None:
+        """The method that this is, or that it is nested in."""
         unit: Unit | None = self
         while unit is not None and unit.owner is None:
             unit = unit.parent
-        return unit.owner if unit is not None else None
+        return unit
+
+    def method_class(self) -> ClassModel | None:
+        """The class whose method this is, or whose method it is nested in."""
+        return self._method.owner if self._method is not None else None
 
     def self_name(self) -> str:
         """What the method around calls its object; empty outside methods."""
-        unit: Unit | None = self
-        while unit is not None and unit.owner is None:
-            unit = unit.parent
-        if unit is None or not unit.parameters or "staticmethod" in unit.decorators:
-            return ""
-        return unit.parameters[0]
+        return self._self_name
+
+    @lazy
+    def _self_name(self) -> str:
+        method = self._method
+        return method.parameters[0] if method is not None and method.parameters and method.is_bound else ""
+
+    def call_of(self, node: ast.Call) -> Event | None:
+        """The event of a call of this unit; None for a call that stands elsewhere."""
+        return next((event for event in self.calls.get(terminal(node), ()) if event.node is node), None)
 
 
+@dataclass(eq=False)
 class ClassModel:
     """A class: its methods together."""
 
-    def __init__(self, file: SourceFile, node: ast.ClassDef, qualname: str, unit: Unit) -> None:
-        self.file = file
-        self.node = node
-        self.qualname = qualname
-        self.unit = unit
+    file: SourceFile
+    node: ast.ClassDef
+    qualname: str
+    unit: Unit
+
+    def __post_init__(self) -> None:
         self.methods: dict[str, Unit] = {}
+        self.first, self.last = self.node.lineno, last_line(self.node)
 
     @property
     def name(self) -> str:
@@ -257,3 +268,13 @@ def value_for(node: ast.AST, target: ast.expr) -> ast.expr | None:
     if isinstance(node, (ast.With, ast.AsyncWith)):
         return next((i.context_expr for i in node.items if i.optional_vars is target), None)
     return None
+
+
+def passed(unit: Unit, name: str, call: ast.Call) -> ast.expr | None:
+    """What one call gives for a parameter of a function of the file; None also for what `*args` may hold."""
+    if isinstance(unit.node, ast.Module):
+        return None
+    a = unit.node.args
+    positional = [p.arg for p in (*a.posonlyargs, *a.args)][unit.is_bound :]
+    given = argument(call, name, positional.index(name) if name in positional else -1)
+    return None if isinstance(given, ast.Starred) else given

@@ -1,4 +1,4 @@
-"""Which words a text has. Rules ask for hundreds of words that most files lack, so that saying no must be quick."""
+"""Which words a text has. Rules ask for hundreds of words that most files lack, so a quick *no* matters most."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import accumulate, count
 from operator import add
 
-from torchvet.source.model.lazily import lazy
+from torchvet.source.lazily import lazy
 
 _SEPARATORS = bytes(c if chr(c).isalnum() or c == ord("_") else ord(" ") for c in range(128)) + b" " * 128
 _RUN = re.compile(r"[A-Za-z0-9_]+")
@@ -31,14 +31,14 @@ def signs_of(words: Iterable[str]) -> frozenset[str]:
 
 
 class Words(dict[str, bool]):
-    """A text's words. As a dictionary: whether the text holds a string, be it within a longer word or in a comment."""
+    """A text's words. As a dictionary: whether the text holds a string, also within a longer word or in a comment."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.identifiers = set(text.encode("ascii", "replace").translate(_SEPARATORS).decode("ascii").split())
         """The runs of ASCII letters, digits and underscores."""
         self._once = f" {' '.join(self.identifiers)} "
-        """Each once: looking through this takes a quarter of the time that looking through the text takes."""
+        """Each once: searching this takes a quarter of the time that searching the text takes."""
         self._signs: dict[str, bool] = {}
 
     def __missing__(self, word: str) -> bool:
@@ -52,7 +52,7 @@ class Words(dict[str, bool]):
     def signs(self, parts: Iterable[str]) -> set[str]:
         """Those of some parts that the text has."""
         once, names = self._once, self.identifiers
-        # A whole identifier is looked up, which takes a tenth of the time of looking for it.
+        # A whole identifier is looked up in the set, a tenth of the time of a search.
         held = {p: (p[1:-1] in names if p[:1] == " " == p[-1:] else p in once) for p in parts}
         self._signs.update(held)
         return {part for part, is_held in held.items() if is_held}
@@ -80,7 +80,7 @@ class Words(dict[str, bool]):
             start = text.find(string, start + length)
 
     def lines_like(self, pattern: re.Pattern[str], sign: re.Pattern[str]) -> Iterator[re.Match[str]]:
-        """Matches of a pattern at the beginnings of lines that hold a sign: a tenth of the time of trying them all."""
+        """Matches of a pattern at the beginnings of lines that hold a sign, in a tenth of the time of trying all."""
         text, done = self.text, -1
         for found in sign.finditer(text):
             if found.start() > done:

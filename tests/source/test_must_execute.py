@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from torchvet.source.reach import reached
+from torchvet.source.must_execute import reached
 
 PROGRAM = """\
 import torch

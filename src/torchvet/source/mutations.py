@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from torchvet.source import syntax
-from torchvet.source.scopes import Loop, Scope
+from torchvet.source.scopes import Loop, Placed, Scope
 from torchvet.source.syntax import Base
 
 StoreKind = Literal[
@@ -16,7 +16,7 @@ StoreKind = Literal[
 ]
 RemovalKind = Literal[
     "pop", "popleft", "clear", "del", "slice", "fresh", "maxlen", "modulo", "len-guard", "remove", "get"
-]  # fmt: skip
+]
 
 STORE_METHODS: dict[str, StoreKind] = {
     "append": "append", "appendleft": "append", "extend": "extend", "extendleft": "extend", "insert": "insert",
@@ -38,23 +38,22 @@ _READS = {
     "remove_hook", "wait", "item", "tolist", "split", "format", "write", "seek", "exists", "parse_args", "get",
     "add_argument", "plot", "show",
 }  # fmt: skip
+"""Methods that keep nothing of what they are given."""
+_UNUSED_RESULT = (ast.Expr, ast.Lambda, ast.Await, ast.BoolOp, ast.IfExp, ast.ListComp)
+"""What stands around a call that is made for its effect."""
 
 
 @dataclass(frozen=True, eq=False)
-class Touch:
+class Mutation(Placed):
     """One effect of one statement on `base`. Exactly one of `store` and `removal` is set; `fresh` marks the latter's
     kind where a value replaces another and adds nothing. `value` is the stored expression, `keys` the literal keys.
     """
 
     base: Base
-    scope: Scope
-    node: ast.expr | ast.stmt
-    loop: Loop | None
     keys: tuple[str | None, ...] = ()
     store: StoreKind | None = None
     removal: RemovalKind | None = None
     value: ast.expr | None = None
-    limited: bool = False
 
     @property
     def rebinds(self) -> bool:
@@ -63,87 +62,74 @@ class Touch:
             return True
         return self.removal in ("slice", "del") and isinstance(self.node, (ast.Assign, ast.Delete)) and not self.keys
 
+    @property
+    def adds(self) -> bool:
+        """Whether it makes a container longer."""
+        if isinstance(self.node, ast.AugAssign) and isinstance(self.value, (ast.List, ast.ListComp, ast.Tuple)):
+            return True
+        return self.store in ("append", "extend", "insert", "add", "put", "update", "setdefault")
 
-Made = Iterator[Touch]
 
-
-class Toucher:
-    """Reads touches off single nodes, in a scope and a loop."""
+class MutationReader:
+    """Reads mutations off single nodes, in a scope and a loop."""
 
     def __init__(self, scope: Scope, loop: Loop | None) -> None:
         self.scope = scope
         self.loop = loop
 
-    def read(self, node: ast.AST, parent: ast.AST | None) -> Made:
-        """The touches of this node itself, not of those below it."""
+    def read(self, node: ast.AST, parent: ast.AST | None) -> Iterator[Mutation]:
+        """The mutations of this node itself, not of those below it."""
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 yield from self._assign(target, node.value, node)
         elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
             yield from self._assign(node.target, node.value, node)
         elif isinstance(node, ast.AugAssign):
-            base, keys = syntax.peel(node.target)
-            if base is not None:
-                yield self._touch(base, node, keys, store="augmented", value=node.value)
+            yield from self._found(*syntax.peel(node.target), node, store="augmented", value=node.value)
         elif isinstance(node, ast.Delete):
-            yield from self._delete(node)
+            for target in node.targets:
+                yield from self._found(*syntax.peel(target), node, removal="del")
         elif isinstance(node, ast.Call):
             yield from self._call(node, parent)
 
-    def _touch(self, base: Base, node: ast.expr | ast.stmt, keys: tuple[str | None, ...] = (), *,
-               store: StoreKind | None = None, removal: RemovalKind | None = None, value: ast.expr | None = None,
-               limited: bool = False) -> Touch:  # fmt: skip
-        return Touch(base, self.scope, node, self.loop, keys, store, removal, value, limited)
+    def _found(
+        self, base: Base | None, keys: tuple[str | None, ...], node: ast.expr | ast.stmt, **what: Any
+    ) -> Iterator[Mutation]:
+        if base is not None:
+            yield Mutation(node, self.scope, self.loop, base, keys, **what)
 
-    def _assign(self, target: ast.expr, value: ast.expr, node: ast.expr | ast.stmt) -> Made:
-        if isinstance(target, (ast.Tuple, ast.List)):
-            parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
-            matched = len(parts) == len(target.elts) and not any(isinstance(e, ast.Starred) for e in target.elts)
-            for index, element in enumerate(target.elts):
-                yield from self._assign(element, parts[index] if matched else value, node)
-        elif isinstance(target, ast.Starred):
-            yield from self._assign(target.value, value, node)
-        elif isinstance(target, (ast.Name, ast.Attribute)):
-            yield from self._bind(target, value, node, "assign")
-        elif isinstance(target, ast.Subscript):
-            yield from self._item(target, value, node)
+    def _assign(self, target: ast.expr, value: ast.expr, node: ast.expr | ast.stmt) -> Iterator[Mutation]:
+        for one, own, _ in syntax.pairs(target, value):
+            if isinstance(one, (ast.Name, ast.Attribute)):
+                yield from self._bind(one, own, node, "assign")
+            elif isinstance(one, ast.Subscript):
+                yield from self._item(one, own, node)
 
-    def _bind(self, base: Base, value: ast.expr, node: ast.expr | ast.stmt, kind: StoreKind) -> Made:
+    def _bind(self, base: Base, value: ast.expr, node: ast.expr | ast.stmt, kind: StoreKind) -> Iterator[Mutation]:
         if syntax.limit(value):
-            yield self._touch(base, node, removal="maxlen", value=value, limited=True)
-            return
-        if syntax.is_fresh(value):
-            yield self._touch(base, node, removal="fresh", value=value)
-            return
-        cut = _cuts(value, base)
-        if cut:
-            yield self._touch(base, node, removal="slice", value=value)
-        if not (cut and isinstance(value, ast.Subscript)):
-            yield self._touch(base, node, store=kind, value=value)
-
-    def _item(self, target: ast.Subscript, value: ast.expr, node: ast.expr | ast.stmt) -> Made:
-        base, keys = syntax.peel(target)
-        if base is None:
-            return
-        if isinstance(target.slice, ast.Slice):
-            whole = target.slice.lower is None or not _is_len(target.slice.lower)
-            if whole:
-                yield self._touch(base, node, keys, removal="slice", value=value)
-        elif any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(target.slice)):
-            yield self._touch(base, node, keys, removal="modulo", value=value)
-        if syntax.is_fresh(value):
-            if not isinstance(target.slice, ast.Slice):
-                yield self._touch(base, node, keys, removal="fresh", value=value)
+            yield from self._found(base, (), node, removal="maxlen", value=value)
+        elif syntax.is_fresh(value):
+            yield from self._found(base, (), node, removal="fresh", value=value)
         else:
-            yield self._touch(base, node, keys, store="item", value=value)
+            cut = _cuts(value, base)
+            if cut:
+                yield from self._found(base, (), node, removal="slice", value=value)
+            if not (cut and isinstance(value, ast.Subscript)):
+                yield from self._found(base, (), node, store=kind, value=value)
 
-    def _delete(self, node: ast.Delete) -> Made:
-        for target in node.targets:
-            base, keys = syntax.peel(target)
-            if base is not None:
-                yield self._touch(base, node, keys, removal="del")
+    def _item(self, target: ast.Subscript, value: ast.expr, node: ast.expr | ast.stmt) -> Iterator[Mutation]:
+        base, keys = syntax.peel(target)
+        if isinstance(target.slice, ast.Slice):
+            if not _is_len(target.slice.lower):  # `x[len(x):] = y` adds at the end
+                yield from self._found(base, keys, node, removal="slice", value=value)
+        elif any(syntax.remainders(target.slice)):
+            yield from self._found(base, keys, node, removal="modulo", value=value)
+        if not syntax.is_fresh(value):
+            yield from self._found(base, keys, node, store="item", value=value)
+        elif not isinstance(target.slice, ast.Slice):
+            yield from self._found(base, keys, node, removal="fresh", value=value)
 
-    def _call(self, call: ast.Call, parent: ast.AST | None) -> Made:
+    def _call(self, call: ast.Call, parent: ast.AST | None) -> Iterator[Mutation]:
         name = syntax.ident(call.func)
         if name in ("setattr", "__setattr__", "register_buffer"):
             yield from self._setattr(call, name)
@@ -152,44 +138,44 @@ class Toucher:
         elif isinstance(call.func, ast.Attribute):
             yield from self._method(call, name, call.func.value, call.args, parent)
 
-    def _method(self, call: ast.Call, name: str, on: ast.expr, args: list[ast.expr], parent: ast.AST | None) -> Made:
+    def _method(
+        self, call: ast.Call, name: str, on: ast.expr, args: list[ast.expr], parent: ast.AST | None
+    ) -> Iterator[Mutation]:
         base, keys = syntax.peel(on)
-        if base is None:
-            return
-        alone = isinstance(parent, (ast.Expr, ast.Lambda, ast.Await, ast.BoolOp, ast.IfExp, ast.ListComp))
+        alone = isinstance(parent, _UNUSED_RESULT)
         if name in _ONLY_AS_STATEMENT and not alone:
             return
         given = [*args, *(k.value for k in call.keywords)]
         store, removal = STORE_METHODS.get(name), REMOVAL_METHODS.get(name)
         if name == "get" and all(isinstance(a, ast.Constant) and isinstance(a.value, bool) for a in args):
-            removal = "get"
+            removal = "get"  # of a queue: a dictionary's has a key
         if removal is not None:
-            yield self._touch(base, call, keys, removal=removal)
+            yield from self._found(base, keys, call, removal=removal)
         if store is not None and given:
-            if name in ("__setitem__", "setdefault") or (name == "put" and len(args) > 2):
-                keys = (*keys, syntax.literal(args[0]) if args else None)
-            value = given[1] if name in ("insert", "setdefault", "__setitem__") and len(given) > 1 else given[0]
-            yield self._touch(base, call, keys, store=store, value=value)
+            key, value = _stored(name, args, given)
+            yield from self._found(base, (*keys, *key), call, store=store, value=value)
         elif store is None and removal is None and given and alone and name not in _READS:
             kind: StoreKind = "augmented" if name.endswith("_") and not name.endswith("__") else "call"
-            yield self._touch(base, call, keys, store=kind, value=given[0])
+            yield from self._found(base, keys, call, store=kind, value=given[0])
 
-    def _setattr(self, call: ast.Call, name: str) -> Made:
+    def _setattr(self, call: ast.Call, name: str) -> Iterator[Mutation]:
         args = call.args
         if name != "setattr" and isinstance(call.func, ast.Attribute):
             receiver = call.func.value
             on_object = isinstance(receiver, ast.Name) and receiver.id == "object"
             args = args if name == "__setattr__" and on_object else [receiver, *args]
-        if len(args) < 3:
-            return
-        key = args[1]
-        text = key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else "__dict__"
-        yield from self._bind(syntax.attribute(args[0], text, call), args[2], call, "setattr")
+        if len(args) >= 3:
+            key = args[1]
+            text = key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else "__dict__"
+            yield from self._bind(syntax.attribute(args[0], text, call), args[2], call, "setattr")
 
 
-def method_kind(name: str) -> StoreKind | None:
-    """What a bound method stores when something else calls it."""
-    return STORE_METHODS.get(name)
+def _stored(name: str, args: list[ast.expr], given: list[ast.expr]) -> tuple[tuple[str | None, ...], ast.expr]:
+    """The key under which a method stores, where it takes one, and what it stores."""
+    keyed = name in ("__setitem__", "setdefault")
+    second = (keyed or name == "insert") and len(given) > 1
+    key = (syntax.literal(args[0]) if args else None,) if keyed or (name == "put" and len(args) > 2) else ()
+    return key, given[1] if second else given[0]
 
 
 def _cuts(value: ast.expr, base: Base) -> bool:
@@ -203,5 +189,5 @@ def _cuts(value: ast.expr, base: Base) -> bool:
     return False
 
 
-def _is_len(node: ast.expr) -> bool:
+def _is_len(node: ast.expr | None) -> bool:
     return isinstance(node, ast.Call) and syntax.ident(node.func) == "len"
