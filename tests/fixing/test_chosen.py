@@ -55,7 +55,7 @@ def test_what_cannot_be_made_is_said_and_leaves_the_others() -> None:
     assert done.documents[A].encode() == b"x = 7\nz = 2\n"
     assert [f.remedy.edits[0].text for f in done.made] == ["7", "z"]
     assert "overlaps" in done.refused[1] and "break the file" in done.refused[2]
-    assert f"changes {B}, which is none of the program's own files" in done.refused[3]
+    assert f"changes {B}, which is not one of the program's own files" in done.refused[3]
     assert chosen(before, []).changed(before) == {}
 
 
