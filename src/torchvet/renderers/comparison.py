@@ -37,7 +37,7 @@ def headline(report: Report) -> str:
     if report.verdict == "undetermined":
         return "Could not judge: no amount that the gate compares was measured on both sides"
     if facts["same"]:
-        return "Nothing that was compared differs"
+        return "No difference in anything that was compared"
     parts = [_total(d) for d in facts["differences"] if d["before"] is not None and d["before"] != d["after"]]
     totals = "; ".join(parts) or "The totals are the same; their parts differ"
     if facts["gate"] is None:
