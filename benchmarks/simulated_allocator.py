@@ -22,7 +22,7 @@ from torchvet.allocator import CachingAllocator, Settings
 from torchvet.allocator.sizes import rounded
 from torchvet.readers.isolated import read_snapshot
 from torchvet.readers.snapshot import ALLOC, FREES, SEGMENT_ALLOC, SEGMENT_FREE, Snapshot, Trace
-from torchvet.snapshots.beginning import pieces_at_the_beginning
+from torchvet.snapshots.initial_state import pieces_at_the_beginning
 
 ALLOWED = 0.01
 

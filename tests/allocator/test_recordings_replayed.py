@@ -13,7 +13,7 @@ from torchvet.allocator import CachingAllocator, Settings
 from torchvet.readers.conversion import snapshot_of
 from torchvet.readers.isolated import read_snapshot
 from torchvet.readers.snapshot import ALLOC, FREES, SEGMENT_ALLOC, Snapshot, Trace
-from torchvet.snapshots.beginning import pieces_at_the_beginning
+from torchvet.snapshots.initial_state import pieces_at_the_beginning
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 MB = 1 << 20

@@ -82,7 +82,7 @@ def test_findings_are_listed_with_line_remedy_and_summary(here: Path, check: Che
         "  | x = (",
         "  = Fix the syntax, or run torchvet with a Python at least as new as the program's.",
         "2 errors, 2 warnings in 2 of 3 files",
-        "Can be mended: 2 with --fix; --diff shows how",
+        "2 fixable with --fix (preview with --diff).",
     ]
     assert "c.py:2:5: SYN001 error the file does not parse" in out
 
@@ -192,11 +192,11 @@ def test_safe_edits_are_made_and_told(here: Path, check: Check) -> None:
     write(here, a_py="apple = anise\n", b_py="beech\n")
     status, out, _ = check(".", "--fix")
     assert (here / "a.py").read_text() == "import torch\npear = anise\n"
-    assert status == 1 and "Fixed 1 finding: AAA101 1" in out and "AAA101 warning" not in out
-    assert "Can be mended: 1 with --fix --unsafe-fixes" in out
+    assert status == 1 and "Fixed 1 finding (AAA101)." in out and "AAA101 warning" not in out
+    assert "1 fixable with --fix --unsafe-fixes" in out
     status, out, _ = check("a.py", "--fix", "--unsafe-fixes")
     assert (here / "a.py").read_text() == "import torch\npear = basil\n"
-    assert (status, out) == (0, "No fault found in 1 file\nFixed 1 finding: AAA102 1\n")
+    assert (status, out) == (0, "No fault found in 1 file\nFixed 1 finding (AAA102).\n")
     assert check("a.py", "--fix") == (0, "No fault found in 1 file\n", "")
 
 

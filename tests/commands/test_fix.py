@@ -72,7 +72,7 @@ def facts(out: str) -> dict[str, Any]:
 def test_mends_are_shown_and_nothing_is_written(fix: Fix, here: Path) -> None:
     status, out, _ = fix("train.py")
     assert status == 1
-    assert out.startswith("1 finding can be mended: AAA101")
+    assert out.startswith("1 finding can be fixed: AAA101")
     assert "-apple = 1" in out and "+pear = 1" in out and "+basil" not in out
     assert "Only with --unsafe-fixes" in out and "AAA102" in out
     assert "torchvet fix train.py --verify" in out
@@ -82,7 +82,7 @@ def test_mends_are_shown_and_nothing_is_written(fix: Fix, here: Path) -> None:
 def test_apply_writes_to_the_byte_and_keeps_the_original(fix: Fix, here: Path) -> None:
     (here / "train.py").chmod(0o640)
     status, out, _ = fix("train.py", "--apply", "--keep-original", "--unsafe-fixes")
-    assert status == 0 and out.startswith("2 findings mended: AAA101, AAA102")
+    assert status == 0 and out.startswith("2 findings fixed: AAA101, AAA102")
     assert (here / "train.py").read_bytes() == TEXT.replace(b"apple", b"pear").replace(b"anise", b"basil")
     assert (here / "train.py.orig").read_bytes() == TEXT
     assert {(here / n).stat().st_mode & 0o777 for n in ("train.py", "train.py.orig")} == {0o640}
@@ -92,7 +92,7 @@ def test_apply_writes_to_the_byte_and_keeps_the_original(fix: Fix, here: Path) -
 def test_an_original_that_is_there_is_not_written_over(fix: Fix, here: Path) -> None:
     (here / "train.py.orig").write_text("older")
     status, _, err = fix("train.py", "--apply", "--keep-original")
-    assert status == 2 and "train.py.orig: is there already" in err
+    assert status == 2 and "train.py.orig: already exists" in err
     assert (here / "train.py").read_bytes() == TEXT and (here / "train.py.orig").read_text() == "older"
 
 
@@ -109,7 +109,7 @@ def test_codes_pick_what_is_mended(fix: Fix, here: Path) -> None:
 def test_nothing_to_mend(fix: Fix, here: Path) -> None:
     (here / "train.py").write_text("import torch\n")
     status, out, _ = fix("train.py")
-    assert status == 0 and out.startswith("Nothing to mend by what the source alone shows\n")
+    assert status == 0 and out.startswith("Nothing to fix that the source alone shows\n")
     assert "torchvet fix train.py --verify" in out, "a run may show more"
     status, out, err = fix("train.py", "--diff")
     assert (status, out) == (0, "") and "nothing to mend by what the source alone shows; --verify" in err
@@ -117,8 +117,8 @@ def test_nothing_to_mend(fix: Fix, here: Path) -> None:
     status, out, _ = fix("train.py")
     assert (
         status == 1
-        and out.startswith("Nothing to mend by what the source alone shows; 1 finding below")
-        and "No mend, only advice" in out
+        and out.startswith("Nothing to fix that the source alone shows; 1 finding below")
+        and "No fix, only advice" in out
     )
 
 
@@ -221,7 +221,7 @@ def runs(here: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
 
 def test_a_mend_that_helps_is_proven_and_not_written_unasked(fix: Fix, here: Path, runs: Runs) -> None:
     status, out, err = fix("train.py", "AAA101", "--verify", "--steps", "7", "--", "--lr", "0.1")
-    assert status == 0 and out.startswith("1 of 1 mend proven in 2 runs of 40 steps")
+    assert status == 0 and out.startswith("1 of 1 fix proven in 2 runs of 40 steps")
     assert "40 losses compared, equal to the last bit" in out and "+pear = 1" in out
     assert "torchvet fix train.py AAA101 --verify --apply -- --lr 0.1\n" in out
     assert "train.py is run twice or more, up to 7 steps each" in err
@@ -260,7 +260,7 @@ def test_what_the_run_has_not_shown_is_not_proven(fix: Fix, here: Path, runs: Ru
     runs.evidence = "suspected"
     status, out, _ = fix("train.py", "--verify")
     assert status == 1 and len(runs.ran) == 1
-    assert "Not shown by the run" in out and "AAA101" in out
+    assert "The run did not reach these lines" in out and "AAA101" in out
 
 
 def test_a_run_that_says_nothing_cannot_be_judged(fix: Fix, here: Path, runs: Runs) -> None:
@@ -271,7 +271,7 @@ def test_a_run_that_says_nothing_cannot_be_judged(fix: Fix, here: Path, runs: Ru
     runs.failure, runs.steps = "", 4
     assert fix("train.py", "--verify")[0] == 3
     runs.steps = 40
-    assert fix("train.py", "--verify")[:2] == (0, "Nothing to mend\n")
+    assert fix("train.py", "--verify")[:2] == (0, "Nothing to fix\n")
 
 
 def test_a_file_that_changes_meanwhile_is_not_written(fix: Fix, here: Path, runs: Runs) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from torchvet.probes.undoing import install
 install(Path(sys.argv[1]), (), (os.getcwd(),))
 """
-NO_ROOM = "from torchvet.undo import noting; noting.SPARE, noting.SMALL = 2 ** 62, 0\n"
+NO_ROOM = "from torchvet.undo import journal; journal.SPARE, journal.SMALL = 2 ** 62, 0\n"
 
 
 @pytest.fixture

@@ -54,8 +54,8 @@ def test_what_cannot_be_made_is_said_and_leaves_the_others() -> None:
     done = chosen(before, wanted)
     assert done.documents[A].encode() == b"x = 7\nz = 2\n"
     assert [f.remedy.edits[0].text for f in done.made] == ["7", "z"]
-    assert "touches" in done.refused[1] and "break the file" in done.refused[2]
-    assert f"changes {B}, which is none of the program's own files" in done.refused[3]
+    assert "overlaps" in done.refused[1] and "break the file" in done.refused[2]
+    assert f"changes {B}, which is not one of the program's own files" in done.refused[3]
     assert chosen(before, []).changed(before) == {}
 
 
@@ -69,7 +69,7 @@ def test_originals_are_kept_all_or_none(tmp_path: Path) -> None:
         kept = path.with_name(path.name + ".orig")
         assert kept.read_bytes() == b"before" and stat.S_IMODE(os.stat(kept).st_mode) == 0o600
     (tmp_path / "a.py.orig").unlink()
-    with pytest.raises(BadInput, match=r"b\.py\.orig: is there already"):
+    with pytest.raises(BadInput, match=r"b\.py\.orig: already exists"):
         keep_originals({str(path): b"again" for path in paths})
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.py", "b.py", "b.py.orig"]
     assert (tmp_path / "b.py.orig").read_bytes() == b"before"

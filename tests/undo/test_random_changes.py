@@ -10,7 +10,7 @@ from trying import run, tree
 CHANGES = """
 import random
 from contextlib import suppress
-noting.SMALL = 8
+journal.SMALL = 8
 names = ['best.pt', 'log.jsonl', 'history.json', 'runs', 'runs/old', 'runs/old/deep', 'runs/old/deep/a', 'runs/last',
          'runs/last/log', 'others', 'others/x', 'latest', 'current', 'new', 'new.2', 'made', 'made/x', 'runs/new',
          'latest/z', 'runs/old/link']

@@ -202,10 +202,10 @@ def test_a_signal_handler_that_saves_is_heard_within_a_save(place: Path) -> None
         signal.signal(signal.SIGUSR1, lambda *_: Path('best.pt').write_text('saved by the handler'))
         copy = shutil.copyfileobj
         def interrupted(*args):
-            noting.shutil.copyfileobj = copy
+            journal.shutil.copyfileobj = copy
             copy(*args); os.kill(os.getpid(), signal.SIGUSR1)
-        noting._cloned = lambda *_: False
-        noting.shutil.copyfileobj = interrupted
+        journal._cloned = lambda *_: False
+        journal.shutil.copyfileobj = interrupted
         Path('history.json').write_text('n')
         """)  # fmt: skip
     assert tree(place) != before and tried.status == 0, tried.errors

@@ -19,9 +19,9 @@ _BEGIN = """
 import json, os, shutil, sqlite3, sys
 from pathlib import Path
 sys.path.insert(0, {source!r})
-from torchvet.undo import noting
-from torchvet.undo.hearing import Hearing
-hearing = Hearing(noting.Notes(Path({folder!r}), (), (os.getcwd(),)))
+from torchvet.undo import journal
+from torchvet.undo.audit_hook import Hearing
+hearing = Hearing(journal.Notes(Path({folder!r}), (), (os.getcwd(),)))
 hearing.install()
 """
 LONG_AGO = 10**18

@@ -13,9 +13,9 @@ from torchvet.recording.costs import costs, worded
 from torchvet.recording.crossing_records import Crossing
 from torchvet.recording.records import Place
 from torchvet.recording.verify_records import MadeAt, Reduced
-from torchvet.verifying.judging import judge
 from torchvet.verifying.lines import became
 from torchvet.verifying.trial import trial_of
+from torchvet.verifying.verdicts import judge
 
 WAITING = finding("OPS101", location=Location(path=FILE, line=4, function="f"))
 AFTER = TEXT.replace("    total += loss\n", "    total += loss.detach()\n    total = float(total)\n")

@@ -12,8 +12,8 @@ from handmade import GIB, census, holding, outcome, program, rank, steps
 from torchvet.commands import main
 from torchvet.recording import Recording, RecordingWriter
 from torchvet.recording.records import Record, Step, Window
+from torchvet.whatif.memory_budget import situation_of
 from torchvet.whatif.report import whatif
-from torchvet.whatif.situation import situation_of
 
 TICKS = (5, 6, 9, 14, 21, 32, 48)
 CATEGORIES = {"parameters": 10_000_000, "optimizer state": 20_000_000, "activations": 66_000_000}
@@ -54,7 +54,7 @@ def test_the_verb_answers_from_a_recording(tmp_path: Path, capsys: pytest.Captur
     folder = kept(tmp_path / "run.vet", lines())
     assert main(["whatif", str(folder)]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("A step comes to 96.0 MB of 1.0 GiB (this machine's memory), 1.0 MB more at every step")
+    assert text.startswith("A step takes 96.0 MB of 1.0 GiB (this machine's memory), 1.0 MB more at every step")
     assert "978 to 2,022" in text
     assert main(["whatif", "--format", "json", "--quiet", "--memory-limit", "196MB", str(folder)]) == 0
     rows = json.loads(capsys.readouterr().out)["facts"]["whatif"]["answers"]
@@ -63,7 +63,7 @@ def test_the_verb_answers_from_a_recording(tmp_path: Path, capsys: pytest.Captur
 
 def test_a_run_that_showed_nothing_is_no_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["whatif", str(kept(tmp_path / "run.vet", [program(), outcome(0)]))]) == 3
-    assert "no steps were looked at" in capsys.readouterr().out
+    assert "no steps were sampled" in capsys.readouterr().out
 
 
 def test_the_rank_that_needs_most_is_told_of() -> None:

@@ -16,7 +16,7 @@ from torchvet.errors import BadInput
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding, Report
-    from torchvet.fixing.mending import Mended
+    from torchvet.fixing.rounds import Mended
 
 _CODE = re.compile(r"[A-Z]{3}\d{0,3}(,[A-Z]{3}\d{0,3})*", re.IGNORECASE)
 

@@ -175,7 +175,7 @@ class Plan:
 
     def report(self, verified: Verified) -> Report:
         """The report of the run as it is, what was proven said of its findings."""
-        from torchvet.verifying.telling import Told, report_of
+        from torchvet.verifying.report import Told, report_of
 
         asked = self.asked
         told = Told(asked.subject(), self.before, self.wanted, self.difference(verified), SEED, asked.tolerance)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from torchvet.traces.stretches import stretches_of
+from torchvet.traces.intervals_for_export import stretches_of
 
 if TYPE_CHECKING:
     from torchvet.exporting.chrome import Chrome

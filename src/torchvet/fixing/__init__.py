@@ -1,1 +1,1 @@
-"""Edits to source: made, checked again, written in place. What is outside an edit stays as it was, to the byte."""
+"""Applies edits to source, checks the result and writes it in place. Bytes outside an edit never change."""

@@ -1,4 +1,4 @@
-"""The edits of chosen findings, made in several files together: nothing is written."""
+"""Makes the edits of chosen findings in several files at once, in memory."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from torchvet.fixing.files import unified
 
 
 class Chosen:
-    """Documents by path, with the edits of some findings made. `made` are the findings whose edits were, `refused`
-    says of the others why not, by their position among the findings."""
+    """Documents by path after the edits of some findings.
+
+    `made` has the findings whose edits were made; `refused` the reason for each of the others, by its position.
+    """
 
     def __init__(self, documents: Mapping[str, Document]) -> None:
         self.documents = dict(documents)
@@ -20,12 +22,12 @@ class Chosen:
         self.refused: dict[int, str] = {}
 
     def changed(self, before: Mapping[str, Document]) -> dict[str, Document]:
-        """Those whose text differs."""
+        """The documents whose text differs."""
         return {p: d for p, d in self.documents.items() if d.texts != before[p].texts}
 
 
 def chosen(documents: Mapping[str, Document], findings: Sequence[Finding]) -> Chosen:
-    """Make the edits of findings, each together or not at all; one after which a file does not compile is left out."""
+    """Make the edits of findings, each one's together or not at all; skip those after which a file does not compile."""
     done = Chosen(documents)
     kept: list[Finding] = []
     for number, finding in enumerate(findings):
@@ -51,8 +53,8 @@ def _with(documents: Mapping[str, Document], findings: Sequence[Finding]) -> tup
 def _why_not(documents: Mapping[str, Document], finding: Finding) -> str:
     missing = next((e.path for e in finding.remedy.edits if e.path not in documents), None)
     if missing is not None:
-        return f"it changes {missing}, which is none of the program's own files"
-    return "its edit touches that of another mend, or text that is not there"
+        return f"it changes {missing}, which is not one of the program's own files"
+    return "its edit overlaps that of another fix, or the text is not there"
 
 
 def _sound(document: Document) -> int:
@@ -61,9 +63,4 @@ def _sound(document: Document) -> int:
 
 def difference(before: Mapping[str, Document], after: Mapping[str, Document], shown: Mapping[str, str]) -> str:
     """A unified diff of modules, each under the name that it is shown by."""
-    parts: list[str] = []
-    for path, document in before.items():
-        old, new = (d.texts[path] for d in (document, after[path]))
-        if old != new:
-            parts += unified(shown.get(path, path), old, new)
-    return "".join(parts)
+    return "".join(unified(shown.get(p, p), before[p].texts[p], after[p].texts[p]) for p in before)

@@ -1,4 +1,4 @@
-"""What can be mended: a module or a notebook, as texts by the path that findings give them."""
+"""What can be fixed: a module or a notebook, as texts by the paths that findings give them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torchvet.fixing.rewriting import rewritten
 
 
 class Document(Protocol):
-    """A file's texts, and what can be asked of them. Never changed: mending makes another one."""
+    """A file's texts and what can be asked of them. Immutable: a fix makes a new document."""
 
     texts: dict[str, str]
 
@@ -29,11 +29,11 @@ class Document(Protocol):
         ...
 
     def module(self) -> str:
-        """What Python would be given."""
+        """The source that Python would compile."""
         ...
 
     def encode(self) -> bytes:
-        """The file's new content. Raises UnicodeEncodeError where its encoding lacks a character."""
+        """The file's new content. Raises `UnicodeEncodeError` if its encoding lacks a character."""
         ...
 
 
@@ -92,14 +92,14 @@ class NotebookFile:
 
 
 def open_document(shown: str, data: bytes, rules: Sequence[SourceRule], scope: Scope) -> Document:
-    """The document that a file's content is. Raises SyntaxError, ValueError or LookupError where it is none."""
+    """The document that a file's content is. Raises `SyntaxError`, `ValueError` or `LookupError` if it is none."""
     if shown.lower().endswith(".ipynb"):
         return NotebookFile(shown, data, read_cells(data), rules, scope)
     return Module(shown, decode(data), rules, scope)
 
 
 def soundness(text: str) -> int:
-    """2 for what compiles, 1 for what only parses (a notebook may await at its top), 0 for what does not."""
+    """2 for source that compiles, 1 if it only parses (a notebook may await at its top level), else 0."""
     with collector_off(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -107,7 +107,7 @@ def soundness(text: str) -> int:
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return 0
         try:
-            compile(tree, "<mended>", "exec", dont_inherit=True)
+            compile(tree, "<fixed>", "exec", dont_inherit=True)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return 1
         return 2

@@ -1,21 +1,24 @@
-"""Edits applied to texts: those of one finding together or not at all, no two that touch."""
+"""Applies edits to texts: those of one finding together or not at all, and never two that overlap."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from torchvet.finding import Edit, Finding
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
+@dataclass
 class _Span:
     """An edit as offsets into a text."""
 
-    def __init__(self, start: int, end: int, text: str) -> None:
-        self.start, self.end, self.text = start, end, text
+    start: int
+    end: int
+    text: str
 
     def touches(self, other: _Span) -> bool:
         """Whether both change the same characters, or insert at the same place."""
@@ -23,8 +26,10 @@ class _Span:
 
 
 def apply(texts: Mapping[str, str], findings: Sequence[Finding]) -> tuple[dict[str, str], list[Finding]]:
-    """The texts, by path, with the findings' edits made, and the findings whose edits were. Of two that touch the first
-    wins; an edit of a place that is not there is not made."""
+    """The texts, by path, after the findings' edits, and the findings whose edits were made.
+
+    Of two that overlap the first wins. A finding with an edit of a place that does not exist is skipped.
+    """
     offsets = {path: _starts(text) for path, text in texts.items()}
     spans: dict[str, list[_Span]] = {path: [] for path in texts}
     applied = []
@@ -38,8 +43,10 @@ def apply(texts: Mapping[str, str], findings: Sequence[Finding]) -> tuple[dict[s
 
 
 def rebased(edits: Sequence[Edit], texts: Mapping[str, str], made: Sequence[Finding]) -> list[Edit] | None:
-    """Edits of texts in which some findings' edits were made, as edits of the texts before. None where one of them
-    changes what those have put there."""
+    """Edits of texts that some findings' edits have changed, as edits of the original texts.
+
+    None if one of them changes text that those edits inserted.
+    """
     found = []
     for edit in edits:
         places = [_place_before(edit.path, place, texts, made) for place in (edit.start, edit.end)]
@@ -51,7 +58,7 @@ def rebased(edits: Sequence[Edit], texts: Mapping[str, str], made: Sequence[Find
 
 
 def line_before(path: str, line: int, texts: Mapping[str, str], made: Sequence[Finding]) -> int | None:
-    """The line of a text that a line was before some findings' edits were made; None for one that is new."""
+    """The line that a line was before some findings' edits; None if the edits inserted it."""
     place = _place_before(path, (line, 1), texts, made)
     return place[0] if place is not None else None
 
@@ -59,7 +66,7 @@ def line_before(path: str, line: int, texts: Mapping[str, str], made: Sequence[F
 def _place_before(
     path: str, place: tuple[int, int], texts: Mapping[str, str], made: Sequence[Finding]
 ) -> tuple[int, int] | None:
-    """Line and column, before some findings' edits, of a place in the text in which they were made."""
+    """The line and column that a place had before some findings' edits; None if they inserted it."""
     if path not in texts:
         return place
     starts = {one: _starts(text) for one, text in texts.items()}
@@ -74,7 +81,7 @@ def _place_before(
 
 
 def _before(offset: int, spans: Sequence[_Span]) -> int | None:
-    """Where an offset into the text after some edits was before them; None for what is new."""
+    """The offset before some edits of an offset after them; None in inserted text."""
     shift = 0
     for span in sorted(spans, key=lambda s: s.start):
         start, end = span.start + shift, span.start + shift + len(span.text)
@@ -95,7 +102,7 @@ def newline_of(text: str) -> str:
 def _located(
     edits: Sequence[Edit], texts: Mapping[str, str], offsets: Mapping[str, list[int]]
 ) -> list[tuple[str, _Span]]:
-    """The edits of one finding as offsets; empty where one of them cannot be made or two of them touch."""
+    """The edits of one finding as offsets; empty if one is not possible or two overlap."""
     found: list[tuple[str, _Span]] = []
     for edit in edits:
         if edit.path not in texts:
@@ -109,7 +116,7 @@ def _located(
         if same is None:
             found.append((edit.path, span))
         elif same.start == same.end == span.start == span.end:
-            same.text += span.text  # two lines put in at one place, in their order
+            same.text += span.text  # two insertions at one place keep their order
         else:
             return []
     return found
@@ -120,7 +127,7 @@ def _starts(text: str) -> list[int]:
 
 
 def _offset(text: str, starts: list[int], place: tuple[int, int]) -> int | None:
-    """Where a line and column from 1 are; None where the text has no such place."""
+    """The offset of a line and column, both from 1; None if the text has no such place."""
     line, column = place
     if not 0 < line <= len(starts) or column < 1:
         return None

@@ -1,4 +1,4 @@
-"""Mends files on disk, or says what would change."""
+"""Fixes files on disk, or shows what would change."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from torchvet.checking.checker import Checker
@@ -14,7 +14,7 @@ from torchvet.checking.discovery import Target
 from torchvet.checking.engine import FileResult
 from torchvet.errors import BadInput
 from torchvet.fixing.documents import Document, open_document
-from torchvet.fixing.mending import Mended, mend
+from torchvet.fixing.rounds import Mended, mend
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
@@ -25,7 +25,7 @@ def is_mendable(result: FileResult, unsafe: bool) -> bool:
 
 
 def mend_bytes(shown: str, data: bytes, checker: Checker, unsafe: bool) -> tuple[Document, Mended, bytes]:
-    """A file's content mended: the document before, what came of it, and the new content."""
+    """Fix a file's content: the document before, the outcome, and the new content."""
     document = open_document(shown, data, *checker.for_file(shown))
     mended = mend(document, unsafe)
     if not mended.fixed:
@@ -33,12 +33,12 @@ def mend_bytes(shown: str, data: bytes, checker: Checker, unsafe: bool) -> tuple
     try:
         return document, mended, mended.document.encode()
     except UnicodeEncodeError as error:
-        reason = f"{shown}: an edit has a character that {error.encoding} lacks: nothing was changed"
+        reason = f"{shown}: an edit has a character that {error.encoding} lacks; nothing was changed"
         return document, Mended(document, document.check(), refused=[reason]), data
 
 
 def mend_file(target: Target, checker: Checker, unsafe: bool, write: bool) -> tuple[Mended, str]:
-    """Mend a file in place, or with `write` off only say how. The text is the difference."""
+    """Fix a file in place, or only compute the fix if not `write`. Gives the outcome and a unified diff."""
     data = Path(target.path).read_bytes()
     document, mended, content = mend_bytes(target.shown, data, checker, unsafe)
     if write and content != data:
@@ -47,7 +47,7 @@ def mend_file(target: Target, checker: Checker, unsafe: bool, write: bool) -> tu
 
 
 def replace_file(path: str, content: bytes) -> None:
-    """Put a new content in a file's place at once, its permissions kept. Raises `BadInput`."""
+    """Replace a file's content atomically and keep its permissions. Raises `BadInput`."""
     path = os.path.realpath(path)  # a link stays a link
     beside = ""
     try:
@@ -59,14 +59,14 @@ def replace_file(path: str, content: bytes) -> None:
     except OSError as error:
         if beside and os.path.exists(beside):
             os.unlink(beside)
-        raise BadInput(f"{path}: the mended file could not be written: {error.strerror}") from error
+        raise BadInput(f"{path}: the fixed file could not be written: {error.strerror}") from error
 
 
 ORIGINAL = ".orig"
 
 
 def keep_originals(contents: Mapping[str, bytes]) -> None:
-    """Leave each content beside its file, as FILE.orig. Raises `BadInput`, with nothing left, where one is there."""
+    """Write each content beside its file, as FILE.orig. Raises `BadInput`, and leaves nothing, if one exists."""
     made: list[str] = []
     try:
         for path, content in contents.items():
@@ -79,21 +79,16 @@ def keep_originals(contents: Mapping[str, bytes]) -> None:
         for one in made:
             os.unlink(one)
         if isinstance(error, FileExistsError):
-            raise BadInput(f"{path}{ORIGINAL}: is there already; move it, or leave --keep-original out") from error
+            raise BadInput(f"{path}{ORIGINAL}: already exists; move it, or omit --keep-original") from error
         raise BadInput(f"{path}{ORIGINAL}: could not be written: {error.strerror}; nothing was changed") from error
 
 
 def difference(before: Document, after: Document) -> str:
     """A unified diff, a part for each text that differs. `patch -p0` takes that of a module."""
-    parts = [
-        "".join(unified(path, text, after.texts[path]))
-        for path, text in before.texts.items()
-        if text != after.texts[path]
-    ]
-    return "".join(parts)
+    return "".join(unified(path, text, after.texts[path]) for path, text in before.texts.items())
 
 
-def unified(path: str, old: str, new: str) -> Iterator[str]:
-    """The lines of a unified diff of one text."""
-    for line in difflib.unified_diff(_LINE.findall(old), _LINE.findall(new), path, path):
-        yield line if line.endswith("\n") else line + "\n\\ No newline at end of file\n"
+def unified(path: str, old: str, new: str) -> str:
+    """A unified diff of one text; empty if nothing differs."""
+    lines = difflib.unified_diff(_LINE.findall(old), _LINE.findall(new), path, path)
+    return "".join(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines)

@@ -1,4 +1,7 @@
-"""Puts new sources into a notebook's JSON and leaves every other byte as it was."""
+"""Puts new sources into a notebook's JSON and keeps every other byte.
+
+Parsing and dumping the whole file would change its indents, escapes and numbers, and so the diff that a person reads.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
 def rewritten(data: bytes, sources: Mapping[int, str]) -> bytes:
-    """The notebook with other sources in some cells, by their index. Raises ValueError where a cell has none."""
+    """The notebook with other sources in some cells, by index. Raises `ValueError` if a cell has none."""
     text = data.decode("utf-8")
     found: list[tuple[int, int, str]] = []
     for index, at in enumerate(_cells(text)):
@@ -25,7 +28,7 @@ def rewritten(data: bytes, sources: Mapping[int, str]) -> bytes:
 
 
 def _cells(text: str) -> list[int]:
-    """Where the cells begin."""
+    """The offsets of the cells."""
     top = {key: start for key, start, _ in _members(text, _skip(text, 0))}
     if "cells" in top:
         return [start for start, _ in _items(text, top["cells"])]
@@ -35,7 +38,7 @@ def _cells(text: str) -> list[int]:
 
 
 def _members(text: str, at: int) -> Iterator[tuple[str, int, int]]:
-    """The members of the object at a place: key, and where the value begins and ends."""
+    """The members of the object at an offset: key, and the value's start and end."""
     at = _skip(text, at + 1)
     while text[at] != "}":
         key, at = _DECODER.raw_decode(text, at)
@@ -48,7 +51,7 @@ def _members(text: str, at: int) -> Iterator[tuple[str, int, int]]:
 
 
 def _items(text: str, at: int) -> Iterator[tuple[int, int]]:
-    """Where each item of the array at a place begins and ends."""
+    """The start and end of each item of the array at an offset."""
     at = _skip(text, at + 1)
     while text[at] != "]":
         _, end = _DECODER.raw_decode(text, at)
@@ -67,7 +70,7 @@ def _skip(text: str, at: int) -> int:
 
 
 def _value(raw: str, source: str) -> str:
-    """A source in the style of the value that it replaces; lines that are the same keep their spelling."""
+    """A source in the style of the value that it replaces: unchanged lines keep their escapes."""
     ascii_only = raw.isascii()
     if not raw.startswith("["):
         return json.dumps(source, ensure_ascii=ascii_only)
@@ -78,10 +81,5 @@ def _value(raw: str, source: str) -> str:
     opening, closing = raw[1 : items[0][0]], raw[items[-1][1] : -1]
     between = raw[items[0][1] : items[1][0]] if len(items) > 1 else "," + opening
     lines = _LINE.findall(source)
-    return (
-        "["
-        + opening
-        + between.join(spelt.get(x) or json.dumps(x, ensure_ascii=ascii_only) for x in lines)
-        + closing
-        + "]"
-    )
+    written = between.join(spelt.get(x) or json.dumps(x, ensure_ascii=ascii_only) for x in lines)
+    return f"[{opening}{written}{closing}]"

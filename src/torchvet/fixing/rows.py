@@ -8,10 +8,15 @@ from torchvet.finding import Finding
 
 
 def row(finding: Finding) -> dict[str, Any]:
-    """What the facts say of one finding: which it is, where, and what its mend would do."""
+    """What the facts say of one finding: which it is, where, and what its fix would do."""
     at = finding.location
     return {
-        "code": finding.code, "name": finding.name, "severity": finding.severity, "message": finding.message,
-        "path": at.path if at else None, "line": at.line if at else None, "remedy": finding.remedy.summary,
+        "code": finding.code,
+        "name": finding.name,
+        "severity": finding.severity,
+        "message": finding.message,
+        "path": at.path if at else None,
+        "line": at.line if at else None,
+        "remedy": finding.remedy.summary,
         "safe": finding.remedy.safe,
-    }  # fmt: skip
+    }

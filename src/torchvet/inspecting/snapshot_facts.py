@@ -8,7 +8,7 @@ from torchvet.snapshots.accounting import account
 
 if TYPE_CHECKING:
     from torchvet.snapshots.memory import DeviceMemory
-    from torchvet.snapshots.moments import Moment, Row
+    from torchvet.snapshots.state_at import Moment, Row
 
 _LINES, _MODULES, _PINS = 20, 10, 10
 

@@ -15,8 +15,8 @@ from types import ModuleType
 from typing import Any
 
 from torchvet.probes.import_hook import when_imported
-from torchvet.undo.hearing import Hearing
-from torchvet.undo.noting import Notes
+from torchvet.undo.audit_hook import Hearing
+from torchvet.undo.journal import Notes
 
 _TORCH = (("_C.PyTorchFileWriter", "__init__"), ("_C.ScriptModule", "save"), ("_C.ScriptFunction", "save"),
           ("_C._autograd._ProfilerResult", "save"))  # fmt: skip

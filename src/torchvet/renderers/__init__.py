@@ -1,4 +1,4 @@
-"""Renderers: a report in, text out. One class per format; the extension of `-o FILE` picks it."""
+"""Renderers turn a report into text. There is one class for each format; the extension of `-o FILE` picks it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ from torchvet.renderers.sarif import SarifRenderer
 __all__ = ["RENDERERS", "Renderer", "renderer_for", "renderer_for_path"]
 
 RENDERERS: tuple[Renderer, ...] = (
-    TextRenderer(), JsonRenderer(), SarifRenderer(), GithubRenderer(), MarkdownRenderer(),
-)  # fmt: skip
+    TextRenderer(),
+    JsonRenderer(),
+    SarifRenderer(),
+    GithubRenderer(),
+    MarkdownRenderer(),
+)
 
 
 def renderer_for(format: str) -> Renderer:

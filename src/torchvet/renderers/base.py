@@ -8,7 +8,7 @@ from torchvet.finding import Report
 
 
 class Renderer(Protocol):
-    """Turns a report into text. Pure: the same report gives the same text, whatever ran before."""
+    """Turns a report into text. Pure: the same report always gives the same text."""
 
     format: ClassVar[str]
     """The name that `--format` takes."""

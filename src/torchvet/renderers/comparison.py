@@ -1,12 +1,11 @@
-"""A comparison as text: what grew, by how much, and where; identical ones say so."""
+"""A comparison as text: what changed, by how much, and where."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from torchvet.finding import Report
-from torchvet.renderers.gaps import add_not_checked
-from torchvet.renderers.page import Page, padded
+from torchvet.renderers.page import Page, add_not_checked, padded
 from torchvet.renderers.wording import percent, printable, seconds, size
 
 ROWS = 8
@@ -14,7 +13,7 @@ ROWS = 8
 AMOUNT = 11
 
 
-def render_comparison(report: Report, color: bool, width: int) -> str:
+def comparison_page(report: Report, color: bool, width: int) -> str:
     """The verdict, then a table for each kind of amount that differs."""
     facts = report.facts["comparison"]
     page = Page(width)
@@ -36,17 +35,17 @@ def headline(report: Report) -> str:
     """One sentence: nothing changed, or by how much the totals did."""
     facts = report.facts["comparison"]
     if report.verdict == "undetermined":
-        return "Could not judge: nothing that a gate goes by was measured on both sides"
+        return "Could not judge: no amount that the gate compares was measured on both sides"
     if facts["same"]:
         return "No difference in anything that was compared"
     parts = [_total(d) for d in facts["differences"] if d["before"] is not None and d["before"] != d["after"]]
-    told = "; ".join(parts) or "The totals are the same; what they are made of differs"
+    totals = "; ".join(parts) or "The totals are the same; their parts differ"
     if facts["gate"] is None:
-        return told
+        return totals
     allowed = f"{facts['gate'] * 100:g} %"
     if facts["over"]:
-        return f"Grew by more than the {allowed} that is allowed: {', '.join(facts['over'])}. {told}"
-    return f"Within the {allowed} that is allowed. {told}"
+        return f"Grew by more than the {allowed} that is allowed: {', '.join(facts['over'])}. {totals}"
+    return f"Within the {allowed} that is allowed. {totals}"
 
 
 def _total(difference: dict[str, Any]) -> str:
@@ -70,12 +69,10 @@ def _add(page: Page, difference: dict[str, Any]) -> None:
     room = max(20, page.width - 3 * (AMOUNT + 2) - 2)
     for row in rows[:ROWS]:
         before, after = row["before"], row["after"]
-        amounts = "  ".join(f"{text:>{AMOUNT}}" for text in (
-            _amount(before, unit), _amount(after, unit), _signed(after - before, unit),
-        ))  # fmt: skip
-        page.verbatim(f"{amounts}  {padded(printable(row['name']), room).rstrip()}", indent=2)
-    if len(rows) > ROWS:
-        page.paragraph(f"and {len(rows) - ROWS} more; JSON has all of them", indent=2)
+        amounts = (_amount(before, unit), _amount(after, unit), _signed(after - before, unit))
+        columns = "  ".join(f"{text:>{AMOUNT}}" for text in amounts)
+        page.verbatim(f"{columns}  {padded(printable(row['name']), room).rstrip()}", indent=2)
+    page.more(len(rows) - ROWS)
 
 
 def _amount(amount: float, unit: str) -> str:

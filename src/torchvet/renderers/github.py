@@ -12,13 +12,13 @@ _LEVELS = {"error": "error", "warning": "warning", "info": "notice"}
 
 
 class GithubRenderer:
-    """A line a finding, `::error file=train.py,line=3,col=5,title=...::message`."""
+    """One line for each finding: `::error file=train.py,line=3,col=5,title=...::message`."""
 
     format: ClassVar[str] = "github"
     extensions: ClassVar[tuple[str, ...]] = ()
 
     def render(self, report: Report, color: bool = False, width: int = 100) -> str:
-        """The annotations; empty but for a newline where there are none. `color` and `width` change nothing."""
+        """The annotations; a lone newline if there are none. `color` and `width` change nothing."""
         lines = [_annotation(finding) for finding in report.findings]
         title = value("torchvet: not checked")
         lines += [f"::notice title={title}::{data(f'{i.check}: {i.reason}')}" for i in report.not_checked]
@@ -26,13 +26,13 @@ class GithubRenderer:
 
 
 def data(text: str) -> str:
-    """A message as a workflow command takes it: one line, its own line ends and percent signs escaped."""
+    """A message for a workflow command: on one line, with line ends and percent signs escaped."""
     lines = [printable(line) for line in text.splitlines()]
     return encodable("\n".join(lines)).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def value(text: str) -> str:
-    """A property's value: as a message, and without the signs that end it."""
+    """A property's value: also without the characters that would end it."""
     return data(text).replace(":", "%3A").replace(",", "%2C")
 
 

@@ -11,7 +11,7 @@ from torchvet.renderers.wording import encodable
 
 
 class JsonRenderer:
-    """The report as indented JSON, `schema` and `version` first; what is unknown is null, never left out."""
+    """The report as indented JSON, `schema` and `version` first; what is unknown is null, never missing."""
 
     format: ClassVar[str] = "json"
     extensions: ClassVar[tuple[str, ...]] = (".json",)
@@ -24,7 +24,7 @@ class JsonRenderer:
 
 
 def clean(value: Any) -> Any:
-    """The same tree with every string encodable: a file name of undecodable bytes must not cost the report."""
+    """The same tree with every string encodable, so that an undecodable file name cannot break the report."""
     if isinstance(value, str):
         return encodable(value)
     if isinstance(value, dict):

@@ -20,23 +20,23 @@ UNCHECKED = 20
 
 
 class Ink:
-    """Colours, or none."""
+    """Writes in colors, or without."""
 
     def __init__(self, color: bool) -> None:
         self.color = color
 
     def __call__(self, style: str, text: str) -> str:
-        """A foreign text, made harmless, in a style."""
+        """A foreign text in a style, its control characters escaped."""
         text = printable(text)
         return f"\x1b[{_COLORS[style]}m{text}\x1b[0m" if self.color and text else text
 
 
 def listing(report: Report, color: bool = False, width: int = 100) -> str:
-    """The whole list, a summary at its end."""
+    """The findings, what was not checked, and a summary."""
     ink = Ink(color)
     lines = report.facts.get("lines") or {}
     out: list[str] = []
-    told: set[tuple[str, str, str]] = set()
+    advised: set[tuple[str, str, str]] = set()
     for finding in report.findings:
         at = finding.location
         path = at.path if at is not None else ""
@@ -44,8 +44,8 @@ def listing(report: Report, color: bool = False, width: int = 100) -> str:
         if at is not None and (text := (lines.get(path) or {}).get(str(at.line), "").strip()):
             out.append(f"  {ink('dim', '|')} {ink('dim', _cropped(text, width - 4))}")
         advice = (path, finding.code, finding.remedy.summary)
-        if finding.remedy.summary and advice not in told:
-            told.add(advice)
+        if finding.remedy.summary and advice not in advised:
+            advised.add(advice)
             out.append(f"  {ink('dim', '=')} {printable(finding.remedy.summary)}{ink('dim', _fixable(finding))}")
     out += _not_checked(report.not_checked, ink)
     return "\n".join([*out, summary(report, ink)]) + "\n"
@@ -57,14 +57,15 @@ def statistics(report: Report, color: bool = False) -> str:
     names = {f.code: (f.name, f.severity) for f in report.findings}
     counted = sorted(report.facts.get("statistics", {}).items(), key=lambda c: (-c[1], c[0]))
     digits = max((len(str(n)) for _, n in counted), default=1)
-    rows = [
-        f"{n:>{digits}}  {code}  {ink(names[code][1], f'{names[code][1]:<7}')}  {names[code][0]}" for code, n in counted
-    ]
+    rows = []
+    for code, number in counted:
+        name, severity = names[code]
+        rows.append(f"{number:>{digits}}  {code}  {ink(severity, f'{severity:<7}')}  {name}")
     return "\n".join([*rows, summary(report, ink)]) + "\n"
 
 
 def summary(report: Report, ink: Ink) -> str:
-    """`2 errors, 1 warning in 3 of 120 files; 4 files not checked`, and what can be mended."""
+    """`2 errors, 1 warning in 3 of 120 files; 4 files not checked`, then what was fixed and what can be."""
     facts = report.facts
     files = int(facts.get("files", 0))
     if not files:
@@ -77,11 +78,10 @@ def summary(report: Report, ink: Ink) -> str:
         parts.append(f"{count(known, 'finding')} known from the baseline")
     out = ["; ".join(parts)]
     if fixed := facts.get("fixed"):
-        out.append(
-            f"Fixed {count(sum(fixed.values()), 'finding')}: " + ", ".join(f"{c} {n}" for c, n in sorted(fixed.items()))
-        )
+        codes = ", ".join(f"{n} {code}" if n > 1 else code for code, n in sorted(fixed.items()))
+        out.append(f"Fixed {count(sum(fixed.values()), 'finding')} ({codes}).")
     out += [printable(text) for text in facts.get("not_fixed", [])]
-    return "\n".join([*out, *_mendable(facts.get("fixable") or {})])
+    return "\n".join([*out, *_fixes(facts.get("fixable") or {})])
 
 
 def _head(finding: Finding, ink: Ink) -> str:
@@ -121,8 +121,8 @@ def _within(facts: dict[str, Any], files: int) -> str:
     return f" in {count(affected)} of {count(files, 'file')}" if affected else f" in {count(files, 'file')}"
 
 
-def _mendable(fixable: dict[str, int]) -> list[str]:
+def _fixes(fixable: dict[str, int]) -> list[str]:
     safe, unsafe = fixable.get("safe", 0), fixable.get("unsafe", 0)
-    parts = [f"{safe} with --fix"] if safe else []
-    parts += [f"{unsafe} {'more ' if safe else ''}with --fix --unsafe-fixes"] if unsafe else []
-    return [f"Can be mended: {', '.join(parts)}; --diff shows how"] if parts else []
+    parts = [f"{safe} fixable with --fix"] if safe else []
+    parts += [f"{unsafe} {'more' if safe else 'fixable'} with --fix --unsafe-fixes"] if unsafe else []
+    return [f"{', '.join(parts)} (preview with --diff)."] if parts else []

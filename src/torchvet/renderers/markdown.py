@@ -32,9 +32,9 @@ class MarkdownRenderer:
 
             parts.append(markdown_section(amp))
         if forecast := report.facts.get("precision_forecast"):
-            from torchvet.renderers.markdown_forecast import forecast_section  # brings rich along
+            from torchvet.renderers.text_forecast import forecast_section  # imports rich, which is slow to load
 
-            parts.append(forecast_section(forecast, escaped, code_span))
+            parts.append(forecast_section(forecast))
         if report.not_checked:
             items = [f"- {escaped(item.check)}: {escaped(item.reason)}" for item in report.not_checked]
             parts.append("\n".join(["### Not checked", "", *items]))
@@ -42,13 +42,13 @@ class MarkdownRenderer:
 
 
 def escaped(text: str) -> str:
-    """A foreign text that stays text: signs of Markdown and HTML do nothing, but `code` stays code."""
+    """A foreign text with Markdown's and HTML's special characters escaped; `code` stays code."""
     pieces = _CODE.split(printable(text))
     return "".join(_code(p) if _CODE.fullmatch(p) else _SPECIAL.sub(r"\\\1", p) for p in pieces)
 
 
 def code_span(text: str) -> str:
-    """A text as code in a table's cell, whatever it holds."""
+    """Any text as code in a table's cell."""
     text = printable(text)
     fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
     space = " " if text.startswith("`") or text.endswith("`") else ""
@@ -56,7 +56,7 @@ def code_span(text: str) -> str:
 
 
 def _code(span: str) -> str:
-    # A table is cut at every bar, those in code included, unless a backslash stands before it.
+    # Even within code, a bar ends a table's cell unless a backslash precedes it.
     return span.replace("|", "\\|")
 
 
@@ -70,9 +70,9 @@ def _verdict(report: Report) -> str:
 
         return headline(report)
     if report.subject.get("kind") == "amp":
-        from torchvet.renderers.text_amp import headline as of_amp
+        from torchvet.renderers.text_amp import headline as amp_headline
 
-        return of_amp(report)
+        return amp_headline(report)
     from torchvet.renderers.verdict import verdict
 
     return verdict(report)
@@ -92,6 +92,5 @@ def _row(finding: Finding) -> str:
     if at is not None:
         place = place_of(at.path)
         where = code_span(f"{place.file}:{place.cell + ':' if place.cell else ''}{at.line}")
-    cells = (finding.severity, f"{finding.code} {escaped(finding.name)}", where, escaped(finding.message),
-             escaped(finding.remedy.summary))  # fmt: skip
-    return f"| {' | '.join(cells)} |"
+    code, message = f"{finding.code} {escaped(finding.name)}", escaped(finding.message)
+    return f"| {finding.severity} | {code} | {where} | {message} | {escaped(finding.remedy.summary)} |"

@@ -1,4 +1,4 @@
-"""A page of terminal text: styled lines that are wrapped, indented and kept within a number of lines.
+"""A page of terminal text: styled lines, wrapped and indented, each paragraph cut at a number of lines.
 
 Foreign strings go in as plain text: rich's markup is never parsed, so brackets in a name stay brackets.
 """
@@ -11,12 +11,15 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
+from torchvet.finding import Report
 from torchvet.renderers.wording import printable
 
 NARROWEST = 40
 LABEL = 15
 """Columns that the labels of `labelled` take, their indent and the space after them included."""
 MORE = " ..."
+UNCHECKED = 8
+"""How many entries of what was not checked a page shows; JSON has all of them."""
 
 
 class Page:
@@ -38,7 +41,7 @@ class Page:
         self.verbatim(text, "bold")
 
     def verbatim(self, text: str, style: str = "", indent: int = 0) -> None:
-        """One line that is not wrapped, to be copied as it is; longer than the page if it must."""
+        """One line to be copied as it is: never wrapped, even if it is longer than the page is wide."""
         self.lines.append(Text(" " * indent + printable(text), style=style))
 
     def styled(self, line: Text) -> None:
@@ -53,9 +56,20 @@ class Page:
         """A label in the left column and wrapped text beside it."""
         self._add(Text("  " + padded(label, LABEL - 3) + " ", style="dim"), text, "", LABEL, most)
 
+    def more(self, number: int, of: str = "") -> None:
+        """Say that `number` entries are not shown; nothing for zero or less."""
+        if number > 0:
+            self.paragraph(f"and {number} more{of}; JSON has all of them", indent=2)
+
+    def section(self, title: str, part: Page) -> None:
+        """The lines of another page under a heading; nothing if it has none."""
+        if part.lines:
+            self.heading(title)
+            self.lines.extend(part.lines)
+
     def _add(self, lead: Text, text: str, style: str, indent: int, most: int | None) -> None:
         room = self.width - max(indent, lead.cell_len)
-        # Wrapped before it is styled: rich joins and pads spans at line ends otherwise.
+        # Wrap first and style later: rich joins and pads the spans at line ends otherwise.
         wrapped = [t.plain.rstrip() for t in Text(printable(text)).wrap(self._console, room, overflow="fold")]
         if most is not None and len(wrapped) > most:
             wrapped = [*wrapped[: most - 1], crop(wrapped[most - 1] + MORE, room)]
@@ -66,7 +80,7 @@ class Page:
             self.lines.append(Text.assemble(start, body))
 
     def text(self, color: bool) -> str:
-        """The page as one string, with ANSI colours or without; a newline at the end."""
+        """The page as one string, with or without ANSI colors; a newline at the end."""
         console = _console(self.width, color)
         while self.lines and not self.lines[-1].plain:
             self.lines.pop()
@@ -74,6 +88,16 @@ class Page:
             line.rstrip()
             console.print(line, soft_wrap=True)
         return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def add_not_checked(page: Page, report: Report) -> None:
+    """The first entries of what was not checked, under a heading; nothing where there are none."""
+    if not report.not_checked:
+        return
+    page.heading("Not checked")
+    for item in report.not_checked[:UNCHECKED]:
+        page.paragraph(f"{item.check}: {item.reason}", indent=2, hang=2, most=2)
+    page.more(len(report.not_checked) - UNCHECKED)
 
 
 def crop(text: str, room: int) -> str:
@@ -87,13 +111,21 @@ def crop(text: str, room: int) -> str:
 
 
 def padded(text: str, room: int) -> str:
-    """The text made exactly `room` columns wide, wide characters counted as terminals do."""
+    """The text cut or filled up to exactly `room` columns; a wide character takes two, as in a terminal."""
     return set_cell_size(crop(printable(text), room), room)
 
 
 def _console(width: int, color: bool) -> Console:
-    # The environment is left out: whether to colour is the caller's decision, not NO_COLOR's or a terminal's.
+    # An empty environment: the caller decides about color, not NO_COLOR or the terminal.
     return Console(
-        file=io.StringIO(), width=width, force_terminal=color, color_system="standard" if color else None,
-        no_color=False, markup=False, emoji=False, highlight=False, legacy_windows=False, _environ={},
-    )  # fmt: skip
+        file=io.StringIO(),
+        width=width,
+        force_terminal=color,
+        color_system="standard" if color else None,
+        no_color=False,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        legacy_windows=False,
+        _environ={},
+    )

@@ -1,4 +1,4 @@
-"""Where a finding is, for formats that know files and lines but no cells of notebooks."""
+"""Paths as they are shown, and places in notebooks for formats that know files and lines but no cells."""
 
 from __future__ import annotations
 
@@ -12,22 +12,30 @@ _CELL = re.compile(r"(?P<file>.*\.ipynb):(?P<cell>cell \d+)", re.IGNORECASE | re
 
 
 class Place(NamedTuple):
-    """A file, relative to the working directory below it, and the cell in it, empty for what is no notebook."""
+    """A file, relative to the working directory if it lies below it, and its cell; empty unless a notebook."""
 
     file: str
     cell: str
 
 
+def shown_path(path: str) -> str:
+    """A path as a person in the working directory would type it; unchanged if it lies elsewhere."""
+    try:
+        here = os.path.join(os.getcwd(), "")
+    except OSError:  # the program may have removed the directory that it ran in
+        return path
+    return path.removeprefix(here)
+
+
 def place_of(path: str) -> Place:
     """The file and the cell that a location's path names."""
-    here = os.path.join(os.getcwd(), "")
-    path = path[len(here) :] if path.startswith(here) else path
+    path = shown_path(path)
     match = _CELL.fullmatch(path)
-    found = Place(match["file"], match["cell"]) if match is not None else Place(path, "")
-    return found._replace(file=found.file.replace(os.sep, "/"))
+    file, cell = match.group("file", "cell") if match is not None else (path, "")
+    return Place(file.replace(os.sep, "/"), cell)
 
 
 def within_cell(location: Location | None) -> str:
-    """`cell 3, line 5: ` before a message, empty for what is no notebook: its lines are none of the file's."""
+    """`cell 3, line 5: ` before a message about a notebook, since a cell's line is no line of the file; else empty."""
     cell = place_of(location.path).cell if location is not None else ""
     return f"{cell}, line {location.line}: " if cell and location is not None else ""

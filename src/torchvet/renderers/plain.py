@@ -1,44 +1,32 @@
-"""Text for people: a run or a trace as a page, a check as a list, a comparison as tables; no more is loaded."""
+"""Text for people: one page for each kind of report."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import ClassVar
 
 from torchvet.finding import Report
 
+_PAGES = {
+    "check": ("listing", "listing"),
+    "comparison": ("comparison", "comparison_page"),
+    "trace": ("text_trace", "trace_page"),
+    "amp": ("text_amp", "amp_page"),
+    "whatif": ("text_whatif", "whatif_page"),
+    "fix": ("text_fix", "fix_page"),
+}
+"""By the kind of a report's subject: the module and its function of (report, color, width). Loaded when asked for,
+because a check needs no rich, which takes longer to import than a small check takes."""
+
 
 class TextRenderer:
-    """The text that fits what the report is about."""
+    """The report as a page of text that fits its kind."""
 
     format: ClassVar[str] = "text"
     extensions: ClassVar[tuple[str, ...]] = (".txt",)
 
     def render(self, report: Report, color: bool = False, width: int = 100) -> str:
-        """The report as text, coloured on request, `width` columns wide where it is wrapped."""
-        if report.subject.get("kind") == "check":
-            from torchvet.renderers.listing import listing
-
-            return listing(report, color, width)
-        if report.subject.get("kind") == "comparison":
-            from torchvet.renderers.comparison import render_comparison
-
-            return render_comparison(report, color, width)
-        if report.subject.get("kind") == "trace":
-            from torchvet.renderers.text_trace import trace_page
-
-            return trace_page(report, color, width)
-        if report.subject.get("kind") == "amp":
-            from torchvet.renderers.text_amp import AmpText
-
-            return AmpText().render(report, color, width)
-        if report.subject.get("kind") == "whatif":
-            from torchvet.renderers.text_whatif import whatif_page
-
-            return whatif_page(report, color, width)
-        if report.subject.get("kind") == "fix":
-            from torchvet.renderers.text_fix import fix_page
-
-            return fix_page(report, color, width)
-        from torchvet.renderers.text import TextRenderer as PageRenderer
-
-        return PageRenderer().render(report, color, width)
+        """The report as text, colored on request, `width` columns wide where it is wrapped."""
+        module, name = _PAGES.get(str(report.subject.get("kind")), ("text", "run_page"))
+        page = getattr(import_module(f"torchvet.renderers.{module}"), name)
+        return str(page(report, color, width))

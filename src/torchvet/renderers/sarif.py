@@ -18,7 +18,7 @@ _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 
 
 class SarifRenderer:
-    """The report as one SARIF run. Rules are described where the report's `facts["rules"]` tells of them."""
+    """The report as one SARIF run. `facts["rules"]` describes the rules, where it is there."""
 
     format: ClassVar[str] = "sarif"
     extensions: ClassVar[tuple[str, ...]] = (".sarif",)
@@ -60,8 +60,8 @@ def _rule(finding: Finding, known: dict[str, str]) -> dict[str, Any]:
 
 
 def _invocation(report: Report) -> dict[str, Any]:
-    told = [{"level": "warning", "message": {"text": f"{i.check}: {i.reason}"}} for i in report.not_checked]
-    return {"executionSuccessful": report.verdict != "undetermined", "toolExecutionNotifications": told}
+    notifications = [{"level": "warning", "message": {"text": f"{i.check}: {i.reason}"}} for i in report.not_checked]
+    return {"executionSuccessful": report.verdict != "undetermined", "toolExecutionNotifications": notifications}
 
 
 def _results(report: Report, codes: list[str]) -> list[dict[str, Any]]:
@@ -86,7 +86,7 @@ def _results(report: Report, codes: list[str]) -> list[dict[str, Any]]:
 
 
 def _artifact(path: str) -> dict[str, str]:
-    """A file by its URI: of what lies below the working directory, relative to it."""
+    """A file by its URI, relative to the working directory if it lies below it."""
     from urllib.parse import quote
 
     file = place_of(path).file
@@ -97,7 +97,7 @@ def _artifact(path: str) -> dict[str, str]:
 def _location(at: Location) -> dict[str, Any]:
     physical: dict[str, Any] = {"artifactLocation": _artifact(at.path)}
     cell = place_of(at.path).cell
-    if not cell:  # a cell's lines are none of the file's
+    if not cell:  # a line of a cell is not a line of the file
         physical["region"] = _region(at.line, at.column, at.end_line)
     location: dict[str, Any] = {"physicalLocation": physical}
     logical = [name for name in (cell, at.function) if name]
@@ -126,7 +126,7 @@ def _related(finding: Finding) -> list[dict[str, Any]]:
 
 
 def _fix(finding: Finding) -> dict[str, Any] | None:
-    """The edits; none for a notebook, whose cells are no files."""
+    """The edits; none for a notebook, since a cell is not a file."""
     edits = finding.remedy.edits
     if not edits or any(place_of(edit.path).cell for edit in edits):
         return None
@@ -144,7 +144,7 @@ def _replacement(edit: Edit) -> dict[str, Any]:
 
 
 def _fingerprint(finding: Finding, report: Report, seen: Counter[str]) -> str:
-    """Stays the same while the finding's line moves: code, file, function, the line's text, and the how-many-eth."""
+    """A hash of code, file, function, the line's text and a running number: it survives a move to another line."""
     from hashlib import sha256
 
     at = finding.location

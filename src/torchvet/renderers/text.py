@@ -3,40 +3,34 @@
 from __future__ import annotations
 
 import shlex
-from typing import ClassVar
 
 from torchvet.finding import Finding, Report
-from torchvet.renderers.gaps import add_not_checked
-from torchvet.renderers.page import Page
+from torchvet.renderers.page import Page, add_not_checked
+from torchvet.renderers.places import shown_path
 from torchvet.renderers.text_facts import add_facts
-from torchvet.renderers.text_finding import add_finding, add_note, shown_path
+from torchvet.renderers.text_finding import add_finding, add_note
 from torchvet.renderers.verdict import evidence, notes, serious, verdict
 
 IN_FULL = 5
-"""Findings shown whole; the others get two lines each, so that the first screen stays near."""
+"""Findings shown whole; each of the others gets two lines, so that the page stays short."""
 BRIEF, CODES = 12, 3
+"""Findings shown in brief, and codes that `Next` offers to explain."""
 
 
-class TextRenderer:
-    """The report for a person at a terminal, coloured on request, `width` columns wide."""
-
-    format: ClassVar[str] = "text"
-    extensions: ClassVar[tuple[str, ...]] = (".txt",)
-
-    def render(self, report: Report, color: bool = False, width: int = 100) -> str:
-        """The report as text. Paths below the working directory are shown relative to it."""
-        page = Page(width)
-        page.paragraph(verdict(report), "bold", most=3)
-        if rests_on := evidence(report):
-            page.paragraph(rests_on, "dim", most=2)
-        add_findings(page, report)
-        add_facts(page, report)
-        add_rest(page, report)
-        return page.text(color)
+def run_page(report: Report, color: bool, width: int) -> str:
+    """The page of `torchvet run`. Paths below the working directory are shown relative to it."""
+    page = Page(width)
+    page.paragraph(verdict(report), "bold", most=3)
+    if rests_on := evidence(report):
+        page.paragraph(rests_on, "dim", most=2)
+    add_findings(page, report)
+    add_facts(page, report)
+    add_rest(page, report)
+    return page.text(color)
 
 
 def add_findings(page: Page, report: Report) -> None:
-    """What asks for a change in full, what is only worth knowing in brief."""
+    """Errors and warnings in full, notes in brief."""
     sources = report.facts.get("sources") or {}
     for finding in serious(report)[:IN_FULL]:
         add_finding(page, finding, sources)
@@ -56,15 +50,14 @@ def _add_notes(page: Page, report: Report) -> None:
     page.heading("Also")
     for finding in brief[:BRIEF]:
         add_note(page, finding)
-    if len(brief) > BRIEF:
-        page.paragraph(f"and {len(brief) - BRIEF} more; JSON has all of them", indent=2)
+    page.more(len(brief) - BRIEF)
 
 
 def _add_next(page: Page, report: Report) -> None:
     codes = list(dict.fromkeys(f.code for f in serious(report) + notes(report)))[:CODES]
     commands = [f"torchvet explain {code}" for code in codes]
-    if mendable := [f for f in serious(report) if f.remedy.edits]:
-        commands.append(_mend(report, mendable))
+    if fixable := [f for f in serious(report) if f.remedy.edits]:
+        commands.append(_fix_command(report, fixable))
     if recording := report.facts.get("recording"):
         commands.append(f"torchvet report {shlex.quote(shown_path(str(recording)))} -o report.json")
     if not commands:
@@ -74,15 +67,15 @@ def _add_next(page: Page, report: Report) -> None:
         page.verbatim(command, indent=2)
 
 
-def _mend(report: Report, mendable: list[Finding]) -> str:
-    """What mends: a script that was run is mended and run again; else its file's source is read."""
-    chosen = list(dict.fromkeys(f.code for f in mendable))
+def _fix_command(report: Report, fixable: list[Finding]) -> str:
+    """`fix --verify` for a script that was run; else `check --diff` on the first fixable file."""
+    chosen = list(dict.fromkeys(f.code for f in fixable))
     argv = report.subject.get("argv") or []
     if report.subject.get("kind") == "run" and argv and str(argv[0]).endswith(".py"):
         own = ["--", *argv[1:]] if argv[1:] else []
         return shlex.join(["torchvet", "fix", shown_path(argv[0]), *chosen, "--verify", *own])
-    path = mendable[0].remedy.edits[0].path
-    there = [f for f in mendable if f.remedy.edits[0].path == path]
+    path = fixable[0].remedy.edits[0].path
+    there = [f for f in fixable if f.remedy.edits[0].path == path]
     unsafe = "" if all(f.remedy.safe for f in there) else " --unsafe-fixes"
     codes = ",".join(dict.fromkeys(f.code for f in there))
     return f"torchvet check --diff{unsafe} --select {codes} {shlex.quote(shown_path(path))}"

@@ -2,48 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from torchvet.finding import Report
 from torchvet.renderers.page import Page, padded
 from torchvet.renderers.text import add_findings, add_rest
+from torchvet.renderers.verdict import could_not_judge
 from torchvet.renderers.wording import count, percent, seconds, size
 
 _COLUMNS = (("precision", 10), ("step", 10), ("range", 21), ("to float32", 11), ("peak", 11), ("loss", 11))
 _NAMED = 4
 
 
-class AmpText:
-    """The report of `torchvet amp` for a person at a terminal."""
-
-    format: ClassVar[str] = "text"
-    extensions: ClassVar[tuple[str, ...]] = ()
-
-    def render(self, report: Report, color: bool = False, width: int = 100) -> str:
-        """The report as text."""
-        page = Page(width)
-        facts = report.facts.get("amp")
-        if facts is None:
-            page.paragraph(headline(report), "bold", most=4)
-            return page.text(color)
-        page.paragraph(headline(report), "bold", most=4)
-        add_findings(page, report)
-        page.heading("Side by side")
-        for line in table(facts):
-            page.verbatim(line, indent=2)
-        for line in notes_on(facts):
-            page.paragraph(line, indent=2, hang=2, most=3)
-        add_rest(page, report)
+def amp_page(report: Report, color: bool, width: int) -> str:
+    """The page of `torchvet amp`."""
+    page = Page(width)
+    page.paragraph(headline(report), "bold", most=4)
+    facts = report.facts.get("amp")
+    if facts is None:
         return page.text(color)
+    add_findings(page, report)
+    page.heading("Side by side")
+    for line in table(facts):
+        page.verbatim(line, indent=2)
+    for line in notes_on(facts):
+        page.paragraph(line, indent=2, hang=2, most=3)
+    add_rest(page, report)
+    return page.text(color)
 
 
 def headline(report: Report) -> str:
     """The verdict in one line."""
     facts = report.facts.get("amp")
-    if facts is not None:
-        return f"{facts['summary']}."
-    reason = report.not_checked[0].reason if report.not_checked else "nothing was recorded"
-    return f"Could not judge: {reason}"
+    return could_not_judge(report) if facts is None else f"{facts['summary']}."
 
 
 def table(facts: dict[str, Any]) -> list[str]:
@@ -60,12 +51,12 @@ def cells_of(row: dict[str, Any]) -> list[str]:
     if row["seconds"] is None:
         return [row["mode"], "failed", "", "", "", ""]
     low, high = row["spread"]
-    loss = f"{row['final_loss']:.4g}" if row["final_loss"] is not None else ("not finite" if row["not_finite"] else "")
-    return [
-        row["mode"], seconds(row["seconds"]), f"{seconds(low)} to {seconds(high)}",
-        f"{row['time_ratio']:.2f}x" if row["time_ratio"] else "",
-        size(row["peak_bytes"]) if row["peak_bytes"] else "", loss,
-    ]  # fmt: skip
+    ratio = f"{row['time_ratio']:.2f}x" if row["time_ratio"] else ""
+    peak = size(row["peak_bytes"]) if row["peak_bytes"] else ""
+    loss = "not finite" if row["not_finite"] else ""
+    if row["final_loss"] is not None:
+        loss = f"{row['final_loss']:.4g}"
+    return [row["mode"], seconds(row["seconds"]), f"{seconds(low)} to {seconds(high)}", ratio, peak, loss]
 
 
 def notes_on(facts: dict[str, Any]) -> list[str]:
@@ -75,10 +66,10 @@ def notes_on(facts: dict[str, Any]) -> list[str]:
         done = "the program has no autocast of its own here: its modules ran under autocast, its loss was scaled"
     lines = [
         f"{count(facts['trials'], 'run')} of {count(facts['steps'], 'step')} each, in turns; "
-        f"a step is as long as their quickest tenth; {done}"
+        f"a step's time is that of the fastest tenth; {done}"
     ]
     if facts["clock"] == "cpu":
-        lines.append("times are CPU time of the one thread that computes: what else this machine does is left out")
+        lines.append("times are CPU time of the one thread that computes, so other load on this machine does not count")
     for row in facts["modes"]:
         if row["skipped"]:
             lines.append(f"{row['mode']}: {count(row['skipped'], 'step')} skipped, the scale ended at {row['scale']:g}")
@@ -91,16 +82,15 @@ def notes_on(facts: dict[str, Any]) -> list[str]:
     if facts["unaligned"]:
         named = ", ".join(f"{u['name']} {tuple(u['shape'])}" for u in facts["unaligned"][:_NAMED])
         more = facts["unaligned_count"] - _NAMED
-        lines.append(
-            f"not multiples of 8, which tensor cores like best: {named}" + (f" and {more} more" if more > 0 else "")
-        )
+        others = f" and {more} more" if more > 0 else ""
+        lines.append(f"sizes that are not multiples of 8, which slows tensor cores: {named}{others}")
     return lines
 
 
 def markdown_section(facts: dict[str, Any]) -> str:
-    """The same as Markdown: nothing in it comes from the program but the names of weights, which are left out."""
+    """The table as Markdown. It has no names of weights, so no text of the program that needs escaping."""
     rows = ["| " + " | ".join(title for title, _ in _COLUMNS) + " |", "|---" * len(_COLUMNS) + "|"]
     rows += ["| " + " | ".join(cells_of(row)) + " |" for row in facts["modes"]]
-    saved = [f"- {row['mode']}: {percent(1 - row['memory_ratio'])} of the peak saved" for row in facts["modes"][1:]
-             if row["memory_ratio"] and row["memory_ratio"] < 1]  # fmt: skip
+    smaller = [row for row in facts["modes"][1:] if row["memory_ratio"] and row["memory_ratio"] < 1]
+    saved = [f"- {row['mode']}: {percent(1 - row['memory_ratio'])} of the peak saved" for row in smaller]
     return "\n".join([*rows, "", *saved]).rstrip()

@@ -5,32 +5,27 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from rich.cells import cell_len
-
 from torchvet.finding import Report
-from torchvet.renderers.page import LABEL, Page, padded
+from torchvet.renderers.page import Page
+from torchvet.renderers.text_amounts import add_amounts
 from torchvet.renderers.text_dry import add_dry
 from torchvet.renderers.text_forecast import add_forecast
 from torchvet.renderers.text_snapshot import add_snapshot
-from torchvet.renderers.wording import count, limit, percent, printable, seconds, size
+from torchvet.renderers.wording import count, limit, percent, seconds, size
 
 CATEGORIES, PROBES, SNAPSHOTS, PROCESSES = 8, 5, 4, 4
-AMOUNTS = 20
-"""Columns that the size and the share of a category take."""
+"""How many of each are shown; JSON has all of them."""
 
 
 def add_facts(page: Page, report: Report) -> None:
-    """The section on what was seen; every fact is optional, and what is missing is left out."""
+    """The section of facts; each is optional, and a missing one has no line."""
     seen = Page(page.width)
     _add_lines(seen, report, report.facts)
     snapshots = report.facts.get("snapshots") or []
     for snapshot in snapshots[:SNAPSHOTS]:
         add_snapshot(seen, snapshot, len(snapshots) > 1)
-    if len(snapshots) > SNAPSHOTS:
-        seen.paragraph(f"and {len(snapshots) - SNAPSHOTS} more; JSON has all of them", indent=2)
-    if seen.lines:
-        page.heading("What was seen")
-        page.lines.extend(seen.lines)
+    seen.more(len(snapshots) - SNAPSHOTS)
+    page.section("What was seen", seen)
 
 
 def _add_lines(page: Page, report: Report, facts: dict[str, Any]) -> None:
@@ -57,7 +52,7 @@ def _line(page: Page, label: str, text: str) -> None:
 
 
 def _processes(processes: list[dict[str, Any]]) -> str:
-    """Who trained, the first few; the other facts are the first one's."""
+    """The processes that trained, the first few by name."""
     trained = [p for p in processes if p["steps"]]
     if not processes:
         return ""
@@ -76,7 +71,7 @@ def _steps(facts: dict[str, Any]) -> str:
     if not any(kinds.values()):
         return ""
     parts = [count(n, f"{kind} step".strip()) for kind, n in kinds.items()]
-    # The whole run's time: the start, imports and all. So it is not divided by the steps.
+    # The time of the whole run, start and imports included: dividing it by the steps would mislead.
     whole = f"; the run took {seconds(facts['seconds'])}" if facts.get("seconds") is not None else ""
     return ", ".join(parts) + whole
 
@@ -90,15 +85,11 @@ def _add_peak(page: Page, peak: dict[str, Any], growth: dict[str, Any]) -> None:
     total = peak.get("bytes")
     if not total:
         return
-    # A sampled step knows its own storages and those that last by their kind: no leak of the steps before it.
+    # A sampled step counts its own storages and the persistent state, but nothing that earlier steps leaked.
     grows = (growth.get("bytes_per_step") or 0) > 0
     _line(page, "peak", size(total) + (" in a step, without what the steps before it left behind" if grows else ""))
     categories = sorted((peak.get("categories") or {}).items(), key=lambda c: -c[1])
-    shown = [(name, held) for name, held in categories if held][:CATEGORIES]
-    widest = min(max((cell_len(printable(name)) for name, _ in shown), default=0), page.width - LABEL - AMOUNTS)
-    for name, held in shown:
-        row = f"{padded(name, widest)}  {size(held):>11}  {percent(held / total):>5}"
-        page.verbatim(row, indent=LABEL)
+    add_amounts(page, [(name, held, "") for name, held in categories if held][:CATEGORIES], total)
 
 
 def _growth(growth: dict[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ from rich.text import Text
 
 from torchvet.finding import Finding, Location, Measured, Related
 from torchvet.renderers.page import Page, crop
+from torchvet.renderers.places import shown_path
 from torchvet.renderers.wording import count, percent, printable, seconds, size
 from torchvet.source.quote import Quote, quote
 
@@ -43,26 +43,17 @@ def add_note(page: Page, finding: Finding) -> None:
 
 
 def place(location: Location) -> str:
-    """`path:line in function`, the path relative to the working directory where it lies below."""
+    """`path:line in function`, the path relative to the working directory if it lies below it."""
     within = f" in {location.function}" if location.function else ""
     return f"{shown_path(location.path)}:{location.line}{within}"
-
-
-def shown_path(path: str) -> str:
-    """A path as a person in the working directory would type it; untouched when it lies elsewhere."""
-    try:
-        here = os.path.join(os.getcwd(), "")
-    except OSError:  # the program may have removed the directory that it ran in
-        return path
-    return path[len(here) :] if path.startswith(here) else path
 
 
 def measured(amounts: Measured) -> str:
     """What was measured, in one sentence; empty when nothing was."""
     parts = []
     if amounts.bytes_per_step is not None:
-        tensors = f" in {count(amounts.tensors_per_step, 'tensor')}" if amounts.tensors_per_step else ""
-        parts.append(f"{size(amounts.bytes_per_step)}{tensors} per step")
+        tensors = f" ({count(amounts.tensors_per_step, 'tensor')})" if amounts.tensors_per_step else ""
+        parts.append(f"{size(amounts.bytes_per_step)} per step{tensors}")
     if amounts.bytes is not None:
         parts.append(size(amounts.bytes) + (f" after {count(amounts.steps, 'step')}" if amounts.steps else ""))
     if amounts.seconds_per_step is not None:
@@ -97,7 +88,7 @@ def _add_location(page: Page, location: Location, sources: Mapping[str, Any]) ->
 def _add_quote(page: Page, found: Quote, column: int | None) -> None:
     digits = len(str(found.first + len(found.lines)))
     room = page.width - digits - 7
-    # A common left margin is dropped, so that deeply nested code does not lose its end.
+    # Drop the common left margin, so that deeply nested code keeps its end.
     texts = [t.expandtabs(4) for t in found.lines]
     margin = min((len(t) - len(t.lstrip()) for t in texts if t.strip()), default=0)
     for number, text in enumerate(texts, start=found.first):

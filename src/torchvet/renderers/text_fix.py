@@ -1,14 +1,15 @@
-"""Mends as text: which were proven or can be made, measured before and after; which were not, and why; the diff."""
+"""Fixes as text: which are proven or possible, measured before and after; which are not, and why; the diff."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from typing import Any
 
 from torchvet.finding import Report
-from torchvet.renderers.gaps import add_not_checked
-from torchvet.renderers.page import Page
-from torchvet.renderers.text_finding import shown_path
+from torchvet.renderers.page import Page, add_not_checked
+from torchvet.renderers.places import shown_path
+from torchvet.renderers.verdict import could_not_judge
 from torchvet.renderers.wording import count, seconds
 
 MOST = 12
@@ -22,15 +23,17 @@ def fix_page(report: Report, color: bool, width: int) -> str:
     page.paragraph(headline(report), "bold", most=3)
     for row in facts.get("proven", []):
         _add_proven(page, row)
-    _add_rows(page, "Gone with them", facts.get("also_gone", []), lambda r: f"{r['before']}, then {r['after']}")
+    _add_rows(
+        page, "Also gone after these fixes", facts.get("also_gone", []), lambda r: f"{r['before']}, then {r['after']}"
+    )
     _add_rows(page, "Refused", [r for r in facts["refused"] if "code" in r], lambda r: str(r["reason"]))
     for row in facts["refused"]:
         if "code" not in row:
             page.paragraph(row["reason"], indent=2)
-    unseen = facts.get("not_shown", [])
-    _add_rows(page, "Not shown by the run, so that nothing can be proven: mended without --verify", unseen, _remedy)
-    _add_rows(page, "Only with --unsafe-fixes, since it changes results", facts.get("unsafe", []), _remedy)
-    _add_rows(page, "No mend, only advice", facts["advice"], _remedy)
+    not_reached = "The run did not reach these lines; apply their fixes without --verify"
+    _add_rows(page, not_reached, facts.get("not_shown", []), _remedy)
+    _add_rows(page, "Only with --unsafe-fixes, because the results change", facts.get("unsafe", []), _remedy)
+    _add_rows(page, "No fix, only advice", facts["advice"], _remedy)
     _add_diff(page, facts["diff"])
     add_not_checked(page, report)
     _add_next(page, report)
@@ -38,23 +41,19 @@ def fix_page(report: Report, color: bool, width: int) -> str:
 
 
 def headline(report: Report) -> str:
-    """One sentence: what came of it."""
+    """The outcome in one sentence."""
     facts = report.facts["fix"]
     if report.verdict == "undetermined":
-        return f"Could not judge: {report.not_checked[0].reason}"
+        return could_not_judge(report)
     if not facts["verified"]:
         return _read_only(facts)
     proven, refused = len(facts["proven"]), len(facts["refused"])
     runs = f" in {count(facts['runs'], 'run')} of {count(facts['steps'], 'step')}"
     if not proven and not refused:
         rest = len(facts["advice"]) + len(facts["not_shown"])
-        return (
-            "Nothing to mend that the run has shown" + f"; {count(rest, 'finding')} below"
-            if rest
-            else "Nothing to mend"
-        )
-    told = f"{proven} of {count(proven + refused, 'mend')} proven{runs}"
-    return f"{told}; written" if facts["written"] else told
+        return f"Nothing to fix that the run has shown; {count(rest, 'finding')} below" if rest else "Nothing to fix"
+    written = "; written" if facts["written"] else ""
+    return f"{proven} of {count(proven + refused, 'fix', 'fixes')} proven{runs}{written}"
 
 
 def _read_only(facts: dict[str, Any]) -> str:
@@ -62,9 +61,9 @@ def _read_only(facts: dict[str, Any]) -> str:
     if not counts:
         rest = len(facts["unsafe"]) + len(facts["advice"])
         below = f"; {count(rest, 'finding')} below" if rest else ""
-        return f"Nothing to mend by what the source alone shows{below}"
+        return f"Nothing to fix that the source alone shows{below}"
     codes = ", ".join(sorted(counts))
-    return f"{count(sum(counts.values()), 'finding')} {'mended' if facts['written'] else 'can be mended'}: {codes}"
+    return f"{count(sum(counts.values()), 'finding')} {'fixed' if facts['written'] else 'can be fixed'}: {codes}"
 
 
 def _add_proven(page: Page, row: dict[str, Any]) -> None:
@@ -85,27 +84,26 @@ def _losses(row: dict[str, Any]) -> str:
         before, after = losses["passes"]
         return f"changed on purpose: {count(before, 'backward pass', 'backward passes')} became {count(after)}"
     if not losses["compared"]:
-        return "none was heard: the program printed the same"
+        return "none were observed; the program printed the same"
     if losses["equal"]:
         return f"{compared}, equal to the last bit"
     largest = losses["largest_relative_difference"]
     by = f"differ by up to {largest:.1g} of their size" if largest is not None else "differ in being finite"
     if not row["changes_results"]:
         noise = losses["between_runs_as_it_is"]
-        return f"{compared}, {by}" + (f"; two runs as it is differ by {noise:.1g}" if noise else "")
+        return f"{compared}, {by}" + (f"; two unchanged runs differ by {noise:.1g}" if noise else "")
     before, after = (f"{x:.6g}" if x is not None else "not finite" for x in losses["last"])
     return f"changed on purpose, from pass {losses['first_different']} on: the last was {before}, is {after}"
 
 
-def _add_rows(page: Page, title: str, rows: list[dict[str, Any]], tell: Any) -> None:
+def _add_rows(page: Page, title: str, rows: list[dict[str, Any]], describe: Callable[[dict[str, Any]], str]) -> None:
     if not rows:
         return
     page.heading(title)
     for row in rows[:MOST]:
         page.paragraph(f"{row['code']} {row['name']}: {_place(row)}", indent=2, hang=2, most=1)
-        page.paragraph(tell(row), indent=4, most=3)
-    if len(rows) > MOST:
-        page.paragraph(f"and {len(rows) - MOST} more; JSON has all of them", indent=2)
+        page.paragraph(describe(row), indent=4, most=3)
+    page.more(len(rows) - MOST)
 
 
 def _remedy(row: dict[str, Any]) -> str:
@@ -136,7 +134,7 @@ def _add_next(page: Page, report: Report) -> None:
     if not facts["verified"]:
         page.verbatim(shlex.join([*words, "--verify"]), indent=2)
         if by_source:
-            page.paragraph("runs the program, and mends what is seen at work", indent=4)
+            page.paragraph("runs the program and fixes the faults that it shows", indent=4)
         else:
             page.verbatim(shlex.join([*words, "--apply"]), indent=2)
         return

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchvet.renderers.markdown import code_span, escaped
 from torchvet.renderers.page import LABEL, Page, padded
 from torchvet.renderers.wording import count, percent, seconds
 
-OPERATORS = 6
+OPERATORS, MARKDOWN_OPERATORS = 6, 20
+"""Rows shown on a page, and in Markdown."""
 _NAME = 44
+_NATIVE = {
+    (True, True): "float16 and bfloat16",
+    (True, False): "float16 only",
+    (False, True): "bfloat16 only",
+    (False, False): "neither",
+}
+"""By what a device computes natively: float16, bfloat16."""
 
 
 def add_forecast(page: Page, facts: dict[str, Any]) -> None:
@@ -18,7 +27,7 @@ def add_forecast(page: Page, facts: dict[str, Any]) -> None:
         page.verbatim(operator_row(row), indent=LABEL)
     if gradients := gradient_text(facts["gradients"]):
         page.labelled("gradients", gradients, 4)
-    page.labelled("forecast by", f"{facts['policy']}; {looked(facts)}", 4)
+    page.labelled("forecast by", f"{facts['policy']}; {sampled_text(facts)}", 4)
     for device in facts["hardware"]:
         page.labelled("here", hardware_text(device), 2)
     for text in cards_texts(facts.get("cards") or {}):
@@ -40,9 +49,8 @@ def gradient_text(gradients: dict[str, Any]) -> str:
     """What bounds the scale, and what vanishes under which."""
     if gradients.get("largest") is None:
         return ""
-    bound = f"largest {gradients['largest']:.3g} ({gradients['bound_by']}), so that a scale of "
-    bound += f"2**{gradients['scale_exponent']} fits"
-    parts = [bound]
+    fits = f"so that a scale of 2**{gradients['scale_exponent']} fits"
+    parts = [f"largest {gradients['largest']:.3g} ({gradients['bound_by']}), {fits}"]
     for kind in ("parameters", "activations"):
         shares = gradients[kind]
         parts.append(
@@ -52,13 +60,13 @@ def gradient_text(gradients: dict[str, Any]) -> str:
     return "; ".join(parts)
 
 
-def looked(facts: dict[str, Any]) -> str:
-    """How much was looked at."""
+def sampled_text(facts: dict[str, Any]) -> str:
+    """How many steps and results the forecast rests on."""
     sampled, calls = facts["sampled"], facts["calls"]
-    text = f"{count(sampled['steps'], 'sampled step')} up to step {count(sampled['last'])} in "
-    text += f"{seconds(sampled['seconds'])}, {count(calls['float16'])} results in float16"
+    steps = f"{count(sampled['steps'], 'sampled step')} up to step {count(sampled['last'])}"
     off = calls["autocast switched off"]
-    return text + (f", {count(off, 'call')} where autocast is switched off" if off else "")
+    without = f", {count(off, 'call')} with autocast switched off" if off else ""
+    return f"{steps} in {seconds(sampled['seconds'])}, {count(calls['float16'])} results in float16{without}"
 
 
 def hardware_text(device: dict[str, Any]) -> str:
@@ -70,13 +78,22 @@ def hardware_text(device: dict[str, Any]) -> str:
 
 
 def cards_texts(cards: dict[str, Any]) -> list[str]:
-    """Common devices by what they compute natively; a line a kind."""
-    found = []
-    for title, kinds in (
-        ("float16 and bfloat16", (True, True)), ("float16 only", (True, False)), ("bfloat16 only", (False, True)),
-        ("neither", (False, False)),
-    ):  # fmt: skip
-        names = [c["name"] for c in cards.get("rows") or () if (c["float16"], c["bfloat16"]) == kinds]
-        if names:
-            found.append(f"{title}: {', '.join(names)}")
-    return found
+    """Common devices by what they compute natively; a line for each kind."""
+    names: dict[str, list[str]] = {title: [] for title in _NATIVE.values()}
+    for card in cards.get("rows") or ():
+        names[_NATIVE[card["float16"], card["bfloat16"]]].append(card["name"])
+    return [f"{title}: {', '.join(cards)}" for title, cards in names.items() if cards]
+
+
+def forecast_section(facts: dict[str, Any]) -> str:
+    """The forecast as a section of Markdown: the summary and a table of operators."""
+    rows = ["| module | operator | largest | bits to the limit | line |", "|---|---|---|---|---|"]
+    for row in facts["operators"][:MARKDOWN_OPERATORS]:
+        module, operator = escaped(row["module"] or "outside modules"), escaped(row["operator"])
+        room = "overflows" if row["overflows"] else row["headroom_bits"]
+        line = code_span(f"{row['path']}:{row['line']}") if row["path"] else ""
+        rows.append(f"| {module} | {operator} | {max(row['largest'], row['operand']):.3g} | {room} | {line} |")
+    lines = [gradient_text(facts["gradients"]), f"{facts['policy']}; {sampled_text(facts)}"]
+    lines += [hardware_text(d) for d in facts["hardware"]] + cards_texts(facts.get("cards") or {})
+    items = "\n".join(f"- {escaped(line)}" for line in lines if line)
+    return f"### Precision forecast\n\n{escaped(facts['summary'])}\n\n" + "\n".join(rows) + f"\n\n{items}"

@@ -5,18 +5,24 @@ What was in use at the peak, by category and by line; what grows; what lies free
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-from torchvet.renderers.page import LABEL, Page, padded
-from torchvet.renderers.wording import count, limit, percent, printable, seconds, size
+from torchvet.renderers.page import Page
+from torchvet.renderers.text_amounts import add_amounts, line_name
+from torchvet.renderers.wording import count, limit, percent, seconds, size
 
 CATEGORIES, LINES, MODULES = 8, 6, 4
-_WIDEST = 44
+_FREE = {
+    "rounding": "rounding",
+    "slack": "not worth splitting off",
+    "whole_free": "free in whole segments",
+    "split_free": "free in pieces",
+}
+"""The parts of what is reserved and not asked for, with their words."""
 
 
 def add_snapshot(page: Page, facts: dict[str, Any], several: bool) -> None:
-    """One device's facts. `several` says whether others follow, so that each must say whose it is."""
+    """One device's facts. `several`: there are other devices, so name this one."""
     if several:
         page.labelled("snapshot", f"{facts['path']}, device {facts['device']}", 2)
     if recorded := _recorded(facts):
@@ -40,8 +46,8 @@ def _recorded(facts: dict[str, Any]) -> str:
     parts = [count(facts["events"], "event")]
     parts += [f"in {seconds(facts['seconds'])}"] if facts.get("seconds") else []
     steps = facts["steps"]
-    told = f", {count(steps['count'], 'step')} (by {steps['told_by']})" if steps["count"] else ""
-    return " ".join(parts) + told
+    found = f", {count(steps['count'], 'step')} (by {steps['told_by']})" if steps["count"] else ""
+    return " ".join(parts) + found
 
 
 def _add_moment(page: Page, label: str, moment: dict[str, Any]) -> None:
@@ -50,27 +56,12 @@ def _add_moment(page: Page, label: str, moment: dict[str, Any]) -> None:
     if not total:
         return
     rows = [(name, held, "") for name, held in list(moment["categories"].items())[:CATEGORIES] if held]
-    _add_rows(page, rows, total)
-    lines = [(_line(r), r["bytes"], _detail(r)) for r in moment["lines"] if r["path"]][:LINES]
-    if lines:
-        page.labelled("by line", "", 1)
-        _add_rows(page, lines, total)
+    add_amounts(page, rows, total)
+    lines = [(line_name(r), r["bytes"], _detail(r)) for r in moment["lines"] if r["path"]][:LINES]
+    add_amounts(page, lines, total, "by line")
     modules = list(moment["modules"].items())[:MODULES]
     if len(modules) > 1:
         page.labelled("modules at", ", ".join(f"{name} {size(held)}" for name, held in modules), 2)
-
-
-def _add_rows(page: Page, rows: list[tuple[str, int, str]], total: int) -> None:
-    widest = min(max((len(printable(name)) for name, _, _ in rows), default=0), _WIDEST, page.width - LABEL - 22)
-    for name, held, detail in rows:
-        row = f"{padded(name, widest)}  {size(held):>11}  {percent(held / total):>5}"
-        rest = page.width - LABEL - len(row) - 2
-        page.verbatim(row + (f"  {detail[:rest]}" if detail and rest > 8 else ""), indent=LABEL)
-
-
-def _line(row: dict[str, Any]) -> str:
-    name = re.split(r"[/\\]", row["path"])[-1]
-    return f"{name}:{row['line']} {row['function']}{' (backward)' if row['backward'] else ''}"
 
 
 def _detail(row: dict[str, Any]) -> str:
@@ -79,10 +70,10 @@ def _detail(row: dict[str, Any]) -> str:
 
 
 def _failure(failure: dict[str, Any]) -> str:
+    others = f" ({count(failure['failures'])} such errors)" if failure["failures"] > 1 else ""
     return (
-        f"{size(failure['requested'])} asked for, {size(failure['driver_free'])} left at the driver of "
-        f"{limit(failure['capacity'])}; by {failure['reason']}"
-        + (f" ({count(failure['failures'])} such errors)" if failure["failures"] > 1 else "")
+        f"{size(failure['requested'])} requested, {size(failure['driver_free'])} of {limit(failure['capacity'])} "
+        f"free on the device; by {failure['reason']}{others}"
     )
 
 
@@ -92,23 +83,14 @@ def _growth(growth: dict[str, Any] | None) -> str:
     rate, explained = growth["bytes_per_step"], growth["explained_bytes_per_step"]
     if abs(rate) < 1 and not explained:
         return f"none over {count(growth['steps'], 'step')}: what a step allocates is freed again"
-    lines = growth["lines"]
-    by = (
-        f", {size(explained)} of it from {count(len(lines), 'line')} of code"
-        if lines
-        else ", from no line that all steps share"
-    )
-    return f"{size(rate)} per step{by}"
+    if not growth["lines"]:
+        return f"{size(rate)} per step, from no line that all steps share"
+    return f"{size(rate)} per step, {size(explained)} of it from {count(len(growth['lines']), 'line')} of code"
 
 
 def _reserved(parts: dict[str, int], in_use: int) -> str:
-    text = f"{size(parts['reserved'])} at the end: {size(parts['requested'])} asked for"
-    for name, words in (
-        ("rounding", "rounding"), ("slack", "not worth splitting off"), ("whole_free", "free in whole segments"),
-        ("split_free", "free in pieces"),
-    ):  # fmt: skip
-        text += f", {size(parts[name])} {words}" if parts[name] else ""
-    return text
+    free = "".join(f", {size(parts[part])} {words}" for part, words in _FREE.items() if parts[part])
+    return f"{size(parts['reserved'])} at the end: {size(parts['requested'])} requested{free}"
 
 
 def _fragmentation(free: dict[str, Any], failed: bool) -> str:

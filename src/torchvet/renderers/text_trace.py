@@ -12,16 +12,16 @@ from torchvet.renderers.wording import count, percent, printable, seconds, size
 
 BAR, NAMES, COSTS, RANKS = 30, 34, 4, 16
 LEAST = 0.005
-"""Of the step: smaller parts have no line of their own."""
+"""Smaller shares of the step have no line."""
 
 _IDLE = {
-    "input": "idle: the loader is waited for",
-    "synchronisation": "idle: after the host had waited",
-    "launch": "idle: launches are waited for",
-    "host": "idle: Python is busy elsewhere",
+    "input": "idle: waiting for the loader",
+    "synchronisation": "idle: after the host synchronized",
+    "launch": "idle: waiting for launches",
+    "host": "idle: Python does other work",
     "collector": "idle: garbage collector",
     "compile": "idle: torch.compile",
-    "allocator": "idle: memory is allocated",
+    "allocator": "idle: allocating memory",
     "device": "idle: between queued work",
     "profiler": "idle: the profiler itself",
 }
@@ -72,7 +72,7 @@ def _parts(facts: dict[str, Any]) -> list[tuple[str, float]]:
 
 
 def _add_ranks(page: Page, ranks: list[dict[str, Any]]) -> None:
-    """A line a rank, the slowest first where there are too many."""
+    """A line for each rank; only the slowest, slowest first, if there are too many."""
     page.blank()
     page.verbatim("rank     step    busy  computing  in collectives      idle  peak memory", "bold", indent=2)
     shown = ranks if len(ranks) <= RANKS else sorted(ranks, key=lambda r: -(r["step"] or 0.0))[:RANKS]
@@ -87,8 +87,7 @@ def _add_ranks(page: Page, ranks: list[dict[str, Any]]) -> None:
             f"{size(line['peak']) if line['peak'] else '-':>12}",
         ]
         page.verbatim(" ".join(cells), indent=2)
-    if len(ranks) > RANKS:
-        page.paragraph(f"and {len(ranks) - RANKS} more ranks with shorter steps; JSON has all of them", indent=2)
+    page.more(len(ranks) - RANKS, " ranks with shorter steps")
 
 
 def _time(value: float | None) -> str:
@@ -107,13 +106,11 @@ def _add_details(page: Page, facts: dict[str, Any]) -> None:
         used = ", ".join(f"{name} {percent(share)}" for name, share in facts["precision"].items())
         seen.labelled("arithmetic", f"{used} of the time in matrix products and convolutions", 2)
     for item in facts.get("misaligned", ())[:1]:
-        seen.labelled("alignment", f"{item['sizes']} in half precision: sizes that are no multiple of 8; "
-                      f"{seconds(item['seconds'])} per step", 2)  # fmt: skip
+        sizes = f"{item['sizes']} in half precision: sizes that are not multiples of 8"
+        seen.labelled("alignment", f"{sizes}; {seconds(item['seconds'])} per step", 2)
     for item in facts.get("memory", ())[:2]:
         seen.labelled("memory", _memory(item), 2)
-    if seen.lines:
-        page.heading("What was seen")
-        page.lines.extend(seen.lines)
+    page.section("What was seen", seen)
 
 
 def _cost(cost: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What would be if, as text: a row a question, what each costs below it."""
+"""What-if questions as text: a row for each, and below it what the change costs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 from torchvet.finding import Report
 from torchvet.renderers.page import Page, padded
 from torchvet.renderers.text import add_rest
+from torchvet.renderers.verdict import could_not_judge
 from torchvet.renderers.wording import limit, seconds, size
 
 _STEP, _TIME = 22, 12
 
 
-def whatif_page(report: Report, color: bool = False, width: int = 100) -> str:
-    """The report of `torchvet whatif` for a person at a terminal."""
+def whatif_page(report: Report, color: bool, width: int) -> str:
+    """The page of `torchvet whatif`."""
     page = Page(width)
     page.paragraph(headline(report), "bold", most=4)
     facts = report.facts.get("whatif")
@@ -27,7 +28,7 @@ def whatif_page(report: Report, color: bool = False, width: int = 100) -> str:
             page.verbatim(line.rstrip(), indent=2)
             page.paragraph(row["costs"], indent=6, hang=0, most=4)
         if facts["remarks"]:
-            page.heading("What is said")
+            page.heading("Remarks")
             for line in facts["remarks"]:
                 page.paragraph(line, indent=2, hang=2, most=3)
     add_rest(page, report)
@@ -35,20 +36,19 @@ def whatif_page(report: Report, color: bool = False, width: int = 100) -> str:
 
 
 def headline(report: Report) -> str:
-    """How it stands, in one line."""
+    """What a step takes now, by how much it grows and when memory ends, in one sentence."""
     facts = report.facts.get("whatif")
     if facts is None:
-        reason = report.not_checked[0].reason if report.not_checked else "nothing was recorded"
-        return f"Could not judge: {reason}"
+        return could_not_judge(report)
     now, known = facts["answers"][0], facts["memory_limit"]
     of = f" of {limit(known['bytes'])} ({known['source']})" if known["bytes"] else ""
     grows = f"{size(facts['bytes_per_step'])} more at every step" if facts["bytes_per_step"] else "nothing grows"
-    end = "it fits" if now["known"] and now["first"] is None else f"out of memory at step {dies(now)}"
-    return f"A step comes to {size(facts['base_bytes'])}{of}, {grows}: {end if now['known'] else 'no limit is known'}."
+    end = "it fits" if now["first"] is None else f"out of memory at step {dies(now)}"
+    return f"A step takes {size(facts['base_bytes'])}{of}, {grows}: {end if now['known'] else 'no limit is known'}."
 
 
 def dies(row: dict[str, Any]) -> str:
-    """The step, or the bounds of it."""
+    """The step at which memory ends, or its bounds."""
     if not row["known"]:
         return "unknown"
     first, last = row["first"], row["last"]

@@ -1,4 +1,4 @@
-"""The verdict in one sentence: how many faults, the gravest by name, and when it ends the run."""
+"""The verdict in one sentence: how many faults, the worst by name, and when memory runs out."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from torchvet.finding import ALSO_GROWS, SEVERITIES, Finding, Report
 from torchvet.renderers.wording import count, limit, size
 
 _MOST = 160
-"""Characters of an error's text."""
+"""The most characters of an error's text."""
 
 
 def serious(report: Report) -> list[Finding]:
-    """The findings that ask for a change, gravest first; within a severity in the report's own order."""
+    """Errors, then warnings, each in the report's order."""
     found = [f for f in report.findings if f.severity != "info"]
     return sorted(found, key=lambda f: SEVERITIES.index(f.severity), reverse=True)
 
 
 def notes(report: Report) -> list[Finding]:
-    """The findings that are only worth knowing."""
+    """The findings of severity `info`."""
     return [f for f in report.findings if f.severity == "info"]
 
 
@@ -27,16 +27,18 @@ def verdict(report: Report) -> str:
     """The first line of a report."""
     found = serious(report)
     if found:
-        return f"{_how_many(found)}: {_headline(found[0])}{_fate(found[0], report)}"
+        return f"{_how_many(found)}: {_headline(found[0])}{_memory_end(found[0], report)}"
     extra = f"; {count(len(notes(report)), 'note')} below" if notes(report) else ""
     if report.verdict == "undetermined" or not report.earned:
-        return f"Could not judge: {_missing(report)}{_failed(report)}{extra}"
+        return f"{could_not_judge(report)}{_failed(report)}{extra}"
     return f"No fault found{_over_steps(report)}{_failed(report)}{extra}"
 
 
 def evidence(report: Report) -> str:
-    """What the absence of faults rests on: each witness of growth with its measure and its threshold. Empty where
-    there are faults, or nothing was measured."""
+    """What a clean verdict rests on: each witness of growth with its measure and its threshold.
+
+    Empty if there are faults or nothing was measured.
+    """
     if serious(report) or not report.earned:
         return ""
     rows = (report.facts.get("verdict") or {}).get("evidence") or []
@@ -54,12 +56,16 @@ def _measure(row: dict[str, Any]) -> str:
     return f"{row['witness']} {'+' if row['measured'] >= 0 else ''}{write(row['measured'])}{limits}"
 
 
-def _missing(report: Report) -> str:
-    """What is missing for a clean verdict, and what to do about it."""
-    judged = report.facts.get("verdict") or {}
+def could_not_judge(report: Report) -> str:
+    """What is missing for a verdict, and what to do about it."""
+    judged, outcome = report.facts.get("verdict") or {}, report.facts.get("outcome") or {}
     if judged.get("reason"):
-        return "; ".join(filter(None, (judged["reason"], judged.get("fix"))))
-    return report.not_checked[0].reason if report.not_checked else _ending(report)
+        reason = "; ".join(filter(None, (judged["reason"], judged.get("fix"))))
+    elif report.not_checked:
+        reason = report.not_checked[0].reason
+    else:
+        reason = str(outcome.get("error") or outcome.get("how") or "nothing was recorded")
+    return f"Could not judge: {reason}"
 
 
 def _how_many(found: list[Finding]) -> str:
@@ -81,7 +87,7 @@ def _headline(finding: Finding) -> str:
     return f"`{finding.holder.name}`{who} {size(rate)} per step alive"
 
 
-def _fate(finding: Finding, report: Report) -> str:
+def _memory_end(finding: Finding, report: Report) -> str:
     if (report.facts.get("outcome") or {}).get("how") == "out-of-memory":
         return f"; the program ran out of memory{_over_steps(report, 'after')}"
     step = finding.measured.exhausted_at_step
@@ -92,7 +98,7 @@ def _fate(finding: Finding, report: Report) -> str:
 
 
 def _failed(report: Report) -> str:
-    """A failure that no finding explains is said with what it is: nobody shall read that all is well."""
+    """The program's error, so that nobody reads `No fault found` as success."""
     outcome = report.facts.get("outcome") or {}
     if outcome.get("how") != "exception":
         return ""
@@ -103,8 +109,3 @@ def _failed(report: Report) -> str:
 def _over_steps(report: Report, word: str = "in") -> str:
     steps = report.facts.get("steps")
     return f" {word} {count(steps, 'step')}" if steps else ""
-
-
-def _ending(report: Report) -> str:
-    outcome = report.facts.get("outcome") or {}
-    return str(outcome.get("error") or outcome.get("how") or "nothing was recorded")

@@ -29,7 +29,7 @@ def seconds(duration: float) -> str:
 
 
 def encodable(text: str) -> str:
-    """The text with lone surrogates (bytes of a file name that were no UTF-8) written as escapes."""
+    """The text with lone surrogates (undecodable bytes of a file name) written as escapes."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -37,7 +37,7 @@ def printable(text: str) -> str:
     """A foreign string that is safe on a terminal: control and direction-changing characters become escapes.
 
     Names of tensors, keys of dicts and messages of exceptions come from the program; none may move the cursor,
-    colour the screen or reorder the text. Newlines and tabs become spaces.
+    color the screen or reorder the text. Newlines and tabs become spaces.
     """
     return "".join(_shown(c) for c in text)
 

@@ -11,8 +11,8 @@ from torchvet.snapshots.categories import ACTIVATIONS, INPUTS, TEMPORARIES
 from torchvet.snapshots.growth import Growth
 from torchvet.snapshots.layout import Layout, layout_at
 from torchvet.snapshots.memory import DeviceMemory
-from torchvet.snapshots.moments import Moment
 from torchvet.snapshots.places import OPTIMIZER, StackFacts
+from torchvet.snapshots.state_at import Moment
 
 _GREW = 0.10
 """The share of what was in use that must have leaked for growth to be the reason."""

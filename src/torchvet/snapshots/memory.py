@@ -10,8 +10,8 @@ from torchvet.readers.snapshot import OOM, Segment, Snapshot
 from torchvet.snapshots import places
 from torchvet.snapshots.categories import Categories
 from torchvet.snapshots.lifetimes import Lifetimes, of_device, peak_reserved, reserved_at
-from torchvet.snapshots.moments import Moment
 from torchvet.snapshots.phases import Phases
+from torchvet.snapshots.state_at import Moment
 
 if TYPE_CHECKING:
     from torchvet.snapshots.failure import Failure

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torchvet.snapshots.categories import ACTIVATIONS
 from torchvet.snapshots.memory import DeviceMemory
-from torchvet.snapshots.moments import Row
 from torchvet.snapshots.places import FORWARD, USER, Place
+from torchvet.snapshots.state_at import Row
 
 _OFTEN = 2
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from torchvet.readers.trace_facts import Gpu
 from torchvet.traces import idle, names
 from torchvet.traces.idle import Gap
+from torchvet.traces.intervals import Span, merged, stretch, total, within, without
 from torchvet.traces.phases import Painted
-from torchvet.traces.spans import Span, merged, stretch, total, within, without
 from torchvet.traces.steps import Window
 from torchvet.traces.timeline import Call, Thread, Timeline, Work
 

@@ -11,8 +11,8 @@ from torchvet.readers.trace_facts import Cost, Note, RankTrace, Steps
 from torchvet.traces import collectives, host, integrity, kernels, phases
 from torchvet.traces.device import DeviceTime, device_time, summed_up
 from torchvet.traces.elements import element_loops
+from torchvet.traces.intervals import merged, stretch, total, within
 from torchvet.traces.places import Places
-from torchvet.traces.spans import merged, stretch, total, within
 from torchvet.traces.steps import Window, steps_of
 from torchvet.traces.timeline import Timeline
 from torchvet.traces.waiting import Waiting

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 from torchvet.readers.trace_facts import Cost, MemoryUse
 from torchvet.traces.device import DeviceTime
+from torchvet.traces.intervals import merged, stretch, total, within
 from torchvet.traces.places import Places
-from torchvet.traces.spans import merged, stretch, total, within
 from torchvet.traces.steps import Window
 from torchvet.traces.timeline import Item, Memory, Timeline
 

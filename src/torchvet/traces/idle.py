@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from torchvet.readers.trace_facts import Idle
 from torchvet.traces import names
+from torchvet.traces.intervals import Span, around, merged, stretch, within, without
 from torchvet.traces.phases import Painted, phase_at
-from torchvet.traces.spans import Span, around, merged, stretch, within, without
 from torchvet.traces.timeline import Call, Timeline, Work
 
 LAUNCH_LATENCY = 10.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
-from torchvet.traces.spans import Span, total, within
+from torchvet.traces.intervals import Span, total, within
 from torchvet.traces.steps import Window
 from torchvet.traces.timeline import Thread, Timeline
 

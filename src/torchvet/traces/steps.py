@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, NamedTuple
 
-from torchvet.traces.spans import Span, stretch
+from torchvet.traces.intervals import Span, stretch
 from torchvet.traces.timeline import Item, Thread, Timeline
 
 _NUMBER = re.compile(r"ProfilerStep#(\d+)")

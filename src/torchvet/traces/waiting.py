@@ -8,9 +8,9 @@ from typing import NamedTuple
 from torchvet.readers.trace_facts import Cost
 from torchvet.traces import names
 from torchvet.traces.device import DeviceTime
+from torchvet.traces.intervals import stretch, total, within
 from torchvet.traces.phases import Painted, phase_at
 from torchvet.traces.places import Places
-from torchvet.traces.spans import stretch, total, within
 from torchvet.traces.timeline import Call, Thread, Timeline, Work
 
 _NEXT = 100.0

@@ -1,1 +1,1 @@
-"""Whether a mend helps: the program as it is and as mended, run side by side and compared. Arithmetic, nothing runs."""
+"""Whether a fix helps: compares runs of the unchanged and of the fixed program. It runs nothing itself."""

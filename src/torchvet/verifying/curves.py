@@ -7,41 +7,48 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 TOLERANCE = 1e-4
-"""The largest relative difference of two losses that still count as equal. Float32 has seven digits, and sums that are
-taken in another order differ in the last two or three of them."""
+"""The largest relative difference of losses that count as equal. Float32 has seven digits, and another order of
+summation changes the last two or three."""
 
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """`compared` losses of which the first to differ is number `first` (from 1); `largest` is the largest relative
-    difference. `before` and `after` are the last losses, None where one is not finite or there is none; `lengths`
-    says how many there were of each."""
+    """How far the losses of two runs agree."""
 
     compared: int
+    """How many losses were compared."""
     largest: float
+    """The largest relative difference; infinite if one loss is finite and its counterpart is not."""
     first: int | None
+    """The number, from 1, of the first loss that differs."""
     lengths: tuple[int, int]
+    """How many losses each run has."""
     before: float | None = None
+    """The last loss of the first run; None if it is not finite or there is none."""
     after: float | None = None
+    """The last loss of the second run, likewise."""
 
     @property
     def equal(self) -> bool:
-        """Whether all are the same to the last bit."""
+        """Whether all losses are bit-identical."""
         return self.compared > 0 and self.first is None and self.lengths[0] == self.lengths[1]
 
     def within(self, tolerance: float) -> bool:
-        """Whether both have the same losses but for a relative difference."""
+        """Whether both have the same losses within a relative difference."""
         return self.compared > 0 and self.lengths[0] == self.lengths[1] and self.largest <= tolerance
 
 
 def compare(before: Sequence[float | None], after: Sequence[float | None], shorter: bool = False) -> Agreement:
-    """Hold two curves against each other. With `shorter` the first may have ended early: only what both have counts.
-    Where the first has lost its numbers and the second has not, what comes later cannot agree and is left out."""
+    """Compare two loss curves; None stands for a loss that is not finite.
+
+    With `shorter` the first run may have ended early: only the losses that both runs have count.
+    """
     last = (before[-1] if before else None, after[-1] if after else None)
     lost = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a is None and b is not None), None)
     if lost:
+        # Only the second run is still finite from here on, so later losses cannot agree.
         before, after = before[:lost], after[:lost]
     lengths = (len(before), len(before) if shorter and len(before) <= len(after) else len(after))
     largest, first = 0.0, None
@@ -54,7 +61,7 @@ def compare(before: Sequence[float | None], after: Sequence[float | None], short
 
 
 def _relative(a: float | None, b: float | None) -> float:
-    """The relative difference of two losses; infinite where one of them is not finite."""
+    """The relative difference of two losses; infinite if either is not finite."""
     if a is None or b is None:
         return float("inf")
     return abs(a - b) / max(abs(a), abs(b))

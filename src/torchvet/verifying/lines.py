@@ -1,4 +1,4 @@
-"""Where a line of one text is in another: edits move what stands below them."""
+"""Finds a line of one text in an edited version of it."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 _ALIKE = 0.5
-"""From this ratio of common characters on two lines are one line, changed."""
+"""The ratio of common characters from which two lines count as one line that was changed."""
 _COMPARED = 2500
-"""Pairs of lines."""
+"""The most pairs of lines compared: each comparison is itself a diff."""
 
 
 @lru_cache(maxsize=32)
-def _blocks(before: str, after: str) -> Sequence[tuple[str, int, int, int, int]]:
-    matcher = difflib.SequenceMatcher(None, before.splitlines(), after.splitlines(), autojunk=False)
-    return matcher.get_opcodes()
+def _blocks(before: tuple[str, ...], after: tuple[str, ...]) -> Sequence[tuple[str, int, int, int, int]]:
+    return difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
 
 
 def lines_after(before: str, after: str, line: int) -> range:
-    """The lines of the text after that a line of the text before became, from 1; empty where it is gone."""
+    """The lines, from 1, that a line became; empty if it was deleted."""
     if before == after:
         return range(line, line + 1)
-    for kind, start, end, new_start, new_end in _blocks(before, after):
+    for kind, start, end, new_start, new_end in _blocks(tuple(before.splitlines()), tuple(after.splitlines())):
         if start < line <= end:
             if kind == "equal":
                 moved = new_start + line - start
@@ -32,10 +31,12 @@ def lines_after(before: str, after: str, line: int) -> range:
 
 
 def became(before: str, after: str, line: int) -> set[int]:
-    """The lines of the text after that do what a line of the text before did: that which is most like it among those
-    in the place of its like, with those that are new there; indentation does not count."""
+    """The lines, from 1, that now do the work of a line: the most similar one and new ones beside it.
+
+    Indentation does not count.
+    """
     old, new = ([one.strip() for one in text.splitlines()] for text in (before, after))
-    for kind, start, end, new_start, new_end in _aligned(tuple(old), tuple(new)):
+    for kind, start, end, new_start, new_end in _blocks(tuple(old), tuple(new)):
         if start < line <= end:
             if kind == "equal":
                 return {new_start + line - start}
@@ -46,21 +47,15 @@ def became(before: str, after: str, line: int) -> set[int]:
     return set()
 
 
-@lru_cache(maxsize=32)
-def _aligned(old: tuple[str, ...], new: tuple[str, ...]) -> Sequence[tuple[str, int, int, int, int]]:
-    return difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
-
-
 def _pairs(old: Sequence[str], new: Sequence[str]) -> dict[int, int]:
-    """Lines that are much alike, each once, the most alike first; none in blocks too long to be compared."""
+    """Similar lines, by index, each used once, the most similar first; empty for blocks too long to compare."""
     if len(old) * len(new) > _COMPARED:
         return {}
-    likeness = sorted(
-        ((difflib.SequenceMatcher(None, a, b, autojunk=False).ratio(), i, j)
-         for i, a in enumerate(old) for j, b in enumerate(new)), reverse=True,
-    )  # fmt: skip
+    ratios = []
+    for i, a in enumerate(old):
+        ratios += [(difflib.SequenceMatcher(None, a, b, autojunk=False).ratio(), i, j) for j, b in enumerate(new)]
     found: dict[int, int] = {}
-    for ratio, i, j in likeness:
+    for ratio, i, j in sorted(ratios, reverse=True):
         if ratio >= _ALIKE and i not in found and j not in found.values():
             found[i] = j
     return found

@@ -1,5 +1,8 @@
-"""Which of several fixes help: all are tried together, then, where that fails, with the fixes of what they uncover,
-then each alone. What an accepted run still shows goes on in another round. The number of runs is bounded."""
+"""Finds out which of several fixes help, with a bounded number of runs.
+
+All fixes are tried together. If that fails, they are tried with the fixes for what they uncover, then each alone. What
+an accepted run still shows is fixed in another round.
+"""
 
 from __future__ import annotations
 
@@ -8,78 +11,87 @@ from dataclasses import dataclass, field
 
 from torchvet.finding import Edit, Finding
 from torchvet.verifying.curves import TOLERANCE, Agreement, compare, same_output
-from torchvet.verifying.judging import Judgement, judge, new_findings
 from torchvet.verifying.trial import Trial
+from torchvet.verifying.verdicts import Judgement, judge, new_findings
 
 ALONE = 6
-"""Mends that are tried one by one where several together fail: each takes a run."""
+"""How many fixes are tried one by one if all together fail: each takes a run."""
 
 ROUNDS = 4
-"""Times that fixes are tried for what the run before has uncovered."""
+"""How often fixes are tried for what the run before has uncovered."""
 
 MOST_NOISE = 0.05
-"""Where two runs of the program as it is differ by more of their losses' size, nothing can be told by them."""
+"""If the losses of two unchanged runs differ by a larger share, nothing can be concluded from losses."""
 
 Runner = Callable[[Sequence[Finding]], Trial]
-"""Runs the program with these findings' edits made; with none as it is."""
+"""Runs the program with the edits of these findings; unchanged if there are none."""
 
 
 @dataclass(frozen=True)
 class Mend:
-    """A finding with edits. `changes` says that its fault is in the mathematics: losses will not be the same; `cost` is
-    the kind of cost that it is measured by, where it is one of speed. `seen` is the run that has uncovered the finding,
-    and `as_seen` the finding in that run's lines; of findings of the run as it is both are None."""
+    """A finding with edits."""
 
     finding: Finding
     changes: bool = False
+    """Whether the fault is in the mathematics, so that the fix changes the losses."""
     cost: str = ""
+    """The kind of cost that measures it, if it is a fault of speed."""
     seen: Trial | None = field(default=None, compare=False)
+    """The run that uncovered the finding; None for the run of the unchanged program."""
     as_seen: Finding | None = field(default=None, compare=False)
+    """The finding with that run's line numbers."""
 
 
 Uncover = Callable[[Trial, Sequence[Finding]], list[Mend]]
-"""Gives the fixes for what a run shows in which some findings' edits were made, as edits of the program as it is."""
+"""Gives the fixes for what a run with some findings' edits shows, as edits of the unchanged program."""
 
 
 @dataclass(frozen=True)
 class Proof:
-    """What a run with a mend showed of it, and of the losses. `noise` is by how much two runs as it is differed, where
-    that had to be asked."""
+    """What a run with a fix showed: of the fault, and of the losses. Pairs are before and after."""
 
     judgement: Judgement
     agreement: Agreement
     steps: tuple[int, int]
     seconds_per_step: tuple[float | None, float | None]
     noise: float | None = None
+    """The relative difference of two unchanged runs, if it was needed."""
 
 
 @dataclass
 class Verified:
-    """Mends that were proven, each with its proof, and those that were not, each with the reason. `final` is the run
-    with all proven ones made."""
+    """The outcome of a search."""
 
     proven: list[tuple[Mend, Proof]] = field(default_factory=list)
     refused: list[tuple[Mend, str]] = field(default_factory=list)
+    """Each with the reason."""
     final: Trial | None = None
+    """The run with all proven fixes."""
     runs: int = 0
 
 
 class Search:
-    """The search over one program. `before` is the run as it is; `tolerance` the largest relative difference of losses
-    that counts as equal; `uncover` finds fixes for what a changed program shows."""
+    """The search over one program.
+
+    `before` is the run of the unchanged program, `tolerance` the largest relative difference of losses that counts as
+    equal; `uncover` finds fixes for what a changed program shows.
+    """
 
     def __init__(
         self, before: Trial, runner: Runner, tolerance: float = TOLERANCE, uncover: Uncover | None = None
     ) -> None:
         self.before, self.tolerance = before, tolerance
         self._runner, self._uncover = runner, uncover
-        self._own: Trial | None = None
+        self._unchanged_again: Trial | None = None
         self._tried: set[tuple[Edit, ...]] = set()
         self.result = Verified(runs=1)
 
     def run(self, mends: Sequence[Mend]) -> Verified:
-        """In each round first what is to leave the losses alone, held to that; then, on top of it, what changes them on
-        purpose. The next round has the fixes for what the last accepted run still shows."""
+        """Try fixes in rounds; the next round takes the fixes for what the last accepted run still shows.
+
+        Fixes that must not change the losses come first, so that their losses can be compared; those that change them
+        on purpose follow on top.
+        """
         for _ in range(ROUNDS):
             for group in ([m for m in mends if not m.changes], [m for m in mends if m.changes]):
                 if group:
@@ -90,7 +102,7 @@ class Search:
         return self.result
 
     def _further(self, after: Trial, group: Sequence[Mend]) -> list[Mend]:
-        """Fixes not tried yet for what a run shows in which those of a group were made."""
+        """Untried fixes for what a run with a group of fixes shows."""
         if self._uncover is None:
             return []
         made = [m.finding for m, _ in self.result.proven] + [m.finding for m in group]
@@ -115,8 +127,10 @@ class Search:
             self._again(good)
 
     def _jointly(self, group: Sequence[Mend], after: Trial) -> bool:
-        """Whether fixes that do not help by themselves do so with those of what they uncover: one fault may feed two
-        names, of which only the first was seen to hold it, and one name may be fed by two lines."""
+        """Whether fixes that do not help by themselves help together with fixes for what they uncover.
+
+        One fault may feed two names, of which the first hides the second; two lines may feed one name.
+        """
         for _ in range(ROUNDS - 1):
             if self._unsound(group, after) or self._helps(group, after):
                 return False
@@ -131,7 +145,7 @@ class Search:
         return False
 
     def _least(self, group: Sequence[Mend], after: Trial, first: Sequence[Mend]) -> tuple[Sequence[Mend], Trial]:
-        """A joint set without the fixes of its first part that it does not take, and its run."""
+        """A joint set without those of its first fixes that it does not need, and its run."""
         for mend in first[:ALONE]:
             fewer = [m for m in group if m is not mend]
             without = self._try(fewer)
@@ -140,7 +154,7 @@ class Search:
         return group, after
 
     def _helps(self, group: Sequence[Mend], after: Trial) -> bool:
-        """Whether all symptoms of a group are gone in a run that is as whole as the one before."""
+        """Whether a run is sound and all symptoms of a group are gone."""
         return not self._whole(group, after) and all(self._judge(m, after).gone for m in group)
 
     def _one_by_one(self, group: Sequence[Mend], whole: str) -> None:
@@ -163,7 +177,7 @@ class Search:
             self._again([mend for mend, _ in good])
 
     def _again(self, good: Sequence[Mend]) -> None:
-        """The ones that helped, made without the others: that is what would be written."""
+        """Run the fixes that helped without the others: that is what would be written."""
         after = self._try(good)
         why = self._whole(good, after)
         left = [m for m in good if not self._judge(m, after).gone]
@@ -171,7 +185,7 @@ class Search:
             self._accept(good, after)
             return
         for mend in good:
-            self._refuse(mend, why or "it helps only together with a mend that was refused")
+            self._refuse(mend, why or "it helps only together with a fix that was refused")
 
     def _judge(self, mend: Mend, after: Trial) -> Judgement:
         return judge(mend.as_seen or mend.finding, mend.seen or self.before, after, mend.cost)
@@ -185,9 +199,12 @@ class Search:
         agreement = self._agreement(after)
         for mend in group:
             proof = Proof(
-                self._judge(mend, after), agreement, (self.before.steps, after.steps),
-                (self.before.seconds_per_step, after.seconds_per_step), self._noise() if self._own else None,
-            )  # fmt: skip
+                judgement=self._judge(mend, after),
+                agreement=agreement,
+                steps=(self.before.steps, after.steps),
+                seconds_per_step=(self.before.seconds_per_step, after.seconds_per_step),
+                noise=self._noise() if self._unchanged_again else None,
+            )
             self.result.proven.append((mend, proof))
         self.result.final = after
 
@@ -198,77 +215,77 @@ class Search:
         return compare(self.before.curve, after.curve, shorter=bool(self.before.failure))
 
     def _whole(self, group: Sequence[Mend], after: Trial) -> str:
-        """What is wrong with a mended run as a whole; empty where nothing is."""
+        """What is wrong with a run as a whole; empty if nothing is."""
         if why := self._unsound(group, after, losses=False):
             return why
         for finding in new_findings(self.before, after):
-            return f"the mended program shows what it did not before: {finding.code} {finding.message}"
+            return f"the fixed program has a new finding: {finding.code} {finding.message}"
         for mend, _ in self.result.proven:
             if why := self._judge(mend, after).why:
-                return f"with it another fix no longer holds: {mend.finding.code}: {why}"
+                return f"it undoes another fix: {mend.finding.code}: {why}"
         return self._unsound(group, after)
 
     def _unsound(self, group: Sequence[Mend], after: Trial, losses: bool = True) -> str:
-        """How a mended run fails or differs, whatever it shows of faults; empty where it does not."""
+        """How a run fails or differs, whatever its findings; empty if it does not."""
         if after.failure:
-            return self._unlike_itself() or f"the mended program failed: {after.failure}"
+            return self._not_repeatable() or f"the fixed program failed: {after.failure}"
         if self._is_short(after):
-            told = f"the mended program ended after {after.steps} steps, not {self.before.steps}"
-            return self._unlike_itself() or told
+            ended = f"the fixed program ended after {after.steps} steps, not {self.before.steps}"
+            return self._not_repeatable() or ended
         for kind in after.threads.keys() - self.before.threads.keys():
-            return f"a thread of the mended program failed: {kind}: {after.threads[kind]}"
+            return f"a thread of the fixed program failed: {kind}: {after.threads[kind]}"
         if not losses:
             return ""
         if any(mend.changes for mend in group):
-            return _spoilt(self.before, after)
+            return _newly_not_finite(self.before, after)
         return self._losses(after)
 
     def _losses(self, after: Trial) -> str:
-        """Whether the losses agree, by the tolerance or by what two runs of the program as it is differ by."""
+        """How the losses differ by more than the tolerance, or than two unchanged runs do; empty if they do not."""
         agreement = self._agreement(after)
         if not agreement.compared:
             if not self.before.curve and not after.curve and same_output(self.before.printed, after.printed):
                 return ""
             if self.before.failure and not self.before.curve and after.printed.startswith(self.before.printed):
-                return ""  # it ended before it had a loss
-            return "there is no loss to compare (no backward was heard in both runs), and the output differs"
+                return ""  # the unchanged program failed before its first loss
+            return "there is no loss to compare (no backward pass in both runs), and the output differs"
         if agreement.within(self.tolerance):
             return ""
-        unlike = self._unlike_itself()
+        unlike = self._not_repeatable()
         if unlike or (agreement.lengths[0] == agreement.lengths[1] and agreement.largest <= 2 * self._noise()):
             return unlike
         return _difference(agreement, self.tolerance, self._noise())
 
-    def _again_as_it_is(self) -> Trial:
-        """The program as it is, run once more: found out when it is first asked."""
-        if self._own is None:
+    def _second_unchanged_run(self) -> Trial:
+        """A second run of the unchanged program, made when it is first needed."""
+        if self._unchanged_again is None:
             self.result.runs += 1
-            self._own = self._runner([])
-        return self._own
+            self._unchanged_again = self._runner([])
+        return self._unchanged_again
 
     def _is_short(self, run: Trial) -> bool:
         return run.steps < self.before.steps * 0.9 and not self.before.failure
 
     def _noise(self) -> float:
-        """By how much two runs of the program as it is differ, relatively."""
-        largest = compare(self.before.curve, self._again_as_it_is().curve).largest
+        """The largest relative difference of the losses of two unchanged runs."""
+        largest = compare(self.before.curve, self._second_unchanged_run().curve).largest
         return largest if largest != float("inf") else 0.0
 
-    def _unlike_itself(self) -> str:
-        """Why runs tell nothing of a mend: two of the program as it is are not alike. Empty where they are."""
-        again = self._again_as_it_is()
+    def _not_repeatable(self) -> str:
+        """Why runs say nothing about a fix: two unchanged runs differ too much. Empty if they do not."""
+        again = self._second_unchanged_run()
         if again.failure and not self.before.failure:
-            return f"nothing can be told: the program as it is, run once more, failed: {again.failure}"
+            return f"cannot judge: the unchanged program failed when run again: {again.failure}"
         if self._is_short(again):
             return (
-                f"nothing can be told: the program as it is took {self.before.steps} steps, run once more "
-                f"{again.steps}: does it go on from something that it left? What it changes on the disk was put back "
-                "as far as it can be heard (docs/fix.md); move that away"
+                f"cannot judge: the unchanged program took {self.before.steps} steps, and {again.steps} when run "
+                "again. Does it resume from files that it left? Some changes on disk cannot be undone between runs "
+                "(docs/fix.md); move those files away"
             )
         if self._noise() > MOST_NOISE:
             return (
-                f"nothing can be told by the losses: two runs of the program as it is differ by {self._noise():.2g} of "
-                "their size; seed what is random in it, or let it begin from the same state"
+                f"cannot judge by the losses: two unchanged runs differ by {self._noise():.2g} of their size; seed "
+                "what is random, or start from the same state"
             )
         return ""
 
@@ -277,14 +294,14 @@ def _difference(agreement: Agreement, tolerance: float, noise: float) -> str:
     before, after = agreement.lengths
     if before != after:
         return f"{before} backward passes became {after}"
-    told = f"by up to {agreement.largest:.2g} of their size" if agreement.largest != float("inf") else "in being finite"
-    own = f"; two runs as it is differ by {noise:.2g}" if noise else "; two runs as it is do not"
-    return f"the losses differ {told} from pass {agreement.first} on (allowed: {tolerance:g}{own})"
+    by = f"by up to {agreement.largest:.2g} of their size" if agreement.largest != float("inf") else "in being finite"
+    own = f"; two unchanged runs differ by {noise:.2g}" if noise else "; two unchanged runs do not"
+    return f"the losses differ {by} from pass {agreement.first} on (allowed: {tolerance:g}{own})"
 
 
-def _spoilt(before: Trial, after: Trial) -> str:
-    """A mend that changes the losses on purpose must not make them lose their numbers."""
+def _newly_not_finite(before: Trial, after: Trial) -> str:
+    """A fix that changes the losses on purpose must not make more of them NaN or infinite."""
     fresh = [v for v in after.curve if v is None]
     if len(fresh) > len([v for v in before.curve if v is None]):
-        return f"{len(fresh)} losses of the mended program are not finite"
+        return f"{len(fresh)} losses of the fixed program are not finite"
     return ""

@@ -1,1 +1,1 @@
-"""What shortcuts and real remedies would buy, in numbers, from what a run recorded. Needs no torch."""
+"""What shortcuts and fixes would save, in numbers, by what a run recorded. Needs no torch."""

@@ -13,8 +13,8 @@ from torchvet.rules.shared.number_format import size
 if TYPE_CHECKING:
     from torchvet.rules.core.base import Rule
     from torchvet.snapshots.memory import DeviceMemory
-    from torchvet.snapshots.moments import Row
     from torchvet.snapshots.places import Place
+    from torchvet.snapshots.state_at import Row
 
 ASSUMED_LIMIT = 80 << 30
 """What growth is graded against where neither the user nor an out-of-memory error says how much there is: a snapshot

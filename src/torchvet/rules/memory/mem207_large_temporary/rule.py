@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torchvet.finding import Finding
     from torchvet.recording import RankRecording, Recording
     from torchvet.snapshots.memory import DeviceMemory, SnapshotMemory
-    from torchvet.snapshots.moments import Row
+    from torchvet.snapshots.state_at import Row
 
 _BLOCK, _LINE = 0.10, 0.25
 """Shares of the peak: of a single block, to be told at all; of all of its line, to be a warning."""

@@ -84,7 +84,7 @@ class EmptyCacheInLoop(Rule):
 
     def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
         """Segments given back in most steps by empty_cache(), and taken from the driver again."""
-        from torchvet.snapshots.emptying import given_back
+        from torchvet.snapshots.empty_cache_events import given_back
 
         for memory in snapshot.devices:
             given = given_back(memory)

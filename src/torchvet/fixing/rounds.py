@@ -1,4 +1,4 @@
-"""Mends a document in rounds: edits are made, the result is parsed and checked again, until nothing changes."""
+"""Fixes a document in rounds: edits are made and the result is checked again, until nothing changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROUNDS = 10
 
 
 class Mended:
-    """A document after its edits: what it shows now, how many findings of each code were mended, what was refused."""
+    """A document after its edits: its findings now, how many of each code were fixed, and what was refused."""
 
     def __init__(self, document: Document, result: FileResult, refused: list[str] | None = None) -> None:
         self.document = document
@@ -23,7 +23,7 @@ class Mended:
 
 
 def mend(document: Document, unsafe: bool = False) -> Mended:
-    """Make the safe edits, and the unsafe ones where asked. An edit after which the text does not parse is left out."""
+    """Make the safe edits, and the unsafe ones if asked. Skips an edit after which the text does not parse."""
     mended = Mended(document, document.check())
     broken: set[str] = set()
     seen = {tuple(document.texts.values())}
@@ -37,13 +37,13 @@ def mend(document: Document, unsafe: bool = False) -> Mended:
             _single_out(mended, applied, broken)
             continue
         if tuple(texts.values()) in seen:
-            mended.refused.append(f"{mended.result.path}: edits undo one another: stopped")
+            mended.refused.append(f"{mended.result.path}: edits undo one another; stopped")
             return mended
         seen.add(tuple(texts.values()))
         mended.document, mended.result = following, following.check()
         mended.fixed.update(f.code for f in applied)
     if any(_is_wanted(f, unsafe) and _key(f) not in broken for f in mended.result.findings):
-        mended.refused.append(f"{mended.result.path}: not stable after {ROUNDS} rounds of edits: stopped")
+        mended.refused.append(f"{mended.result.path}: not stable after {ROUNDS} rounds of edits; stopped")
     return mended
 
 
@@ -56,7 +56,7 @@ def _key(finding: Finding) -> str:
 
 
 def _single_out(mended: Mended, applied: list[Finding], broken: set[str]) -> None:
-    """Find the edits that break the text by themselves; where none does, the last one made is left out."""
+    """Refuse the edits that break the text by themselves; if none does, refuse the last one made."""
     before = soundness(mended.document.module())
     alone = [f for f in applied if _breaks(mended.document, f, before)] or applied[-1:]
     for finding in alone:

@@ -67,7 +67,7 @@ def test_without_room_nothing_is_changed(place: Path, change: str) -> None:
     before = tree(place)
     tried = run(place, f"""
         Path('new').touch()
-        noting.SPARE, noting.SMALL = 2 ** 62, 0
+        journal.SPARE, journal.SMALL = 2 ** 62, 0
         try:
             {change}
         except Exception:
@@ -89,7 +89,7 @@ def test_a_process_that_outlives_the_trial_changes_nothing(place: Path) -> None:
             os.write(1, b'x')
             while os.path.exists(hearing.notes.folder): time.sleep(0.01)
             try: Path('best.pt').write_text('late')
-            except noting.Refused: os.write(1, b'refused')
+            except journal.Refused: os.write(1, b'refused')
         """)  # fmt: skip
     with subprocess.Popen([sys.executable, "-c", program], cwd=place, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

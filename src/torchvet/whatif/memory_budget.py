@@ -1,4 +1,4 @@
-"""What a recording says of memory: how much is always there, how much comes and goes, what grows, what there is."""
+"""What a recording says about memory: how much a step takes, by how much that grows, and the room there is."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from torchvet.recording.steps import current_steps
 from torchvet.recording.training_records import Outcome
 
 FIXED = (*LASTING, "optimizer temporaries")
-"""Categories that do not change with the batch. What a backward pass makes may, for all that is known here."""
+"""Categories that do not change with the batch. Backward temporaries may."""
 _HALVES = ("float16", "bfloat16")
 _TRUSTED = 2.0
-"""How far the growth of the allocator's counter and that of named tensors may lie apart, as a factor."""
+"""The largest factor between the growth of the allocator's counter and that of named tensors."""
 
 
 @dataclass(frozen=True)
 class Situation:
-    """One rank's memory. All amounts in bytes, rates a step of `kind`.
-
-    `base` is what a first step without any growth comes to at its peak, `room` what it may come to; `of_batch` is the
-    part of `base` that may change with the batch, at most, `float32` and `half` the parts of it that are activations in
-    those precisions, `parameters` what the weights take.
-    """
+    """One rank's memory: amounts in bytes, rates in bytes per step of `kind`."""
 
     kind: StepKind
     steps: int
     base: float
+    """The peak of a first step, without any growth."""
     room: float | None
+    """The most that `base` and the growth may come to; None if no limit is known."""
     limit: int | None
     limit_source: str
     growth: float
     growths: list[Growth] = field(default_factory=list)
     of_batch: float = 0.0
+    """At most this part of `base` changes with the batch."""
     float32: float = 0.0
+    """Activations in float32, a part of `base`."""
     half: float = 0.0
+    """Activations in half precision, a part of `base`."""
     parameters: float = 0.0
     cached: int | None = None
     """Bytes that the caching allocator kept without using them, at the last step."""
     seconds: float | None = None
-    """A step's, the median."""
+    """The median time of a step."""
     loading: float | None = None
     """The share of the time that the program waited for data."""
     ran_out: bool = False
@@ -52,7 +52,7 @@ class Situation:
 
 
 def situation_of(rank: RankRecording) -> Situation | None:
-    """The situation at a rank's last look; None where no window of steps was looked at."""
+    """A rank's memory by its last samples; None if no window of steps was sampled."""
     program, windows = rank.program, rank.since_restart(Window) or rank.all(Window)
     if program is None or not windows:
         return None
@@ -64,27 +64,35 @@ def situation_of(rank: RankRecording) -> Situation | None:
     batch = sum(n for name, n in highest.categories.items() if name not in FIXED)
     grown = highest.peak - _without(growth, highest)
     outcome = rank.last(Outcome)
-    room = room_of(rank)
     last = steps[-1] if steps else None
     return Situation(
-        kind=summary.kind, steps=passed, base=_without(growth, highest), room=room,
-        limit=program.memory_limit or None, limit_source=program.memory_limit_source, growth=growth,
-        growths=summary.growths, of_batch=max(0.0, batch - grown),
-        float32=_activations(highest, ("float32",)), half=_activations(highest, _HALVES),
+        kind=summary.kind,
+        steps=passed,
+        base=_without(growth, highest),
+        room=room_of(rank),
+        limit=program.memory_limit or None,
+        limit_source=program.memory_limit_source,
+        growth=growth,
+        growths=summary.growths,
+        of_batch=max(0.0, batch - grown),
+        float32=_activations(highest, ("float32",)),
+        half=_activations(highest, _HALVES),
         parameters=highest.categories.get("parameters", 0),
         cached=last.reserved - last.allocated if last and last.reserved and last.allocated else None,
-        seconds=_seconds(rank), loading=_loading(rank), device=program.device,
+        seconds=_seconds(rank),
+        loading=_loading(rank),
         ran_out=outcome is not None and outcome.how == "out-of-memory",
-    )  # fmt: skip
+        device=program.device,
+    )
 
 
 def _without(growth: float, window: Window) -> float:
-    """A window's peak without what grew within it. What had grown before it is not in its peak: see `Window`."""
+    """A window's peak without what grew within it. Earlier growth is not in a window's peak, see `Window`."""
     return max(0.0, window.peak - growth * (window.last - window.first))
 
 
 def _growth(rank: RankRecording, measured: float) -> float:
-    """Bytes a step. A device's own counter knows what its allocator rounds up; it is asked where names grow too."""
+    """Bytes per step. A device's counter includes rounding; it counts only if names grow by a similar amount."""
     points = [(s.n, s.allocated) for s in current_steps(rank) if s.allocated is not None]
     half = len(points) // 2
     if measured <= 0 or half < 5:
@@ -95,7 +103,7 @@ def _growth(rank: RankRecording, measured: float) -> float:
 
 
 def _activations(window: Window, dtypes: tuple[str, ...]) -> float:
-    """Bytes of the window's largest sites that the forward pass made in these precisions, no more than there were."""
+    """Bytes allocated by forward passes in these precisions at the largest sites, at most all activations."""
     made = sum(s.bytes for s in window.sites if s.site.phase == "forward" and s.site.dtype in dtypes)
     return float(min(made, window.categories.get("activations", 0)))
 

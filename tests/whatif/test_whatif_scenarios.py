@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchvet.whatif.answers import NEVER, Answer, Mend, answers, dies_at, remarks
-from torchvet.whatif.situation import Situation
+from torchvet.whatif.memory_budget import Situation
+from torchvet.whatif.scenarios import NEVER, Answer, Mend, answers, dies_at, remarks
 
 LEAKS = Situation(
     kind="training", steps=40, base=100e6, room=1e9, limit=1 << 30, limit_source="a card", growth=1e6, of_batch=40e6,
@@ -57,10 +57,10 @@ def test_half_the_batch_as_measured() -> None:
 
 def test_the_mend_is_worth_its_findings_growth() -> None:
     whole = table(LEAKS, None, Mend("MEM101", "train.py:7", 1e6))
-    assert whole["the mend of MEM101 at train.py:7"].first == NEVER
+    assert whole["the fix of MEM101 at train.py:7"].first == NEVER
     parts = table(LEAKS, None, Mend("MEM101", "train.py:7", 0.6e6), Mend("MEM102", "train.py:9", 0.4e6))
-    assert parts["the mend of MEM101 at train.py:7"].first == 2250
-    assert parts["all mends"].first == NEVER
+    assert parts["the fix of MEM101 at train.py:7"].first == 2250
+    assert parts["all fixes"].first == NEVER
 
 
 def test_precision_is_bounded_both_ways() -> None:
@@ -77,7 +77,7 @@ def test_graphs_that_are_kept_keep_copies_of_the_weights_too() -> None:
     now = dataclasses.replace(LEAKS, float32=40e6, parameters=2e6)
     assert table(now)["mixed precision"].first == 899  # one set of copies, while a step lasts
     row = table(dataclasses.replace(now, growths=graphs))["mixed precision"]
-    assert row.first == 450 and "in every graph that is kept" in row.costs
+    assert row.first == 450 and "for every graph that is kept" in row.costs
 
 
 def test_on_the_cpu_empty_cache_does_nothing() -> None:

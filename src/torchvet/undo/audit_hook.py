@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote
 
-from torchvet.undo.noting import How, Notes
+from torchvet.undo.journal import How, Notes
 from torchvet.undo.places import is_nobodys
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC

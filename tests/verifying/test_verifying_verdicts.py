@@ -7,9 +7,9 @@ import pytest
 from trials_by_hand import FILE, TEXT, finding, trial
 
 from torchvet.finding import Location, Measured, Related
-from torchvet.verifying.judging import judge, new_findings, remains
 from torchvet.verifying.lines import lines_after
 from torchvet.verifying.trial import Trial
+from torchvet.verifying.verdicts import judge, new_findings, remains
 
 LEAK = finding(rate=1000.0, name="total")
 
@@ -60,7 +60,7 @@ def test_a_few_steps_say_nothing_of_growth() -> None:
     found = judge(LEAK, trial(LEAK), trial(steps=5))
     assert not found.gone and "too few" in found.why
     found = judge(LEAK, trial(LEAK), trial(windows=1))
-    assert not found.gone and "not looked at" in found.why
+    assert not found.gone and "not sampled" in found.why
 
 
 def test_an_edit_above_moves_a_finding_and_does_not_mend_it() -> None:

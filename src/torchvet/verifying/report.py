@@ -1,4 +1,4 @@
-"""The report on mends that were tried: what was proven, by how much, what was refused and why."""
+"""The report on fixes that were tried: which are proven and by how much, which are refused and why."""
 
 from __future__ import annotations
 
@@ -13,81 +13,85 @@ from torchvet.finding import Finding, NotChecked, Report
 from torchvet.fixing.rows import row
 from torchvet.recording.reader import ENOUGH
 from torchvet.verifying.curves import Agreement
-from torchvet.verifying.judging import Judgement, judge, remains
 from torchvet.verifying.search import Mend, Proof, Verified
 from torchvet.verifying.trial import Trial
+from torchvet.verifying.verdicts import Judgement, judge, remains
 
-SPAWNED = (
-    "processes that the program starts by itself (torchrun, multiprocessing with spawn) read the files as they are"
-)
+SPAWNED = "processes that the program starts (torchrun, multiprocessing with spawn) read the unchanged files"
 
 
 @dataclass(frozen=True)
 class Told:
-    """What a report is made of, besides what was verified: its subject, the run as it is, the findings that were asked
-    about."""
+    """What a report needs besides the search's result."""
 
     subject: dict[str, Any]
     before: Trial
+    """The run of the unchanged program."""
     wanted: Sequence[Finding]
+    """The findings of the codes that were asked for."""
     diff: str
     seed: int
     tolerance: float
+    """The largest relative difference of losses that counts as equal."""
 
 
 def undetermined(before: Trial, verified: Verified) -> str:
-    """Why nothing could be judged; empty where something could."""
+    """Why nothing could be judged; empty if something could."""
     if verified.proven:
         return ""
     if before.failure and not verified.refused:
         return f"the program failed: {before.failure}"
     if before.steps < ENOUGH and not before.failure:
-        return f"{before.steps} steps are too few to tell anything by; ten or more are needed"
+        return f"{before.steps} steps are too few to judge; ten or more are needed"
     return before.missing if not before.failure and not verified.refused else ""
 
 
 def report_of(told: Told, verified: Verified) -> Report:
-    """The findings of the run as it is; those that are gone after the mends are `proven`."""
+    """The findings of the unchanged program; those that the fixes remove are `proven`."""
     gone = also_gone(told, verified)
     proven = [id(m.finding) for m, _ in verified.proven] + [id(f) for f, _ in gone]
     findings = [msgspec.structs.replace(f, evidence="proven") if id(f) in proven else f for f in told.wanted]
     why = undetermined(told.before, verified)
     facts: dict[str, Any] = {
-        "verified": True, "runs": verified.runs, "seed": told.seed, "tolerance": told.tolerance,
-        "steps": told.before.steps, "diff": told.diff, "written": [],
+        "verified": True,
+        "runs": verified.runs,
+        "seed": told.seed,
+        "tolerance": told.tolerance,
+        "steps": told.before.steps,
+        "diff": told.diff,
+        "written": [],
         "proven": [proven_row(m, p) for m, p in verified.proven],
         "also_gone": [{**row(f), "before": j.before, "after": j.after} for f, j in gone],
         "refused": [{**row(m.finding), "reason": why} for m, why in verified.refused],
         "not_shown": [row(f) for f in told.wanted if f.remedy.edits and f.evidence == "suspected"],
         "advice": [row(f) for f in told.wanted if not f.remedy.edits and _worth_a_word(f) and id(f) not in proven],
-    }  # fmt: skip
+    }
     return Report(
         subject=told.subject,
-        facts={"fix": facts}, findings=findings,
+        facts={"fix": facts},
+        findings=findings,
         verdict="undetermined" if why else "findings" if findings else "clean",
-        not_checked=[NotChecked(check="the mends", reason=why)] if why else gaps(told.before, verified),
-    )  # fmt: skip
+        not_checked=[NotChecked(check="the fixes", reason=why)] if why else not_shown(told.before, verified),
+    )
 
 
 def _worth_a_word(finding: Finding) -> bool:
     return finding.severity != "info" or finding.evidence == "observed"
 
 
-def gaps(before: Trial, verified: Verified) -> list[NotChecked]:
-    """What the runs could not show of mends that were tried."""
+def not_shown(before: Trial, verified: Verified) -> list[NotChecked]:
+    """What the runs could not show of the proven fixes."""
     if not verified.proven:
         return []
-    found = [NotChecked(check="mends in other processes", reason=SPAWNED)]
+    found = [NotChecked(check="fixes in other processes", reason=SPAWNED)]
     if before.stopped:
-        reason = (
-            f"the runs were stopped after {count(before.steps, 'step')}: what comes later was not run with the mends"
-        )
+        reason = f"the runs were stopped after {count(before.steps, 'step')}: later steps did not run with the fixes"
         found.append(NotChecked(check="the rest of the program", reason=reason))
     return found
 
 
 def also_gone(told: Told, verified: Verified) -> list[tuple[Finding, Judgement]]:
-    """Findings without a mend of their own that the proven ones have done away with."""
+    """Findings without a fix of their own that the proven fixes also remove."""
     if verified.final is None:
         return []
     tried = [id(m.finding) for m, _ in [*verified.proven, *verified.refused]]
@@ -97,21 +101,26 @@ def also_gone(told: Told, verified: Verified) -> list[tuple[Finding, Judgement]]
 
 
 def proven_row(mend: Mend, proof: Proof) -> dict[str, Any]:
-    """A mend and its proof."""
-    before, after = proof.seconds_per_step
+    """A fix and its proof."""
     return {
-        **row(mend.finding), "before": proof.judgement.before, "after": proof.judgement.after,
-        "changes_results": mend.changes, "losses": losses(proof.agreement, proof.noise),
-        "steps": list(proof.steps), "seconds_per_step": [before, after],
-    }  # fmt: skip
+        **row(mend.finding),
+        "before": proof.judgement.before,
+        "after": proof.judgement.after,
+        "changes_results": mend.changes,
+        "losses": losses(proof.agreement, proof.noise),
+        "steps": list(proof.steps),
+        "seconds_per_step": list(proof.seconds_per_step),
+    }
 
 
 def losses(agreement: Agreement, noise: float | None) -> dict[str, Any]:
-    """How the loss curves agree: JSON has no infinity, so a difference in being finite is null."""
-    largest = agreement.largest if agreement.largest != float("inf") else None
+    """How the loss curves agree. JSON has no infinity: null stands for finite against not finite."""
     return {
-        "compared": agreement.compared, "equal": agreement.equal, "largest_relative_difference": largest,
-        "first_different": agreement.first, "passes": list(agreement.lengths),
+        "compared": agreement.compared,
+        "equal": agreement.equal,
+        "largest_relative_difference": agreement.largest if agreement.largest != float("inf") else None,
+        "first_different": agreement.first,
+        "passes": list(agreement.lengths),
         "last": [agreement.before, agreement.after],
         "between_runs_as_it_is": noise if noise != float("inf") else None,
-    }  # fmt: skip
+    }

@@ -1,4 +1,4 @@
-"""Whether a fault is gone: its measure in the run before, held against the run after."""
+"""Whether a fault is gone: compares its measure in the unchanged program and in the fixed one."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from torchvet.verifying.lines import became, lines_after
 from torchvet.verifying.trial import Trial
 
 NOISE = 0.01
-"""Share of a growth that may be left: a running sum that was detached is still a number of a few bytes."""
+"""The share of a growth that may remain: a detached running sum still takes a few bytes."""
 COMPARED = 2
-"""Stretches of steps in which storages were noted that it takes to see that none lives on: where none does, names are
-not looked at."""
+"""The windows of steps that must have recorded storages before growth can be called gone."""
 LEFT = 0.5
-"""Share of what a line cost in a step that may be left after a mend: one wait in the place of one for each layer."""
+"""The share of a line's cost in a step that may remain after a fix: one wait instead of one for each layer."""
 _OF_GRAPHS = ("MEM101",)
-"""Findings that are about what graphs saved: what the name itself stores may be wanted, and is another's affair."""
+"""Findings about what graphs saved. What the name itself stores may be wanted; other rules judge it."""
 _OF_VIEWS = ("MEM113",)
-"""Findings that are about storages of which the tensors kept show a small part: what these show may be wanted."""
+"""Findings about storages of which the stored tensors show a small part. What the tensors show may be wanted."""
 _AS_MUCH = 1.1
-"""Times what a leak kept of each step that another finding may come to and be about the same memory."""
+"""The factor by which another finding about the same memory may exceed what a leak kept of each step."""
 MOST_NOISE = 0.05
-"""However much grows in a run without a name, more than this share of a growth is not noise."""
+"""The largest share of a growth that counts as noise, however much grows without a name."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Judgement:
 
 
 def judge(finding: Finding, before: Trial, after: Trial, cost: str = "") -> Judgement:
-    """Hold one observed finding of the run before against the run after, by a kind of `cost` where it is given."""
+    """Judge one observed finding of the run before by the run after, by a kind of `cost` if one is given."""
     same = [f for f in after.findings if is_same(finding, f, before, after)] or _as_many(finding, before, after)
     if cost_of(finding, cost, before.costs) > 0:
         return _costing(finding, cost, before, after, same)
@@ -49,26 +48,26 @@ def judge(finding: Finding, before: Trial, after: Trial, cost: str = "") -> Judg
     if rate is not None and rate > 0 and _held(finding) in before.rates:
         return _growth(finding, rate, before, after)
     left = [f for f in same if f.evidence != "suspected" or _grave(f)]
-    told = measure(finding)
+    was = measure(finding)
     if left:
         now = measure(left[0])
-        return Judgement(False, told, now, f"it is still there: {now}")
-    return Judgement(True, told, "gone")
+        return Judgement(False, was, now, f"it is still there: {now}")
+    return Judgement(True, was, "gone")
 
 
 def _costing(finding: Finding, kind: str, before: Trial, after: Trial, same: list[Finding]) -> Judgement:
-    """A fault of speed, by what its line and those that it became cost: milder findings of its kind may remain."""
+    """A fault of speed, by what its lines cost before and after: milder findings of its kind may remain."""
     was, now = cost_of(finding, kind, before.costs), _cost_after(finding, kind, before, after)
-    told, left = worded(kind, was), worded(kind, now)
+    measured, left = worded(kind, was), worded(kind, now)
     if now > LEFT * was:
-        return Judgement(False, told, left, f"its line still costs {left} (before: {told})")
+        return Judgement(False, measured, left, f"its line still costs {left} (before: {measured})")
     if any(f.evidence != "suspected" and _rank(f) >= _rank(finding) for f in same):
-        return Judgement(False, told, left, f"it is still there: {left} (before: {told})")
-    return Judgement(True, told, left)
+        return Judgement(False, measured, left, f"it is still there: {left} (before: {measured})")
+    return Judgement(True, measured, left)
 
 
 def _cost_after(finding: Finding, kind: str, before: Trial, after: Trial) -> float:
-    """What the lines cost in the run after that a finding's lines became."""
+    """What a finding's lines, or those that replace them, cost in the run after."""
     found: set[tuple[str, int]] = set()
     for path, line in cost_lines(finding):
         was, now = before.sources.get(path), after.sources.get(path)
@@ -77,7 +76,7 @@ def _cost_after(finding: Finding, kind: str, before: Trial, after: Trial) -> flo
 
 
 def _as_many(finding: Finding, before: Trial, after: Trial) -> list[Finding]:
-    """The findings of one code in one function, where they are as many as before: a fault may move a line."""
+    """The findings of one code in one function if there are as many as before: a fault may move to another line."""
     key = _function(finding)
     if key[1] is None or _held(finding):
         return []
@@ -91,22 +90,22 @@ def _function(finding: Finding) -> tuple[str, str | None, str | None, int | None
 
 
 def _in_one_function(one: Finding, other: Finding) -> bool:
-    """Whether two findings of one code are about one function: the graver had hidden what is left of it."""
+    """Whether two findings of one code are in one function: the worse one may have hidden the other."""
     return _function(one) == _function(other) and _function(one)[2] is not None
 
 
 def remains(finding: Finding, after: Trial) -> bool:
-    """Whether something of a fault is left in its function, be it in other words: nobody has mended that."""
+    """Whether a finding of the same code remains in the fault's function, even with another message."""
     return any(_grave(f) and _in_one_function(finding, f) for f in after.findings)
 
 
 def _growth(finding: Finding, rate: float, before: Trial, after: Trial) -> Judgement:
     name = _held(finding)
-    told = f"{size(rate)} per step"
+    measured = f"{size(rate)} per step"
     if after.steps < ENOUGH:
-        return Judgement(False, told, "", f"{after.steps} steps are too few to tell that nothing grows")
+        return Judgement(False, measured, "", f"{after.steps} steps are too few to show that nothing grows")
     if after.windows < COMPARED:
-        return Judgement(False, told, "", "storages were not looked at often enough in the mended run")
+        return Judgement(False, measured, "", "storages were not sampled often enough in the run with the fix")
     names = _names(finding, before)
     nodes = _sum(before.nodes, names)
     if NODE_BYTES * nodes > rate:
@@ -115,20 +114,19 @@ def _growth(finding: Finding, rate: float, before: Trial, after: Trial) -> Judge
     now, graphs, pinned = (_sum(amounts, names) for amounts in (after.rates, after.graphs, after.pinned))
     was, were_graphs, was_pinned = (_sum(amounts, names) for amounts in (before.rates, before.graphs, before.pinned))
     left = f"{size(now)} per step"
-    of_graphs = finding.code in _OF_GRAPHS and now > noise and were_graphs > 0
-    if of_graphs and now - graphs <= was - were_graphs + noise and graphs <= noise:
-        return Judgement(True, told, f"{left}, none of it saved by graphs: what is stored itself, as before")
-    of_views = finding.code in _OF_VIEWS and now > noise and was_pinned > 0
-    if of_views and pinned <= noise and now <= was - was_pinned + noise:
-        return Judgement(True, told, f"{left}, all of it what is stored itself, as before")
-    if now > noise:
-        why = f"{name} still grows by {left} (before: {told}; noise: {size(noise)})"
-        return Judgement(False, told, left, why)
-    return Judgement(True, told, left)
+    if now <= noise:
+        return Judgement(True, measured, left)
+    graphs_gone = graphs <= noise and now - graphs <= was - were_graphs + noise
+    if finding.code in _OF_GRAPHS and were_graphs > 0 and graphs_gone:
+        return Judgement(True, measured, f"{left}, none of it saved by graphs; the stored values remain, as before")
+    pinned_gone = pinned <= noise and now <= was - was_pinned + noise
+    if finding.code in _OF_VIEWS and was_pinned > 0 and pinned_gone:
+        return Judgement(True, measured, f"{left}, all of it in the stored values, as before")
+    return Judgement(False, measured, left, f"{name} still grows by {left} (before: {measured}; noise: {size(noise)})")
 
 
 def _names(finding: Finding, trial: Trial) -> list[str]:
-    """The names that a finding of a run speaks of: one fault may make several grow."""
+    """The names that a finding is about: one fault may make several grow."""
     name = _held(finding)
     return trial.names.get(name) or [name]
 
@@ -138,19 +136,19 @@ def _sum(amounts: Mapping[str, float], names: Iterable[str]) -> float:
 
 
 def _nodes(name: str, rate: float, now: float) -> Judgement:
-    """Growth of which the graph's nodes in host memory are the greater part, not tensors."""
-    told, left = (f"{count(amount, 'autograd node')} per step" for amount in (rate, now))
+    """Judges a growth that consists mostly of autograd nodes in host memory, not of tensors."""
+    measured, left = (f"{count(amount, 'autograd node')} per step" for amount in (rate, now))
     gone = now <= NOISE * rate
-    return Judgement(gone, told, left, "" if gone else f"{name} still grows by {left} (before: {told})")
+    return Judgement(gone, measured, left, "" if gone else f"{name} still grows by {left} (before: {measured})")
 
 
 def noise_of(rate: float, before: Trial, after: Trial) -> float:
-    """Bytes per step that a growth may have left: what grew in these two runs without a name, within limits."""
+    """Bytes per step that may remain of a growth: what grew without a name in either run, within limits."""
     return min(MOST_NOISE * rate, max(NOISE * rate, before.unexplained, after.unexplained))
 
 
 def measure(finding: Finding) -> str:
-    """The measure that a finding goes by, in words."""
+    """What a finding measured, in words; its message if it measured nothing."""
     amounts = finding.measured
     if amounts.bytes_per_step:
         return f"{size(amounts.bytes_per_step)} per step"
@@ -162,48 +160,56 @@ def measure(finding: Finding) -> str:
 
 
 def new_findings(before: Trial, after: Trial) -> Iterator[Finding]:
-    """What the run after shows at warning and above that the run before did not."""
+    """The errors and warnings of the run after that are new."""
     for finding in after.findings:
         if not _grave(finding):
             continue
-        earlier = [f for f in before.findings if is_same(f, finding, before, after)]
-        earlier += [f for f in before.findings if f.code == finding.code and _rank(f) >= _rank(finding)
-                    and (_one_holder(f, finding, before, after) if _held(f) and _held(finding)
-                         else _in_one_function(f, finding))
-        ]  # fmt: skip
-        earlier += [
-            f for f in before.findings
-            if _is_rest_of(f, finding, before, after) or _had_kept(f, finding, before, after)
-        ]  # fmt: skip
+        earlier = [f for f in before.findings if _accounts_for(f, finding, before, after)]
         if not any(_rank(f) >= _rank(finding) or f.evidence == "observed" for f in earlier):
             yield finding
 
 
+def _accounts_for(earlier: Finding, later: Finding, before: Trial, after: Trial) -> bool:
+    """Whether an earlier finding is about the same fault as a later one, or had hidden it."""
+    same = is_same(earlier, later, before, after) or _hid(earlier, later, before, after)
+    return same or _is_rest_of(earlier, later, before, after) or _had_kept(earlier, later, before, after)
+
+
+def _hid(earlier: Finding, later: Finding, before: Trial, after: Trial) -> bool:
+    """Whether an earlier finding of the same code, at least as severe, has the later one's holder or function."""
+    if earlier.code != later.code or _rank(earlier) < _rank(later):
+        return False
+    if _held(earlier) and _held(later):
+        return _one_holder(earlier, later, before, after)
+    return _in_one_function(earlier, later)
+
+
 def _is_rest_of(earlier: Finding, later: Finding, before: Trial, after: Trial) -> bool:
-    """Whether a growth is what a mend has left of an earlier one, under another rule: of rows that pinned whole batches
-    the rows themselves are left, of outputs whose graphs are gone all their bytes. What is left of it judges the mend,
-    and is no fault that the mend has made."""
+    """Whether a growth is what a fix left of an earlier one, now reported by another rule.
+
+    Of rows that pinned whole batches, the rows remain; of outputs that kept graphs, the outputs. How much remains
+    decides about the fix, but it is not a new fault.
+    """
     was, now = earlier.measured.bytes_per_step, later.measured.bytes_per_step
     same = bool(_held(earlier)) and _one_holder(earlier, later, before, after) and earlier.rank == later.rank
     return same and was is not None and now is not None and now <= was * (1 + NOISE)
 
 
 def _had_kept(leak: Finding, later: Finding, before: Trial, after: Trial) -> bool:
-    """Whether what a later finding is about is the memory of a step that a leak had kept: an evaluation whose graphs
-    are let go of still builds them."""
+    """Whether a later finding is about memory of a step that a leak kept: a loop that now frees its graphs still
+    builds them."""
     kept, size_now, at = leak.measured.bytes_per_step, later.measured.bytes, later.location
     if not kept or not size_now or later.measured.bytes_per_step or size_now > kept * _AS_MUCH or at is None:
         return False
     if size_now * _AS_MUCH >= kept:
-        return True  # as much, to a few bytes, of other lines: those of a model that the later finding's line calls
+        return True  # the same amount, but of lines of a model that the later finding's line calls
     texts = before.sources.get(at.path, ""), after.sources.get(at.path, "")
     allocated = [r.line for r in leak.related if r.role == "allocated" and r.path == at.path and r.line is not None]
     return any(at.line in lines_after(*texts, line) for line in allocated)
 
 
 def is_same(earlier: Finding, later: Finding, before: Trial, after: Trial) -> bool:
-    """Whether a finding of the run before and one of the run after are about one fault: one code, and one holder, or
-    one line as far as edits have moved it."""
+    """Whether two findings are about one fault: the same code and holder, or the same line, wherever edits moved it."""
     if earlier.code != later.code or earlier.rank != later.rank:
         return False
     if _held(earlier) and _held(later):
@@ -220,7 +226,7 @@ def is_same(earlier: Finding, later: Finding, before: Trial, after: Trial) -> bo
 
 
 def _one_holder(earlier: Finding, later: Finding, before: Trial, after: Trial) -> bool:
-    """Whether two findings speak of one name: of several that one fault makes grow, a fix may leave some."""
+    """Whether two findings share a name: of several that one fault makes grow, a fix may leave some growing."""
     return not set(_names(earlier, before)).isdisjoint(_names(later, after))
 
 
