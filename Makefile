@@ -39,10 +39,10 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m torchvet.docs --check
+	$(BIN)/python -m torchvet.docgen --check
 
 docs: $(STAMP)
-	$(BIN)/python -m torchvet.docs
+	$(BIN)/python -m torchvet.docgen
 
 bench: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/overhead.py

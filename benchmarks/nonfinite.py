@@ -18,9 +18,9 @@ import torch
 from torch import nn
 
 import torchvet
-from torchvet.probes.nonfinite import NonFiniteWatcher
+from torchvet.probes.numerics.nonfinite import NonFiniteWatcher
 from torchvet.recording import read
-from torchvet.recording.nonfinite_records import NonFinite
+from torchvet.recording.records.nonfinite import NonFinite
 
 SIZES = {"tiny": (64, 2, 8, 32), "small": (128, 4, 16, 64), "medium": (384, 6, 16, 128)}
 """Width, layers, batch, length."""

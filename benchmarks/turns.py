@@ -75,7 +75,7 @@ class Taps:
     """All that a session has put into torch, to be taken out and put back. Made before the probes are imported."""
 
     def __init__(self) -> None:
-        from torchvet.probes import patching
+        from torchvet.probes.internals import patching
 
         self._all: list[tuple[Any, str, Any, Any]] = []
         self._kept: list[Any] = []

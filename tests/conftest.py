@@ -160,7 +160,7 @@ def leftovers() -> Callable[[], list[str]]:
 
 @pytest.fixture(autouse=True)
 def _nothing_stays_installed() -> Iterator[None]:
-    graphs = sys.modules.get("torchvet.probes.graphs")
+    graphs = sys.modules.get("torchvet.probes.base.graphs")
     if graphs is not None:
         # A look that met a very deep graph ends all looks of its run: the next test is another run.
         graphs.forget_types()

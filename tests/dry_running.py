@@ -6,7 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from torchvet.diagnosis import diagnose
+from torchvet.diagnosis.diagnose import diagnose
 from torchvet.finding import Report
 from torchvet.recording import RecordingWriter, read
 
@@ -15,7 +15,7 @@ def dry_report(program: str, folder: Path, card: str = "24GiB", dry: bool = True
     """The report on a program, on a `card` unless the process has a simulated GPU; with numbers if not `dry`."""
     import torch  # noqa: F401  the session starts with it
 
-    from torchvet.probes.session import Options, Session
+    from torchvet.probes.session.session import Options, Session
 
     path, recording = folder / "program.py", folder / "run.vet"
     path.write_text(program, encoding="utf-8")
@@ -31,7 +31,7 @@ def dry_report(program: str, folder: Path, card: str = "24GiB", dry: bool = True
 
 
 def _run(program: str, path: Path) -> tuple[str, BaseException | None]:
-    from torchvet.probes.session import StepsReached
+    from torchvet.probes.session.session import StepsReached
 
     with contextlib.redirect_stdout(open(os.devnull, "w")):
         try:

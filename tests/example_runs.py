@@ -18,13 +18,19 @@ from typing import Any
 
 import msgspec
 
-from torchvet.probes.watchers import WATCHERS
+from torchvet.probes.session.watchers import WATCHERS
 from torchvet.rules import all_rules
 
 OBSERVING = [
-    *("torch", "torch._dynamo", "torchvet._watch", "torchvet.probes.observer", "torchvet.probes.dry.observer"),
-    *("torchvet.simulate.start", "torchvet.diagnosis", "torchvet.joining"),
-    *(f"torchvet.probes.{watcher.partition('.')[0]}" for watcher in WATCHERS),
+    *(
+        "torch",
+        "torch._dynamo",
+        "torchvet.api.watch",
+        "torchvet.probes.session.observer",
+        "torchvet.probes.dry.observer",
+    ),
+    *("torchvet.simulate.start", "torchvet.diagnosis.diagnose", "torchvet.diagnosis.correlation"),
+    *(f"torchvet.probes.{watcher.rpartition('.')[0]}" for watcher in WATCHERS),
     *(type(rule).__module__ for rule in all_rules()),
 ]
 """What a process imports when it is observed and the recording is diagnosed."""

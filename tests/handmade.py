@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from torchvet.recording import RankRecording, Recording
-from torchvet.recording.records import (
+from torchvet.recording.records.base import (
     Census,
     Holding,
     Place,
@@ -19,7 +19,7 @@ from torchvet.recording.records import (
     Survivors,
     Window,
 )
-from torchvet.recording.training_records import HostSamples, Outcome
+from torchvet.recording.records.training import HostSamples, Outcome
 
 MAIN = "__main__.main"
 FILE = "/project/train.py"

@@ -9,11 +9,12 @@ import msgspec
 import pytest
 from handmade import FILE, census, evidence, heap, holding, outcome, program, rank, recording, site, steps, window
 
-from torchvet.diagnosis import _unattributed, diagnose
+from torchvet.analysis.growth import growth_of
+from torchvet.diagnosis.diagnose import _unattributed, diagnose
 from torchvet.finding import SEVERITIES, Finding, Holder, Measured, Remedy, Report
 from torchvet.recording import Recording
-from torchvet.recording.records import Holding, Place, Record, Source, Stranger
-from torchvet.recording.training_records import OptimizerUse, StaleAtPeak, Unchecked, UnownedParameters
+from torchvet.recording.records.base import Holding, Place, Record, Source, Stranger
+from torchvet.recording.records.training import OptimizerUse, StaleAtPeak, Unchecked, UnownedParameters
 from torchvet.rules import all_rules
 
 TICKS = (5, 6, 9, 14, 21, 32)
@@ -445,12 +446,12 @@ def test_holdings_without_a_place_are_no_obstacle() -> None:
 
 def test_a_growth_is_plain_data() -> None:
     one = run(leak())
-    (growth,) = one.ranks[0].growth.growths
+    (growth,) = growth_of(one.ranks[0]).growths
     assert dataclasses.replace(growth) == growth
 
 
 def test_of_a_failed_step_the_rule_that_knows_its_mechanism_speaks() -> None:
-    from torchvet.diagnosis import _most_specific
+    from torchvet.diagnosis.diagnose import _most_specific
     from torchvet.finding import Finding, Measured, Remedy, Severity
     from torchvet.rules import Rule
 

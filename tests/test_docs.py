@@ -11,7 +11,8 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from torchvet import docs, rule_pages
+from torchvet.docgen import documents as docs
+from torchvet.docgen import rule_pages
 from torchvet.rules import all_rules
 
 ROOT = Path(__file__).parent.parent

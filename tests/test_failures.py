@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from handmade import program, recording, steps
 
-from torchvet.diagnosis import diagnose
-from torchvet.recording.memory_records import MemoryHistory
-from torchvet.recording.training_records import MemoryFailure, Outcome
+from torchvet.diagnosis.diagnose import diagnose
+from torchvet.recording.records.memory import MemoryHistory
+from torchvet.recording.records.training import MemoryFailure, Outcome
 
 sys.path.insert(0, str(Path(__file__).parent / "snapshots"))
 from making_snapshots import MB, OutOfMemory, Recorder, Training, fragmented

@@ -8,16 +8,16 @@ import msgspec
 import pytest
 from handmade import FILE, census, evidence, heap, holding, outcome, program, recording, site, steps, survivors, window
 
-from torchvet.diagnosis import diagnose
+from torchvet.diagnosis.correlation import same_fault
+from torchvet.diagnosis.diagnose import diagnose
 from torchvet.finding import Finding, Location, Related, Remedy, Report
-from torchvet.joining import same_fault
 from torchvet.recording import Recording
-from torchvet.recording.device_records import LoadedCheckpoint
-from torchvet.recording.numeric_records import HalfSum
-from torchvet.recording.records import Place, Source
-from torchvet.recording.scaling_records import ScalingUse
-from torchvet.recording.training_records import EvaluationForward, HostSamples, OptimizerUse, Ran, Unchecked
-from torchvet.recording.verify_records import MadeAt
+from torchvet.recording.records.base import Place, Source
+from torchvet.recording.records.device import LoadedCheckpoint
+from torchvet.recording.records.numeric import HalfSum
+from torchvet.recording.records.scaling import ScalingUse
+from torchvet.recording.records.training import EvaluationForward, HostSamples, OptimizerUse, Ran, Unchecked
+from torchvet.recording.records.verify import MadeAt
 
 SOURCE = """\
 import torch

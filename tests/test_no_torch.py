@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from torchvet.recording import RecordingWriter
-from torchvet.recording.records import Program
-from torchvet.recording.training_records import Outcome
+from torchvet.recording.records.base import Program
+from torchvet.recording.records.training import Outcome
 
 SPY = """
 import sys
@@ -25,9 +25,8 @@ assert "torchvet.commands" in sys.modules
 print("LOADED", "torch" in sys.modules)
 """
 SNAPSHOT = Path(__file__).parent / "data" / "silmont.pickle"
-LIBRARY = (
-    "torchvet torchvet.finding torchvet.docs torchvet.recording torchvet.renderers torchvet.rules torchvet.source "
-)
+LIBRARY = "torchvet torchvet.finding torchvet.docgen.documents torchvet.recording torchvet.renderers torchvet.rules "
+LIBRARY += "torchvet.source "
 LIBRARY += "torchvet.readers.isolated torchvet.snapshots.memory torchvet.inspecting torchvet.allocator "
 LIBRARY += "torchvet.traces torchvet.traces.digest torchvet.readers.kineto "
 LIBRARY += "torchvet.skill torchvet.configuration torchvet.checking.project torchvet.fixing.files"

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 from handmade import census, evidence, holding, outcome, program, rank, site, steps, window
 
-from torchvet.diagnosis import diagnose
+from torchvet.diagnosis.diagnose import diagnose
 from torchvet.recording import RankRecording, Recording, read
-from torchvet.recording.records import Record
-from torchvet.recording.training_records import Unwatched
+from torchvet.recording.records.base import Record
+from torchvet.recording.records.training import Unwatched
 from torchvet.recording.writer import MOST_CHILDREN, RecordingWriter
 
 TICKS = (5, 6, 9, 14, 21, 32)

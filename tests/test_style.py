@@ -15,61 +15,112 @@ EXAMPLES = ("bad.py", "good.py")
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path.name not in EXAMPLES)
 FILE_MOST, FUNCTION_MOST = 500, 60
 MAY_IMPORT_TORCH = ("probes", "simulate", "surfaces")
-UPWARD = {
-    "finding": set(),
-    "errors": set(),
-    "amounts": set(),
-    "collector": set(),
-    "patches": set(),
-    "source": {"finding", "errors"},
-    "recording": {"finding", "errors", "amounts", "allocator", "source"},
+UPWARD: dict[str, set[str]] = {
     "allocator": set(),
+    "errors": set(),
+    "finding": set(),
+    "formatting": set(),
+    "gc_pause": set(),
+    "patches": set(),
     "undo": set(),
-    "readers": {"collector", "finding", "errors", "amounts"},
-    "snapshots": {"errors", "allocator", "readers"},
-    "rules": {"finding", "errors", "source", "recording", "readers", "amounts", "allocator", "snapshots", "patches"},
-    "traces": {"collector", "finding", "errors", "amounts", "readers", "rules"},
-    "joining": {"finding", "errors", "source", "recording", "rules", "checking"},
-    "failures": {"finding", "errors", "recording", "readers", "snapshots", "rules"},
-    "sizing": {"errors", "recording", "readers", "snapshots"},
-    "verdicts": {"finding", "recording", "rules"},
-    "diagnosis": {
-        "sizing",
+    "configuration": {"errors"},
+    "readers": {"errors", "gc_pause"},
+    "simulate": {"allocator"},
+    "source": {"finding"},
+    "recording": {"errors", "source"},
+    "renderers": {"errors", "finding", "formatting", "source"},
+    "snapshots": {"allocator", "readers"},
+    "analysis": {"allocator", "finding", "formatting", "recording"},
+    "probes": {"gc_pause", "undo", "simulate", "source", "recording"},
+    "rules": {
+        "allocator",
         "finding",
-        "errors",
+        "formatting",
+        "patches",
+        "readers",
         "source",
         "recording",
-        "readers",
-        "rules",
-        "joining",
-        "failures",
-        "verdicts",
-    },
-    "inspecting": {
-        "collector",
-        "finding",
-        "errors",
-        "amounts",
-        "recording",
-        "readers",
         "snapshots",
-        "traces",
+        "analysis",
+    },
+    "supervisor": {"errors", "formatting", "undo", "simulate", "recording", "probes"},
+    "whatif": {"finding", "formatting", "recording", "renderers", "analysis"},
+    "checking": {"errors", "finding", "formatting", "gc_pause", "configuration", "source", "rules"},
+    "docgen": {"finding", "patches", "rules"},
+    "traces": {"errors", "finding", "gc_pause", "readers", "rules"},
+    "comparing": {"finding", "readers", "recording", "snapshots", "analysis", "traces"},
+    "diagnosis": {
+        "errors",
+        "finding",
+        "formatting",
+        "readers",
+        "source",
+        "recording",
+        "snapshots",
+        "analysis",
         "rules",
+        "checking",
+    },
+    "exporting": {"errors", "finding", "formatting", "readers", "snapshots", "traces"},
+    "fixing": {"errors", "finding", "gc_pause", "checking"},
+    "skill": {"errors", "rules", "docgen"},
+    "inspecting": {
+        "errors",
+        "finding",
+        "formatting",
+        "gc_pause",
+        "readers",
+        "recording",
+        "snapshots",
+        "rules",
+        "traces",
         "diagnosis",
     },
-    "exporting": {"finding", "errors", "amounts", "readers", "snapshots", "traces"},
-    "simulate": {"errors", "allocator"},
-    "probes": {"collector", "finding", "errors", "source", "recording", "simulate", "undo"},
-    "renderers": {"finding", "errors", "source", "amounts"},
-    "comparing": {"finding", "errors", "recording", "readers", "snapshots", "traces"},
-    "configuration": {"finding", "errors", "rules"},
-    "checking": {"collector", "finding", "errors", "amounts", "source", "rules", "configuration"},
-    "fixing": {"collector", "finding", "errors", "source", "checking"},
-    "verifying": {"finding", "errors", "amounts", "recording", "fixing"},
-    "rule_pages": {"rules"},
-    "skill": {"errors", "rules", "rule_pages"},
+    "verifying": {"finding", "formatting", "recording", "analysis", "fixing"},
+    "api": {
+        "errors",
+        "finding",
+        "configuration",
+        "recording",
+        "renderers",
+        "probes",
+        "checking",
+        "diagnosis",
+        "inspecting",
+    },
+    "workflows": {
+        "errors",
+        "finding",
+        "formatting",
+        "configuration",
+        "recording",
+        "renderers",
+        "probes",
+        "rules",
+        "supervisor",
+        "checking",
+        "diagnosis",
+        "fixing",
+        "verifying",
+    },
+    "commands": {
+        "errors",
+        "finding",
+        "recording",
+        "analysis",
+        "rules",
+        "supervisor",
+        "whatif",
+        "checking",
+        "comparing",
+        "diagnosis",
+        "exporting",
+        "skill",
+        "inspecting",
+        "workflows",
+    },
 }
-"""What each part may know, below itself: imports run one way."""
+"""What each part may import: only parts that stand above it in this table, so that imports run one way."""
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
@@ -138,6 +189,13 @@ def test_an_import_of_another_familys_private_module_is_seen() -> None:
         "line 1: torchvet.rules.device.fixes"
     ]
     assert foreign_private_imports(path, "from torchvet.rules.memory import _stores") == []
+
+
+def test_every_part_stands_in_the_table_and_imports_only_what_stands_above_it() -> None:
+    parts = {part(path) for path in FILES} - {"__init__", "__main__", "_version"}
+    assert parts == set(UPWARD)
+    order = list(UPWARD)
+    assert [n for n, known in UPWARD.items() if any(order.index(k) >= order.index(n) for k in known)] == []
 
 
 def test_a_folder_of_rules_stays_small_enough_to_be_read() -> None:

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from handmade import census, evidence, heap, holding, outcome, program, recording, steps, survivors, window
 
-from torchvet.diagnosis import diagnose
+from torchvet.diagnosis.diagnose import diagnose
 from torchvet.finding import Report
-from torchvet.recording.dry_records import DrySize
-from torchvet.recording.records import Record, Step
-from torchvet.recording.training_records import Host, HostSamples, Unchecked
+from torchvet.recording.records.base import Record, Step
+from torchvet.recording.records.dry import DrySize
+from torchvet.recording.records.training import Host, HostSamples, Unchecked
 from torchvet.renderers import renderer_for
 from torchvet.renderers.verdict import verdict
 

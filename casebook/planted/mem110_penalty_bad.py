@@ -1,7 +1,6 @@
 """WGAN-GP critic whose penalty reads the gradient of the mixed samples."""
 
 import torch
-from torch import nn
 
 
 class CriticTrainer:

@@ -1,6 +1,5 @@
 """Gradient accumulation with a running total for the log."""
 
-import torch
 from torch import nn
 
 

@@ -3,7 +3,6 @@
 import json
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 

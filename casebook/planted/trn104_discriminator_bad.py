@@ -1,5 +1,4 @@
 import torch
-from torch import nn
 
 
 def train_wgan(G, D, loader, z_dim, n_critic=5):

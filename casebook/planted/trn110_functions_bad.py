@@ -1,5 +1,4 @@
 import argparse
-import copy
 
 import torch
 from torch import nn, optim

@@ -1,7 +1,6 @@
 """Train a small convolutional classifier on pictures of handwritten digits."""
 
 import argparse
-import copy
 import logging
 
 import torch

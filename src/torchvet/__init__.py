@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from torchvet._version import __version__
 
 if TYPE_CHECKING:
-    from torchvet._check import check
-    from torchvet._inspect import inspect
-    from torchvet._oom import oom_report
-    from torchvet._watch import Watch, watch
+    from torchvet.api.check import check
+    from torchvet.api.inspect import inspect
+    from torchvet.api.oom import oom_report
+    from torchvet.api.watch import Watch, watch
     from torchvet.errors import BadInput, MissingExtra, TorchvetError
     from torchvet.finding import Finding, Report
 
@@ -44,11 +44,11 @@ _HOMES = {
     "MissingExtra": "torchvet.errors",
     "Report": "torchvet.finding",
     "TorchvetError": "torchvet.errors",
-    "Watch": "torchvet._watch",
-    "check": "torchvet._check",
-    "inspect": "torchvet._inspect",
-    "oom_report": "torchvet._oom",
-    "watch": "torchvet._watch",
+    "Watch": "torchvet.api.watch",
+    "check": "torchvet.api.check",
+    "inspect": "torchvet.api.inspect",
+    "oom_report": "torchvet.api.oom",
+    "watch": "torchvet.api.watch",
 }
 
 

@@ -19,7 +19,7 @@ from word_rules import FaultyRule, WordRule
 import torchvet.rules
 import torchvet.rules.core.lazy_loading
 from torchvet.commands import main
-from torchvet.docs import schema
+from torchvet.docgen.documents import schema
 
 RULES: tuple[Any, ...] = (
     WordRule("AAA101", "apple", "pear"),

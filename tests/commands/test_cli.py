@@ -14,8 +14,8 @@ from observing import Bench
 
 from torchvet.commands import VERBS, main
 from torchvet.commands.options import parse_size
-from torchvet.commands.supervise import interpreter_options
 from torchvet.rules import all_rules
+from torchvet.supervisor.supervise import interpreter_options
 
 
 @pytest.mark.parametrize("verb", [[], *([v] for v in VERBS)])

@@ -17,13 +17,13 @@ from word_rules import WordRule
 import torchvet.rules
 import torchvet.rules.core.lazy_loading
 from torchvet.commands import main
-from torchvet.commands.fixes import write
-from torchvet.commands.trials import Bench
-from torchvet.docs import schema
+from torchvet.docgen.documents import schema
 from torchvet.errors import BadInput
 from torchvet.finding import Finding
 from torchvet.source.model import SourceFile
 from torchvet.verifying.trial import Trial
+from torchvet.workflows.fix_options import write
+from torchvet.workflows.repeat import Bench
 
 APPLE = WordRule("AAA101", "apple", "pear")
 ANISE = WordRule("AAA102", "anise", "basil", safe=False)

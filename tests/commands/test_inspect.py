@@ -14,8 +14,8 @@ import pytest
 import torchvet
 from torchvet.commands import main
 from torchvet.recording import RecordingWriter
-from torchvet.recording.records import Program
-from torchvet.recording.training_records import Outcome
+from torchvet.recording.records.base import Program
+from torchvet.recording.records.training import Outcome
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 HEALTHY, LARGE = DATA / "magma.pickle", DATA / "silmont.pickle"

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from torchvet.commands import main, supervise
+from torchvet.commands import main
+from torchvet.supervisor import supervise
 
 
 def test_an_install_without_source_is_said(

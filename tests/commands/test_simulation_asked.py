@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from torchvet.commands import main, preflight
+from torchvet.commands import main
 from torchvet.errors import BadInput
-from torchvet.probes.session import Options, Session
+from torchvet.probes.session.session import Options, Session
+from torchvet.supervisor import preflight
 
 
 @pytest.mark.parametrize("found", ["2.6.0", "2.12.1+cu126", "1.13.1", "2.12.0a0+git0"])

@@ -11,14 +11,14 @@ import pytest
 from click.exceptions import Exit
 from observing import Bench
 
-from torchvet.commands.untouched import Untouched
 from torchvet.errors import BadInput
-from torchvet.recording.training_records import Outcome
+from torchvet.recording.records.training import Outcome
+from torchvet.supervisor.trial_sandbox import Untouched
 
 HEARD = """
 import os, sys, time
 from pathlib import Path
-from torchvet.probes.undoing import install
+from torchvet.probes.session.undoing import install
 install(Path(sys.argv[1]), (), (os.getcwd(),))
 """
 NO_ROOM = "from torchvet.undo import journal; journal.SPARE, journal.SMALL = 2 ** 62, 0\n"

@@ -15,9 +15,9 @@ from torchvet.commands.compare import command, parse_share
 from torchvet.comparing import compare
 from torchvet.comparing.recordings import side_of_recording
 from torchvet.comparing.report import report_on
-from torchvet.diagnosis import diagnose
+from torchvet.diagnosis.diagnose import diagnose
 from torchvet.recording import Recording, RecordingWriter
-from torchvet.recording.records import Record, Source, Step
+from torchvet.recording.records.base import Record, Source, Step
 from torchvet.renderers import renderer_for
 
 TEXT = "import torch\n\n\n\n\n\n    y = model(x)\n"

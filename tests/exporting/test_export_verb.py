@@ -14,7 +14,7 @@ from exporting_by_hand import DATA, REAL
 from torchvet.commands import main
 from torchvet.exporting.targets import Target
 from torchvet.recording import RecordingWriter
-from torchvet.recording.records import Program
+from torchvet.recording.records.base import Program
 
 SNAPSHOT = REAL[1]
 TRACE = DATA / "traces" / "cpu_input_bound.json.gz"

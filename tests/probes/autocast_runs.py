@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from torchvet.probes.session import Options, Session
+from torchvet.probes.session.session import Options, Session
 from torchvet.recording import RankRecording, RecordingWriter, read
 
 BF16 = torch.bfloat16

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from torchvet.probes import graphs
-from torchvet.probes.heap import HeapWalk, Root
-from torchvet.probes.holdings import HoldingTree
+from torchvet.probes.base import graphs
+from torchvet.probes.memory.retained_sizes import HoldingTree
+from torchvet.probes.objects.heap import HeapWalk, Root
 
 SCOPE = "__main__"
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import nn
 
-from torchvet.probes.amp import AmpWatcher
-from torchvet.probes.known import KnownMemory
-from torchvet.recording.amp_records import AmpRun
-from torchvet.recording.records import Record
+from torchvet.probes.base.persistent_state import KnownMemory
+from torchvet.probes.precision.amp import AmpWatcher
+from torchvet.recording.records.amp import AmpRun
+from torchvet.recording.records.base import Record
 
 F = nn.functional
 HALF = {"float16": torch.float16, "bfloat16": torch.bfloat16}

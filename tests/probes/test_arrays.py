@@ -9,9 +9,10 @@ import pytest
 import torch
 from looking import key_of, walked
 
-from torchvet.probes import arrays, census
-from torchvet.probes.known import KnownMemory
-from torchvet.probes.ledger import Ledger
+from torchvet.probes.base.ledger import Ledger
+from torchvet.probes.base.persistent_state import KnownMemory
+from torchvet.probes.memory import census
+from torchvet.probes.objects import arrays
 
 
 def holding(**named: Any) -> Any:

@@ -11,9 +11,9 @@ from handmade import program, recording
 from torch import nn
 
 import torchvet
-from torchvet.recording.memory_records import AttentionMatrix
 from torchvet.recording.reader import read
-from torchvet.recording.records import Place, Site, SiteBytes, Window
+from torchvet.recording.records.base import Place, Site, SiteBytes, Window
+from torchvet.recording.records.memory import AttentionMatrix
 from torchvet.rules import rule
 
 LONG, WIDE = 128, 8

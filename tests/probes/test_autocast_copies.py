@@ -9,7 +9,7 @@ import pytest
 import torch
 from autocast_runs import BF16, Training, observed
 
-from torchvet.recording.autocast_records import StaleWeights
+from torchvet.recording.records.autocast import StaleWeights
 
 entropy = torch.nn.functional.cross_entropy
 

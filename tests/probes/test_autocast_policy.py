@@ -10,8 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from torchvet.probes.autocast_policy import FLOAT32, HALF, PROMOTE, policy_of
-from torchvet.probes.forecast_mode import ForecastMode, _key
+from torchvet.probes.precision.autocast_policy import FLOAT32, HALF, PROMOTE, policy_of
+from torchvet.probes.precision.forecast_mode import ForecastMode, _key
 
 Program = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 A = torch.rand(4, 4) * 0.8 + 0.1

@@ -10,7 +10,7 @@ import torch
 from autocast_runs import BF16, Training, observed
 from torch.utils.checkpoint import checkpoint
 
-from torchvet.recording.autocast_records import (
+from torchvet.recording.records.autocast import (
     AutocastBackward,
     FunctionOverflow,
     FunctionPrecision,
@@ -19,7 +19,7 @@ from torchvet.recording.autocast_records import (
     RoundedProbabilities,
     UnscaledBackward,
 )
-from torchvet.recording.scaling_records import ScalingUse
+from torchvet.recording.records.scaling import ScalingUse
 
 F = torch.nn.functional
 HALF = torch.float16
@@ -308,4 +308,4 @@ def test_a_program_without_autocast_writes_none_of_it() -> None:
     with observed() as run:
         training.run(lambda x, y: F.cross_entropy(training.model(x), y))
     kinds = {type(line).__module__ for line in run.rank.lines}
-    assert "torchvet.recording.autocast_records" not in kinds
+    assert "torchvet.recording.records.autocast" not in kinds

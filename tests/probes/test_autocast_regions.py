@@ -13,7 +13,7 @@ import torch
 from autocast_runs import BF16, Training, observed
 from torch.amp.autocast_mode import autocast
 
-from torchvet.recording.autocast_records import AutocastError, AutocastRegion, ThreadForward
+from torchvet.recording.records.autocast import AutocastError, AutocastRegion, ThreadForward
 
 
 def regions(rank: Any) -> dict[tuple[int, str], AutocastRegion]:

@@ -8,9 +8,9 @@ import weakref
 import pytest
 import torch
 
-from torchvet.probes import graphs
-from torchvet.probes.backward import BackwardProbe
-from torchvet.recording.training_records import BackwardUse
+from torchvet.probes.base import graphs
+from torchvet.probes.base.backward import BackwardProbe
+from torchvet.recording.records.training import BackwardUse
 
 FLOAT = 4
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from torchvet.probes import bindings
-from torchvet.probes.bindings import Binding
+from torchvet.probes.objects import bindings
+from torchvet.probes.objects.bindings import Binding
 
 
 class Thing:

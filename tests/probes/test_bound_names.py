@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from torchvet.probes.bound_names import bound_above
+from torchvet.probes.objects.bound_names import bound_above
 
 
 def test_names_by_where_they_are_bound() -> None:

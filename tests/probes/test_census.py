@@ -16,14 +16,15 @@ import torch
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from torchvet.probes import bindings, heap
-from torchvet.probes.census import CensusTaker
-from torchvet.probes.known import KnownMemory
-from torchvet.probes.ledger import Ledger
-from torchvet.probes.session import Options, Session
+from torchvet.analysis.growth import growth_of
+from torchvet.probes.base.ledger import Ledger
+from torchvet.probes.base.persistent_state import KnownMemory
+from torchvet.probes.memory.census import CensusTaker
+from torchvet.probes.objects import bindings, heap
+from torchvet.probes.session.session import Options, Session
 from torchvet.recording import RankRecording, RecordingWriter, read
-from torchvet.recording.records import Census, Holding, Step, Window
-from torchvet.recording.training_records import Outcome, Unchecked
+from torchvet.recording.records.base import Census, Holding, Step, Window
+from torchvet.recording.records.training import Outcome, Unchecked
 
 bug = pytest.mark.xfail
 MB = 1_000_000
@@ -113,7 +114,7 @@ def test_a_view_shows_less_than_it_holds() -> None:
 def test_what_no_name_leads_to_is_counted_apart(whole: bool, counted: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A window that was cut short amid a step tells what lives on and no rate: a GAN's leak was 7 steps' worth in 6."""
     # Thousands of tests leave a heap that takes longer to search than a run allows for it.
-    monkeypatch.setattr("torchvet.probes.census._DESCRIBING_SECONDS", 20.0)
+    monkeypatch.setattr("torchvet.probes.memory.census._DESCRIBING_SECONDS", 20.0)
 
     def main() -> Census:
         ledger, taker = Ledger(), CensusTaker(KnownMemory(), budget=20.0)
@@ -354,7 +355,7 @@ def test_a_leak_in_a_loop_is_counted_and_named(watched: Watched) -> None:
     rank = watched.end()
     assert rank.last(Outcome).ticks == 30  # type: ignore[union-attr]
     assert len(rank.all(Window)) >= 2 and len(rank.all(Census)) >= 2
-    growths = rank.growth.growths
+    growths = growth_of(rank).growths
     assert [g.bytes_per_step for g in growths] == [4000]
     assert growths[0].holding.name.endswith("kept") and growths[0].kind == "training"
 
@@ -362,7 +363,7 @@ def test_a_leak_in_a_loop_is_counted_and_named(watched: Watched) -> None:
 def test_a_loop_without_a_leak_is_silent(watched: Watched) -> None:
     loop(torch.nn.Linear(4, 4), lambda loss: None, steps=40)
     rank = watched.end()
-    assert rank.growth.growths == [] and rank.growth.measured == 0
+    assert growth_of(rank).growths == [] and growth_of(rank).measured == 0
     assert unchecked(rank) == []
 
 

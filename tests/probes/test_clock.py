@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchvet.probes.clock import StepClock
-from torchvet.recording.records import StepKind
+from torchvet.probes.base.clock import StepClock
+from torchvet.recording.records.base import StepKind
 
 Event = Callable[[StepClock], StepKind | None]
 MODEL, OTHER = 1, 2

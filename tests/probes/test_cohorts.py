@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from torchvet.probes.cohorts import Cohort, Cohorts
-from torchvet.probes.ledger import Birth
+from torchvet.probes.base.ledger import Birth
+from torchvet.probes.memory.cohorts import Cohort, Cohorts
 
 
 def births(*sizes: int) -> list[Birth]:

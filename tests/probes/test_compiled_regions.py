@@ -16,11 +16,11 @@ from torch._dynamo.utils import counters
 from torch.nn.modules import module as nn_module
 
 import torchvet
-from torchvet.probes.compiled_regions import REGIONS, Aside
-from torchvet.probes.modes import OwnMode
+from torchvet.probes.internals.compiled_regions import REGIONS, Aside
+from torchvet.probes.internals.modes import OwnMode
 from torchvet.recording import read
-from torchvet.recording.records import Window
-from torchvet.recording.training_records import TrainModePass
+from torchvet.recording.records.base import Window
+from torchvet.recording.records.training import TrainModePass
 
 
 def hooks() -> int:

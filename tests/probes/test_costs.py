@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from torchvet.probes import costs
-from torchvet.probes.costs import KINDS, OPERATOR_SECONDS, Costs
-from torchvet.probes.schedule import Schedule
+from torchvet.probes.base import costs
+from torchvet.probes.base.costs import KINDS, OPERATOR_SECONDS, Costs
+from torchvet.probes.base.schedule import Schedule
 
 
 class Time:

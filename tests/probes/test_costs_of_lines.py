@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from torchvet.probes import frames
-from torchvet.probes.ledger import Ledger
-from torchvet.probes.line_memory import LineMemory
-from torchvet.probes.reductions import Reductions
-from torchvet.recording.verify_records import MadeAt, Reduced
+from torchvet.probes.base import frames
+from torchvet.probes.base.ledger import Ledger
+from torchvet.probes.memory.line_memory import LineMemory
+from torchvet.probes.training.reductions import Reductions
+from torchvet.recording.records.verify import MadeAt, Reduced
 
 
 class _Host:
@@ -87,7 +87,7 @@ def test_a_program_goes_on_where_counting_fails(host: _Host, monkeypatch: pytest
     watcher = LineMemory(host)  # type: ignore[arg-type]
     watcher.boundary(1, "evaluation")
     assert watcher._thread != 0
-    monkeypatch.setattr("torchvet.probes.graphs.storages_of", fails)
+    monkeypatch.setattr("torchvet.probes.base.graphs.storages_of", fails)
     assert torch.ones(3).sum() == 3
     watcher.boundary(2, "training")
     watcher.boundary(3, "evaluation")

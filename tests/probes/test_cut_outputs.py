@@ -9,9 +9,9 @@ import pytest
 import torch
 from autocast_runs import observed
 
-from torchvet.diagnosis import diagnose
+from torchvet.diagnosis.diagnose import diagnose
 from torchvet.recording import Recording
-from torchvet.recording.numeric_records import CutOutput
+from torchvet.recording.records.numeric import CutOutput
 
 F = torch.nn.functional
 nn = torch.nn

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from torchvet.probes import deadline, graphs
-from torchvet.probes.deadline import Deadline
-from torchvet.probes.heap import HeapWalk, Root
+from torchvet.probes.base import deadline, graphs
+from torchvet.probes.base.deadline import Deadline
+from torchvet.probes.objects.heap import HeapWalk, Root
 
 
 class Clocks:

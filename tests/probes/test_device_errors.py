@@ -10,9 +10,9 @@ import pytest
 import torchvet
 from torchvet.finding import Finding
 from torchvet.recording import Recording
-from torchvet.recording.device_records import BadValue
 from torchvet.recording.reader import RankRecording
-from torchvet.recording.records import Place
+from torchvet.recording.records.base import Place
+from torchvet.recording.records.device import BadValue
 from torchvet.rules import rule
 
 HEAD = """\

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from torchvet.probes.evaluation import EvaluationProbe
-from torchvet.recording.training_records import EvaluationForward
+from torchvet.probes.training.evaluation import EvaluationProbe
+from torchvet.recording.records.training import EvaluationForward
 
 X = torch.ones(10, 4)
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from torchvet.probes.finite import is_finite, numeric, suspicious
+from torchvet.probes.internals.finite import is_finite, numeric, suspicious
 
 BAD = (math.nan, math.inf, -math.inf)
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64)

@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch import nn
 
-from torchvet.probes.forecast import ForecastWatcher
-from torchvet.probes.known import KnownMemory
+from torchvet.analysis.forecast import Forecast, forecast_of, headroom, underflow
+from torchvet.probes.base.persistent_state import KnownMemory
+from torchvet.probes.precision.forecast import ForecastWatcher
 from torchvet.recording import RankRecording
-from torchvet.recording.forecast import Forecast, forecast_of, headroom, underflow
-from torchvet.recording.records import Record
+from torchvet.recording.records.base import Record
 
 F = nn.functional
 Loss = Callable[[nn.Module, int], torch.Tensor]

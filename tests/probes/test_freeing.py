@@ -8,7 +8,8 @@ import weakref
 import pytest
 import torch
 
-from torchvet.probes import freeing, graphs
+from torchvet.probes.base import graphs
+from torchvet.probes.internals import graph_teardown
 
 LENGTH = 5000
 
@@ -28,7 +29,7 @@ def breakers_of(out: torch.Tensor) -> int:
     while nodes:
         node = nodes.pop()
         assert node is not None
-        found += freeing._KEY in node.metadata
+        found += graph_teardown._KEY in node.metadata
         nodes.extend(n for n, _ in node.next_functions if n is not None)
     return found
 

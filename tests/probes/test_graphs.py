@@ -15,7 +15,7 @@ from looking import key_of, reach_of, saved_bytes
 from torch.utils.checkpoint import checkpoint
 from warm_interpreters import python
 
-from torchvet.probes import graphs
+from torchvet.probes.base import graphs
 
 bug = pytest.mark.xfail
 FLOAT = 4

@@ -15,8 +15,10 @@ import pytest
 import torch
 from looking import name_of, names_of, walked
 
-from torchvet.probes import frames, half, heap, taps, variables
-from torchvet.probes.heap import HeapWalk, Root
+from torchvet.probes.base import frames, hooks
+from torchvet.probes.numerics import half
+from torchvet.probes.objects import heap, variables
+from torchvet.probes.objects.heap import HeapWalk, Root
 
 bug = pytest.mark.xfail
 
@@ -430,11 +432,11 @@ def test_our_own_hooks_and_what_they_remember_are_no_ones_names() -> None:
 
     tensor, listener = torch.zeros(3), Listener()
     listener.kept = [tensor]  # type: ignore[attr-defined]
-    hook = taps._after_step(listener)  # type: ignore[arg-type]
+    hook = hooks._after_step(listener)  # type: ignore[arg-type]
     assert listener in [cell.cell_contents for cell in hook.__closure__ or ()]
     assert not found(tensor, hook)
     sample = half.Sample(tensor)
-    assert not found(sample.at[0], sample, taps.Taps(listener))  # type: ignore[arg-type]
+    assert not found(sample.at[0], sample, hooks.Taps(listener))  # type: ignore[arg-type]
     assert found(tensor, listener)
 
 

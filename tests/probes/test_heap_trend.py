@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from torchvet.probes import heap_trend, host
-from torchvet.probes.heap_trend import HeapTrend, rising
+from torchvet.probes.base import host
+from torchvet.probes.memory import heap_trend
+from torchvet.probes.memory.heap_trend import HeapTrend, rising
 
 MB = 1 << 20
 

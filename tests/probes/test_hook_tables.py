@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from torchvet.probes.hook_tables import HookProbe
-from torchvet.probes.known import KnownMemory
-from torchvet.recording.records import Record
-from torchvet.recording.training_records import HookCount, HookFunction
+from torchvet.probes.base.persistent_state import KnownMemory
+from torchvet.probes.objects.hook_tables import HookProbe
+from torchvet.recording.records.base import Record
+from torchvet.recording.records.training import HookCount, HookFunction
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchvet.probes import host
+from torchvet.probes.base import host
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc and glibc")
 MB = 1 << 20

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from torchvet.probes import host, host_samples
-from torchvet.probes.host_samples import HostSampler
-from torchvet.recording.training_records import HostSamples
+from torchvet.probes.base import host
+from torchvet.probes.memory import host_samples
+from torchvet.probes.memory.host_samples import HostSampler
+from torchvet.recording.records.training import HostSamples
 
 
 def sampled(steps: range, monkeypatch: pytest.MonkeyPatch, heap: Any = lambda: 7) -> list[HostSamples]:

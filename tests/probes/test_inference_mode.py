@@ -7,8 +7,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import torchvet
-from torchvet.probes import half_sums
-from torchvet.recording.records import Place
+from torchvet.probes.numerics import half_sums
+from torchvet.recording.records.base import Place
 
 
 def test_evaluation_in_inference_mode_leaves_the_dispatcher_as_it_was() -> None:

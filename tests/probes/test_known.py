@@ -8,7 +8,7 @@ import weakref
 import torch
 from looking import key_of
 
-from torchvet.probes.known import KnownMemory
+from torchvet.probes.base.persistent_state import KnownMemory
 
 
 def trained() -> tuple[torch.nn.Module, torch.optim.Optimizer]:

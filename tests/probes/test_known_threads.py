@@ -6,7 +6,7 @@ import threading
 
 import torch
 
-from torchvet.probes.known import KnownMemory
+from torchvet.probes.base.persistent_state import KnownMemory
 
 
 def test_gradients_are_looked_at_where_training_goes_on() -> None:

@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from torchvet.probes.import_hook import when_imported
+from torchvet.probes.session.import_hook import when_imported
 
 
 @pytest.fixture

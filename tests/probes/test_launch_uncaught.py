@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import torchvet
-from torchvet.probes.uncaught import BOTTOM, chain, clean, exit_status, is_out_of_memory
+from torchvet.probes.session.exception_hook import BOTTOM, chain, clean, exit_status, is_out_of_memory
 
 PROBES = Path(torchvet.__file__).parent / "probes"
 
@@ -41,7 +41,7 @@ def test_our_frames_are_taken_out_wherever_they_are() -> None:
     outer = function(BOTTOM, "def f(): g()", g=middle)
     error = caught(outer)
     error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ else None  # this file's own frame
-    assert frames(error) == ["_importlib_bootstrap.py", "user_first.py", "taps.py", "taps.py", "user_last.py"]
+    assert frames(error) == ["_importlib_bootstrap.py", "user_first.py", "hooks.py", "hooks.py", "user_last.py"]
     clean(error)
     assert frames(error) == ["user_first.py", "user_last.py"]
 

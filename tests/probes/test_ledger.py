@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
-from torchvet.probes.ledger import Birth, Ledger, sum_by_site
+from torchvet.probes.base.ledger import Birth, Ledger, sum_by_site
 
 bug = pytest.mark.xfail
 FLOAT = 4
@@ -385,7 +385,7 @@ def test_unusual_parts_of_torch_work_and_do_not_break_it(ledger: Ledger, use: Ca
 
 WITHOUT_DYNAMO = """
 import sys, torch
-from torchvet.probes.ledger import Ledger
+from torchvet.probes.base.ledger import Ledger
 before = "torch._dynamo" in sys.modules
 ledger = Ledger()
 assert ledger.enter()

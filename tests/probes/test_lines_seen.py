@@ -7,8 +7,8 @@ from types import FrameType
 
 import torch
 
-from torchvet.probes.ledger import Ledger
-from torchvet.probes.lines_seen import LinesSeen
+from torchvet.probes.base.ledger import Ledger
+from torchvet.probes.base.lines_seen import LinesSeen
 
 
 def here() -> FrameType:

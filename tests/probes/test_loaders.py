@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, Sampler, TensorDataset
 
-from torchvet.probes.ledger import Ledger
-from torchvet.probes.loaders import LoaderProbe
-from torchvet.recording.training_records import LoaderMemory, LoopBound
+from torchvet.probes.base.ledger import Ledger
+from torchvet.probes.training.loaders import LoaderProbe
+from torchvet.recording.records.training import LoaderMemory, LoopBound
 
 BATCH = 4 * 8 * 4
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from torchvet.probes.loss_curve import LossCurve
-from torchvet.recording.records import Record
-from torchvet.recording.verify_records import Losses
+from torchvet.probes.training.loss_curve import LossCurve
+from torchvet.recording.records.base import Record
+from torchvet.recording.records.verify import Losses
 
 
 class _Host:

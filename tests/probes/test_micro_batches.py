@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from torchvet.probes import graphs
-from torchvet.probes.micro_batches import _alike, _independent, _one_after_the_other, _terms
+from torchvet.probes.base import graphs
+from torchvet.probes.memory.micro_batches import _alike, _independent, _one_after_the_other, _terms
 
 _X = torch.randn(32, 8)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from torchvet.probes.ledger import Ledger
+from torchvet.probes.base.ledger import Ledger
 
 _BATCH, _ONE, _SQUARE = torch.randn(16, 3, 3), torch.randn(1, 3, 3), torch.randn(33, 33)
 

@@ -15,8 +15,8 @@ import pytest
 import torch
 from looking import name_of, names_of, vias_of, walked
 
-from torchvet.probes import heap, naming
-from torchvet.probes.holdings import HoldingTree
+from torchvet.probes.memory.retained_sizes import HoldingTree
+from torchvet.probes.objects import heap, naming
 
 bug = pytest.mark.xfail
 

@@ -19,11 +19,11 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 import torchvet
 from torchvet.finding import Report
-from torchvet.probes import live, nonfinite
-from torchvet.probes.modes import OwnMode
+from torchvet.probes.internals.modes import OwnMode
+from torchvet.probes.numerics import nonfinite, online_nonfinite_search
 from torchvet.probes.replay.sources import PassingTaints, Source
 from torchvet.recording import read
-from torchvet.recording.nonfinite_records import NonFinite
+from torchvet.recording.records.nonfinite import NonFinite
 
 PROGRAMS = Path(__file__).parent.parent / "data" / "nonfinite"
 NO_REPLAY = "CUDA is in use, and cannot be used in a forked process"
@@ -155,8 +155,8 @@ def test_weights_that_were_lost_before_the_first_step_are_told_without_any_look(
 
 @pytest.mark.parametrize(("steps", "seconds"), [(3, 10.0), (50, 0.0)])
 def test_a_look_has_an_end(steps: int, seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "MOST_STEPS", steps)
-    monkeypatch.setattr(live, "MOST_SECONDS", seconds)
+    monkeypatch.setattr(online_nonfinite_search, "MOST_STEPS", steps)
+    monkeypatch.setattr(online_nonfinite_search, "MOST_SECONDS", seconds)
     text = LEFT_OUT.replace("it % 4 == 3", "it == 3") + "    left.append(len(modes()))\n"
     left: list[int] = []
     (_, ended), report = watched(text, tmp_path, left=left, modes=_looking)
@@ -170,7 +170,7 @@ def test_a_look_has_an_end(steps: int, seconds: float, tmp_path: Path, monkeypat
 
 
 def _looking() -> list[Any]:
-    return [m for m in _get_current_dispatch_mode_stack() if isinstance(m, live.LiveMode)]
+    return [m for m in _get_current_dispatch_mode_stack() if isinstance(m, online_nonfinite_search.LiveMode)]
 
 
 def test_what_other_threads_compute_is_not_seen_and_that_is_said(tmp_path: Path) -> None:
@@ -370,7 +370,7 @@ def test_a_look_that_fails_lets_the_program_go_on(tmp_path: Path, monkeypatch: p
         raise RuntimeError("no memory")
 
     monkeypatch.setenv("TORCHVET_DEBUG", "")
-    monkeypatch.setattr(live.LiveMode, "_before", broken)
+    monkeypatch.setattr(online_nonfinite_search.LiveMode, "_before", broken)
     with contextlib.redirect_stdout(None):
         records, report = watched(LEFT_OUT, tmp_path)
     assert {r.found for r in records} == {"not-reproduced"}

@@ -12,7 +12,7 @@ import torch
 import torchvet
 from torchvet.finding import Report
 from torchvet.recording import read
-from torchvet.recording.nonfinite_records import NonFinite, NonFiniteTotals
+from torchvet.recording.records.nonfinite import NonFinite, NonFiniteTotals
 
 PROGRAMS = Path(__file__).parent.parent / "data" / "nonfinite"
 FAULTY = sorted(PROGRAMS.glob("*.py"))

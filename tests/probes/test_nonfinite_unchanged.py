@@ -14,7 +14,7 @@ from torch import nn
 
 import torchvet
 from torchvet.recording import read
-from torchvet.recording.nonfinite_records import NonFinite
+from torchvet.recording.records.nonfinite import NonFinite
 
 
 def _net() -> nn.Sequential:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from torchvet.probes import optimizers
-from torchvet.probes.known import KnownMemory
-from torchvet.probes.optimizers import OptimizerProbe
-from torchvet.recording.training_records import OptimizerUse, UnownedParameters
+from torchvet.probes.base.persistent_state import KnownMemory
+from torchvet.probes.training import optimizers
+from torchvet.probes.training.optimizers import OptimizerProbe
+from torchvet.recording.records.training import OptimizerUse, UnownedParameters
 
 
 class Loop:

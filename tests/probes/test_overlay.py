@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from torchvet.commands.trials import write_overlay
-from torchvet.probes import overlay, sources
-from torchvet.probes.program import Target
-from torchvet.probes.seeding import seed_before_program
-from torchvet.probes.sources import SourceKeeper
-from torchvet.recording.records import Source
+from torchvet.probes.session import overlay, sources
+from torchvet.probes.session.program import Target
+from torchvet.probes.session.seeding import seed_before_program
+from torchvet.probes.session.sources import SourceKeeper
+from torchvet.recording.records.base import Source
+from torchvet.workflows.repeat import write_overlay
 
 WAS = "WHERE = __file__\n\ndef value():\n    return 'as it was'\n"
 IS = "import math\n" + WAS.replace("as it was", "mended")
@@ -94,7 +94,7 @@ def test_a_script_is_compiled_from_bytes_as_python_reads_them(
 
 def test_numpys_generators_without_a_seed_are_each_their_own_and_the_same_in_every_run() -> None:
     program = """
-from torchvet.probes.seeding import seed_before_program
+from torchvet.probes.session.seeding import seed_before_program
 seed_before_program(3)
 import numpy as np
 from numpy.random import default_rng

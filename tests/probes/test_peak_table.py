@@ -8,7 +8,8 @@ import pytest
 import torch
 from autocast_runs import observed
 
-from torchvet.recording.facts import facts_of
+from torchvet.analysis.facts import facts_of
+from torchvet.analysis.growth import growth_of
 
 ROWS, WIDTH = 64, 256
 WEIGHTS = 2 * (WIDTH * WIDTH + WIDTH) * 4
@@ -70,7 +71,7 @@ def table(step: Callable[[Loop], None], loop: Loop) -> dict[str, int]:
     with observed() as run:
         for _ in range(16):
             step(loop)
-    peak = facts_of(run.rank, run.rank.growth)["peak"]
+    peak = facts_of(run.rank, growth_of(run.rank))["peak"]
     assert sum(peak["categories"].values()) == peak["bytes"]
     found: dict[str, int] = peak["categories"]
     return found

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchvet.probes import private, watchers
-from torchvet.probes.watcher import Watcher
+from torchvet.probes.base.watcher import Watcher
+from torchvet.probes.internals import private
+from torchvet.probes.session import watchers
 
-PROBES = Path(private.__file__).parent
+PROBES = Path(private.__file__).parents[1]
 PYTHONS = {
     "_getframe",
     "_current_frames",
@@ -108,7 +109,8 @@ def test_what_is_missing_is_told_and_raises_where_it_is_used() -> None:
 
 def test_every_watcher_loads_and_one_that_does_not_leaves_the_others_alone() -> None:
     failed: list[str] = []
-    names = ("poison.Poison", "poison.NoSuchWatcher", "not_there.Watcher", "stuck_mode.StuckModes")
+    names = ("numerics.persistent_nonfinite.Poison", "numerics.persistent_nonfinite.NoSuchWatcher")
+    names += ("not_there.Watcher", "training.eval_mode_training.StuckModes")
     assert [cls.__name__ for cls in watchers.load(names, lambda what, error: failed.append(what))] == [
         "Poison", "StuckModes",
     ]  # fmt: skip
@@ -121,7 +123,7 @@ def test_every_watcher_loads_and_one_that_does_not_leaves_the_others_alone() -> 
 
 
 def test_the_substitutes_do_what_they_stand_for() -> None:
-    module = importlib.import_module("torchvet.probes.private")
+    module = importlib.import_module("torchvet.probes.internals.private")
     assert [n.item() for n in module._norms([torch.ones(4)])] == [2.0]
     assert module._NoTracing.try_get() is None
     with pytest.raises(private.LacksName):

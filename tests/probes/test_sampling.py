@@ -9,12 +9,12 @@ import numpy
 import pytest
 import torch
 
-from torchvet.probes import graphs
-from torchvet.probes.costs import Costs
-from torchvet.probes.known import KnownMemory
-from torchvet.probes.sampling import Sampling
-from torchvet.probes.schedule import Schedule
-from torchvet.probes.taps import Taps
+from torchvet.probes.base import graphs
+from torchvet.probes.base.costs import Costs
+from torchvet.probes.base.hooks import Taps
+from torchvet.probes.base.persistent_state import KnownMemory
+from torchvet.probes.base.schedule import Schedule
+from torchvet.probes.session.sampling import Sampling
 
 
 class NoTaps:

@@ -12,8 +12,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-from torchvet.probes import graphs, private, saved
-from torchvet.probes.packing import PACKING, Packing
+from torchvet.probes.base import graphs
+from torchvet.probes.internals import private, saved
+from torchvet.probes.internals.packing import PACKING, Packing
 
 
 class Doubling(torch.autograd.Function):

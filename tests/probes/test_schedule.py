@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchvet.probes.schedule import EARLY_ALLOWANCE, FREE_WINDOWS, SUSPECT_CENSUSES, Pace, Schedule
-from torchvet.recording.records import StepKind
+from torchvet.probes.base.schedule import EARLY_ALLOWANCE, FREE_WINDOWS, SUSPECT_CENSUSES, Pace, Schedule
+from torchvet.recording.records.base import StepKind
 
 
 def run(schedule: Schedule, steps: int, step: float, look: float) -> tuple[list[tuple[int, int]], list[int]]:

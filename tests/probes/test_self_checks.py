@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from torchvet.probes import private, self_checks
-from torchvet.probes.ledger import Ledger
-from torchvet.recording.training_records import Unchecked
+from torchvet.probes.base.ledger import Ledger
+from torchvet.probes.internals import private
+from torchvet.probes.session import self_checks
+from torchvet.recording.records.training import Unchecked
 
 LEAK = """
 import torch
@@ -108,10 +109,10 @@ def test_checks_wait_while_modes_or_hooks_are_on() -> None:
 
 BREAKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "storages": lambda patch: patch.setattr(Ledger, "born", lambda *told: None),
-    "survival": lambda patch: patch.setattr("torchvet.probes.ledger._Death.__call__", lambda *told: None),
-    "graphs": lambda patch: patch.setattr("torchvet.probes.graphs.saved_tensors", lambda node: iter(())),
-    "names": lambda patch: patch.setattr("torchvet.probes.heap.gc.get_referents", lambda *told: []),
-    "numbers": lambda patch: patch.setattr("torchvet.probes.finite.numeric", lambda value: False),
+    "survival": lambda patch: patch.setattr("torchvet.probes.base.ledger._Death.__call__", lambda *told: None),
+    "graphs": lambda patch: patch.setattr("torchvet.probes.base.graphs.saved_tensors", lambda node: iter(())),
+    "names": lambda patch: patch.setattr("torchvet.probes.objects.heap.gc.get_referents", lambda *told: []),
+    "numbers": lambda patch: patch.setattr("torchvet.probes.internals.finite.numeric", lambda value: False),
 }
 
 
@@ -128,7 +129,7 @@ def test_a_probe_that_finds_nothing_fails_its_check(probe: str, monkeypatch: pyt
 def test_only_what_fails_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[Unchecked] = []
     ledger = Ledger()
-    monkeypatch.setattr("torchvet.probes.graphs.saved_tensors", lambda node: iter(()))
+    monkeypatch.setattr("torchvet.probes.base.graphs.saved_tensors", lambda node: iter(()))
     proofs = self_checks.Proofs(written.append, ledger, None)  # type: ignore[arg-type]
     proofs.begin()
     monkeypatch.undo()

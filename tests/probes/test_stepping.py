@@ -10,11 +10,11 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import torchvet
-from torchvet.probes.clock import StepClock
-from torchvet.probes.session import StepLog
-from torchvet.probes.stepping import Stepping
+from torchvet.analysis.steps import current_steps
+from torchvet.probes.base.clock import StepClock
+from torchvet.probes.session.session import StepLog
+from torchvet.probes.session.stepping import Stepping
 from torchvet.recording import RecordingWriter, read
-from torchvet.recording.steps import current_steps
 
 
 def _elsewhere(work: object) -> None:

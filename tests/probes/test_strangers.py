@@ -10,9 +10,9 @@ import pytest
 import torch
 from looking import key_of
 
-from torchvet.probes.ledger import Birth
-from torchvet.probes.strangers import describe
-from torchvet.recording.records import Stranger
+from torchvet.probes.base.ledger import Birth
+from torchvet.probes.memory.unreachable_storages import describe
+from torchvet.recording.records.base import Stranger
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,9 @@ import pytest
 import torch
 from looking import key_of
 
-from torchvet.probes import heap, naming, strays
-from torchvet.probes.heap import HeapWalk
-from torchvet.probes.holdings import HoldingTree
+from torchvet.probes.memory.retained_sizes import HoldingTree
+from torchvet.probes.objects import heap, naming, strays
+from torchvet.probes.objects.heap import HeapWalk
 
 
 class Pool:

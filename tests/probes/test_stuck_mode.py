@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from torchvet.probes import stuck_mode
-from torchvet.probes.stuck_mode import StuckModes
-from torchvet.recording.training_records import EvalModeSteps
+from torchvet.probes.training import eval_mode_training
+from torchvet.probes.training.eval_mode_training import StuckModes
+from torchvet.recording.records.training import EvalModeSteps
 
 
 def watched(*models: nn.Module) -> StuckModes:
@@ -83,7 +83,7 @@ def test_a_model_in_a_dead_ones_place_was_not_trained_yet(monkeypatch: pytest.Mo
     models = [net(nn.Dropout(0.5))]
     probe = watched(models[0])
     monkeypatch.setattr(probe.host.known, "live_roots", lambda: list(models))
-    monkeypatch.setattr(stuck_mode, "id", lambda o: 1 if isinstance(o, nn.Sequential) else id(o), raising=False)
+    monkeypatch.setattr(eval_mode_training, "id", lambda o: 1 if isinstance(o, nn.Sequential) else id(o), raising=False)
     step(models[0], probe, 1)
     models[0] = net(nn.Dropout(0.5)).eval()
     for tick in (2, 3, 4):

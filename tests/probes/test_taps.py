@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from torchvet.probes.collector import CollectorProbe
-from torchvet.probes.ledger import Ledger
-from torchvet.probes.taps import Taps
+from torchvet.probes.base.collector import CollectorProbe
+from torchvet.probes.base.hooks import Taps
+from torchvet.probes.base.ledger import Ledger
 
 
 class Heard:

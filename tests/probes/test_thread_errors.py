@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from torchvet.probes.thread_errors import ThreadErrors
-from torchvet.recording.records import Record
-from torchvet.recording.verify_records import ThreadFailed
+from torchvet.probes.crash.thread_errors import ThreadErrors
+from torchvet.recording.records.base import Record
+from torchvet.recording.records.verify import ThreadFailed
 
 
 class _Host:

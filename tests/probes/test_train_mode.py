@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.nn.modules import module as nn_module
 
-from torchvet.probes.train_mode import TrainModePasses
-from torchvet.recording.training_records import TrainModePass
+from torchvet.probes.training.train_mode import TrainModePasses
+from torchvet.recording.records.training import TrainModePass
 
 
 class _Host:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from torchvet.probes import private
-from torchvet.probes.compiled_regions import REGIONS
-from torchvet.probes.ledger import Ledger
-from torchvet.probes.unchecked import unchecked
+from torchvet.probes.base.ledger import Ledger
+from torchvet.probes.base.unchecked import unchecked
+from torchvet.probes.internals import private
+from torchvet.probes.internals.compiled_regions import REGIONS
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_what_torch_compile_keeps_out_is_said(ledger: Ledger, monkeypatch: pytes
 
 def test_a_torch_that_compiles_modes_is_told_which_does_not(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch 2.10 is one of them."""
-    monkeypatch.setattr("torchvet.probes.unchecked.compiled_anything", lambda: True)
+    monkeypatch.setattr("torchvet.probes.base.unchecked.compiled_anything", lambda: True)
     monkeypatch.setattr(private, "MODES_BESIDE_COMPILE", False)
     (gap,) = said(ledger)
     assert gap.startswith("storages of steps after torch.compile was called") and gap.endswith("torch 2.11 does not")

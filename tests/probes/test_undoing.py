@@ -18,7 +18,7 @@ BEGIN = """
 import sys
 sys.path.insert(0, {source!r})
 from pathlib import Path
-from torchvet.probes.undoing import install
+from torchvet.probes.session.undoing import install
 if __name__ == "__main__":
     install(Path({folder!r}), (), (".",))
 """

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.watcher import Watcher, Watchers
-from torchvet.recording.records import Record
-from torchvet.recording.training_records import Host as HostRecord
+from torchvet.probes.base.watcher import Watcher, Watchers
+from torchvet.recording.records.base import Record
+from torchvet.recording.records.training import Host as HostRecord
 
 
 class _Host:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from torchvet.probes import window
-from torchvet.probes.known import KnownMemory
-from torchvet.probes.ledger import Ledger
-from torchvet.recording.records import Window
-from torchvet.recording.training_records import StaleAtPeak, ZeroedInPlace
+from torchvet.probes.base.ledger import Ledger
+from torchvet.probes.base.persistent_state import KnownMemory
+from torchvet.probes.memory import window
+from torchvet.recording.records.base import Window
+from torchvet.recording.records.training import StaleAtPeak, ZeroedInPlace
 
 bug = pytest.mark.xfail
 MB = 1_000_000

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 from handmade import FILE, rank
 
+from torchvet.analysis.amp import Trial, result_of
+from torchvet.analysis.amp_facts import amp_facts, summary
 from torchvet.finding import Report
 from torchvet.recording import Recording
-from torchvet.recording.amp import Trial, result_of
-from torchvet.recording.amp_facts import amp_facts, summary
-from torchvet.recording.amp_records import AmpMode, AmpRun, Unaligned
-from torchvet.recording.records import Place
+from torchvet.recording.records.amp import AmpMode, AmpRun, Unaligned
+from torchvet.recording.records.base import Place
 from torchvet.renderers import renderer_for
 from torchvet.rules import rule
 

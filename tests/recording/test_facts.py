@@ -8,16 +8,17 @@ from pathlib import Path
 import pytest
 from handmade import census, holding, outcome, program, rank, steps, window
 
-from torchvet.probes.session import StepLog
+from torchvet.analysis.facts import facts_of, overhead_of
+from torchvet.analysis.growth import growth_of
+from torchvet.probes.session.session import StepLog
 from torchvet.recording import RecordingWriter, read
-from torchvet.recording.facts import facts_of, overhead_of
-from torchvet.recording.records import Record, Step, StepKind
-from torchvet.recording.training_records import CollectorUse, Host, Overhead
+from torchvet.recording.records.base import Record, Step, StepKind
+from torchvet.recording.records.training import CollectorUse, Host, Overhead
 
 
 def facts(*records: object) -> dict[str, object]:
     one = rank(*records)  # type: ignore[arg-type]
-    found = facts_of(one, one.growth)
+    found = facts_of(one, growth_of(one))
     json.dumps(found)
     return found
 

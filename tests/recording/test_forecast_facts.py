@@ -5,13 +5,14 @@ from __future__ import annotations
 import msgspec
 from handmade import program, rank
 
+from torchvet.analysis.facts import facts_of
+from torchvet.analysis.forecast import forecast_of, subnormal, underflow
+from torchvet.analysis.growth import growth_of
+from torchvet.analysis.half_precision_devices import CARDS
 from torchvet.finding import Report
 from torchvet.recording import Recording
-from torchvet.recording.cards import CARDS
-from torchvet.recording.facts import facts_of
-from torchvet.recording.forecast import forecast_of, subnormal, underflow
-from torchvet.recording.forecast_records import ForecastGradient, ForecastRun, ForecastSite, Hardware
-from torchvet.recording.records import Place, Record
+from torchvet.recording.records.base import Place, Record
+from torchvet.recording.records.forecast import ForecastGradient, ForecastRun, ForecastSite, Hardware
 from torchvet.renderers import renderer_for
 from torchvet.rules import rule
 
@@ -90,7 +91,7 @@ def test_a_run_in_float16_is_no_ground_for_a_forecast() -> None:
 
 
 def test_cards_are_for_machines_without_an_accelerator() -> None:
-    on_cpu, on_card = (facts_of(r, r.growth)["precision_forecast"] for r in (rank(run(CPU)), rank(run(CARD))))
+    on_cpu, on_card = (facts_of(r, growth_of(r))["precision_forecast"] for r in (rank(run(CPU)), rank(run(CARD))))
     assert len(on_cpu["cards"]["rows"]) == len(CARDS) and "cards" not in on_card
     assert on_card["hardware"][0]["bf16"] is False
 
@@ -104,7 +105,7 @@ def test_cards_follow_their_capability() -> None:
 
 def test_every_renderer_shows_it() -> None:
     one = rank(program(), run(CPU), site("Net.deep", 1e5, 3), gradient("w", {-3: 9}))
-    report = Report(subject={"kind": "run"}, verdict="clean", facts=facts_of(one, one.growth))
+    report = Report(subject={"kind": "run"}, verdict="clean", facts=facts_of(one, growth_of(one)))
     text, markdown = (renderer_for(f).render(report) for f in ("text", "markdown"))
     assert "Net.deep addmm" in text and "overflows in 3 of 20 calls" in text and "bfloat16 natively (AMX)" in text
     assert "### Precision forecast" in markdown and "| Net.deep | addmm | 1e+05 | overflows |" in markdown

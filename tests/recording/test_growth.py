@@ -10,9 +10,9 @@ from handmade import FILE, GIB, MAIN, census, holding, outcome, program, rank, s
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchvet.recording.growth import Growth, GrowthSummary, evaluation_growth, growth_of, outlives_evaluation
-from torchvet.recording.records import Census, Holding, Place, Record, Source, StepKind, Survivors
-from torchvet.recording.training_records import CollectorUse
+from torchvet.analysis.growth import Growth, GrowthSummary, evaluation_growth, growth_of, outlives_evaluation
+from torchvet.recording.records.base import Census, Holding, Place, Record, Source, StepKind, Survivors
+from torchvet.recording.records.training import CollectorUse
 
 bug = pytest.mark.xfail
 TICKS = (5, 6, 9, 14, 21, 32, 48)

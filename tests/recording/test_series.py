@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from handmade import holding
 
-from torchvet.recording.series import Points, grows, localise, misfit, rising_tail
+from torchvet.analysis.growth_series import Points, grows, localise, misfit, rising_tail
 
 
 def points(*sizes: int, every: int = 5, **more: object) -> Points:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from handmade import holding, outcome, program, rank, steps
 
-from torchvet.recording.steps import current_steps, steps_between, steps_of_bursts, steps_until
+from torchvet.analysis.steps import current_steps, steps_between, steps_of_bursts, steps_until
 
 
 def test_only_steps_since_the_clock_started_anew_count() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from handmade import holding
 
-from torchvet.recording.records import Holding
-from torchvet.recording.series import Key, Points
-from torchvet.recording.teeth import carried_for_long, longest_tooth, teeth_of
+from torchvet.analysis.growth_series import Key, Points
+from torchvet.analysis.sawtooth import carried_for_long, longest_tooth, teeth_of
+from torchvet.recording.records.base import Holding
 
 NAME: Key = ("m", "local: state")
 

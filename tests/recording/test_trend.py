@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from torchvet.recording.trend import Trend, trend_of
+from torchvet.analysis.trend import Trend, trend_of
 
 KB, MB = 1_000, 1_000_000
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from torchvet.errors import BadInput
 from torchvet.recording import RankRecording, Recording, RecordingWriter, read
-from torchvet.recording.records import Place, Program, Record, Source, Step
-from torchvet.recording.training_records import Host, Outcome, Unchecked
+from torchvet.recording.records.base import Place, Program, Record, Source, Step
+from torchvet.recording.records.training import Host, Outcome, Unchecked
 
 bug = pytest.mark.xfail
 RECORDS: list[Record] = [
@@ -283,7 +283,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from torchvet.recording import RecordingWriter
-from torchvet.recording.records import Step
+from torchvet.recording.records.base import Step
 writer = RecordingWriter(Path(sys.argv[1]))
 for n in range(1, 51):
     writer.write(Step(n=n, kind="training", t=0.0))

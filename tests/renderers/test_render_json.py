@@ -7,7 +7,7 @@ import json
 import jsonschema
 import msgspec
 
-from torchvet.docs import schema
+from torchvet.docgen.documents import schema
 from torchvet.finding import Finding, Location, Report
 from torchvet.renderers import renderer_for
 

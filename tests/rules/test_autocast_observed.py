@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from handmade import FILE, outcome, program, recording, steps, window
 
-from torchvet.diagnosis import diagnose
+from torchvet.diagnosis.diagnose import diagnose
 from torchvet.finding import Finding
-from torchvet.recording.autocast_records import (
+from torchvet.recording.records.autocast import (
     AutocastBackward,
     AutocastError,
     AutocastRegion,
@@ -23,9 +23,9 @@ from torchvet.recording.autocast_records import (
     ThreadForward,
     UnscaledBackward,
 )
-from torchvet.recording.records import Place, Source
-from torchvet.recording.scaling_records import ScalingUse
-from torchvet.recording.training_records import OptimizerUse, Ran
+from torchvet.recording.records.base import Place, Source
+from torchvet.recording.records.scaling import ScalingUse
+from torchvet.recording.records.training import OptimizerUse, Ran
 from torchvet.rules import rule
 
 

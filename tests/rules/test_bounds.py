@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from handmade import FILE, GIB, census, holding, outcome, program, rank, steps
 
+from torchvet.analysis.growth import growth_of
 from torchvet.recording import Recording
-from torchvet.recording.records import Place, Record, Source
-from torchvet.recording.training_records import LoopBound
+from torchvet.recording.records.base import Place, Record, Source
+from torchvet.recording.records.training import LoopBound
 from torchvet.rules import rule
 from torchvet.rules.shared.bounds import bound_of
 
@@ -32,7 +33,7 @@ def told(text: str, extra: tuple[Record, ...] = (), every: int = 1, name: str = 
         looks.append(census(tick, holding(name, scope="__main__", **facts)))
     kept = Source(path=FILE, text=text)
     one = Recording([rank(program(), kept, steps(250), extra, looks, outcome(250))])
-    (growth,) = one.ranks[0].growth.growths
+    (growth,) = growth_of(one.ranks[0]).growths
     (finding,) = rule("MEM102").in_recording(one)
     bound = bound_of(growth, one)
     return [finding.severity, *([bound.text] if bound is not None else []), *([str(bound.bytes)] if bound else [])]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from handmade import FILE, census, holding, outcome, program, recording, site, steps
 
-from torchvet.diagnosis import diagnose
+from torchvet.diagnosis.diagnose import diagnose
 from torchvet.finding import Finding
-from torchvet.recording.records import Holding, Source, StepKind
+from torchvet.recording.records.base import Holding, Source, StepKind
 
 TICKS = (5, 6, 9, 14, 21, 32)
 SOURCE = """\

@@ -13,7 +13,7 @@ import pytest
 from example_runs import RECORDING, forked
 from warm_interpreters import torchvet
 
-from torchvet import diagnosis, joining
+from torchvet.diagnosis import correlation, diagnose
 from torchvet.finding import Finding
 from torchvet.recording import read
 from torchvet.rules import Rule, all_rules
@@ -37,11 +37,11 @@ def findings(program: str, folder: Path, found_with: tuple[str, ...] = ("run",))
 
 def _without_words(path: Path) -> list[dict[str, Any]]:
     """The findings on a recording where no rule says anything in words."""
-    specific, suspicions = diagnosis._most_specific, joining._suspicions
+    specific, suspicions = diagnose._most_specific, correlation._suspicions
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(diagnosis, "_most_specific", lambda found: [_silent(f) for f in specific(found)])
-        patch.setattr(joining, "_suspicions", lambda *asked: map(_silent, suspicions(*asked)))
-        found: list[dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(diagnosis.diagnose(read(path)).findings))
+        patch.setattr(diagnose, "_most_specific", lambda found: [_silent(f) for f in specific(found)])
+        patch.setattr(correlation, "_suspicions", lambda *asked: map(_silent, suspicions(*asked)))
+        found: list[dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(diagnose.diagnose(read(path)).findings))
         return found
 
 

@@ -10,10 +10,10 @@ import pytest
 from example_runs import forked
 from handmade import FILE, census, evidence, holding, outcome, program, recording, site, steps
 
-from torchvet.diagnosis import diagnose
+from torchvet.diagnosis.diagnose import diagnose
 from torchvet.finding import Report
 from torchvet.fixing.edits import apply
-from torchvet.recording.records import Source
+from torchvet.recording.records.base import Source
 
 TICKS = (5, 6, 9, 14, 21, 32)
 

@@ -9,8 +9,8 @@ from handmade import FILE as PATH
 from handmade import program, recording
 from source_mends import HEAD, mended
 
-from torchvet.recording.records import Place, Source
-from torchvet.recording.training_records import EvalModeSteps, TrainModePass
+from torchvet.recording.records.base import Place, Source
+from torchvet.recording.records.training import EvalModeSteps, TrainModePass
 from torchvet.rules import rule
 
 NET = """

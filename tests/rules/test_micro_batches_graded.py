@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from handmade import FILE, evidence, outcome, program, recording, steps, window
 
-from torchvet.diagnosis import diagnose
-from torchvet.recording.records import Place
-from torchvet.recording.training_records import SummedLosses
+from torchvet.diagnosis.diagnose import diagnose
+from torchvet.recording.records.base import Place
+from torchvet.recording.records.training import SummedLosses
 
 MB = 1_000_000
 

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from handmade import outcome, program, recording, steps, window
 
-from torchvet.diagnosis import diagnose
+from torchvet.diagnosis.diagnose import diagnose
 from torchvet.recording import Recording
-from torchvet.recording.nonfinite_records import NonFinite, NonFiniteTotals, Operand
-from torchvet.recording.numeric_records import HalfOptimizer, HalfPositions, Poisoned
-from torchvet.recording.records import Place, Record
+from torchvet.recording.records.base import Place, Record
+from torchvet.recording.records.nonfinite import NonFinite, NonFiniteTotals, Operand
+from torchvet.recording.records.numeric import HalfOptimizer, HalfPositions, Poisoned
 
 PLACE = Place("/home/user/train.py", 5, "step")
 TICKS = 40

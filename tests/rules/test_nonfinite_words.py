@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from torchvet.recording.nonfinite_records import NonFinite, Operand
+from torchvet.recording.records.nonfinite import NonFinite, Operand
 from torchvet.rules.numerics import _nonfinite_words as say
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from handmade import outcome, program, recording, steps, window
 
-from torchvet.diagnosis import diagnose
+from torchvet.diagnosis.diagnose import diagnose
 from torchvet.finding import Finding
 from torchvet.recording import Recording
-from torchvet.recording.records import Place, Source
-from torchvet.recording.scaling_records import ScalingFault, ScalingUse
-from torchvet.recording.training_records import Outcome, Ran
+from torchvet.recording.records.base import Place, Source
+from torchvet.recording.records.scaling import ScalingFault, ScalingUse
+from torchvet.recording.records.training import Outcome, Ran
 from torchvet.rules import rule
 from torchvet.source.model import SourceFile
 

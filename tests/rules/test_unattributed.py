@@ -9,10 +9,10 @@ import msgspec
 import pytest
 from handmade import FILE, census, evidence, heap, holding, outcome, program, recording, site, steps, survivors, window
 
-from torchvet.diagnosis import diagnose
+from torchvet.diagnosis.diagnose import diagnose
 from torchvet.finding import Finding
-from torchvet.recording.records import Record, Site, SiteBytes, Stranger, Window
-from torchvet.recording.training_records import CollectorUse
+from torchvet.recording.records.base import Record, Site, SiteBytes, Stranger, Window
+from torchvet.recording.records.training import CollectorUse
 from torchvet.renderers.verdict import verdict
 
 TICKS = (5, 6, 9, 14, 21, 32)

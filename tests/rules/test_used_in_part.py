@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from handmade import FILE, outcome, program, recording, steps
 
-from torchvet.diagnosis import diagnose
+from torchvet.diagnosis.diagnose import diagnose
 from torchvet.finding import Finding
-from torchvet.recording.records import Place
-from torchvet.recording.training_records import EvaluationForward
+from torchvet.recording.records.base import Place
+from torchvet.recording.records.training import EvaluationForward
 
 MIB = 1 << 20
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torchvet
 from torchvet.finding import Finding
 from torchvet.recording import read
-from torchvet.recording.crossing_records import Crossing
+from torchvet.recording.records.crossing import Crossing
 
 PROGRAM = """\
 import torch

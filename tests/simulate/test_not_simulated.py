@@ -46,7 +46,7 @@ def test_compiled_programs_run_uncompiled_and_the_report_says_so(tmp_path: Path)
 
 
 def test_the_report_names_what_was_asked_for_in_vain(tmp_path: Path) -> None:
-    from torchvet.probes.unchecked import simulated_gaps
+    from torchvet.probes.base.unchecked import simulated_gaps
 
     before = {gap.check for gap in simulated_gaps()}
     assert not before & {"torch.compile", "NCCL", "CUDA extensions", "Triton kernels"}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from torchvet.rule_pages import SYMPTOMS
+from torchvet.docgen.rule_pages import SYMPTOMS
 from torchvet.rules import all_rules, rule
 from torchvet.skill import NAME, documents, install, measured
 from torchvet.skill.documents import DESCRIPTION, _filled

@@ -7,12 +7,12 @@ import pytest
 from handmade import outcome, recording, steps
 from trials_by_hand import FILE, TEXT, finding, trial
 
-from torchvet.diagnosis import diagnose
+from torchvet.analysis.costs import costs, worded
+from torchvet.diagnosis.diagnose import diagnose
 from torchvet.finding import Location, Related
-from torchvet.recording.costs import costs, worded
-from torchvet.recording.crossing_records import Crossing
-from torchvet.recording.records import Place
-from torchvet.recording.verify_records import MadeAt, Reduced
+from torchvet.recording.records.base import Place
+from torchvet.recording.records.crossing import Crossing
+from torchvet.recording.records.verify import MadeAt, Reduced
 from torchvet.verifying.lines import became
 from torchvet.verifying.trial import trial_of
 from torchvet.verifying.verdicts import judge

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from handmade import census, holding, outcome, recording, steps, survivors, window
 
-from torchvet.diagnosis import diagnose
-from torchvet.recording.records import Step
-from torchvet.recording.training_records import Outcome
-from torchvet.recording.verify_records import Losses, ThreadFailed
+from torchvet.diagnosis.diagnose import diagnose
+from torchvet.recording.records.base import Step
+from torchvet.recording.records.training import Outcome
+from torchvet.recording.records.verify import Losses, ThreadFailed
 from torchvet.verifying.trial import trial_of
 
 

@@ -11,7 +11,7 @@ from handmade import GIB, census, holding, outcome, program, rank, steps
 
 from torchvet.commands import main
 from torchvet.recording import Recording, RecordingWriter
-from torchvet.recording.records import Record, Step, Window
+from torchvet.recording.records.base import Record, Step, Window
 from torchvet.whatif.memory_budget import situation_of
 from torchvet.whatif.report import whatif
 

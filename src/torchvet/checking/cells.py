@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from torchvet.collector import collector_off
+from torchvet.gc_pause import collector_off
 from torchvet.source.text import split_lines
 
 _BARE = r"(?:pip|conda|mamba|cd|ls|mkdir|cp|mv|rm|cat)[ \t]+(?![=.(\[,)])\S"

@@ -7,12 +7,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from torchvet.amounts import size
 from torchvet.checking.engine import SourceRule, check_text, mentions_torch, source_rules
 from torchvet.checking.own import OWN_CODES, SYNTAX
 from torchvet.checking.result import FileResult, not_checked, unreadable
 from torchvet.checking.scope import Scope
 from torchvet.configuration import Configuration, require_known
+from torchvet.formatting import size
 
 LARGEST = 5_000_000
 """Bytes of source. Its tree takes fifty times as much memory, and no such file was written by hand."""

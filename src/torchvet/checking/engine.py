@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from torchvet.checking.result import FAULT, FileResult, lines_of, not_checked
 from torchvet.checking.scope import Scope
-from torchvet.collector import collector_off
 from torchvet.finding import Finding, Location, NotChecked, Severity
+from torchvet.gc_pause import collector_off
 
 if TYPE_CHECKING:
     from torchvet.source.model import SourceFile

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
 
-from torchvet.collector import collector_off
+from torchvet.gc_pause import collector_off
 
 Job = TypeVar("Job")
 Answer = TypeVar("Answer")

@@ -63,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         status = -signal.SIGINT
     except BrokenPipeError:
+        from torchvet.workflows.streams import drop_stdout
+
         drop_stdout()
         status = 1
     except Exception:
@@ -102,8 +104,3 @@ def tell_fault() -> None:
 
     traceback.print_exc()
     click.echo("torchvet: this is a fault in torchvet, please report it with the lines above", err=True)
-
-
-def drop_stdout() -> None:
-    """The reader of stdout has gone: let the interpreter's last flush go nowhere instead of complaining."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

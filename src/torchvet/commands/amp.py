@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from torchvet.commands.deliver import Delivery
 from torchvet.commands.options import reporting
 from torchvet.commands.run import RunCommand, target_of
-from torchvet.commands.untouched import Shown, Untouched
+from torchvet.supervisor.trial_sandbox import Shown, Untouched
+from torchvet.workflows.report_output import Delivery
 
 if TYPE_CHECKING:
-    from torchvet.commands.preflight import Program
+    from torchvet.analysis.amp import Trial
     from torchvet.finding import Report
-    from torchvet.recording.amp import Trial
-    from torchvet.recording.amp_records import AmpMode
+    from torchvet.recording.records.amp import AmpMode
+    from torchvet.supervisor.preflight import Program
 
 EPILOG = """\b
 Examples:
@@ -54,7 +54,7 @@ def command(
     several times (3 precisions, --trials each), each time to --steps; what it writes is undone after each run
     (docs/fix.md).
     """
-    from torchvet.commands import preflight
+    from torchvet.supervisor import preflight
 
     target = target_of(module, program)
     delivery = Delivery(**asked, project=Path(target.path or "."))
@@ -67,7 +67,7 @@ def command(
 
 def _trials(target: Program, steps: int, trials: int, shown: Shown) -> list[Trial]:
     """All runs, the precisions taking turns, so that what else the machine does falls on all of them."""
-    from torchvet.recording.amp import MODES
+    from torchvet.analysis.amp import MODES
 
     found = []
     for number in range(trials):
@@ -79,11 +79,11 @@ def _trials(target: Program, steps: int, trials: int, shown: Shown) -> list[Tria
 
 
 def _trial(target: Program, mode: AmpMode, steps: int, shown: Shown) -> Trial:
-    from torchvet.commands.keep import Keep
-    from torchvet.commands.supervise import Observe, child_command
-    from torchvet.recording.amp import Trial
-    from torchvet.recording.amp_records import AmpRun
-    from torchvet.recording.records import Window
+    from torchvet.analysis.amp import Trial
+    from torchvet.recording.records.amp import AmpRun
+    from torchvet.recording.records.base import Window
+    from torchvet.supervisor.recording_dir import Keep
+    from torchvet.supervisor.supervise import Observe, child_command
 
     with Keep(None) as keep, Untouched(shown.quiet) as files:
         observe = Observe(keep.directory, keep.rank, steps, None, {"amp_mode": mode}, undo=files.folder)
@@ -101,10 +101,10 @@ def _trial(target: Program, mode: AmpMode, steps: int, shown: Shown) -> Trial:
 
 
 def _report(target: Program, trials: list[Trial], unwanted: tuple[str, ...]) -> Report:
+    from torchvet.analysis.amp import result_of
+    from torchvet.analysis.amp_facts import amp_facts
     from torchvet.finding import NotChecked, Report
     from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.amp import result_of
-    from torchvet.recording.amp_facts import amp_facts
     from torchvet.rules import rule
 
     subject = {"kind": "amp", "path": target.path or target.module}

@@ -55,7 +55,7 @@ def command(paths: tuple[str, ...], **asked: Any) -> int:
     PATH is a file, a folder (searched, but for what .gitignore leaves out) or `-` for stdin; without one the working
     directory.
     """
-    from torchvet.commands.asked import Asked
-    from torchvet.commands.checks import run
+    from torchvet.workflows.check import run
+    from torchvet.workflows.check_options import Asked
 
     return run(Asked(paths=paths or (".",), **asked))

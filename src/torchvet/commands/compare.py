@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from torchvet.commands.deliver import CLEAN, FINDINGS, UNDETERMINED, Delivery
 from torchvet.commands.options import output
 from torchvet.errors import BadInput
+from torchvet.workflows.report_output import CLEAN, FINDINGS, UNDETERMINED, Delivery
 
 EPILOG = """\b
 Examples:
@@ -70,7 +70,7 @@ def _side(path: str) -> Any:
 
         return importlib.import_module(kind_of(Path(path)).compared).side_of(path)
     from torchvet.comparing.recordings import side_of_recording
-    from torchvet.diagnosis import diagnose
+    from torchvet.diagnosis.diagnose import diagnose
     from torchvet.recording import read
 
     recording = read(Path(path))

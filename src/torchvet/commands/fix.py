@@ -71,8 +71,9 @@ def command(context: click.Context, /, words: tuple[str, ...], module: str | Non
 
     CODE picks the faults to mend, by code or family (MEM101, AMP). What stands after -- are the program's arguments.
     """
-    from torchvet.commands.fixes import Asked, run
-    from torchvet.commands.preflight import source_of
+    from torchvet.supervisor.preflight import source_of
+    from torchvet.workflows.fix import run
+    from torchvet.workflows.fix_options import Asked
 
     if module is None and not words:
         raise click.UsageError("which program? Give a script (torchvet fix train.py) or -m MODULE.")

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from torchvet.commands.deliver import Delivery
 from torchvet.commands.options import shared
+from torchvet.workflows.report_output import Delivery
 
 EPILOG = """\b
 Examples:

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from torchvet.commands import tell_fault
-from torchvet.commands.deliver import Delivery
 from torchvet.commands.options import shared
 from torchvet.errors import BadInput, TorchvetError
+from torchvet.workflows.report_output import Delivery
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from torchvet.commands.keep import Keep
-    from torchvet.commands.preflight import Program
-    from torchvet.commands.supervise import Observe
+    from torchvet.supervisor.preflight import Program
+    from torchvet.supervisor.recording_dir import Keep
+    from torchvet.supervisor.supervise import Observe
 
 EPILOG = """\b
 Examples:
@@ -108,16 +108,16 @@ def command(
     Everything after the script, or after -m MODULE, belongs to the program. The report comes when it has ended,
     however it ends: by itself, by Ctrl-C, out of memory, by a crash or by a signal.
     """
-    from torchvet.commands import preflight
-    from torchvet.commands.keep import Keep
-    from torchvet.commands.supervise import Observe
+    from torchvet.supervisor import preflight
+    from torchvet.supervisor.recording_dir import Keep
+    from torchvet.supervisor.supervise import Observe
 
     target = target_of(module, program)
     delivery = Delivery(**asked, project=Path(target.path or "."))
     delivery.check()
     preflight.check(target)
     if simulate_gpu is not None:
-        check_card(simulate_gpu)
+        preflight.check_card(simulate_gpu)
     if dry:
         _check_dry(simulate_gpu, precision_forecast)
     with Keep(record) as keep:
@@ -135,18 +135,6 @@ def command(
     return verdict
 
 
-def check_card(text: str) -> None:
-    """Refuse a card that is not known, and a torch that cannot carry one. Raises `click.BadParameter`, `BadInput`."""
-    from torchvet.commands.preflight import check_simulation
-    from torchvet.simulate.cards import card_of
-
-    try:
-        card_of(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--simulate-gpu") from error
-    check_simulation()
-
-
 def _check_dry(simulate_gpu: str | None, precision_forecast: bool) -> None:
     if simulate_gpu is None:
         raise BadInput(
@@ -158,7 +146,7 @@ def _check_dry(simulate_gpu: str | None, precision_forecast: bool) -> None:
 
 
 def target_of(module: str | None, program: tuple[str, ...]) -> Program:
-    from torchvet.commands.preflight import Program
+    from torchvet.supervisor.preflight import Program
 
     if module is not None:
         return Program(None, module, program)
@@ -169,8 +157,8 @@ def target_of(module: str | None, program: tuple[str, ...]) -> Program:
 
 def _observe(target: Program, keep: Keep, delivery: Delivery, observe: Observe) -> tuple[int, int]:
     """Run, diagnose, deliver. Gives the program's status (0 where torchvet itself stopped it) and the verdict's."""
-    from torchvet.commands.progress import Progress
-    from torchvet.commands.supervise import supervise
+    from torchvet.supervisor.progress import Progress
+    from torchvet.supervisor.supervise import supervise
 
     progress = Progress(keep.file, sys.stderr, wanted=not delivery.quiet)
     if observe.probes.get("dry"):
@@ -198,8 +186,8 @@ def _undone(target: Program, observe: Observe, tick: Callable[[], None], keep: K
     """As `supervise`. What the program writes is undone: it was made of numbers that were made up."""
     from dataclasses import replace
 
-    from torchvet.commands.supervise import supervise
-    from torchvet.commands.untouched import Untouched
+    from torchvet.supervisor.supervise import supervise
+    from torchvet.supervisor.trial_sandbox import Untouched
 
     with Untouched(quiet) as files:
 

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from torchvet.commands.deliver import Delivery
 from torchvet.commands.options import shared
-from torchvet.commands.run import RunCommand, check_card, target_of
-from torchvet.commands.untouched import Shown, Untouched
+from torchvet.commands.run import RunCommand, target_of
 from torchvet.errors import BadInput
+from torchvet.supervisor import preflight
+from torchvet.supervisor.trial_sandbox import Shown, Untouched
+from torchvet.workflows.report_output import Delivery
 
 if TYPE_CHECKING:
-    from torchvet.commands.preflight import Program
     from torchvet.finding import NotChecked
     from torchvet.recording import Recording
+    from torchvet.supervisor.preflight import Program
 
 EPILOG = """\b
 Examples:
@@ -75,7 +76,7 @@ def command(
                 "`torchvet inspect`"
             )
         if simulate_gpu is not None:
-            check_card(simulate_gpu)
+            preflight.check_card(simulate_gpu)
         target = target_of(module, program)
         probes: dict[str, Any] = {"simulated_gpu": simulate_gpu} if simulate_gpu is not None else {}
         recording, half, gaps = _runs(target, steps, half_batch, probes, Shown(show_output, delivery.quiet))
@@ -91,9 +92,9 @@ def _runs(
     """The program as it is, and with half its batch where that could be had."""
     from dataclasses import replace
 
-    from torchvet.commands import preflight
     from torchvet.finding import NotChecked
-    from torchvet.recording.training_records import BatchChange, Outcome
+    from torchvet.recording.records.training import BatchChange, Outcome
+    from torchvet.supervisor import preflight
 
     preflight.check(target)
     recording = _run(target, steps, probes, shown)
@@ -112,8 +113,8 @@ def _runs(
 
 
 def _run(target: Program, steps: int, probes: dict[str, Any], shown: Shown) -> Recording:
-    from torchvet.commands.keep import Keep
-    from torchvet.commands.supervise import Observe, child_command
+    from torchvet.supervisor.recording_dir import Keep
+    from torchvet.supervisor.supervise import Observe, child_command
 
     with Keep(None) as keep, Untouched(shown.quiet) as files:
         told = {**probes, "snapshots": str(keep.directory)}

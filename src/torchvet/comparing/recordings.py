@@ -6,11 +6,12 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+from torchvet.analysis.growth import growth_of
+from torchvet.analysis.steps import current_steps
 from torchvet.comparing.tables import Side, Table
 from torchvet.finding import Finding
 from torchvet.recording import RankRecording, Recording
-from torchvet.recording.records import Place, Window
-from torchvet.recording.steps import current_steps
+from torchvet.recording.records.base import Place, Window
 
 
 def side_of_recording(recording: Recording, findings: Sequence[Finding] = ()) -> Side:
@@ -54,7 +55,7 @@ def _peak_tables(recording: Recording, rank: RankRecording) -> list[Table]:
 
 def _growth(rank: RankRecording) -> Table:
     """What each name keeps alive per step, of all that was seen to live on."""
-    summary = rank.growth
+    summary = growth_of(rank)
     rows: dict[str, float] = defaultdict(float)
     for growth in summary.growths:
         rows[growth.holding.name] += growth.bytes_per_step

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchvet.amounts import size
+from torchvet.formatting import size
 from torchvet.readers.snapshot import ALLOC, FREES, GROWS, SHRINKS
 
 if TYPE_CHECKING:

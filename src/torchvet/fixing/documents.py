@@ -11,8 +11,8 @@ from torchvet.checking.cells import Cell, read_cells
 from torchvet.checking.decoding import Decoded, decode
 from torchvet.checking.engine import FileResult, Scope, SourceRule, check_text
 from torchvet.checking.notebooks import Notebook
-from torchvet.collector import collector_off
 from torchvet.fixing.rewriting import rewritten
+from torchvet.gc_pause import collector_off
 
 
 class Document(Protocol):

@@ -136,7 +136,7 @@ def files_of(path: Path, skipped: list[NotChecked] | None = None) -> list[Path]:
 
 
 def _recording(path: Path, select: Sequence[str], ignore: Sequence[str], memory_limit: int | None) -> Report:
-    from torchvet.diagnosis import diagnose
+    from torchvet.diagnosis.diagnose import diagnose
     from torchvet.recording import read
 
     return diagnose(read(path), select=select, ignore=ignore, memory_limit=memory_limit)

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchvet.amounts import count
-from torchvet.collector import collector_off
-from torchvet.diagnosis import gravest_first
+from torchvet.diagnosis.diagnose import gravest_first
 from torchvet.finding import Finding, NotChecked, Report, Verdict
+from torchvet.formatting import count
+from torchvet.gc_pause import collector_off
 from torchvet.inspecting.observing import Observer
 from torchvet.inspecting.snapshot_facts import facts_of
 from torchvet.readers.isolated import ReadAhead

@@ -131,7 +131,7 @@ def main() -> None:
 
 def _read(file: BinaryIO, size: int, times: bool) -> bytes:
     """The message. It holds no path: names of files need not be UTF-8, and messages are."""
-    from torchvet.collector import collector_off
+    from torchvet.gc_pause import collector_off
     from torchvet.readers.conversion import snapshot_of
     from torchvet.readers.pickles import load_plain
     from torchvet.readers.wire import to_bytes

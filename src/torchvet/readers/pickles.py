@@ -11,8 +11,8 @@ from __future__ import annotations
 import pickle
 from typing import IO, Any
 
-from torchvet.collector import collector_off
 from torchvet.errors import BadInput
+from torchvet.gc_pause import collector_off
 
 PICKLE = b"\x80"
 """What a pickle of protocol 2 or later begins with; the allocator's snapshots always have."""

@@ -9,49 +9,48 @@ from typing import TYPE_CHECKING, TypeVar, Union
 import msgspec
 
 from torchvet.errors import BadInput
-from torchvet.recording import (
-    amp_records,
-    autocast_records,
-    crossing_records,
-    device_records,
-    dry_records,
-    forecast_records,
-    memory_records,
-    nonfinite_records,
-    numeric_records,
-    records,
-    scaling_records,
-    training_records,
-    verify_records,
-)  # fmt: skip
-from torchvet.recording.records import Place, Program, Record, Source
+from torchvet.recording.records import (
+    amp,
+    autocast,
+    base,
+    crossing,
+    device,
+    dry,
+    forecast,
+    memory,
+    nonfinite,
+    numeric,
+    scaling,
+    training,
+    verify,
+)
+from torchvet.recording.records.base import Place, Program, Record, Source
 from torchvet.recording.writer import FORMAT, Manifest
 
 if TYPE_CHECKING:
-    from torchvet.recording.growth import GrowthSummary
     from torchvet.source.stores import SourceIndex
 
 
 _MODULES = (
-    records, training_records, nonfinite_records, numeric_records, autocast_records, scaling_records,
-    forecast_records, amp_records, crossing_records, device_records, dry_records, memory_records, verify_records,
+    base, training, nonfinite, numeric, autocast, scaling,
+    forecast, amp, crossing, device, dry, memory, verify,
 )  # fmt: skip
 """Where record types stand."""
 
 
-def _concrete(base: type[Record]) -> list[type[Record]]:
-    """Every record type below `base`, in a stable order."""
+def _record_types() -> list[type[Record]]:
+    """Every record type, in a stable order."""
     modules = {module.__name__ for module in _MODULES}
-    return sorted((c for c in base.__subclasses__() if c.__module__ in modules), key=lambda c: c.__name__)
+    return sorted((c for c in Record.__subclasses__() if c.__module__ in modules), key=lambda c: c.__name__)
 
 
-_Line = msgspec.json.Decoder(Union[tuple(_concrete(Record))])  # noqa: UP007
+_Line = msgspec.json.Decoder(Union[tuple(_record_types())])  # noqa: UP007
 R = TypeVar("R", bound=Record)
 ENOUGH = 9
 """Step boundaries below which growth cannot be told from warming up."""
 
 
-def restarts(before: records.Step, after: records.Step) -> bool:
+def restarts(before: base.Step, after: base.Step) -> bool:
     """Whether the steps were counted anew between two records. (Kinds that share a line have one number and time.)"""
     return after.n < before.n or (after.n == before.n and after.t > before.t)
 
@@ -73,9 +72,9 @@ class RankRecording:
     def since_restart(self, kind: type[R]) -> list[R]:
         """The same, of those written since the steps were last counted anew (a stronger step signal appeared)."""
         start = 0
-        before: records.Step | None = None
+        before: base.Step | None = None
         for index, line in enumerate(self.lines):
-            if isinstance(line, records.Step):
+            if isinstance(line, base.Step):
                 start = index if before is not None and restarts(before, line) else start
                 before = line
         return [r for r in self.lines[start:] if type(r) is kind]
@@ -87,20 +86,13 @@ class RankRecording:
     @property
     def ticks(self) -> int:
         """Step boundaries that were passed, as far as was written."""
-        outcome, step = self.last(training_records.Outcome), self.last(records.Step)
+        outcome, step = self.last(training.Outcome), self.last(base.Step)
         return outcome.ticks if outcome is not None else step.n if step is not None else 0
 
     @property
     def sampled(self) -> bool:
         """Whether enough steps were passed to tell habits from warming up, and some were looked at."""
-        return self.ticks >= ENOUGH and any(isinstance(line, records.Window) for line in self.lines)
-
-    @cached_property
-    def growth(self) -> GrowthSummary:
-        """What grew, by name."""
-        from torchvet.recording.growth import growth_of
-
-        return growth_of(self)
+        return self.ticks >= ENOUGH and any(isinstance(line, base.Window) for line in self.lines)
 
     @cached_property
     def index(self) -> SourceIndex:
@@ -135,10 +127,6 @@ class Recording:
 
         ranks = [RankRecording(r.rank, [of(line) for line in r.lines], r.damaged, r.child) for r in self.ranks]
         return Recording(ranks, self.path)
-
-    def growth(self) -> list[tuple[RankRecording, GrowthSummary]]:
-        """What grew, rank by rank."""
-        return [(rank, rank.growth) for rank in self.ranks]
 
     @cached_property
     def index(self) -> SourceIndex:

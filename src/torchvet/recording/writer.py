@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from torchvet._version import __version__
-from torchvet.recording.records import Record
+from torchvet.recording.records.base import Record
 
 FORMAT = "torchvet.recording/1"
 MOST_CHILDREN = 64

@@ -1,13 +1,13 @@
 """How amounts and foreign strings are written for people.
 
-Sizes and counts are written as `torchvet.amounts` says, the same as in the rules' messages.
+Sizes and counts are written as `torchvet.formatting` says, the same as in the rules' messages.
 """
 
 from __future__ import annotations
 
 import unicodedata
 
-from torchvet.amounts import count, limit, percent, size
+from torchvet.formatting import count, limit, percent, size
 
 __all__ = ["count", "limit", "percent", "size"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from inspect import cleandoc
 
-from torchvet.rule_pages import found_by
+from torchvet.docgen.rule_pages import found_by
 from torchvet.rules import Rule, all_rules
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchvet.rule_pages import SYMPTOMS
+from torchvet.docgen.rule_pages import SYMPTOMS
 from torchvet.skill.families import FAMILIES, Family
 
 FIRST = {

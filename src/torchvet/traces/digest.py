@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from torchvet.collector import collector_off
+from torchvet.gc_pause import collector_off
 from torchvet.readers.kineto import TraceFile
 from torchvet.readers.trace_facts import Cost, Note, RankTrace, Steps
 from torchvet.traces import collectives, host, integrity, kernels, phases

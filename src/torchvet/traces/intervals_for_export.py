@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from torchvet.collector import collector_off
+from torchvet.gc_pause import collector_off
 from torchvet.readers.kineto import TraceFile
 from torchvet.traces import integrity, phases
 from torchvet.traces.device import device_time

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from torchvet.amounts import count
 from torchvet.finding import Finding, NotChecked, Report
 from torchvet.fixing.rows import row
+from torchvet.formatting import count
 from torchvet.recording.reader import ENOUGH
 from torchvet.verifying.curves import Agreement
 from torchvet.verifying.search import Mend, Proof, Verified

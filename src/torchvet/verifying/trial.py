@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from torchvet.analysis.costs import Costs, costs
+from torchvet.analysis.growth import growth_of
 from torchvet.finding import Finding, Report
-from torchvet.recording.costs import Costs, costs
-from torchvet.recording.records import Step, Window
-from torchvet.recording.training_records import Outcome
-from torchvet.recording.verify_records import Losses, ThreadFailed
+from torchvet.recording.records.base import Step, Window
+from torchvet.recording.records.training import Outcome
+from torchvet.recording.records.verify import Losses, ThreadFailed
 
 if TYPE_CHECKING:
     from torchvet.recording import RankRecording, Recording
@@ -84,7 +85,7 @@ def trial_of(recording: Recording, report: Report, outcome: Outcome, printed: st
         return trial
     rank = recording.ranks[0]
     rates, graphs, pinned, nodes = (defaultdict[str, float](float) for _ in range(4))
-    for one in rank.growth.growths:
+    for one in growth_of(rank).growths:
         name = one.holding.name
         rates[name] += one.bytes_per_step
         graphs[name] += one.graph_per_step
@@ -99,7 +100,7 @@ def trial_of(recording: Recording, report: Report, outcome: Outcome, printed: st
         nodes=nodes,
         windows=len(rank.all(Window)),
         costs=costs(rank),
-        unexplained=rank.growth.unexplained,
+        unexplained=growth_of(rank).unexplained,
         seconds_per_step=_seconds_per_step(rank),
     )
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from torchvet.amounts import count, size
+from torchvet.analysis.costs import cost_lines, cost_of, worded
 from torchvet.finding import SEVERITIES, Finding
-from torchvet.recording.costs import cost_lines, cost_of, worded
+from torchvet.formatting import count, size
 from torchvet.recording.reader import ENOUGH
-from torchvet.recording.records import NODE_BYTES
+from torchvet.recording.records.base import NODE_BYTES
 from torchvet.verifying.lines import became, lines_after
 from torchvet.verifying.trial import Trial
 

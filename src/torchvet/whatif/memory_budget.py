@@ -6,12 +6,12 @@ import itertools
 import statistics
 from dataclasses import dataclass, field
 
+from torchvet.analysis.growth import Growth, growth_of
+from torchvet.analysis.memory_limit import LASTING, room_of
+from torchvet.analysis.steps import current_steps
 from torchvet.recording import RankRecording
-from torchvet.recording.growth import Growth
-from torchvet.recording.records import StepKind, Window
-from torchvet.recording.room import LASTING, room_of
-from torchvet.recording.steps import current_steps
-from torchvet.recording.training_records import Outcome
+from torchvet.recording.records.base import StepKind, Window
+from torchvet.recording.records.training import Outcome
 
 FIXED = (*LASTING, "optimizer temporaries")
 """Categories that do not change with the batch. Backward temporaries may."""
@@ -56,7 +56,7 @@ def situation_of(rank: RankRecording) -> Situation | None:
     program, windows = rank.program, rank.since_restart(Window) or rank.all(Window)
     if program is None or not windows:
         return None
-    summary = rank.growth
+    summary = growth_of(rank)
     growth = _growth(rank, summary.measured)
     steps = current_steps(rank)
     passed = sum(s.count for s in steps if s.kind == summary.kind) or rank.ticks

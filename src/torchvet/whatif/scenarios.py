@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from torchvet.amounts import count, limit, percent, size
+from torchvet.formatting import count, limit, percent, size
 from torchvet.whatif.memory_budget import Situation
 
 NEVER = math.inf

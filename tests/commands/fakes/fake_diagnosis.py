@@ -4,8 +4,8 @@ import os
 import time
 
 from torchvet.finding import Finding, Remedy, Report
-from torchvet.recording.records import Program
-from torchvet.recording.training_records import Outcome
+from torchvet.recording.records.base import Program
+from torchvet.recording.records.training import Outcome
 
 
 def diagnose(recording, select=(), ignore=(), memory_limit=None):

@@ -4,9 +4,9 @@ import time
 
 import msgspec
 
-from torchvet.probes.import_hook import when_imported
-from torchvet.recording.records import Program, Step
-from torchvet.recording.training_records import Outcome
+from torchvet.probes.session.import_hook import when_imported
+from torchvet.recording.records.base import Program, Step
+from torchvet.recording.records.training import Outcome
 
 
 class Options(msgspec.Struct):

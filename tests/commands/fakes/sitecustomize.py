@@ -9,8 +9,8 @@ import sys
 
 _HERE = os.path.dirname(__file__)
 _FAKES = {
-    "torchvet.probes.session": os.path.join(_HERE, "fake_session.py"),
-    "torchvet.diagnosis": os.path.join(_HERE, "fake_diagnosis.py"),
+    "torchvet.probes.session.session": os.path.join(_HERE, "fake_session.py"),
+    "torchvet.diagnosis.diagnose": os.path.join(_HERE, "fake_diagnosis.py"),
 }
 
 

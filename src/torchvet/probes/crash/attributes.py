@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from torchvet.probes import frames
-from torchvet.recording.records import Place
+from torchvet.probes.base import frames
+from torchvet.recording.records.base import Place
 
 _DEEP = 2
 """Lists within lists that are looked into for modules."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from torchvet.probes import freeing, graphs
-from torchvet.probes.saved import Why, spoilt
+from torchvet.probes.base import graphs
+from torchvet.probes.internals import graph_teardown
+from torchvet.probes.internals.saved import Why, spoilt
 
 Node = graphs.Node
 
@@ -33,7 +34,7 @@ class Reached:
             one = waiting.pop()
             if one in self.tainted or one in self.border:
                 return True
-            for below in freeing.nodes_below(one):
+            for below in graph_teardown.nodes_below(one):
                 if below not in way and below not in self._clean and below.name() != graphs.ACCUMULATE:
                     way.add(below)
                     waiting.append(below)
@@ -58,7 +59,7 @@ def reached(roots: list[Node], mark: int, why: Why, late: graphs.Late) -> Reache
     for count, node in enumerate(queue, start=1):
         if not count & 1023 and late():
             return Reached()
-        for below in freeing.nodes_below(node):
+        for below in graph_teardown.nodes_below(node):
             if below.name() == graphs.ACCUMULATE:
                 continue
             if below._sequence_nr() < mark:
@@ -88,7 +89,7 @@ def _all_below(roots: list[Node], late: graphs.Late) -> list[Node]:
     for count, node in enumerate(queue, start=1):
         if not count & 1023 and late():
             break
-        for below in freeing.nodes_below(node):
+        for below in graph_teardown.nodes_below(node):
             if below not in seen:
                 seen[below] = None
                 queue.append(below)

@@ -11,8 +11,8 @@ import torch
 from torchvet.probes.crash import expressions, operands
 from torchvet.probes.crash.naming import Names
 from torchvet.probes.crash.raised import Level, users
-from torchvet.probes.crash.refused import Bounds, candidates, fill
-from torchvet.recording.device_records import BadValue
+from torchvet.probes.crash.rejected_values import Bounds, candidates, fill
+from torchvet.recording.records.device import BadValue
 
 TOLD = re.compile(
     r"index out of range in self|"

@@ -6,11 +6,11 @@ import re
 from collections import Counter
 from typing import Any
 
-from torchvet.probes import frames
+from torchvet.probes.base import frames
 from torchvet.probes.crash import expressions, positions, statements
 from torchvet.probes.crash.naming import Names
 from torchvet.probes.crash.raised import Level, users
-from torchvet.recording.device_records import DeviceMismatch, Placed
+from torchvet.recording.records.device import DeviceMismatch, Placed
 
 _DEVICES = re.compile(
     r"xpected all tensors to be on the same device|"

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from torchvet.probes import frames
+from torchvet.probes.base import frames
+from torchvet.probes.base.persistent_state import KnownMemory
 from torchvet.probes.crash import expressions
 from torchvet.probes.crash.attributes import assigned, modules_within, plain_attributes
 from torchvet.probes.crash.raised import Level
-from torchvet.probes.known import KnownMemory
-from torchvet.recording.device_records import Placed
-from torchvet.recording.records import Place
+from torchvet.recording.records.base import Place
+from torchvet.recording.records.device import Placed
 
 
 class Names:

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from torchvet.probes import frames
+from torchvet.probes.base import frames
 from torchvet.probes.crash import expressions, operands
 from torchvet.probes.crash.naming import Names
 from torchvet.probes.crash.raised import Level, users
-from torchvet.probes.crash.refused import Bounds, candidates, fill, note, on_host, readable
-from torchvet.recording.device_records import BadValue
+from torchvet.probes.crash.rejected_values import Bounds, candidates, fill, note, on_host, readable
+from torchvet.recording.records.device import BadValue
 
 TOLD = re.compile(
     r"all elements of (?P<which>input|target) should be between 0 and 1|"

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from torchvet.probes import frames
+from torchvet.probes.base import frames
 from torchvet.probes.crash import positions
-from torchvet.recording.records import Place
+from torchvet.recording.records.base import Place
 
 _PLUMBING = (os.path.join("torch", "_ops.py"), os.path.join("torch", "overrides.py"))
 """Files of torch's that pass calls on to a mode or to a kernel, and know nothing of them."""

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from torchvet.probes import frames
+from torchvet.probes.base import frames
 from torchvet.probes.crash import expressions, positions
 from torchvet.probes.crash.raised import Level
-from torchvet.recording.device_records import Written
-from torchvet.recording.records import Place
+from torchvet.recording.records.base import Place
+from torchvet.recording.records.device import Written
 from torchvet.source.must_execute import reached
 
 CONVERSIONS = frozenset(["double", "half", "float", "long", "int", "bool", "bfloat16", "short", "char", "byte", "type"])

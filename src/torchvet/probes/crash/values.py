@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.probes import frames
+from torchvet.probes.base import frames
 from torchvet.probes.crash import expressions, indices, probabilities
 from torchvet.probes.crash.naming import Names
 from torchvet.probes.crash.raised import Level, users
-from torchvet.recording.device_records import BadValue
+from torchvet.recording.records.device import BadValue
 
 ASSERT = "device-side assert"
 

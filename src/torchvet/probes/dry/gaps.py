@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.recording.training_records import Unchecked
+from torchvet.recording.records.training import Unchecked
 from torchvet.simulate.dry import bounds, files, paths, values
 
 if TYPE_CHECKING:

@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch.optim.optimizer import Optimizer
 
-from torchvet.probes import frames
+from torchvet.probes.base import frames
+from torchvet.probes.base.unchecked import simulated_gaps
 from torchvet.probes.dry.gaps import gaps, waited
 from torchvet.probes.dry.sizing import Sizing
-from torchvet.probes.observer import Observer
-from torchvet.probes.out_of_memory import OutOfMemoryWatcher
-from torchvet.probes.session import Session, StepsReached
-from torchvet.probes.stepping import Boundary
-from torchvet.probes.unchecked import simulated_gaps
-from torchvet.recording.records import Place
+from torchvet.probes.memory.out_of_memory import OutOfMemoryWatcher
+from torchvet.probes.session.observer import Observer
+from torchvet.probes.session.session import Session, StepsReached
+from torchvet.probes.session.stepping import Boundary
+from torchvet.recording.records.base import Place
 from torchvet.simulate.dry import files
 
 
@@ -29,7 +29,7 @@ class DryHistory(OutOfMemoryWatcher):
 class DryObserver(Observer):
     """The observer of a dry run: steps, the history of device memory, and errors that real numbers would raise too."""
 
-    watchers = ("dry.observer.DryHistory", "device_errors.DeviceErrors")
+    watchers = ("dry.observer.DryHistory", "crash.device_errors.DeviceErrors")
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)

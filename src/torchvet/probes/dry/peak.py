@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from torch import nn
 
-from torchvet.recording.dry_records import DryModule
+from torchvet.recording.records.dry import DryModule
 from torchvet.simulate.dry.limits import made_in
 from torchvet.simulate.history import Event
 

@@ -14,9 +14,9 @@ import torch
 from torchvet.probes.dry import trials
 from torchvet.probes.dry.peak import modules_at_peak
 from torchvet.probes.dry.waiting import Waiting
-from torchvet.probes.out_of_memory import write_snapshot
-from torchvet.recording.dry_records import DryOptimizer, DrySize
-from torchvet.recording.records import Record, StepKind
+from torchvet.probes.memory.out_of_memory import write_snapshot
+from torchvet.recording.records.base import Record, StepKind
+from torchvet.recording.records.dry import DryOptimizer, DrySize
 from torchvet.simulate import memory, workspaces
 from torchvet.simulate.dry import limits, values
 from torchvet.simulate.dry.batches import batches
@@ -124,7 +124,7 @@ class Sizing:
 
     def _stop(self) -> None:
         """The program waits for a number that never comes."""
-        from torchvet.probes.session import StepsReached
+        from torchvet.probes.session.session import StepsReached
 
         raise StepsReached(self._observer.clock.n)
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchvet.probes.dry import blocks
-from torchvet.recording.dry_records import DryBatch, DryCheckpoint, DrySearch, DrySize, DryUpdate
-from torchvet.recording.records import Record
+from torchvet.recording.records.base import Record
+from torchvet.recording.records.dry import DryBatch, DryCheckpoint, DrySearch, DrySize, DryUpdate
 from torchvet.simulate.dry import limits
 from torchvet.simulate.dry.batches import batches
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from torchvet.probes import frames
-from torchvet.recording.records import Place
+from torchvet.probes.base import frames
+from torchvet.recording.records.base import Place
 
 READS, SECONDS = 2000, 20.0
 """Reads by one line with no pass of a model, no batch and no backward pass in between, and what they take of the

@@ -20,7 +20,7 @@ from contextlib import ExitStack, suppress
 from types import ModuleType
 from typing import Any
 
-from torchvet.probes.import_hook import when_imported
+from torchvet.probes.session.import_hook import when_imported
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -212,7 +212,7 @@ class _Sleep:
         """What is called in place of ours from now on by who has kept them."""
 
     def begin(self) -> None:
-        from torchvet.probes.patching import replace
+        from torchvet.probes.internals.patching import replace
 
         autograd, optimizer = self._torch.autograd, self._torch.optim.Optimizer
         for owner, name in ((autograd, "backward"), (autograd, "grad"), (optimizer, "__init__")):

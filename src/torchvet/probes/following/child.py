@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from torchvet.probes import session as sessions
-from torchvet.probes.session import Options, Session
-from torchvet.probes.uncaught import is_out_of_memory
-from torchvet.recording.training_records import Unwatched
+from torchvet.probes.session import session as sessions
+from torchvet.probes.session.exception_hook import is_out_of_memory
+from torchvet.probes.session.session import Options, Session
+from torchvet.recording.records.training import Unwatched
 from torchvet.recording.writer import RecordingWriter
 
 

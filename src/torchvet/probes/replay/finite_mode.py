@@ -9,15 +9,16 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchvet.probes import frames, private
-from torchvet.probes.finite import is_finite, numeric
-from torchvet.probes.modes import OwnMode
+from torchvet.probes.base import frames
+from torchvet.probes.internals import private
+from torchvet.probes.internals.finite import is_finite, numeric
+from torchvet.probes.internals.modes import OwnMode
 from torchvet.probes.replay import stage
 from torchvet.probes.replay.operands import described, outline, rows_of, survives
 from torchvet.probes.replay.reasons import backward_reason, base_name, forward_reason
 from torchvet.probes.replay.sources import Source, Taint, Taints, unique
-from torchvet.recording.nonfinite_records import Operand
-from torchvet.recording.records import Place
+from torchvet.recording.records.base import Place
+from torchvet.recording.records.nonfinite import Operand
 
 _WRITTEN = {
     "fill", "full", "full_like", "new_full", "scalar_tensor", "masked_fill", "where", "constant_pad_nd", "lift_fresh",

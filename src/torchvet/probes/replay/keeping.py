@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from torchvet.probes import frames, private
+from torchvet.probes.base import frames
+from torchvet.probes.internals import private
 
 _MOST_BYTES = 1 << 20
 """Buffers of a model that are copied each step: running statistics are small, masks and tables are not."""

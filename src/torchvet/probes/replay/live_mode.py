@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from torchvet.probes import private
-from torchvet.probes.finite import is_finite
+from torchvet.probes.internals import private
+from torchvet.probes.internals.finite import is_finite
 from torchvet.probes.replay.finite_mode import Before, FiniteMode, within
 from torchvet.probes.replay.sources import PassingTaints, Source, Taint
-from torchvet.recording.nonfinite_records import Reason
+from torchvet.recording.records.nonfinite import Reason
 
 _COMMUNICATION = ("c10d", "_c10d_functional", "c10d_functional", "symm_mem")
 """Operators whose results are not there yet when they return: reading them would be reading half of them."""

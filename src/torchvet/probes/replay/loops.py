@@ -6,10 +6,10 @@ import ast
 import linecache
 from types import FrameType
 
-from torchvet.probes import frames
+from torchvet.probes.base import frames
+from torchvet.probes.objects.variables import frame_locals
 from torchvet.probes.replay.effects import SCOPES
 from torchvet.probes.replay.plans import live
-from torchvet.probes.variables import frame_locals
 
 _MOST = 3
 _LONGEST = 1 << 20

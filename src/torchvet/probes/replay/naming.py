@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from torchvet.probes import frames
-from torchvet.probes.containers import tensors_in
-from torchvet.probes.known import KnownMemory
-from torchvet.probes.variables import frame_locals
-from torchvet.recording.nonfinite_records import Reason
+from torchvet.probes.base import frames
+from torchvet.probes.base.persistent_state import KnownMemory
+from torchvet.probes.objects.containers import tensors_in
+from torchvet.probes.objects.variables import frame_locals
+from torchvet.recording.records.nonfinite import Reason
 
 _DEPTH = 40
 

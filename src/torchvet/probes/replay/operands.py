@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.finite import is_finite, numeric
-from torchvet.recording.nonfinite_records import Operand
+from torchvet.probes.internals.finite import is_finite, numeric
+from torchvet.recording.records.nonfinite import Operand
 
 _MOST_ROWS = 16
 _TRIED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchvet.probes import frames
-from torchvet.probes.containers import tensors_in
-from torchvet.probes.finite import is_finite
+from torchvet.probes.base import frames
+from torchvet.probes.internals.finite import is_finite
+from torchvet.probes.objects.containers import tensors_in
 from torchvet.probes.replay.building import Refused, build
 from torchvet.probes.replay.effects import effects_of
 from torchvet.probes.replay.slicing import Slice, State, Way, everything, slice_of, way_to

@@ -47,7 +47,7 @@ def why_not() -> str | None:
         return "CUDA is in use, and cannot be used in a forked process"
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return "the step communicates with other ranks"
-    from torchvet.probes import host
+    from torchvet.probes.base import host
 
     free, resident = host.memory_available(), host.resident()
     if free is not None and resident is not None and free < resident // 2 + (256 << 20):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchvet.recording.nonfinite_records import Operand, Reason
+from torchvet.recording.records.nonfinite import Operand, Reason
 
 LARGEST = {"float16": 65504.0, "bfloat16": 3.3895e38, "float32": 3.4028e38, "float64": 1.7976e308}
 """The greatest finite values of the dtypes."""

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import torch
 
-from torchvet.probes.compiled_regions import REGIONS
-from torchvet.probes.containers import tensors_in
-from torchvet.probes.finite import is_finite, numeric
-from torchvet.probes.known import KnownMemory
+from torchvet.probes.base.persistent_state import KnownMemory
+from torchvet.probes.internals.compiled_regions import REGIONS
+from torchvet.probes.internals.finite import is_finite, numeric
+from torchvet.probes.objects.containers import tensors_in
 from torchvet.probes.replay.building import END
 from torchvet.probes.replay.calls import Stack
 from torchvet.probes.replay.finite_mode import FiniteMode
@@ -25,7 +25,7 @@ from torchvet.probes.replay.slicing import BATCH
 from torchvet.probes.replay.sources import Source, root_of
 from torchvet.probes.replay.stage import Autocast, Modules, set_up
 from torchvet.probes.replay.telling import Symptom, record_of
-from torchvet.recording.nonfinite_records import NonFinite
+from torchvet.recording.records.nonfinite import NonFinite
 
 
 @dataclass

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import torch
 
-from torchvet.recording.nonfinite_records import Operand, Reason
-from torchvet.recording.records import Place
+from torchvet.recording.records.base import Place
+from torchvet.recording.records.nonfinite import Operand, Reason
 
 Kind = Literal["nan", "inf"]
 

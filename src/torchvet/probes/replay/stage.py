@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch.nn.modules import module as nn_module
 
-from torchvet.probes import private
-from torchvet.probes.containers import tensors_in
-from torchvet.probes.known import KnownMemory
-from torchvet.probes.patching import replace
+from torchvet.probes.base.persistent_state import KnownMemory
+from torchvet.probes.internals import private
+from torchvet.probes.internals.patching import replace
+from torchvet.probes.objects.containers import tensors_in
 
 
 class NoBatch(Exception):

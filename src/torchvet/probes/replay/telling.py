@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from torchvet.probes.replay.sources import Source
-from torchvet.recording.nonfinite_records import NonFinite, Reason
+from torchvet.recording.records.nonfinite import NonFinite, Reason
 
 Symptom = Literal["loss", "gradient", "output"]
 """What gave a failure away."""

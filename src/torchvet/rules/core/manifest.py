@@ -1,6 +1,6 @@
 """The manifest of the rules: what is known of each rule without importing it.
 
-`manifest.json` is generated: `make docs` writes it, `python -m torchvet.docs --check` compares it with the rules. To
+`manifest.json` is generated: `make docs` writes it, `python -m torchvet.docgen --check` compares it with the rules. To
 import all rules takes longer than to check a hundred files, so a verb imports only the rules that it asks.
 """
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Related
-from torchvet.recording.device_records import BadValue, DeviceMismatch, Placed
+from torchvet.recording.records.device import BadValue, DeviceMismatch, Placed
 
 if TYPE_CHECKING:
     from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.records import Place
+    from torchvet.recording.records.base import Place
 
 _MOST = 4
 _ANY = re.compile(r"\bcpu\b|\bcuda:\d+")

@@ -12,7 +12,7 @@ from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.recording import Recording
-    from torchvet.recording.memory_records import CarriedGraph, CarriedName
+    from torchvet.recording.records.memory import CarriedGraph, CarriedName
     from torchvet.source.model import Event, SourceFile
     from torchvet.source.stores import Store
 

@@ -10,8 +10,8 @@ from torchvet.source.model.units import terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
+    from torchvet.analysis.growth import Growth
     from torchvet.recording import Recording
-    from torchvet.recording.growth import Growth
 
 _SHOWN = 0.9
 """Share of the bytes held that the items show. Views that pin larger storages, and graphs, are no result."""

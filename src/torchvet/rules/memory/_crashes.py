@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, get_args
 
 from torchvet.finding import NOTHING_MORE, About, Finding, Holder, HolderKind, Location, Measured, Related
-from torchvet.recording.memory_records import CarriedGraph
-from torchvet.recording.training_records import Outcome
+from torchvet.recording.records.memory import CarriedGraph
+from torchvet.recording.records.training import Outcome
 from torchvet.rules.memory._carried import Carrier, carriers
 from torchvet.rules.memory.fixes.detached_state import CONTAINERS, PASSED
 from torchvet.rules.shared.share_rule import observed

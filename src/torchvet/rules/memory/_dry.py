@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from torchvet.recording.dry_records import DryPart, DrySize
+from torchvet.recording.records.dry import DryPart, DrySize
 
 if TYPE_CHECKING:
     from torchvet.recording import RankRecording, Recording

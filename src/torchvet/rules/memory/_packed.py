@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Finding, Location
-from torchvet.recording.records import SAVED_HOOKS, Census, Stranger
+from torchvet.recording.records.base import SAVED_HOOKS, Census, Stranger
 from torchvet.rules.shared.unreachable_storages import stranger_findings
 from torchvet.source.model import edits
 from torchvet.source.model.units import terminal

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Severity
-from torchvet.recording.memory_records import AttentionMatrix
-from torchvet.recording.records import Place, SiteBytes, Window
+from torchvet.recording.records.base import Place, SiteBytes, Window
+from torchvet.recording.records.memory import AttentionMatrix
 
 if TYPE_CHECKING:
     from torchvet.recording import RankRecording, Recording

@@ -14,9 +14,9 @@ from torchvet.source.model import blocks
 from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
+    from torchvet.analysis.growth import Growth
     from torchvet.finding import Edit, Finding
-    from torchvet.recording.growth import Growth
-    from torchvet.recording.records import Place
+    from torchvet.recording.records.base import Place
     from torchvet.source.model import SourceFile
     from torchvet.source.stores import Store
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from torchvet.finding import About
-from torchvet.recording.nonfinite_records import NonFinite, Operand
+from torchvet.recording.records.nonfinite import NonFinite, Operand
 
 ENDS = {"float16": 65504.0, "bfloat16": 3.39e38, "float32": 3.40e38, "float64": 1.80e308}
 """Greatest finite values."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from torchvet.finding import Severity
-from torchvet.recording.nonfinite_records import NonFinite, NonFiniteTotals, Operand
-from torchvet.recording.records import Place, Record
+from torchvet.recording.records.base import Place, Record
+from torchvet.recording.records.nonfinite import NonFinite, NonFiniteTotals, Operand
 from torchvet.rules.numerics.num101_first_nonfinite.rule import severity_of
 
 if TYPE_CHECKING:

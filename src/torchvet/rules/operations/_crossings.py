@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.amounts import size
 from torchvet.finding import Measured
-from torchvet.recording.crossing_records import Crossing
+from torchvet.formatting import size
+from torchvet.recording.records.crossing import Crossing
 
 if TYPE_CHECKING:
     from torchvet.recording import RankRecording, Recording

@@ -6,12 +6,12 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, TypeVar
 
 from torchvet.finding import Related
-from torchvet.recording.autocast_records import AutocastRegion, HalfOperator
-from torchvet.recording.records import Record
+from torchvet.recording.records.autocast import AutocastRegion, HalfOperator
+from torchvet.recording.records.base import Record
 
 if TYPE_CHECKING:
     from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.records import Place
+    from torchvet.recording.records.base import Place
 
 R = TypeVar("R", bound=Record)
 

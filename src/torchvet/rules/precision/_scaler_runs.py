@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Finding, Location, Measured, Related, Severity
-from torchvet.recording.scaling_records import FaultKind, ScalingFault, ScalingUse
-from torchvet.recording.training_records import Outcome
+from torchvet.recording.records.scaling import FaultKind, ScalingFault, ScalingUse
+from torchvet.recording.records.training import Outcome
 from torchvet.rules.shared.growth_rule import location_of
 from torchvet.rules.shared.share_rule import observed
 
 if TYPE_CHECKING:
     from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.records import Place
+    from torchvet.recording.records.base import Place
     from torchvet.rules.core.base import Rule
 
 ENOUGH = 8

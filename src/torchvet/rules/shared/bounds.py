@@ -6,12 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torchvet.recording.series import CONTAINERS
-from torchvet.recording.training_records import LoopBound, OptimizerUse, Ran
+from torchvet.analysis.growth_series import CONTAINERS
+from torchvet.recording.records.training import LoopBound, OptimizerUse, Ran
 
 if TYPE_CHECKING:
+    from torchvet.analysis.growth import Growth
     from torchvet.recording import Recording
-    from torchvet.recording.growth import Growth
     from torchvet.source.stores import Limit, Removal, Store
 
 

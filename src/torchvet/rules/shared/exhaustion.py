@@ -6,14 +6,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from torchvet.recording.records import NODE_BYTES
-from torchvet.recording.training_records import CollectorUse, Outcome
+from torchvet.analysis.growth import growth_of
+from torchvet.recording.records.base import NODE_BYTES
+from torchvet.recording.records.training import CollectorUse, Outcome
 from torchvet.rules.shared.bounds import bound_of
 
 if TYPE_CHECKING:
+    from torchvet.analysis.growth import Growth
     from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.growth import Growth
-    from torchvet.recording.records import StepKind
+    from torchvet.recording.records.base import StepKind
 
 _WORTH = 0.05
 """Share of all growth from which on a finding says when memory ends: what is less has no part in it."""
@@ -66,7 +67,7 @@ def exhaustion_of(rank: RankRecording, recording: Recording) -> Exhaustion:
 def rank_of(growth: Growth, recording: Recording) -> RankRecording:
     """The rank whose growth it is."""
     own = growth.parts[0] if growth.parts else growth
-    return next((r for r in recording.ranks if own in r.growth.growths), recording.ranks[0])
+    return next((r for r in recording.ranks if own in growth_of(r).growths), recording.ranks[0])
 
 
 def part_of(growth: Growth, rank: RankRecording) -> float:
@@ -74,7 +75,7 @@ def part_of(growth: Growth, rank: RankRecording) -> float:
     nodes where the host has both."""
     on_host = rank.program is None or rank.program.device == "cpu"
     own = growth.bytes_per_step + (NODE_BYTES * growth.nodes_per_step if on_host else 0)
-    return own * _turns(rank, growth.kind) / max(1, _turns(rank, rank.growth.kind))
+    return own * _turns(rank, growth.kind) / max(1, _turns(rank, growth_of(rank).kind))
 
 
 def end_for(growth: Growth, rank: RankRecording, recording: Recording) -> int | None:
@@ -88,18 +89,18 @@ def end_for(growth: Growth, rank: RankRecording, recording: Recording) -> int | 
 
 
 def _turns(rank: RankRecording, kind: StepKind) -> int:
-    from torchvet.recording.steps import current_steps
+    from torchvet.analysis.steps import current_steps
 
     return sum(s.count for s in current_steps(rank) if s.kind == kind)
 
 
 def _forecast(rank: RankRecording, recording: Recording) -> Exhaustion:
     # Here, so that rules that read source load no reader of runs.
-    from torchvet.recording.growth import usable_censuses
-    from torchvet.recording.room import memory_left
-    from torchvet.recording.steps import steps_until
+    from torchvet.analysis.growth import usable_censuses
+    from torchvet.analysis.memory_limit import memory_left
+    from torchvet.analysis.steps import steps_until
 
-    summary = rank.growth
+    summary = growth_of(rank)
     censuses = usable_censuses(rank)
     left = memory_left(rank, censuses[-1] if censuses else None)
     now = steps_until(rank, censuses[-1].tick if censuses else rank.ticks, summary.kind)
@@ -121,10 +122,10 @@ def _forecast(rank: RankRecording, recording: Recording) -> Exhaustion:
 
 def _without_a_name(rank: RankRecording) -> float:
     """What grows and has no name, but for garbage that the cyclic collector was seen to free."""
-    from torchvet.recording.growth import searched
+    from torchvet.analysis.growth import searched
 
-    unnamed = rank.growth.unexplained
+    unnamed = growth_of(rank).unexplained
     use, census = rank.last(CollectorUse), searched(rank)
     garbage = census is not None and bool(census.strangers) and all(s.kind != "native" for s in census.strangers)
     freed = use is not None and use.enabled and use.freed > 0
-    return max(0.0, unnamed - rank.growth.unreached) if garbage and freed else unnamed
+    return max(0.0, unnamed - growth_of(rank).unreached) if garbage and freed else unnamed

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, get_args
 
-from torchvet.amounts import count
+from torchvet.analysis.growth import growth_by_rank
 from torchvet.finding import (
     NOTHING_MORE,
     SEVERITIES,
@@ -26,7 +26,8 @@ from torchvet.finding import (
     Remedy,
     Severity,
 )
-from torchvet.recording.records import NODE_BYTES, Window
+from torchvet.formatting import count
+from torchvet.recording.records.base import NODE_BYTES, Window
 from torchvet.rules.core import grading
 from torchvet.rules.core.base import Rule
 from torchvet.rules.shared.bounds import Bound, bound_of
@@ -34,9 +35,9 @@ from torchvet.rules.shared.exhaustion import end_for, exhaustion_of, part_of, ra
 from torchvet.rules.shared.number_format import per_step, size
 
 if TYPE_CHECKING:
+    from torchvet.analysis.growth import Growth
     from torchvet.recording import Recording
-    from torchvet.recording.growth import Growth
-    from torchvet.recording.records import Holding, Place, SiteBytes
+    from torchvet.recording.records.base import Holding, Place, SiteBytes
     from torchvet.source.stores import Store
 
 _KINDS = frozenset(get_args(HolderKind))
@@ -70,7 +71,7 @@ class GrowthRule(Rule):
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """One finding for every growing name that this rule recognises."""
-        for rank, summary in recording.growth():
+        for rank, summary in growth_by_rank(recording):
             for growth in summary.growths:
                 if self.recognises(growth, recording):
                     yield self.finding(growth, recording, rank.program.device if rank.program else None)

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from torchvet.analysis.growth import growth_of
 from torchvet.finding import ALSO_GROWS, Edit, Finding, Related, Remedy
-from torchvet.recording.records import NODE_BYTES, SiteBytes
+from torchvet.recording.records.base import NODE_BYTES, SiteBytes
 from torchvet.rules.shared.bounds import bound_of
 from torchvet.rules.shared.growth_rule import GrowthRule, allocated, first_place, measured_of
 from torchvet.rules.shared.number_format import per_step, size
 
 if TYPE_CHECKING:
+    from torchvet.analysis.growth import Growth
     from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.growth import Growth
     from torchvet.rules import Rule
     from torchvet.source.stores import Store
 
@@ -66,7 +67,7 @@ def _part(rule: GrowthRule, finding: Finding, recording: Recording) -> _Part | N
         return None
     about = finding.holder.path, finding.measured.bytes_per_step, finding.rank
     for rank in recording.ranks:
-        for growth in rank.growth.growths:
+        for growth in growth_of(rank).growths:
             if (growth.holding.path, growth.bytes_per_step, growth.rank) == about:
                 return _Part(finding, growth, frozenset(_marks(rule, growth, rank, recording)))
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchvet.amounts import count, percent, size
+from torchvet.formatting import count, percent, size
 
 __all__ = ["count", "per_step", "percent", "size"]
 

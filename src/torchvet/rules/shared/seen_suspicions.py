@@ -12,7 +12,7 @@ from torchvet.source.model import SourceFile
 if TYPE_CHECKING:
     from torchvet.finding import Finding, Measured
     from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.records import Place
+    from torchvet.recording.records.base import Place
     from torchvet.rules.core.base import Rule
 
 

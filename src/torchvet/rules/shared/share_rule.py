@@ -16,7 +16,7 @@ from torchvet.finding import (
     Remedy,
     Severity,
 )
-from torchvet.recording.records import Place, Window
+from torchvet.recording.records.base import Place, Window
 from torchvet.rules.shared.growth_rule import location_of
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from torchvet.amounts import size
 from torchvet.finding import Finding, Location, Measured, Related, Remedy, Severity
+from torchvet.formatting import size
 from torchvet.rules.core import grading
 
 if TYPE_CHECKING:

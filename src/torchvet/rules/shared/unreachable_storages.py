@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Literal
 
+from torchvet.analysis.growth import growth_of
 from torchvet.finding import Finding, Holder, Location, Measured, Remedy
-from torchvet.recording.records import Census, Stranger, Survivors, Window
-from torchvet.recording.training_records import CollectorUse, Outcome
+from torchvet.recording.records.base import Census, Stranger, Survivors, Window
+from torchvet.recording.records.training import CollectorUse, Outcome
 from torchvet.rules.core import grading
 from torchvet.rules.shared.exhaustion import exhaustion_of
 from torchvet.rules.shared.growth_rule import allocated, first_place, location_of
@@ -43,8 +44,8 @@ def stranger_findings(
         census = _searched(rank, kind, owner)
         if census is None:
             continue
-        rate = rank.growth.unreached if kind == "native" else garbage_rate(rank)
-        if max(rank.growth.unreached, rate) < _WORTH_SAYING * rank.growth.measured:
+        rate = growth_of(rank).unreached if kind == "native" else garbage_rate(rank)
+        if max(growth_of(rank).unreached, rate) < _WORTH_SAYING * growth_of(rank).measured:
             continue
         if kind != "native" and held_between_collections(rank, rate) < _LEAST_HELD:
             continue
@@ -74,7 +75,7 @@ def _is_of(stranger: Stranger, kind: str, owner: str) -> bool:
 
 def _searched(rank: RankRecording, kind: str, owner: str) -> Census | None:
     """The last census, taken while the program's names were there, that found somebody of this kind."""
-    from torchvet.recording.growth import usable_censuses
+    from torchvet.analysis.growth import usable_censuses
 
     found = _with_garbage(rank, (*rank.since_restart(Census), *usable_censuses(rank)))
     return next((c for c in reversed(found) if any(_is_of(s, kind, owner) for s in c.strangers)), None)
@@ -104,19 +105,19 @@ def _name_of(stranger: Stranger) -> str:
 def garbage_rate(rank: RankRecording) -> float:
     """Bytes a step that end up in cycles: sampled storages tell of themselves only; what was there at a look, and what
     collections freed, is all there was."""
-    return max(rank.growth.unreached, _born_as_garbage(rank), _made(rank), _freed(rank))
+    return max(growth_of(rank).unreached, _born_as_garbage(rank), _made(rank), _freed(rank))
 
 
 def _made(rank: RankRecording) -> float:
     """By the garbage that was there at a look into it: collections may have freed some before."""
-    from torchvet.recording.steps import steps_between
+    from torchvet.analysis.steps import steps_between
 
     looks = [c for c in _with_garbage(rank, rank.since_restart(Census)) if c.garbage]
     return max((c.garbage / max(1, steps_between(rank, 0, c.tick)[1]) for c in looks), default=0.0)
 
 
 def _freed(rank: RankRecording) -> float:
-    from torchvet.recording.steps import steps_between
+    from torchvet.analysis.steps import steps_between
 
     use, program = rank.last(CollectorUse), rank.program
     if use is None or not use.heap_freed or use.until <= use.since or (program is not None and program.device != "cpu"):
@@ -133,7 +134,7 @@ def _born_as_garbage(rank: RankRecording) -> float:
     for record in rank.all(Survivors):
         first.setdefault(record.window, record)
     rates = [s.bytes / s.steps for s in first.values() if s.steps]
-    return max(0.0, median(rates) - rank.growth.explained) if rates else 0.0
+    return max(0.0, median(rates) - growth_of(rank).explained) if rates else 0.0
 
 
 def held_between_collections(rank: RankRecording, rate: float) -> float:
@@ -148,7 +149,7 @@ def held_between_collections(rank: RankRecording, rate: float) -> float:
 def _oldest(rank: RankRecording) -> int:
     """Steps that garbage of sampled steps was seen to live, where garbage is most of what lives on: a collection may
     have freed that of one step at once, and have left the rest for the whole run."""
-    growth = rank.growth
+    growth = growth_of(rank)
     if growth.unreached < _MOSTLY * growth.measured:
         return 0
     ends = {w.id: w.last for w in rank.since_restart(Window)}

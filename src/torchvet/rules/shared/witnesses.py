@@ -9,19 +9,19 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from torchvet.recording.growth import usable_censuses
-from torchvet.recording.memory_series import device_sizes, heap_sizes, per_step, resident_sizes
-from torchvet.recording.records import NODE_BYTES, Census, Survivors, Window
-from torchvet.recording.room import room_of
-from torchvet.recording.series import key_of
-from torchvet.recording.steps import steps_between
+from torchvet.analysis.growth import growth_of, usable_censuses
+from torchvet.analysis.growth_series import key_of
+from torchvet.analysis.memory_limit import room_of
+from torchvet.analysis.memory_series import device_sizes, heap_sizes, per_step, resident_sizes
+from torchvet.analysis.steps import steps_between
+from torchvet.recording.records.base import NODE_BYTES, Census, Survivors, Window
 from torchvet.rules.shared.bounds import bound_of
 from torchvet.rules.shared.number_format import count, size
 
 if TYPE_CHECKING:
+    from torchvet.analysis.growth import Growth
+    from torchvet.analysis.trend import Sizes
     from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.growth import Growth
-    from torchvet.recording.trend import Sizes
 
 State = Literal["flat", "grows", "not seen"]
 WitnessName = Literal["live storages", "device memory", "heap", "resident set", "graph nodes"]
@@ -115,7 +115,7 @@ def storages(rank: RankRecording, recording: Recording) -> Witness:
     """Storages of sampled steps that live on: counted exactly, but in sampled steps only."""
     unnamed, threshold = without_a_name(rank), exact_threshold(rank)
     small, _ = sampled_thresholds(rank)
-    loose = [g for g in rank.growth.growths if g.bytes_per_step > small and _may_go_on(g, recording)]
+    loose = [g for g in growth_of(rank).growths if g.bytes_per_step > small and _may_go_on(g, recording)]
     rate = unnamed + sum(g.bytes_per_step for g in loose)
     base = Witness("live storages", "flat", measured=rate, low=rate, high=rate, threshold=threshold)
     if unnamed:
@@ -132,7 +132,7 @@ def storages(rank: RankRecording, recording: Recording) -> Witness:
 
 def without_a_name(rank: RankRecording) -> float:
     """Bytes per step of storages that live on and that no name holds; 0 where that is a remainder of the search."""
-    growth = rank.growth
+    growth = growth_of(rank)
     least = max(exact_threshold(rank), _REMAINDER * growth.measured)
     return growth.unexplained if growth.unexplained > least else 0.0
 
@@ -160,7 +160,7 @@ def device_memory(rank: RankRecording) -> Witness:
 
 def heap(rank: RankRecording) -> Witness:
     """What the process has from malloc: tensors of the host, nodes of graphs, everything native."""
-    growth = rank.growth
+    growth = growth_of(rank)
     there = not _on_device(rank) or (rank.program is not None and rank.program.simulated is not None)
     least = _named_bytes(rank) if there else 0.0
     objects = sum(_TENSOR_MOST * max(0.0, g.tensors_per_step) for g in growth.growths)
@@ -240,11 +240,11 @@ def _nodes_of(census: Census) -> int:
 
 
 def _named_bytes(rank: RankRecording) -> float:
-    return rank.growth.explained + rank.growth.unreached
+    return growth_of(rank).explained + growth_of(rank).unreached
 
 
 def _named_nodes(rank: RankRecording) -> float:
-    return sum(g.nodes_per_step for g in rank.growth.growths)
+    return sum(g.nodes_per_step for g in growth_of(rank).growths)
 
 
 def _on_device(rank: RankRecording) -> bool:

@@ -21,8 +21,8 @@ from torchvet.source.model.walking import walk
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
     from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.device_records import DeviceMismatch as Mismatch
-    from torchvet.recording.device_records import Placed
+    from torchvet.recording.records.device import DeviceMismatch as Mismatch
+    from torchvet.recording.records.device import Placed
     from torchvet.source.model import ClassModel, Event, SourceFile, Unit
 
 _MIXING = frozenset(("cat", "stack", "matmul", "mm", "bmm", "where", "dot", "addmm", "einsum", "mv"))

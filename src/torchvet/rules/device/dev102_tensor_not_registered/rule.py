@@ -19,7 +19,7 @@ from torchvet.source.model.walking import walk
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
     from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.device_records import DeviceMismatch, Placed
+    from torchvet.recording.records.device import DeviceMismatch, Placed
     from torchvet.source.model import ClassModel, Event, SourceFile, Unit
 
 _PLACING = ("to", "cuda", "cpu", "type_as", "numpy", "tolist", "item", "pin_memory")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured
-from torchvet.recording.device_records import ReplacedParameters
-from torchvet.recording.training_records import UnownedParameters, still_unowned
+from torchvet.recording.records.device import ReplacedParameters
+from torchvet.recording.records.training import UnownedParameters, still_unowned
 from torchvet.rules.core.base import Rule
 from torchvet.rules.device import _crashes
 from torchvet.rules.device.fixes.optimizer_order import made_after
@@ -21,7 +21,7 @@ from torchvet.source.model.units import keyword, receiver, targets_of, terminal
 if TYPE_CHECKING:
     from torchvet.finding import Finding
     from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.device_records import DeviceMismatch, Placed
+    from torchvet.recording.records.device import DeviceMismatch, Placed
     from torchvet.source.model import Event, SourceFile
 
 _REPLACING = frozenset(("to_empty", "resize_token_embeddings", "reset_classifier"))

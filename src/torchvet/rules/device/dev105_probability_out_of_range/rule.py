@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.recording.device_records import BadValue
+from torchvet.recording.records.device import BadValue
 from torchvet.rules.core.base import Rule
 from torchvet.rules.device import _crashes
 from torchvet.rules.shared.share_rule import observed

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.recording.device_records import AbsentDevice
+from torchvet.recording.records.device import AbsentDevice
 from torchvet.rules.core.base import Rule
 from torchvet.rules.device import _crashes
 from torchvet.rules.shared.share_rule import observed
@@ -18,7 +18,7 @@ from torchvet.source.model.units import receiver, terminal
 if TYPE_CHECKING:
     from torchvet.finding import Finding
     from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.device_records import DeviceMismatch
+    from torchvet.recording.records.device import DeviceMismatch
     from torchvet.source.model import Event, SourceFile, Unit
 
 _GUARD = re.compile(r"cuda|gpu|device|distributed|is_available|ngpu|parallel|rank", re.IGNORECASE)

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet import amounts
+from torchvet import formatting
 from torchvet.finding import Measured, Severity
-from torchvet.recording.device_records import AbsentDevice, LoadedCheckpoint
+from torchvet.recording.records.device import AbsentDevice, LoadedCheckpoint
 from torchvet.rules.core import grading
 from torchvet.rules.core.base import Rule
 from torchvet.rules.shared.share_rule import observed, peak_of
@@ -68,7 +68,7 @@ class CheckpointLoadsOnWrongDevice(Rule):
         follows = set(wrong) <= set(record.settled)
         return observed(
             self, rank, severity=self._of_elsewhere(rank, record, size, follows), place=record.place,
-            message=f"{amounts.size(size)} of a checkpoint were loaded to {', '.join(sorted(wrong))}, "
+            message=f"{formatting.size(size)} of a checkpoint were loaded to {', '.join(sorted(wrong))}, "
             f"and {record.owner} {'was' if follows else 'is'} on {', '.join(record.into)}"
             + (" then and moved there later" if follows else ""),
             cause="torch.load restores every tensor to the device that it was saved from", advice=_ADVICE,
@@ -92,7 +92,7 @@ class CheckpointLoadsOnWrongDevice(Rule):
         where = ", ".join(d for d in record.bytes if d != "cpu")
         return observed(
             self, rank, severity="info" if record.copied > 1 else grading.of_waste(size, share), place=record.place,
-            message=f"a checkpoint's {amounts.size(size)} stayed on {where} over {record.kept:,} step boundaries "
+            message=f"a checkpoint's {formatting.size(size)} stayed on {where} over {record.kept:,} step boundaries "
             f"beside {record.owner or 'the model'}, which has its own copy",
             cause="what torch.load gave is still referred to after load_state_dict has copied it"
             + (f": the program goes back to it, {record.copied} times so far" if record.copied > 1 else ""),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured
-from torchvet.recording.device_records import HiddenModules
+from torchvet.recording.records.device import HiddenModules
 from torchvet.rules.core.base import Rule
 from torchvet.rules.core.fixing import events_at
 from torchvet.rules.device import _containers as containers
@@ -21,7 +21,7 @@ from torchvet.source.model.walking import walk
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
     from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.device_records import DeviceMismatch, Placed
+    from torchvet.recording.records.device import DeviceMismatch, Placed
     from torchvet.source.model import ClassModel, Event, SourceFile, Unit
 
 _STATELESS = ("ReLU", "Tanh", "Sigmoid", "GELU", "SiLU", "ELU", "Softmax", "Pool", "Pad", "Flatten", "Identity",

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured, Severity
-from torchvet.recording.device_records import DiscardedMove
+from torchvet.recording.records.device import DiscardedMove
 from torchvet.rules.core import grading
 from torchvet.rules.core.base import Rule
 from torchvet.rules.core.fixing import calls_at
@@ -22,8 +22,8 @@ from torchvet.source.model.units import receiver
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
     from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.device_records import DeviceMismatch
-    from torchvet.recording.device_records import DiscardedMove as Discarded
+    from torchvet.recording.records.device import DeviceMismatch
+    from torchvet.recording.records.device import DiscardedMove as Discarded
     from torchvet.source.model import Event, SourceFile
 
 _SURE = 2

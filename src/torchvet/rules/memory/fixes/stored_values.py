@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from torchvet.analysis.growth import growth_by_rank
 from torchvet.finding import Edit
 from torchvet.rules.core.fixing import events_at, held, may_be_tensor, with_method
 from torchvet.rules.memory._stored import Kept, store
@@ -147,7 +148,7 @@ def detached(file: SourceFile, finding: Finding, recording: Recording) -> Sequen
     """What is stored goes in without its graph, and as a copy where the run saw that it is a small part of a storage,
     as what `F.mse_loss` returns on the CPU: the rest would stay. No method of tensors on what was seen to be none."""
     name = finding.holder.name if finding.holder is not None else None
-    mine = [g for _, s in recording.growth() for g in s.growths if g.holding.name == name]
+    mine = [g for _, s in growth_by_rank(recording) for g in s.growths if g.holding.name == name]
     pins = any(g.visible_per_step < 0.5 * g.direct_per_step for g in mine)
     method = "detach().clone()" if pins else "detach()"
     made = tensors_only(stored_with(file, finding, method), finding, file, recording)
@@ -161,7 +162,7 @@ def tensors_only(
     """Edits that call a method on what is stored; none where they take the whole item of a container whose items the
     run has seen to be something else: tuples off a queue, log records."""
     name = finding.holder.name if finding.holder is not None else None
-    found = [g.holding for _, s in recording.growth() for g in s.growths if g.holding.name == name]
+    found = [g.holding for _, s in growth_by_rank(recording) for g in s.growths if g.holding.name == name]
     if all(is_tensor_class(item_type(one, _stored_line(file, finding))) for one in found):
         return made
     whole = {(edits.start_of(file, v), edits.end_of(file, v)) for v in _items(file, finding)}

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import NOTHING_MORE, About
-from torchvet.recording.records import NODE_BYTES
+from torchvet.recording.records.base import NODE_BYTES
 from torchvet.rules.core import grading
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._graphs import own_graph, passed_graphs
@@ -34,9 +34,9 @@ from torchvet.source.model.destinations import Destinations
 from torchvet.source.model.units import targets_of, terminal, value_for
 
 if TYPE_CHECKING:
+    from torchvet.analysis.growth import Growth
     from torchvet.finding import Edit, Finding, Location, Severity
     from torchvet.recording import Recording
-    from torchvet.recording.growth import Growth
     from torchvet.snapshots.memory import SnapshotMemory
     from torchvet.source.model import Event, SourceFile
     from torchvet.source.stores import Store

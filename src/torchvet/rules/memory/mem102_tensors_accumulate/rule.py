@@ -22,9 +22,9 @@ from torchvet.source.model.units import terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
+    from torchvet.analysis.growth import Growth
     from torchvet.finding import Edit, Finding, Severity
     from torchvet.recording import Recording
-    from torchvet.recording.growth import Growth
     from torchvet.snapshots.memory import SnapshotMemory
     from torchvet.source.model import ClassModel, Event, SourceFile, Unit
     from torchvet.source.model.steps import Step

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from torchvet.analysis.growth import growth_by_rank
 from torchvet.finding import NOTHING_MORE, About
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._crashes import crashed
@@ -18,9 +19,9 @@ from torchvet.source.model.forwards import RECURRENT
 from torchvet.source.model.units import keyword, targets_of, terminal
 
 if TYPE_CHECKING:
+    from torchvet.analysis.growth import Growth
     from torchvet.finding import Edit, Finding, Severity
     from torchvet.recording import Recording
-    from torchvet.recording.growth import Growth
     from torchvet.source.model import ClassModel, Event, SourceFile
     from torchvet.source.stores import Store
 
@@ -138,16 +139,16 @@ class StateCarried(GrowthRule):
         """State that grows to the end, and state that was carried on for long before it was let go of."""
         yield from super().in_recording(recording)
         yield from crashed(self, recording)
-        for rank, summary in recording.growth():
+        for rank, summary in growth_by_rank(recording):
             for growth in summary.dropped:
                 if growth.kind != "evaluation" and self.recognises(growth, recording):
                     yield self.finding(growth, recording, rank.program.device if rank.program else None)
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Also needed: no graph was seen to be carried on for long, at looks too few to judge by."""
-        from torchvet.recording.growth import usable_censuses
-        from torchvet.recording.series import series_of
-        from torchvet.recording.teeth import carried_for_long
+        from torchvet.analysis.growth import usable_censuses
+        from torchvet.analysis.growth_series import series_of
+        from torchvet.analysis.sawtooth import carried_for_long
 
         carried = any(carried_for_long(series_of(usable_censuses(rank))) for rank in recording.ranks)
         return super().could_be_measured(recording) and not carried

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Edit, Finding, Location, Measured, Related
-from torchvet.recording.training_records import EvaluationForward
+from torchvet.recording.records.training import EvaluationForward
 from torchvet.rules.core import grading
 from torchvet.rules.core.base import Rule
 from torchvet.rules.memory import _stores
@@ -23,8 +23,8 @@ from torchvet.source.model.units import receiver, targets_of, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
+    from torchvet.analysis.growth import Growth
     from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.growth import Growth
     from torchvet.source.model import Event, SourceFile
     from torchvet.source.model.units import Unit
 
@@ -75,7 +75,7 @@ class EvaluationBuildsGraph(Rule):
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Passes outside training whose graph nobody went back through."""
-        from torchvet.recording.growth import evaluation_growth
+        from torchvet.analysis.growth import evaluation_growth
 
         for rank in recording.ranks:
             latest = {(u.place, u.training_mode): u for u in rank.all(EvaluationForward)}
@@ -124,7 +124,7 @@ class EvaluationBuildsGraph(Rule):
 
     def _accumulating(self, recording: Recording, rank: RankRecording, use: EvaluationForward, kept: Growth) -> Finding:
         """The graphs of all passes live until the evaluation is over: what it takes grows with its length."""
-        from torchvet.recording.growth import outlives_evaluation
+        from torchvet.analysis.growth import outlives_evaluation
 
         peak = max(peak_of(rank), use.peak, kept.bytes)
         share = kept.bytes / peak

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Finding, Holder, Measured
-from torchvet.recording.records import Census, Stranger
-from torchvet.recording.training_records import CollectorUse
+from torchvet.recording.records.base import Census, Stranger
+from torchvet.recording.records.training import CollectorUse
 from torchvet.rules.core import grading
 from torchvet.rules.core.base import Rule
 from torchvet.rules.memory._packed import detached_when_packed, is_packed, packed_as_they_are

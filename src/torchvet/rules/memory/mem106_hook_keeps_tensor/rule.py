@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.recording.training_records import HookFunction
+from torchvet.recording.records.training import HookFunction
 from torchvet.rules.memory import _hooks, _stores
 from torchvet.rules.memory._storages import of_parameters
 from torchvet.rules.memory.fixes.bounded_containers import bounded
@@ -15,9 +15,9 @@ from torchvet.rules.shared.growth_rule import GrowthRule
 from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
+    from torchvet.analysis.growth import Growth
     from torchvet.finding import Edit, Finding
     from torchvet.recording import Recording
-    from torchvet.recording.growth import Growth
     from torchvet.source.model import Event, SourceFile, Unit
     from torchvet.source.stores import Store
 

@@ -16,9 +16,9 @@ from torchvet.source.model import torch_names as names
 from torchvet.source.model.units import receiver, targets_of, terminal, value_for
 
 if TYPE_CHECKING:
+    from torchvet.analysis.growth import Growth
     from torchvet.finding import Edit
     from torchvet.recording import Recording
-    from torchvet.recording.growth import Growth
     from torchvet.source.model import ClassModel, Event, SourceFile, Unit
     from torchvet.source.stores import Store
 

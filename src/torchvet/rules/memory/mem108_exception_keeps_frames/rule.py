@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import About
-from torchvet.recording.records import Census
+from torchvet.recording.records.base import Census
 from torchvet.rules.core.fixing import with_method
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory.fixes.kept_exceptions import without_traceback
@@ -19,9 +19,9 @@ from torchvet.source.model.units import receiver, targets_of, terminal
 from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
+    from torchvet.analysis.growth import Growth
     from torchvet.finding import Edit, Finding
     from torchvet.recording import Recording
-    from torchvet.recording.growth import Growth
     from torchvet.source.model import Event, SourceFile
     from torchvet.source.stores import Store
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Finding, Measured
-from torchvet.recording.training_records import ENOUGH_JUDGED, BackwardUse
+from torchvet.recording.records.training import ENOUGH_JUDGED, BackwardUse
 from torchvet.rules.core import grading
 from torchvet.rules.core.base import Rule
 from torchvet.rules.memory._lineage import Lineage, lineage

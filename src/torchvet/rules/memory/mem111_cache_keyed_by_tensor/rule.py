@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from torchvet.analysis.growth import growth_by_rank
 from torchvet.finding import About, Location
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory.fixes.memos import evicted, keyed_weakly
@@ -16,9 +17,9 @@ from torchvet.rules.shared.number_format import per_step
 from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
+    from torchvet.analysis.growth import Growth
     from torchvet.finding import Edit, Finding
     from torchvet.recording import Recording
-    from torchvet.recording.growth import Growth
     from torchvet.source.model import Event, SourceFile, Unit
     from torchvet.source.stores import Store
 
@@ -97,7 +98,7 @@ class CacheKeyedByTensor(GrowthRule):
         """A dict whose keys the run has seen to be tensors may also let go of them."""
         made = self.mends(finding, file)
         name = finding.holder.name if finding.holder is not None else None
-        mine = [g.holding for _, s in recording.growth() for g in s.growths if g.holding.name == name]
+        mine = [g.holding for _, s in growth_by_rank(recording) for g in s.growths if g.holding.name == name]
         by_tensors = any(h.key_type == "Tensor" and "cache" not in h.via for h in mine)
         return made or (keyed_weakly(file, finding) if by_tensors else ())
 

@@ -27,9 +27,9 @@ from torchvet.source.model import edits
 from torchvet.source.model.units import targets_of, terminal, value_for
 
 if TYPE_CHECKING:
+    from torchvet.analysis.growth import Growth
     from torchvet.finding import Edit, Finding, Severity
     from torchvet.recording import Recording
-    from torchvet.recording.growth import Growth
     from torchvet.source.model import Event, SourceFile
     from torchvet.source.stores import Store
 

@@ -20,9 +20,9 @@ from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
+    from torchvet.analysis.growth import Growth
     from torchvet.finding import Edit, Finding
     from torchvet.recording import Recording
-    from torchvet.recording.growth import Growth
     from torchvet.source.model import Event, SourceFile
     from torchvet.source.stores import Store
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Location, Severity
-from torchvet.recording.records import Window
-from torchvet.recording.training_records import LoaderMemory
+from torchvet.recording.records.base import Window
+from torchvet.recording.records.training import LoaderMemory
 from torchvet.rules.core import grading
 from torchvet.rules.memory.fixes.restarted_loaders import begun_again
 from torchvet.rules.shared.growth_rule import GrowthRule
@@ -18,9 +18,9 @@ from torchvet.source.model import SourceFile, edits
 from torchvet.source.model.units import terminal
 
 if TYPE_CHECKING:
+    from torchvet.analysis.growth import Growth
     from torchvet.finding import Edit, Finding
     from torchvet.recording import Recording
-    from torchvet.recording.growth import Growth
     from torchvet.source.model import Event, Unit
     from torchvet.source.stores import Store
 

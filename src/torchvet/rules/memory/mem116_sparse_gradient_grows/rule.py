@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Finding, Holder, Location, Measured
-from torchvet.recording.training_records import OptimizerUse, SparseGradient
+from torchvet.recording.records.training import OptimizerUse, SparseGradient
 from torchvet.rules.core import grading
 from torchvet.rules.core.base import Rule
 from torchvet.rules.shared.exhaustion import exhaustion_of

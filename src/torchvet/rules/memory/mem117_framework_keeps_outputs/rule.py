@@ -15,9 +15,9 @@ from torchvet.source.model.origins import made_by
 from torchvet.source.model.units import receiver, targets_of, terminal, value_for
 
 if TYPE_CHECKING:
+    from torchvet.analysis.growth import Growth
     from torchvet.finding import Finding, Severity
     from torchvet.recording import Recording
-    from torchvet.recording.growth import Growth
     from torchvet.source.model import ClassModel, Event, Unit
     from torchvet.source.stores import Store
 

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.amounts import count
+from torchvet.analysis.growth import growth_of, searched, usable_censuses
 from torchvet.finding import Finding, Holder, Measured, Severity
-from torchvet.recording.growth import searched, usable_censuses
-from torchvet.recording.records import Census, SiteBytes, Survivors
-from torchvet.recording.training_records import CollectorUse
+from torchvet.formatting import count
+from torchvet.recording.records.base import Census, SiteBytes, Survivors
+from torchvet.recording.records.training import CollectorUse
 from torchvet.rules.core import grading
 from torchvet.rules.core.base import Rule
 from torchvet.rules.shared.growth_rule import allocated, first_place
@@ -52,10 +52,10 @@ class GrowthUnattributed(Rule):
                 yield self._of_allocator(rank, counted)
 
     def _of_storages(self, rank: RankRecording, counted: Witness, rate: float) -> Finding:
-        seen = None if counted.high is None else max(0.0, counted.high + rank.growth.unreached)
+        seen = None if counted.high is None else max(0.0, counted.high + growth_of(rank).unreached)
         disagree = counted.state != "not seen" and seen is not None and seen < rate / 2
         sites = _surviving(rank)
-        part = "" if rate >= 0.95 * rank.growth.measured else f" of {size(rank.growth.measured)}"
+        part = "" if rate >= 0.95 * growth_of(rank).measured else f" of {size(growth_of(rank).measured)}"
         cut = _cut_short(rank)
         early = "; the search for names ended early and has not come to what holds them"
         message = f"storages of {size(rate)}{part} per step live on"
@@ -110,7 +110,7 @@ def _borne_out(rank: RankRecording, counted: Witness, rate: float) -> bool:
     small, large = sampled_thresholds(rank)
     if rate <= small:
         return False  # whatever else an allocator shows
-    allocated = counted.low is not None and counted.low + rank.growth.unreached >= rate / 2
+    allocated = counted.low is not None and counted.low + growth_of(rank).unreached >= rate / 2
     return counted.state == "grows" or allocated or (windows_followed(rank) > _STRETCHES and rate > large)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.amounts import percent
 from torchvet.finding import Finding, Measured, Related, Remedy
-from torchvet.recording.dry_records import DryBatch, DryCheckpoint, DryModule
+from torchvet.formatting import percent
+from torchvet.recording.records.dry import DryBatch, DryCheckpoint, DryModule
 from torchvet.rules.core.base import Rule
 from torchvet.rules.memory._dry import Sized, sized
 from torchvet.rules.shared.number_format import size

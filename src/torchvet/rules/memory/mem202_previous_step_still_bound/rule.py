@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import About, Finding, Holder, Location, Measured, about
-from torchvet.recording.records import Place
-from torchvet.recording.training_records import StaleAtPeak
+from torchvet.recording.records.base import Place
+from torchvet.recording.records.training import StaleAtPeak
 from torchvet.rules.core import grading
 from torchvet.rules.core.base import Rule
 from torchvet.rules.shared.growth_rule import allocated

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import About, Measured, about
-from torchvet.recording.memory_records import PairTable
+from torchvet.recording.records.memory import PairTable
 from torchvet.rules.core.base import Rule
 from torchvet.rules.core.fixing import events_at, with_method
 from torchvet.rules.memory._shapes import Shapes

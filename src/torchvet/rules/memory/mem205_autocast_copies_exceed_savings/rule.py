@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured, Related
-from torchvet.recording.autocast_records import AutocastRegion
-from torchvet.recording.memory_records import AutocastPeak
+from torchvet.recording.records.autocast import AutocastRegion
+from torchvet.recording.records.memory import AutocastPeak
 from torchvet.rules.core.base import Rule
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.share_rule import observed
@@ -15,7 +15,7 @@ from torchvet.rules.shared.share_rule import observed
 if TYPE_CHECKING:
     from torchvet.finding import Finding
     from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.records import Place
+    from torchvet.recording.records.base import Place
 
 _LOOKED_AT, _WARNING = 0.02, 0.10
 """Shares of the peak that autocast must add: to be told, and to be a warning."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured
-from torchvet.recording.records import SiteBytes, Window
+from torchvet.recording.records.base import SiteBytes, Window
 from torchvet.rules.core.base import Rule
 from torchvet.rules.memory._temporaries import Pattern, patterns
 from torchvet.rules.shared.growth_rule import allocated as allocated_in_run

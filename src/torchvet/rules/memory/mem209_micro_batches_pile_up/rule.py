@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured
-from torchvet.recording.training_records import SummedLosses
+from torchvet.recording.records.training import SummedLosses
 from torchvet.rules.core import grading
 from torchvet.rules.core.base import Rule
 from torchvet.rules.shared.number_format import size

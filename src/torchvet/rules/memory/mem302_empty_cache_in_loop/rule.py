@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Edit, Measured
-from torchvet.recording.memory_records import CacheEmptied
+from torchvet.recording.records.memory import CacheEmptied
 from torchvet.rules.core.base import Rule
 from torchvet.rules.core.fixing import calls_at
 from torchvet.rules.memory.mem114_loader_remembers_batches.rule import loader_in

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.amounts import limit
 from torchvet.finding import Measured, Related
+from torchvet.formatting import limit
 from torchvet.rules.core.base import Rule
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.snapshot_rule import allocated, in_memory, named

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Finding, Measured, Related, Severity
-from torchvet.recording.nonfinite_records import NonFinite, NonFiniteTotals
+from torchvet.recording.records.nonfinite import NonFinite, NonFiniteTotals
 from torchvet.rules.core.base import Rule
 from torchvet.rules.numerics import _nonfinite_words as say
 from torchvet.rules.numerics.fixes.guards import guarded

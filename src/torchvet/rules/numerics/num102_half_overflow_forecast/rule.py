@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.amounts import percent
+from torchvet.analysis.forecast import INITIAL, LARGEST, forecast_of, headroom, underflow
+from torchvet.analysis.forecast_facts import label, power
 from torchvet.finding import Finding, Remedy
-from torchvet.recording.forecast import INITIAL, LARGEST, forecast_of, headroom, underflow
-from torchvet.recording.forecast_facts import label, power
+from torchvet.formatting import percent
 from torchvet.rules.core.base import Rule
 from torchvet.rules.shared.growth_rule import location_of
 
 if TYPE_CHECKING:
+    from torchvet.analysis.forecast import Forecast
     from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.forecast import Forecast
-    from torchvet.recording.forecast_records import ForecastSite
+    from torchvet.recording.records.forecast import ForecastSite
 
 _NAMED = 3
 _WORTH_A_SCALER = 0.01

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured
-from torchvet.recording.numeric_records import VanishedConstant
+from torchvet.recording.records.numeric import VanishedConstant
 from torchvet.rules.core.base import Rule
 from torchvet.rules.core.fixing import events_at
 from torchvet.rules.numerics import _nonfinite_words as say
@@ -22,7 +22,7 @@ from torchvet.source.model.walking import walk
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding, Severity
     from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.nonfinite_records import NonFinite
+    from torchvet.recording.records.nonfinite import NonFinite
     from torchvet.source.model import Event, SourceFile
 
 _LARGEST_ZERO = 2.0**-25

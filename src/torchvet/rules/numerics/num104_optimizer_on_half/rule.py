@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured
-from torchvet.recording.numeric_records import HalfOptimizer
+from torchvet.recording.records.numeric import HalfOptimizer
 from torchvet.rules.core.base import Rule
 from torchvet.rules.numerics import _runs, _terms
 from torchvet.rules.shared import half_precision

@@ -15,7 +15,7 @@ from torchvet.rules.shared.share_rule import observed
 if TYPE_CHECKING:
     from torchvet.finding import Edit
     from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.nonfinite_records import NonFinite
+    from torchvet.recording.records.nonfinite import NonFinite
     from torchvet.source.model import SourceFile
 
 _MOST_ROWS = 6

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured
-from torchvet.recording.numeric_records import HalfSum
+from torchvet.recording.records.numeric import HalfSum
 from torchvet.rules.core.base import Rule
 from torchvet.rules.core.fixing import events_at
 from torchvet.rules.numerics import _runs, _terms
@@ -22,7 +22,7 @@ from torchvet.source.model.walking import walk
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
     from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.records import Place
+    from torchvet.recording.records.base import Place
     from torchvet.source.model import Event, SourceFile
 
 _STARTS = ("zeros", "zeros_like", "tensor", "ones", "ones_like", "full", "new_zeros", "empty", "full_like", "as_tensor",

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Finding, Holder, Measured, Related, Severity
-from torchvet.recording.numeric_records import Poisoned
-from torchvet.recording.training_records import OptimizerUse
+from torchvet.recording.records.numeric import Poisoned
+from torchvet.recording.records.training import OptimizerUse
 from torchvet.rules.core.base import Rule
 from torchvet.rules.shared.share_rule import observed
 
 if TYPE_CHECKING:
     from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.records import Place
+    from torchvet.recording.records.base import Place
 
 _WHAT = {
     "statistics": "running statistics",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import About, about
-from torchvet.recording.numeric_records import HalfPositions as Seen
+from torchvet.recording.records.numeric import HalfPositions as Seen
 from torchvet.rules.core.base import Rule
 from torchvet.rules.core.fixing import events_at
 from torchvet.rules.numerics import _runs, _terms

@@ -16,7 +16,7 @@ from torchvet.source.model import SourceFile, edits
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding, Severity
     from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.nonfinite_records import NonFinite
+    from torchvet.recording.records.nonfinite import NonFinite
 
 _TWINS = {
     "root-gradient-at-zero": (

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torchvet.finding import Finding
     from torchvet.readers.trace_facts import Trace
     from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.crossing_records import Crossing
+    from torchvet.recording.records.crossing import Crossing
     from torchvet.source.model import Event, Loop, SourceFile
 
 _ELEMENT = re.compile(r"\]\.item\(\)")

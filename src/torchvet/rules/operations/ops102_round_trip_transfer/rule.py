@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from torchvet.finding import Finding, Severity
     from torchvet.readers.trace_facts import Trace
     from torchvet.recording import Recording
-    from torchvet.recording.crossing_records import Crossing
-    from torchvet.recording.records import Place
+    from torchvet.recording.records.base import Place
+    from torchvet.recording.records.crossing import Crossing
     from torchvet.source.model import Event, SourceFile
 
 _WRAPPING = frozenset(

@@ -17,8 +17,8 @@ from torchvet.source.model.units import keyword, terminal
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
     from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.crossing_records import Crossing
-    from torchvet.recording.records import Place
+    from torchvet.recording.records.base import Place
+    from torchvet.recording.records.crossing import Crossing
     from torchvet.source.model import SourceFile
 
 

@@ -16,7 +16,7 @@ from torchvet.source.model.units import receiver
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
     from torchvet.recording import Recording
-    from torchvet.recording.scaling_records import ScalingFault
+    from torchvet.recording.records.scaling import ScalingFault
     from torchvet.source.model import SourceFile
     from torchvet.source.model.steps import Effect, Step
 

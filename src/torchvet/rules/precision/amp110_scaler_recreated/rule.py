@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet import amounts
+from torchvet import formatting
 from torchvet.finding import Measured
 from torchvet.rules.core.base import Rule
 from torchvet.rules.precision import _scaler_runs as runs
@@ -46,7 +46,7 @@ class ScalerRecreated(Rule):
                 yield observed(
                     self, rank, severity="warning" if use.relearned > 1 or never else "info", place=use.place,
                     message=f"{use.made:,} scalers were made here for one training run: the later ones left "
-                    f"{amounts.count(use.relearned, 'step')} out to find their scale again",
+                    f"{formatting.count(use.relearned, 'step')} out to find their scale again",
                     cause=f"a new scaler begins at {use.initial or 0:,.0f}, whatever the last one had learned",
                     advice="make the scaler once, where the optimizer is made",
                     measured=Measured(steps=use.steps),

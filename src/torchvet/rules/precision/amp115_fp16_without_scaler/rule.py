@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured
-from torchvet.recording.autocast_records import UnscaledBackward
-from torchvet.recording.training_records import OptimizerUse
+from torchvet.recording.records.autocast import UnscaledBackward
+from torchvet.recording.records.training import OptimizerUse
 from torchvet.rules.core.base import Rule
 from torchvet.rules.precision._observed import also, totals, was_active
 from torchvet.rules.precision.fixes.scaled_steps import with_scaler

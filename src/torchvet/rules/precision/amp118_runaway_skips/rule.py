@@ -14,7 +14,7 @@ from torchvet.rules.shared.share_rule import observed
 if TYPE_CHECKING:
     from torchvet.finding import Finding, Severity
     from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.scaling_records import ScalingUse
+    from torchvet.recording.records.scaling import ScalingUse
 
 _LAST_SCALE = 2.0**-128
 """The scale whose reciprocal is no fp32 number any more (measured: 144 halvings of 65,536)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.recording.autocast_records import HalfLoss, HalfOperator
+from torchvet.recording.records.autocast import HalfLoss, HalfOperator
 from torchvet.rules.core.base import Rule
 from torchvet.rules.precision import _losses
 from torchvet.rules.precision._observed import also, callers, totals, was_active

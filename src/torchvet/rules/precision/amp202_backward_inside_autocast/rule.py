@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Edit
-from torchvet.recording.autocast_records import AutocastBackward
+from torchvet.recording.records.autocast import AutocastBackward
 from torchvet.rules.core.base import Rule
 from torchvet.rules.precision._observed import also, totals, was_active
 from torchvet.rules.precision.fixes.regions import computes

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured
-from torchvet.recording.autocast_records import StaleWeights
+from torchvet.recording.records.autocast import StaleWeights
 from torchvet.rules.core.base import Rule
 from torchvet.rules.precision._observed import also, totals, was_active
 from torchvet.rules.precision.fixes.regions import into_the_loop

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.recording.autocast_records import StaleWeights
+from torchvet.recording.records.autocast import StaleWeights
 from torchvet.rules.core.base import Rule
 from torchvet.rules.precision._observed import also, totals, was_active
 from torchvet.rules.precision.fixes.region_splits import around_calls, around_changes

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Edit
-from torchvet.recording.autocast_records import AutocastError, FunctionOverflow, FunctionPrecision
+from torchvet.recording.records.autocast import AutocastError, FunctionOverflow, FunctionPrecision
 from torchvet.rules.core.base import Rule
 from torchvet.rules.precision._observed import totals, was_active
 from torchvet.rules.shared import autocast_regions

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import About, about
-from torchvet.recording.autocast_records import AutocastError, AutocastRegion
+from torchvet.recording.records.autocast import AutocastError, AutocastRegion
 from torchvet.rules.core.base import Rule
 from torchvet.rules.core.fixing import events_at
 from torchvet.rules.precision._observed import totals

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.recording.autocast_records import ThreadForward
+from torchvet.recording.records.autocast import ThreadForward
 from torchvet.rules.core.base import Rule
 from torchvet.rules.precision._observed import also, totals
 from torchvet.rules.precision.fixes.regions import opened_in

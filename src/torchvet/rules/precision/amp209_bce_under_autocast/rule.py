@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.recording.autocast_records import AutocastError, RoundedProbabilities
+from torchvet.recording.records.autocast import AutocastError, RoundedProbabilities
 from torchvet.rules.core.base import Rule
 from torchvet.rules.precision import _losses
 from torchvet.rules.precision._observed import also, totals, was_active

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.amounts import percent
+from torchvet.analysis.amp import Trial, result_of
 from torchvet.finding import Finding, Measured, Remedy
-from torchvet.recording.amp import Trial, result_of
-from torchvet.recording.amp_records import AmpRun
+from torchvet.formatting import percent
+from torchvet.recording.records.amp import AmpRun
 from torchvet.rules.core.base import Rule
 from torchvet.rules.shared.growth_rule import location_of
 
 if TYPE_CHECKING:
+    from torchvet.analysis.amp import AmpResult
     from torchvet.recording import Recording
-    from torchvet.recording.amp import AmpResult
 
 _SLOWER, _NO_FASTER, _SAVES = 1.1, 0.98, 0.9
 

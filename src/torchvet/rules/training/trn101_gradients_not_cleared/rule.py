@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Finding, Measured
-from torchvet.recording.training_records import OptimizerUse
+from torchvet.recording.records.training import OptimizerUse
 from torchvet.rules.core.base import Rule
 from torchvet.rules.core.fixing import calls_at
 from torchvet.rules.shared import training_loops as loops

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import About, Measured, about
-from torchvet.recording.training_records import EvalModeSteps, TrainModePass
+from torchvet.recording.records.training import EvalModeSteps, TrainModePass
 from torchvet.rules.core.base import Rule
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.seen_suspicions import as_observed, suspected_in

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.amounts import count
 from torchvet.finding import Finding, Measured
-from torchvet.recording.numeric_records import CutOutput, LostLoss
-from torchvet.recording.training_records import OptimizerUse, UnownedParameters, still_unowned
+from torchvet.formatting import count
+from torchvet.recording.records.numeric import CutOutput, LostLoss
+from torchvet.recording.records.training import OptimizerUse, UnownedParameters, still_unowned
 from torchvet.rules.core.base import Rule
 from torchvet.rules.core.fixing import calls_at
 from torchvet.rules.shared import training_loops as loops

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Finding, Holder, Location, Measured
-from torchvet.recording.records import Place
-from torchvet.recording.training_records import UnownedParameters, still_unowned
+from torchvet.recording.records.base import Place
+from torchvet.recording.records.training import UnownedParameters, still_unowned
 from torchvet.rules.core.base import Rule
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.share_rule import observed

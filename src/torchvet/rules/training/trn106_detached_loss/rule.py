@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured
-from torchvet.recording.numeric_records import ConstantTerm, CutOutput, LostLoss
-from torchvet.recording.training_records import OptimizerUse, Outcome
+from torchvet.recording.records.numeric import ConstantTerm, CutOutput, LostLoss
+from torchvet.recording.records.training import OptimizerUse, Outcome
 from torchvet.rules.core.base import Rule
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.share_rule import observed

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Finding, Measured, Related
-from torchvet.recording.training_records import NormalisedTwice
+from torchvet.recording.records.training import NormalisedTwice
 from torchvet.rules.core.base import Rule
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.share_rule import observed

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured
-from torchvet.recording.scaling_records import ScalingUse
-from torchvet.recording.training_records import EarlySchedule
+from torchvet.recording.records.scaling import ScalingUse
+from torchvet.recording.records.training import EarlySchedule
 from torchvet.rules.core.base import Rule
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.seen_suspicions import as_observed, suspected_at

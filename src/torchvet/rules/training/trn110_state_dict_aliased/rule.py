@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.finding import Measured, Related
-from torchvet.recording.training_records import OwnWeights
+from torchvet.recording.records.training import OwnWeights
 from torchvet.rules.core.base import Rule
 from torchvet.rules.core.fixing import events_at
 from torchvet.rules.shared import training_loops as loops
@@ -21,7 +21,7 @@ from torchvet.source.model.units import receiver, targets_of, terminal, value_fo
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
     from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.records import Place
+    from torchvet.recording.records.base import Place
     from torchvet.source.model import Event, Loop, SourceFile, Unit
 
 _BOUND = re.compile(r"= *[({\[\w][^=\n]*\.state_dict\(\)")

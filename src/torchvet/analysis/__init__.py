@@ -1,0 +1,1 @@
+"""What recordings mean as numbers: growth of names, steps, memory limits, costs, facts. Arithmetic, no judgment."""

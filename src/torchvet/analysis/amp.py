@@ -1,0 +1,123 @@
+"""What runs of one program under several precisions add up to: seconds, bytes and losses side by side."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from torchvet.recording.records.amp import AmpMode, AmpRun, Unaligned
+from torchvet.recording.records.base import Place
+
+MODES: tuple[AmpMode, ...] = ("float32", "float16", "bfloat16")
+WARM_UP = 3
+"""Steps at first that count for nothing: caches fill, kernels are chosen."""
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """One process: what its watcher wrote, its peak in bytes (the largest sampled one on the CPU), how it failed."""
+
+    mode: AmpMode
+    run: AmpRun | None = None
+    peak: int | None = None
+    activations: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Side:
+    """All trials of a mode. `spread` is from the quickest trial to the slowest, `seconds` the quickest.
+
+    A trial's seconds are what a tenth of its steps keep below: what else the machine does, and looking at memory in
+    some of them, makes steps slower and none quicker.
+    """
+
+    mode: AmpMode
+    seconds: float | None = None
+    spread: tuple[float, float] = (0.0, 0.0)
+    peak: int | None = None
+    activations: int | None = None
+    losses: list[float] = field(default_factory=list)
+    skipped: int = 0
+    scale: float | None = None
+    native: bool = False
+    not_finite: int = 0
+    error: str | None = None
+
+    @property
+    def final_loss(self) -> float | None:
+        """The mean of the last tenth of the losses, at least three: single steps are noise."""
+        tail = self.losses[-max(3, len(self.losses) // 10) :]
+        return statistics.fmean(tail) if tail else None
+
+
+@dataclass(frozen=True)
+class AmpResult:
+    """The sides in the order of `MODES`, and what is the same for all of them."""
+
+    sides: dict[AmpMode, Side]
+    device: str
+    how: str
+    wanted: AmpMode | None
+    place: Place | None
+    copies: int
+    unaligned: list[Unaligned]
+    steps: int
+    trials: int
+    clock: str
+
+    def ratio(self, mode: AmpMode) -> float | None:
+        """Seconds of a mode's step by those of float32's: above 1 it is slower."""
+        return _by(self.sides[mode].seconds, self.sides["float32"].seconds)
+
+    def memory(self, mode: AmpMode) -> float | None:
+        """Peak bytes by those of float32."""
+        return _by(self.sides[mode].peak, self.sides["float32"].peak)
+
+    def loss_difference(self, mode: AmpMode) -> float | None:
+        """The final loss's relative difference from float32's."""
+        mine, other = self.sides[mode].final_loss, self.sides["float32"].final_loss
+        return None if mine is None or not other else (mine - other) / abs(other)
+
+
+def result_of(trials: Iterable[Trial]) -> AmpResult | None:
+    """None where no trial saw a training step."""
+    trials = list(trials)
+    seen = [t.run for t in trials if t.run is not None and t.run.seconds]
+    if not seen:
+        return None
+    asked = next((r for r in seen if r.wanted), None)
+    wanted = next((m for m in MODES if asked is not None and asked.wanted == m), None)
+    return AmpResult(
+        sides={mode: _side(mode, [t for t in trials if t.mode == mode]) for mode in MODES}, device=seen[0].device,
+        how="own" if any(r.how == "own" for r in seen) else "wrapped", wanted=wanted,
+        place=asked.place if asked is not None else None, copies=seen[0].copies, unaligned=seen[0].unaligned,
+        steps=max(len(r.losses) + r.not_finite for r in seen),
+        trials=max(sum(t.mode == m for t in trials) for m in MODES), clock=seen[0].clock,
+    )  # fmt: skip
+
+
+def _side(mode: AmpMode, trials: list[Trial]) -> Side:
+    runs = [t.run for t in trials if t.run is not None and len(t.run.seconds) > 0]
+    error = next((t.error for t in trials if t.error), None)
+    if not runs:
+        return Side(mode, error=error or "no training step was seen")
+    quick = [sorted(s)[len(s) // 10] for s in (_settled(r.seconds) for r in runs)]
+    peaks = [p for t in trials if t.run is not None and (p := t.run.peak or t.peak)]
+    activations = [t.activations for t in trials if t.activations]
+    return Side(
+        mode, min(quick), (min(quick), max(quick)), max(peaks, default=None),
+        max(activations, default=None), runs[0].losses, max(r.skipped for r in runs), runs[-1].scale,
+        runs[0].native, runs[0].not_finite, error,
+    )  # fmt: skip
+
+
+def _settled(seconds: list[float]) -> list[float]:
+    return seconds[WARM_UP:] if len(seconds) > 2 * WARM_UP else seconds
+
+
+def _by(mine: float | None, other: float | None) -> float | None:
+    return mine / other if mine and other and math.isfinite(mine / other) else None

@@ -1,0 +1,108 @@
+"""What a report says besides its findings: steps, phases, peak, growth, overhead. Sums over one rank's records."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from torchvet.analysis.forecast import forecast_of
+from torchvet.analysis.forecast_facts import forecast_facts
+from torchvet.analysis.growth import GrowthSummary, ended_by_itself
+from torchvet.analysis.memory_limit import Limit, limit_of
+from torchvet.analysis.steps import current_steps, evaluated_before, steps_between
+from torchvet.recording.reader import RankRecording
+from torchvet.recording.records.base import Window
+from torchvet.recording.records.training import CollectorUse, Host, Outcome, Overhead
+
+
+def facts_of(rank: RankRecording, growth: GrowthSummary) -> dict[str, Any]:
+    """Plain JSON values, as finding.Report.facts documents them."""
+    facts: dict[str, Any] = {}
+    program, outcome = rank.program, rank.last(Outcome)
+    if program is not None:
+        limit = limit_of(rank) or Limit(program.memory_limit, program.memory_limit_source)
+        facts.update(
+            device=program.device, torch=program.torch, python=program.python, program=program.path,
+            memory_limit={"bytes": limit.bytes, "source": limit.source},
+        )  # fmt: skip
+        if program.simulated is not None:
+            facts["simulated_gpu"] = program.simulated
+    if outcome is not None:
+        facts["outcome"] = {"how": outcome.how, "status": outcome.status, "error": outcome.error}
+        facts["seconds"] = outcome.seconds
+    facts.update(_steps(rank))
+    peak = _peak(rank)
+    if peak is not None:
+        facts["peak"] = peak
+    if growth.measured or growth.growths:
+        facts["growth"] = {
+            "bytes_per_step": growth.measured,
+            "explained_share": min(1.0, growth.explained / growth.measured) if growth.measured else None,
+            "unexplained_bytes_per_step": growth.unexplained,
+        }
+    facts.update(_host(rank))
+    forecast = forecast_of(rank)
+    if forecast is not None:
+        facts["precision_forecast"] = forecast_facts(forecast)
+    return facts
+
+
+def _steps(rank: RankRecording) -> dict[str, Any]:
+    steps = current_steps(rank)
+    kinds: dict[str, int] = defaultdict(int)
+    phases: dict[str, float] = defaultdict(float)
+    for step in steps:
+        kinds[step.kind] += step.count
+        for name, seconds in step.phases.items():
+            phases[name] += seconds
+    if before := evaluated_before(rank):
+        kinds["evaluation"] += before
+    total = sum(phases.values())
+    main = next((k for k in ("manual", "training", "backward", "evaluation", "forward") if kinds.get(k)), None)
+    by_hand = kinds["backward"] if main == "training" and "backward" in kinds else 0
+    found: dict[str, Any] = {"steps": kinds[main] + by_hand if main else 0, "step_kinds": dict(kinds)}
+    if total:
+        # What is neither data, backward nor optimizer is the forward pass and the program's own Python.
+        named = {"forward and other" if k == "other" else k: v / total for k, v in phases.items()}
+        found["phases"] = named
+    return found
+
+
+def _peak(rank: RankRecording) -> dict[str, Any] | None:
+    windows = rank.all(Window)
+    if not windows:
+        return None
+    highest = max(windows, key=lambda w: w.peak)
+    return {"bytes": highest.peak, "categories": highest.categories, "sampled_steps": [highest.first, highest.last]}
+
+
+def _host(rank: RankRecording) -> dict[str, Any]:
+    # Ticks of another series of steps mean other steps. The last look of a program that came to its end finds main()'s
+    # variables gone.
+    hosts = rank.since_restart(Host)
+    if len(hosts) > 3 and ended_by_itself(rank):
+        hosts = hosts[:-1]
+    facts: dict[str, Any] = {}
+    if len(hosts) > 2 and hosts[-1].tick > hosts[1].tick:
+        _, count = steps_between(rank, hosts[1].tick, hosts[-1].tick)
+        pairs = (("resident_per_step", "resident"), ("heap_per_step", "heap"))
+        facts["host"] = {
+            name: (getattr(hosts[-1], field) - getattr(hosts[1], field)) / max(1, count)
+            for name, field in pairs
+            if getattr(hosts[-1], field) is not None and getattr(hosts[1], field) is not None
+        }
+    collector = rank.last(CollectorUse)
+    if collector is not None:
+        facts["collector"] = {"collections": collector.collections, "seconds": collector.seconds}
+    return facts
+
+
+def overhead_of(rank: RankRecording) -> dict[str, Any]:
+    """torchvet's own cost as measured in the run: seconds, and the ratio of elapsed time with to without."""
+    record = rank.last(Overhead)
+    if record is None or not record.elapsed:
+        return {}
+    own = sum(record.seconds.values())
+    rest = max(record.elapsed - own, 1e-9)
+    return {"seconds": own, "ratio": record.elapsed / rest, "by_probe": record.seconds,
+            "sampled_steps": record.sampled_steps}  # fmt: skip

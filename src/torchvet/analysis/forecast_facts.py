@@ -1,0 +1,104 @@
+"""The facts of a precision forecast as plain JSON: verdict, operators by headroom, gradients by scale, hardware."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+from torchvet.analysis.forecast import INITIAL, Forecast, headroom, subnormal, underflow
+from torchvet.analysis.half_precision_devices import CARDS, SOURCE
+from torchvet.recording.records.base import Place
+from torchvet.recording.records.forecast import ForecastGradient, ForecastSite
+
+_OPERATORS, _PARAMETERS = 200, 200
+POLICY = (
+    "an emulation of CUDA's autocast: the lists of PyTorch's documentation (CUDA Op-Specific Behavior), applied to the "
+    "values of this run"
+)
+
+
+def forecast_facts(forecast: Forecast) -> dict[str, Any]:
+    """Plain JSON values. Magnitudes are absolute values, shares are of elements other than zero, from 0 to 1."""
+    run = forecast.run
+    facts: dict[str, Any] = {
+        "verdict": forecast.verdict, "summary": summary(forecast), "policy": POLICY,
+        "sampled": {"steps": run.sampled, "first": run.first, "last": run.last, "seconds": run.seconds},
+        "calls": {"float16": run.half, "float32": run.float32, "autocast switched off": run.off},
+        "operators": [_operator(s) for s in sorted(forecast.sites, key=_size, reverse=True)[:_OPERATORS]],
+        "gradients": _gradients(forecast),
+        "hardware": [msgspec.to_builtins(d) for d in run.devices],
+    }  # fmt: skip
+    if all(d.kind == "cpu" for d in run.devices):
+        facts["cards"] = {"source": SOURCE, "rows": [msgspec.to_builtins(c) for c in CARDS]}
+    return facts
+
+
+def summary(forecast: Forecast) -> str:
+    """The verdict in one line."""
+    if forecast.verdict == "bfloat16":
+        reason = f"{len(forecast.overflowing)} of {len(forecast.sites)} operators leave float16's range"
+        if forecast.vanishing:
+            reason = f"the gradients of {len(forecast.vanishing)} weights vanish in float16 under any one scale"
+        return f"bfloat16: {reason}; its range is float32's"
+    if forecast.overflowing:
+        names = list(dict.fromkeys(label(s) for s in forecast.overflowing))
+        return f"float16 with float32 islands ({', '.join(names)}), or bfloat16 as it is"
+    largest = max((s.largest for s in forecast.sites), default=0.0)
+    room = f", {headroom(largest):.1f} bits below the limit at the nearest" if largest else ""
+    scaled = f"; a GradScaler would settle at about {power(forecast.scale)}" if forecast.scale is not None else ""
+    return f"float16 fits{room}{scaled}"
+
+
+def label(site: ForecastSite) -> str:
+    """How a site is named: its module and operator."""
+    return f"{site.module} ({site.operator})" if site.module else f"{site.operator} outside modules"
+
+
+def power(exponent: int | None) -> str:
+    """A loss scale as it is written: `2**16 = 65,536`."""
+    if exponent is None:
+        return "an unknown scale"
+    return f"2**{exponent} = {2**exponent:,}" if 0 <= exponent <= 30 else f"2**{exponent}"
+
+
+def _size(site: ForecastSite) -> float:
+    return max(site.largest, site.operand)
+
+
+def _operator(site: ForecastSite) -> dict[str, Any]:
+    room = headroom(_size(site))
+    return {
+        "module": site.module, "operator": site.operator, **_where(site.place or site.inner),
+        "largest": site.largest, "operand": site.operand, "first": site.first, "last": site.last, "step": site.tick,
+        "headroom_bits": None if math.isinf(room) else round(room, 1), "overflows": site.overflows + site.casts,
+        "calls": site.calls,
+    }  # fmt: skip
+
+
+def _gradients(forecast: Forecast) -> dict[str, Any]:
+    bound, best = forecast.largest_gradient, forecast.scale
+    parameters = [g for g in forecast.gradients if g.kind == "parameter"]
+    activations = [g for g in forecast.gradients if g.kind == "activation"]
+    kinds = (("parameters", parameters), ("activations", activations))
+    return {
+        "scale_exponent": best, "largest": bound.largest if bound else None, "bound_by": bound.name if bound else None,
+        **{name: _shares(kind, best) for name, kind in kinds},
+        "by_parameter": [
+            {"name": g.name, "largest": g.largest, **_shares([g], best)}
+            for g in sorted(parameters, key=lambda g: g.largest)[:_PARAMETERS]
+        ],
+    }  # fmt: skip
+
+
+def _shares(gradients: list[ForecastGradient], best: int | None) -> dict[str, float | None]:
+    return {
+        "underflow_unscaled": underflow(gradients, 0), "subnormal_unscaled": subnormal(gradients, 0),
+        "underflow_at_65536": underflow(gradients, INITIAL), "subnormal_at_65536": subnormal(gradients, INITIAL),
+        "underflow_at_scale": None if best is None else underflow(gradients, best),
+    }  # fmt: skip
+
+
+def _where(place: Place | None) -> dict[str, Any]:
+    return {"path": place.path, "line": place.line} if place is not None else {"path": None, "line": None}

@@ -1,0 +1,325 @@
+"""What grew during a run, by name: censuses compared, arithmetic only.
+
+A name grows when its bytes (or graph nodes) rise over every census from some point to the last usable one and are
+still rising at the end: a cache that fills and stops, and a list that is cleared, do not qualify.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from weakref import WeakKeyDictionary
+
+from torchvet.analysis.growth_series import (
+    Key,
+    Points,
+    grows,
+    key_of,
+    localise,
+    no_more,
+    rise,
+    rising_tail,
+    series_of,
+    size_of,
+)
+from torchvet.analysis.memory_limit import memory_left
+from torchvet.analysis.sawtooth import Tooth, teeth_of
+from torchvet.analysis.steps import steps_between, steps_of_bursts, steps_until
+from torchvet.recording.reader import RankRecording, Recording
+from torchvet.recording.records.base import NODE_BYTES, Census, Holding, Source, StepKind, Survivors
+from torchvet.recording.records.training import Outcome
+
+_LONG = 10
+"""Steps over which one step more or less changes a rate by a tenth at most."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """One growing name. Rates are per step of `kind`; `holding` is its state at the last census that counts."""
+
+    holding: Holding
+    bytes_per_step: float
+    direct_per_step: float
+    graph_per_step: float
+    ctx_per_step: float
+    visible_per_step: float
+    tensors_per_step: float
+    nodes_per_step: float
+    first_tick: int
+    last_tick: int
+    steps: int
+    kind: StepKind
+    rank: int | None
+    carrier_ops: tuple[str, ...]
+    """Operators between this name's value and its value of the census before, empty where it does not carry one."""
+    last_step: int
+    """Steps of `kind` that had passed at the last census that counts."""
+    memory_left: int | None
+    exhausted_at: int | None
+    """The step at which the memory limit would be reached, None where nothing grows by bytes."""
+    partial: bool = False
+    """Whether the searches ran out of time: the bytes are what was reached, the name may hold more."""
+    length_before: int | None = None
+    """Items of the container at the beginning of the rise, where it is one."""
+    dropped_at: int | None = None
+    """The tick by which the name had let go of it all again, None where it never did."""
+    parts: tuple[Growth, ...] = ()
+    """The growths of single names, this name's first, where this one is their sum: see rules/shared/joint_growth.py."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that the name reached at the last census that counts."""
+        return self.holding.direct + self.holding.graph + self.holding.ctx
+
+
+@dataclass
+class GrowthSummary:
+    """All of one rank's growth. `measured` is all bytes per step that were seen to live on, `unreached` those of them
+    without a name."""
+
+    growths: list[Growth] = field(default_factory=list)
+    dropped: list[Growth] = field(default_factory=list)
+    """Graphs that were carried on over many steps and then let go of: a sawtooth, by epoch as a rule."""
+    measured: float = 0.0
+    explained: float = 0.0
+    unreached: float = 0.0
+    kind: StepKind = "training"
+
+    @property
+    def unexplained(self) -> float:
+        """Bytes per step that grow and that no name was found for."""
+        return max(0.0, self.measured - self.explained)
+
+    @property
+    def all_named(self) -> bool:
+        """Whether names were found for what grows, but for a twentieth."""
+        return self.unexplained <= 0.05 * self.measured
+
+
+_SUMMARIES: WeakKeyDictionary[RankRecording, GrowthSummary] = WeakKeyDictionary()
+"""What was computed before: many rules ask about one rank, and nothing changes what was read."""
+
+
+def growth_by_rank(recording: Recording) -> list[tuple[RankRecording, GrowthSummary]]:
+    """What grew, rank by rank."""
+    return [(rank, growth_of(rank)) for rank in recording.ranks]
+
+
+def growth_of(rank: RankRecording) -> GrowthSummary:
+    """Compare a rank's censuses. Nothing to compare is no growth; the report says how much was sampled."""
+    if rank not in _SUMMARIES:
+        _SUMMARIES[rank] = _compared(rank)
+    return _SUMMARIES[rank]
+
+
+def _compared(rank: RankRecording) -> GrowthSummary:
+    usable = usable_censuses(rank)
+    summary = GrowthSummary(unreached=unreached_rate(rank))
+    survived = survival_rate(rank)
+    summary.measured = max(summary.unreached, survived)
+    if len(usable) < 2:
+        return summary
+    first, last = usable[0], usable[-1]
+    kind, steps = steps_between(rank, first.tick, last.tick)
+    summary.kind = kind
+    series = series_of(usable)
+    ends = _sizes_at_the_end(rank, last)
+    # What is collected once training is over is no growth: a last look after the end needs storages of steps that live.
+    few = not (last.final and ended_by_itself(rank)) or survived > 0
+    looks = {c.tick: c for c in usable}
+    growing = {
+        key: points for key, points in series.items()
+        if grows(points, last.tick, ends.get(key), few and (survived > 0 or not _taken_over(points, looks)))
+    }  # fmt: skip
+    if not survived and not all(c.complete for c in usable):
+        growing = {key: points for key, points in growing.items() if _certain(rising_tail(points))}
+    chosen = [key for key in localise(growing) if not _is_renewed(rank, growing[key])]
+    limit = memory_left(rank, last)
+    for key in chosen:
+        growth = _growth(rank, growing[key], limit, _carrier_ops(key, last))
+        partial = not last.complete and growth.graph_per_step > 0.5 * growth.bytes_per_step
+        summary.growths.append(replace(growth, partial=partial))
+    summary.growths.sort(key=lambda g: (-g.bytes_per_step, -g.nodes_per_step))
+    summary.dropped = [_dropped(rank, tooth) for tooth in teeth_of(series, chosen).values()]
+    by_total = (last.total - first.total) / max(1, steps)
+    summary.explained = sum(g.bytes_per_step for g in summary.growths)
+    named = max(summary.explained, min(by_total, max(survived, survival_rate(rank, final=False))))
+    summary.measured = named + summary.unreached
+    return summary
+
+
+def _is_renewed(rank: RankRecording, points: Points) -> bool:
+    """Whether a name has only something larger each time that owes nothing to what it had before: batches that get
+    longer over the run."""
+    holding = points[-1][1]
+    return no_more(rising_tail(points)) and (_passes_through(rank, holding) or rank.index.is_renewed(*holding.where))
+
+
+def _passes_through(rank: RankRecording, holding: Holding) -> bool:
+    """Whether a name is a local of a library's function: a thread that waits in `Queue.put` has its item there."""
+    sources = {s.path for s in rank.all(Source)}
+    path = holding.place.path if holding.place is not None else ""
+    plain = holding.kind == "local" and len(holding.path) == 1
+    return plain and bool(sources) and path.endswith(".py") and path not in sources
+
+
+def evaluation_growth(rank: RankRecording) -> list[Growth]:
+    """What grew from pass to pass in the middle of evaluations, the largest first.
+
+    Names that live on from evaluation to evaluation grow from step to step as well and are not among them.
+    """
+    lasting = {key_of(g.holding) for g in growth_of(rank).growths}
+    found: dict[Key, Growth] = {}
+    amid = [c for c in rank.all(Census) if c.amid and c.complete]
+    for first, last in itertools.pairwise(amid):
+        if first.amid != last.amid or first.passes >= last.passes:
+            continue
+        series = series_of([first, last], by_pass=True)
+        growing = {k: p for k, p in series.items() if len(p) == 2 and rise(*p) > 0 and p[1][1].nodes > p[0][1].nodes}
+        for key in localise(growing):
+            run = growing[key]
+            per = run[-1][0] - run[0][0]
+            found[key] = _rates(
+                rank, run, "evaluation", per, now=last.passes, left=memory_left(rank, last), ops=_carrier_ops(key, last)
+            )
+    return sorted((g for k, g in found.items() if k not in lasting), key=lambda g: -g.bytes_per_step)
+
+
+def outlives_evaluation(rank: RankRecording, growth: Growth) -> bool:
+    """Whether what one evaluation left under a name was still there in the next."""
+    key = key_of(growth.holding)
+    amid = [(c.amid, size_of(h)) for c in rank.all(Census) if c.amid for h in c.holdings if key_of(h) == key]
+    return any(a[0] != b[0] and 0 < a[1] <= b[1] for a, b in itertools.pairwise(amid))
+
+
+def searched(rank: RankRecording) -> Census | None:
+    """The last census, taken while the program's names were there, that found storages without a name."""
+    return next((c for c in reversed(usable_censuses(rank)) if c.unreached), None)
+
+
+def unreached_rate(rank: RankRecording) -> float:
+    """Bytes per step that live on although no name leads to them, from the last census that searched for them."""
+    census = searched(rank)
+    if census is None:
+        return 0.0
+    steps = {s.window: s.steps for s in rank.since_restart(Survivors) if s.tick <= census.tick}
+    return census.unreached / max(1, sum(steps.values()))
+
+
+def usable_censuses(rank: RankRecording) -> list[Census]:
+    """The censuses that compare: all but a last look at a program whose `main()` had already let go."""
+    censuses = [c for c in rank.since_restart(Census) if not c.amid]
+    complete = [c for c in censuses if c.complete]
+    # A search that was cut short says less, but more than one single other.
+    found = complete if sum(not c.final for c in complete) > 1 else censuses
+    if len(found) > 1 and found[-1].final and ended_by_itself(rank) and _let_go(found[:-1], found[-1]):
+        found = found[:-1]
+    # The last look comes after the last boundary: what the rest of that step stored would count for no step. Over a
+    # long stretch that makes no difference.
+    if len(found) > 3 and found[-1].final and found[-1].tick - found[-2].tick < _LONG:
+        found = found[:-1]
+    unique: dict[int, Census] = {c.tick: c for c in reversed(found)}
+    ordered = [unique[t] for t in sorted(unique)]
+    # Which names last and which carry a graph is known from the second census on: the first may credit others.
+    return ordered[1:] if len(ordered) > 2 else ordered
+
+
+def _let_go(before: list[Census], final: Census) -> bool:
+    """Whether names that were there before the program's end are gone after it, and with them what they held, or they
+    were growing: what has taken that over since is a result, and more than there was at the look before it."""
+    after = {key_of(h) for h in final.holdings}
+    gone = {key_of(h) for h in before[-1].holdings} - after
+    if not gone or final.total < before[-1].total:
+        return bool(gone)
+    series = series_of(before)
+    return any(grows(series[key], before[-1].tick) for key in gone)
+
+
+def ended_by_itself(rank: RankRecording) -> bool:
+    """Whether the program's last line had been run before the last look."""
+    outcome = rank.last(Outcome)
+    return outcome is None or outcome.how in ("finished", "exit", "os-exit")
+
+
+def survival_rate(rank: RankRecording, final: bool = True) -> float:
+    """Bytes per step that outlive their step for good: the median over windows of what is alive at their last check,
+    that after the program's end among them only where `final`: it finds the variables of functions gone.
+
+    Zero unless storages of the last windows live on too: what filled once and stopped is not growth.
+    """
+    latest: dict[int, Survivors] = {}
+    for record in rank.since_restart(Survivors):
+        if final or not record.final:
+            latest[record.window] = record
+    rates = [s.bytes / s.steps for _, s in sorted(latest.items()) if s.steps]
+    if len(rates) < 2 or rates[-1] == 0 or min(rates) == 0:
+        return 0.0
+    return statistics.median(rates)
+
+
+def _sizes_at_the_end(rank: RankRecording, last: Census) -> dict[Key, int]:
+    """What names that are still there after the program's end hold then, in bytes."""
+    final = next((c for c in reversed(rank.all(Census)) if c.final), None)
+    return {key_of(h): size_of(h) for h in final.holdings} if final is not None and final.tick > last.tick else {}
+
+
+def _taken_over(points: Points, looks: Mapping[int, Census]) -> bool:
+    """Whether a rise from one look to the next is not one of all names together: of two that lead to the same graph now
+    the one has it and now the other."""
+    run = rising_tail(points)
+    if len(run) != 2:
+        return False
+    (first, a), (then, b) = run
+    rise_of_all = _of_all_names(looks[then]) - _of_all_names(looks[first])
+    return rise_of_all < (size_of(b) - size_of(a) + NODE_BYTES * (b.nodes - a.nodes)) / 2
+
+
+def _of_all_names(census: Census) -> int:
+    """Bytes of tensors, and of the nodes of their graphs."""
+    keys = {key_of(h) for h in census.holdings}
+    return census.total + NODE_BYTES * sum(h.nodes for h in census.holdings if key_of(h)[:-1] not in keys)
+
+
+def _certain(run: Points) -> bool:
+    """Whether a rise is one although the searches were cut short: how far those came depends on the machine's mood."""
+    first, last = run[0][1], run[-1][1]
+    return last.carried or (first.length or 0) < (last.length or 0)
+
+
+def _carrier_ops(key: Key, census: Census) -> tuple[str, ...]:
+    below = (h for h in census.holdings if h.carried and key_of(h)[: len(key)] == key)
+    return next((tuple(h.carrier_ops) for h in below), ())
+
+
+def _dropped(rank: RankRecording, tooth: Tooth) -> Growth:
+    """A rise that ended, as growth while it lasted."""
+    run = tooth.run
+    kind, steps = steps_between(rank, run[0][0], run[-1][0])
+    growth = _rates(rank, run, kind, max(1, steps), steps_until(rank, run[-1][0], kind), None, tooth.ops)
+    return replace(growth, dropped_at=tooth.ended)
+
+
+def _growth(rank: RankRecording, points: Points, left: int | None, carrier_ops: tuple[str, ...]) -> Growth:
+    run = rising_tail(points)
+    kind, steps = steps_between(rank, run[0][0], run[-1][0])
+    per = steps_of_bursts(rank, run, kind) or max(1, steps)
+    growth = _rates(rank, run, kind, per, steps_until(rank, run[-1][0], kind), left, carrier_ops)
+    return replace(growth, steps=steps)
+
+
+def _rates(rank: RankRecording, run: Points, kind: StepKind, per: float, now: int, left: int | None,
+           ops: tuple[str, ...]) -> Growth:  # fmt: skip
+    """The rise over a run of points as rates: `per` is the steps that it stands for, `now` those up to its end."""
+    (first, a), (last, b) = run[0], run[-1]
+    rate = (size_of(b) - size_of(a)) / per
+    exhausted = int(now + left / rate) if left is not None and rate > 0 else None
+    return Growth(
+        holding=b, bytes_per_step=rate, direct_per_step=(b.direct - a.direct) / per,
+        graph_per_step=(b.graph - a.graph) / per, ctx_per_step=(b.ctx - a.ctx) / per,
+        visible_per_step=(b.visible - a.visible) / per, tensors_per_step=(b.tensors - a.tensors) / per,
+        nodes_per_step=(b.nodes - a.nodes) / per, first_tick=first, last_tick=last, steps=round(per), kind=kind,
+        rank=rank.program.rank if rank.program else None, exhausted_at=exhausted,
+        last_step=now, memory_left=left, carrier_ops=ops, length_before=a.length,
+    )  # fmt: skip

@@ -1,0 +1,161 @@
+"""One name's bytes over the censuses of a run: does it still rise, and at which name does the rise gather?"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+
+from torchvet.recording.records.base import Census, Holding
+
+_STILL = 0.2
+"""A last interval that grows slower than this share of the whole says that growth has stopped."""
+_SAME = 0.9
+"""A child with this share of its parent's growth is where the growth is."""
+FOLLOWS = 0.02
+"""A line that leaves less than this share of the variance is what the bytes follow."""
+_OUTGROWN = 1.5
+"""What grows along a line must have grown by half to be told from batches of different lengths."""
+_STORES = 8
+"""Tensors or nodes more from which on two points are enough however far apart."""
+_MAIN = 0.75
+"""Share of what a container has gained that one item must have gained in its time to be what grows."""
+_WORTH = 0.05
+"""Attributes of one object that grow apart are told apart from this share on."""
+CONTAINERS = {"list", "dict", "set", "tuple", "deque", "defaultdict", "OrderedDict", "Counter"}
+
+Key = tuple[str, ...]
+"""A name across censuses: its scope and the hops of its path."""
+Points = list[tuple[int, Holding]]
+"""Tick and state of one name at each census that saw it."""
+
+
+def key_of(holding: Holding) -> Key:
+    """What tells a name from others in every census."""
+    return (holding.scope, *holding.path)
+
+
+def size_of(h: Holding) -> int:
+    """All bytes that hang from a name."""
+    return h.direct + h.graph + h.ctx
+
+
+def series_of(censuses: list[Census], *, by_pass: bool = False) -> dict[Key, Points]:
+    """The points of every name; `by_pass` takes an evaluation's passes for ticks."""
+    series: dict[Key, Points] = defaultdict(list)
+    for census in censuses:
+        for holding in census.holdings:
+            series[key_of(holding)].append((census.passes if by_pass else census.tick, holding))
+    return series
+
+
+def grows(points: Points, last: int, at_the_end: int | None = None, few: bool = True) -> bool:
+    """Whether a name's bytes rise up to the census at tick `last`. `at_the_end` is what was left of it after the
+    program's end; `few` says whether two points may be enough."""
+    if points[-1][0] != last:
+        return False
+    run = rising_tail(points)
+    if len(run) < 2:
+        return False
+    if no_more(run):
+        # The same tensors, larger: a batch of another length looks so too, until it has gone on for a while or the
+        # sizes lie on a line.
+        straight = misfit([float(t) for t, _ in run], [float(size_of(h)) for _, h in run]) < FOLLOWS / 10
+        return len(run) >= 5 or (len(run) >= 3 and straight and size_of(run[-1][1]) >= _OUTGROWN * size_of(run[0][1]))
+    if len(run) >= 3:
+        return True
+    # Two points must lie some steps apart and show more stores than the tensors of a batch (a loader has one more ready
+    # now and then) or one in every second step, and what is left of it after the end must not have shrunk.
+    (first, a), (then, b) = run
+    stores = max(b.tensors - a.tensors, b.nodes - a.nodes)
+    enough = stores >= min(_STORES, max(2, (then - first) / 2))
+    return few and then - first >= 3 and enough and (at_the_end is None or at_the_end >= size_of(b))
+
+
+def no_more(run: Points) -> bool:
+    """Whether no tensor and no node came to those that a name has: they are larger."""
+    return run[-1][1].tensors <= run[0][1].tensors and run[-1][1].nodes <= run[0][1].nodes
+
+
+def rising_tail(points: Points) -> Points:
+    """The longest run of points at the end over which bytes (or nodes and tensors) never fall and still rise."""
+    run = [points[-1]]
+    for point in reversed(points[:-1]):
+        later = run[0][1]
+        if size_of(point[1]) > size_of(later) or point[1].nodes > later.nodes + later.nodes // 4:
+            break
+        run.insert(0, point)
+    if len(run) < len(points) and len(points) - len(run) > 0:
+        # It fell before: the contents are dropped now and then. Growth only if it passed its former height.
+        highest = max(size_of(h) for _, h in points[: len(points) - len(run)])
+        if size_of(points[-1][1]) <= highest * 1.5:
+            return run[-1:]
+    while len(run) > 1 and rise(run[0], run[1]) == 0:
+        run.pop(0)
+    if len(run) < 2:
+        return run
+    whole = rise(run[0], run[-1])
+    tail = rise(run[-2], run[-1])
+    return run if whole > 0 and tail >= _STILL * whole else run[-1:]
+
+
+def rise(a: tuple[int, Holding], b: tuple[int, Holding]) -> float:
+    """Per tick: bytes, or nodes and tensors where bytes stand still."""
+    ticks = max(1, b[0] - a[0])
+    change = size_of(b[1]) - size_of(a[1])
+    if change <= 0:
+        change = max(b[1].nodes - a[1].nodes, 0)
+    return change / ticks
+
+
+def localise(growing: dict[Key, Points]) -> list[Key]:
+    """From every growing root down to the name where the growth gathers."""
+    chosen: list[Key] = []
+    roots = [k for k in growing if k[:-1] not in growing]
+    for root in roots:
+        chosen.extend(_unlinked(key, growing) for key in _descend(root, growing))
+    return list(dict.fromkeys(chosen))
+
+
+def _unlinked(key: Key, growing: dict[Key, Points]) -> Key:
+    """A chain of links is named by its first: `last.prev`, however many more `.prev` lead to what grows."""
+    while len(key) > 2 and key[-1] == key[-2] and key[-1].startswith(".") and key[:-1] in growing:
+        key = key[:-1]
+    return key
+
+
+def _descend(key: Key, growing: dict[Key, Points]) -> list[Key]:
+    total = _total_rise(growing[key])
+    holding = growing[key][-1][1]
+    children = {k: _total_rise(p) for k, p in growing.items() if k[:-1] == key}
+    main = max(children, key=lambda k: children[k], default=None)
+    is_container = holding.container in CONTAINERS
+    if main is not None and children[main] >= _SAME * total:
+        child = growing[main][-1][1]
+        if is_container and _gained(growing[main]) < _MAIN * _gained(growing[key]):
+            return [key]  # one item after another grew, as the list of each epoch in turn
+        # The one item that grows (a callback among callbacks, a list in a dict) is the better name; a tensor is not.
+        if not is_container or child.container in CONTAINERS or not main[-1].startswith("[") or child.items > 0:
+            return _descend(main, growing)
+        return [key]
+    if is_container or not children:
+        return [key]
+    parts = [k for k in children if children[k] >= _WORTH * total]
+    return [found for k in parts for found in _descend(k, growing)] or [key]
+
+
+def _gained(points: Points) -> int:
+    """Bytes that came over the last rise."""
+    run = rising_tail(points)
+    return size_of(run[-1][1]) - size_of(run[0][1])
+
+
+def _total_rise(points: Points) -> float:
+    run = rising_tail(points)
+    return rise(run[0], run[-1]) if len(run) > 1 else 0.0
+
+
+def misfit(steps: list[float], sizes: list[float]) -> float:
+    """The share of the sizes' variance that a straight line over the steps leaves; 1 where there is no line."""
+    if min(steps) == max(steps) or min(sizes) == max(sizes):
+        return 1.0
+    return 1.0 - statistics.correlation(steps, sizes) ** 2

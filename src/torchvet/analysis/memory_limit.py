@@ -1,0 +1,91 @@
+"""The memory that a program may have, and what of it is left: of a device or of the host."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from torchvet.allocator import sizes
+from torchvet.recording.reader import RankRecording
+from torchvet.recording.records.base import Census, Survivors, Window
+from torchvet.recording.records.training import Host
+
+LASTING = ("parameters", "buffers", "gradients", "optimizer state")
+"""Categories of memory that is there between steps."""
+_WORTH_ITS_OWN = 0.05
+"""Share of a growth that decides by which of the allocator's segments memory ends."""
+ADDRESS_SPACE = "the limit on address space (RLIMIT_AS)"
+GIVEN = "--memory-limit"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A limit in bytes, who sets it, and how much of it tensors can never have."""
+
+    bytes: int
+    source: str
+    outside: int = 0
+
+    @property
+    def room(self) -> int:
+        """Bytes that tensors may take."""
+        return max(0, self.bytes - self.outside)
+
+
+def limit_of(rank: RankRecording) -> Limit | None:
+    """The limit that ends the program first: the device's, one that was given, or of the host's the tightest."""
+    program = rank.program
+    if program is None or not program.memory_limit:
+        return None
+    if program.device == "cuda":
+        return Limit(program.memory_limit, program.memory_limit_source, program.memory_outside + _unusable(rank))
+    if program.memory_limit_source == GIVEN:
+        return Limit(program.memory_limit, GIVEN, program.memory_outside)
+    outside = program.memory_outside + _beside_tensors(rank, "resident")
+    found = [Limit(program.memory_limit, program.memory_limit_source, outside)]
+    if program.address_space:
+        found.append(Limit(program.address_space, ADDRESS_SPACE, _beside_tensors(rank, "virtual")))
+    return min(found, key=lambda one: one.room)
+
+
+def room_of(rank: RankRecording) -> int | None:
+    """Bytes that tensors may take: of a device less than its memory, as others and the allocator's segments need some,
+    of the host less what Python and libraries take.
+
+    None where no limit is known.
+    """
+    limit = limit_of(rank)
+    return limit.room if limit is not None else None
+
+
+def memory_left(rank: RankRecording, census: Census | None) -> int | None:
+    """Bytes between what a step that begins at a census comes to, by the windows looked at, and what it may."""
+    room = room_of(rank)
+    if room is None:
+        return None
+    windows = rank.all(Window)
+    # Windows know of nothing that was made before them but the lasting categories; a census knows of nothing passing.
+    passing = max((w.peak - sum(w.categories.get(c, 0) for c in LASTING) for w in windows), default=0)
+    in_use = max([(census.total if census is not None else 0) + passing, *(w.peak for w in windows)])
+    return max(0, room - in_use)
+
+
+def _beside_tensors(rank: RankRecording, field: str) -> int:
+    """Bytes of the process that are no tensors that a name reaches, where it was looked at both ways at one time."""
+    totals = {c.tick: c.total for c in rank.since_restart(Census) if not c.amid}
+    sizes = [(h.tick, getattr(h, field)) for h in rank.since_restart(Host) if getattr(h, field) is not None]
+    beside = [size - totals[tick] for tick, size in sizes if tick in totals]
+    return max(0, min(beside, default=0))
+
+
+def _unusable(rank: RankRecording) -> int:
+    """Bytes of the last memory that no segment can be had of any more: half a segment, on the average.
+
+    Which segments those are goes by the blocks that outlive their steps; without any, large ones.
+    """
+    alive = next((r.sites for r in reversed(rank.since_restart(Survivors)) if r.sites), [])
+    segments: Counter[int] = Counter()
+    for one in alive:
+        segments[sizes.segment_for(one.bytes // max(1, one.storages))] += one.bytes
+    filled = [size for size, taken in segments.items() if taken >= _WORTH_ITS_OWN * segments.total()]
+    return max(filled, default=sizes.LARGE_SEGMENT) // 2

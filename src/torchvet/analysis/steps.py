@@ -1,0 +1,73 @@
+"""Which steps lie between two ticks: what a rate is a rate of."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from torchvet.analysis.growth_series import FOLLOWS, Points, misfit, size_of
+from torchvet.recording.reader import RankRecording, restarts
+from torchvet.recording.records.base import Step, StepKind
+
+_TRAINED: tuple[StepKind, ...] = ("training", "backward")
+"""Optimizer steps, and backward calls whose weights the program updates by hand."""
+
+
+def current_steps(rank: RankRecording) -> list[Step]:
+    """Step records since the clock last started anew (a stronger step signal appeared)."""
+    steps = rank.all(Step)
+    start = 0
+    for index in range(1, len(steps)):
+        if restarts(steps[index - 1], steps[index]):
+            start = index
+    return steps[start:]
+
+
+def evaluated_before(rank: RankRecording) -> int:
+    """Evaluation steps of before the steps were last counted anew: those were no parts of training steps."""
+    steps = rank.all(Step)
+    return sum(s.count for s in steps[: len(steps) - len(current_steps(rank))] if s.kind == "evaluation")
+
+
+def steps_until(rank: RankRecording, tick: int, kind: StepKind) -> int:
+    """How many steps of a kind had ended by a tick."""
+    kinds = _TRAINED if kind in _TRAINED else (kind,)
+    return sum(s.count for s in current_steps(rank) if s.n <= tick and s.kind in kinds)
+
+
+def steps_between(rank: RankRecording, first: int, last: int) -> tuple[StepKind, int]:
+    """The kind of step that a rate goes by, and how many of it lie between two ticks.
+
+    Training steps where there are any between the two, else whatever there is. Backward calls count as such among
+    optimizer steps only where the program updates weights by hand: they are training steps, too.
+    """
+    counts: dict[StepKind, int] = defaultdict(int)
+    for step in current_steps(rank):
+        if first < step.n <= last:
+            counts[step.kind] += step.count
+    if counts.get("manual"):
+        return "manual", counts["manual"]
+    trained, by_hand = (counts.get(kind, 0) for kind in _TRAINED)
+    if trained or by_hand:
+        return "training" if trained >= by_hand else "backward", trained + by_hand
+    if not counts:
+        return "training", max(1, last - first)
+    kind = max(counts, key=lambda k: counts[k])
+    return kind, counts[kind]
+
+
+def steps_of_bursts(rank: RankRecording, run: Points, kind: StepKind) -> float | None:
+    """How many steps of `kind` the rise stands for where it follows the evaluation steps and not those; else None.
+
+    An evaluation after every epoch stores in bursts: between two looks there may be three of them or four, whatever
+    the training steps between. What evaluation steps stored is spread over the run at the run's own proportion.
+    """
+    whole = steps_until(rank, current_steps(rank)[-1].n, "evaluation") if current_steps(rank) else 0
+    if kind == "evaluation" or not whole or len(run) < 3:
+        return None
+    sizes = [float(size_of(h)) for _, h in run]
+    trained = [float(steps_until(rank, tick, kind)) for tick, _ in run]
+    evaluated = [float(steps_until(rank, tick, "evaluation")) for tick, _ in run]
+    if not misfit(evaluated, sizes) < min(FOLLOWS, misfit(trained, sizes) / 2):
+        return None
+    of_run = steps_until(rank, current_steps(rank)[-1].n, kind)
+    return (evaluated[-1] - evaluated[0]) * of_run / whole

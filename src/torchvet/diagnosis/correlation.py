@@ -1,0 +1,251 @@
+"""Joins what source suggests with what a run measured: one finding for one fault, graded by the measurement.
+
+Suspicions count in files of which a line was seen running. One that the run saw at work is the run's finding, with the
+mend that source knows; one whose line ran and that the run could have shown, and did not, is lowered and says so. So is
+one whose line was not seen to run: it is no fault of this run, whatever its rule. `check` grades what is only text.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from torchvet.analysis.costs import cost_of, costs, worded
+from torchvet.checking.engine import Scope, check_text, source_rules
+from torchvet.finding import Finding, Location, Measured, Related, Remedy, about
+from torchvet.recording import Recording
+from torchvet.recording.records.base import Census, Place
+from torchvet.recording.records.training import Outcome, Ran, Unchecked
+from torchvet.rules import Rule
+from torchvet.rules.core.base import Need
+from torchvet.rules.memory.mem118_growth_unattributed.rule import GrowthUnattributed
+from torchvet.rules.shared.growth_rule import GrowthRule
+from torchvet.rules.shared.witnesses import nothing_rises
+from torchvet.source.must_execute import reached
+from torchvet.source.running import Running
+
+
+def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Rule]) -> list[Finding]:
+    """The observed findings with what source adds to them, and the suspicions at `warning` and above that remain.
+
+    `rules` are the ones that are wanted; each is asked about the text as it was when the program ran.
+    """
+    found = list(observed)
+    by_code = {rule.code: rule for rule in rules}
+    claimed: set[int] = set()
+    alone: list[Finding] = []
+    lines = lines_seen(recording)
+    named = {f.location.path for f in observed if f.location is not None}
+    for path in sorted((lines.keys() | named) & recording.sources.keys()):
+        for suspicion in _suspicions(path, recording.sources[path], rules):
+            twins = [i for i, f in enumerate(observed) if same_fault(f, suspicion)]
+            twins = [i for i in twins if not _taken(found[i], observed[i], by_code[suspicion.code])]
+            # Two names may be stored into on one line: each has the mend that its own suspicion knows.
+            twins = [i for i in twins if _named_in(observed[i], suspicion)] or twins
+            # Two faults of one code in one function each have their own line's.
+            twins = [i for i in twins if _on_its_line(observed[i], suspicion)] or twins
+            for index in twins:
+                nameless = found[index].code == GrowthUnattributed.code
+                found[index] = (_named_by if nameless else _with_source)(found[index], suspicion)
+            claimed.update(twins)
+            if twins or path not in lines or suspicion.location is None:
+                continue
+            seen = _costly(suspicion, by_code[suspicion.code], recording)
+            if seen is not None:
+                found.append(seen)
+            elif suspicion.severity != "info":
+                alone.append(suspicion)
+    met = needs_met(recording)
+    # A leak that no suspicion accounts for may be any of them, stored in a way that source does not see.
+    leaking = any(_grows(f) for i, f in enumerate(observed) if i not in claimed)
+    trees: dict[str, ast.Module] = {}
+    running = Running(recording.sources, places_seen(recording, lines))
+    for suspicion in alone:
+        rule, at = by_code[suspicion.code], suspicion.location
+        assert at is not None
+        may_grow = isinstance(rule, GrowthRule) and (leaking or _in_evaluation(observed, at))
+        judged = met.issuperset(rule.absence_needs) and rule.could_be_measured(recording) and not may_grow
+        if judged:
+            if at.path not in trees:
+                trees[at.path] = ast.parse(recording.sources[at.path])
+            judged = reached(trees[at.path], lines[at.path], at.line)
+        judged = judged or rule.cannot_apply(recording)
+        if judged:
+            found.append(_harmless(suspicion, recording))
+        else:
+            found.append(_not_seen(_came_true(suspicion, rule, alone, recording), running))
+    return [_with_mend(f, by_code.get(f.code), recording) for f in found]
+
+
+def needs_met(recording: Recording) -> frozenset[Need]:
+    """What a run has measured to the end; nothing where a probe could not look."""
+    gaps = [u for rank in recording.ranks for u in rank.all(Unchecked)]
+    searches = [rank.all(Census) for rank in recording.ranks]
+    met: dict[Need, bool] = {
+        "flat memory": nothing_rises(recording),
+        # Without any search there was nothing to search for.
+        "names": all(not looks or any(c.complete for c in looks) for looks in searches),
+        "graphs": not any(u.graphs for u in gaps),
+    }
+    return frozenset(need for need, so in met.items() if so and not any(u.voids for u in gaps))
+
+
+def _came_true(
+    suspicion: Finding, rule: Rule, others: Sequence[Finding], recording: Recording
+) -> Finding:  # fmt: skip
+    """A suspicion as an observed finding where the program ended in the error that it foretells: on its line, or with
+    no other of its kind to be the cause."""
+    if not rule.bad_raises or type(rule).in_recording is not Rule.in_recording:
+        return suspicion
+    rivals = [o for o in others if o.code == suspicion.code]
+    for ended in (rank.last(Outcome) for rank in recording.ranks):
+        if ended is None or ended.how != "exception" or rule.bad_raises not in (ended.error or ""):
+            continue
+        there = {(p.path, p.line) for p in (ended.place, *ended.stack) if p is not None}
+        hit = [o for o in rivals if o.location is not None and (o.location.path, o.location.line) in there]
+        if suspicion in hit or (not hit and len(rivals) == 1):
+            return msgspec.structs.replace(suspicion, evidence="observed", measured=Measured(steps=ended.ticks + 1))
+    return suspicion
+
+
+def _costly(suspicion: Finding, rule: Rule, recording: Recording) -> Finding | None:
+    """A suspicion with what its line costs in a step, where that was counted and it has an edit that can be tried."""
+    asked = rule.cost and suspicion.remedy.edits and type(rule).in_recording is Rule.in_recording
+    for rank in recording.ranks if asked else ():
+        amount = cost_of(suspicion, rule.cost, costs(rank))
+        if amount > 0:
+            message = f"{suspicion.message} ({worded(rule.cost, amount)})"
+            seen = Measured(steps=rank.ticks)
+            return msgspec.structs.replace(suspicion, evidence="observed", message=message, measured=seen)
+    return None
+
+
+def _with_mend(finding: Finding, rule: Rule | None, recording: Recording) -> Finding:
+    """An observed finding with the edits that its rule has for the line that the run has named."""
+    at, sources = finding.location, recording.sources
+    asked = rule is not None and type(rule).mends is not Rule.mends and not finding.remedy.edits
+    if not asked or rule is None or at is None or at.path not in sources or finding.evidence == "suspected":
+        return finding
+    from torchvet.source.model import SourceFile
+
+    try:
+        edits = list(rule.mends_seen(finding, SourceFile(at.path, sources[at.path]), recording))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return finding
+    return msgspec.structs.replace(finding, remedy=Remedy(summary=finding.remedy.summary, edits=edits))
+
+
+def _named_in(observed: Finding, suspicion: Finding) -> bool:
+    """Whether the suspicion is about the name that a run's finding holds."""
+    held = re.findall(r"\w+", observed.holder.name.partition(" ")[0]) if observed.holder is not None else []
+    return bool(held) and any(held[-1:] == re.findall(r"\w+", name)[-1:] for name in about(suspicion).operands)
+
+
+def _on_its_line(observed: Finding, suspicion: Finding) -> bool:
+    """Whether a run's finding of the suspicion's code stands on its very line."""
+    one, other = observed.location, suspicion.location
+    same = one is not None and other is not None and (one.path, one.line) == (other.path, other.line)
+    return same and observed.code == suspicion.code
+
+
+def _grows(finding: Finding) -> bool:
+    return (finding.measured.bytes_per_step or 0) > 0
+
+
+def _in_evaluation(observed: Sequence[Finding], at: Location) -> bool:
+    """Whether the function of a line was seen to build graphs that matter and that no backward uses: what it stores may
+    keep them until the evaluation ends, between two censuses."""
+    graphs = (f for f in observed if f.code == "MEM104" and f.severity != "info" and f.location is not None)
+    return any((f.location.path, f.location.function) == (at.path, at.function) for f in graphs if f.location)
+
+
+def lines_seen(recording: Recording) -> dict[str, set[int]]:
+    """The lines of each file that any rank saw running, those that its program ended in an error on among them: there
+    may be no others."""
+    found: dict[str, set[int]] = {}
+    for rank in recording.ranks:
+        for record in rank.all(Ran):
+            found.setdefault(record.path, set()).update(record.lines)
+        ended = rank.last(Outcome)
+        for place in (ended.place, *ended.stack) if ended is not None else ():
+            if place is not None:
+                found.setdefault(place.path, set()).add(place.line)
+    return found
+
+
+def places_seen(recording: Recording, lines: Mapping[str, set[int]]) -> dict[str, set[int]]:
+    """Those lines, and every other that a record of the run names: what runs once is rarely in a sampled step."""
+    found = {path: set(numbers) for path, numbers in lines.items()}
+    for rank in recording.ranks:
+        for record in rank.lines:
+            for place in (getattr(record, name) for name in record.__struct_fields__):
+                if isinstance(place, Place):
+                    found.setdefault(place.path, set()).add(place.line)
+    return found
+
+
+def _suspicions(path: str, text: str, rules: Sequence[Rule]) -> Iterator[Finding]:
+    asked = source_rules(rules)
+    codes = frozenset(rule.code for rule in asked)
+    return iter(check_text(path, text, asked, Scope(codes, codes, codes)).findings)
+
+
+def same_fault(observed: Finding, suspicion: Finding) -> bool:
+    """Whether a run's finding and a suspicion are about one fault: one code and a line, a calling line or a function in
+    common, or two ways to keep memory and one line that stores."""
+    at, suspected = observed.location, suspicion.location
+    if at is None or suspected is None:
+        return False
+    stored = [(r.path, r.line) for r in observed.related if r.role == "stored"]
+    span = range(suspected.line, (suspected.end_line or suspected.line) + 1)
+    if any(path == suspected.path and line in span for path, line in ((at.path, at.line), *stored)):
+        return observed.code == suspicion.code or observed.code[:4] == suspicion.code[:4] == "MEM1"
+    called = [(r.path, r.line) for r in observed.related if r.role == "called-from"]
+    if observed.code == suspicion.code and any(path == suspected.path and line in span for path, line in called):
+        return True
+    there = at.path == suspected.path and at.function is not None and at.function == suspected.function
+    return observed.code == suspicion.code and there
+
+
+def _taken(now: Finding, observed: Finding, rule: Rule) -> bool:
+    """Whether growth without a name is not a suspicion's to name: another has, or its rule is not one of growth."""
+    return observed.code == GrowthUnattributed.code and (now.code != observed.code or not isinstance(rule, GrowthRule))
+
+
+def _named_by(observed: Finding, suspicion: Finding) -> Finding:
+    """Growth without a name whose storages are made on the very line that source suspects of keeping them."""
+    return msgspec.structs.replace(
+        suspicion, evidence="observed", severity=observed.severity, measured=observed.measured,
+        related=[*suspicion.related, *observed.related], rank=observed.rank, device=observed.device,
+    )  # fmt: skip
+
+
+def _with_source(observed: Finding, suspicion: Finding) -> Finding:
+    """A run's finding with the edits that source has for it, and its line where that is another."""
+    remedy, related = observed.remedy, list(observed.related)
+    if observed.code == suspicion.code and suspicion.remedy.edits and not remedy.edits:
+        remedy = Remedy(summary=remedy.summary, safe=suspicion.remedy.safe, edits=suspicion.remedy.edits)
+    at, suspected = observed.location, suspicion.location
+    if at is not None and suspected is not None and at.line != suspected.line:
+        related.append(Related(role="in-source", message=suspicion.message, path=suspected.path, line=suspected.line))
+    return msgspec.structs.replace(observed, remedy=remedy, related=related)
+
+
+def _harmless(suspicion: Finding, recording: Recording) -> Finding:
+    """A suspicion that the run has not confirmed, for what it is: worth knowing."""
+    steps = max((rank.ticks for rank in recording.ranks), default=0)
+    return msgspec.structs.replace(
+        suspicion, severity="info", measured=Measured(steps=steps),
+        message=f"measured harmless over {steps:,} steps: {suspicion.message}",
+    )  # fmt: skip
+
+
+def _not_seen(finding: Finding, running: Running) -> Finding:
+    """What is only suspected about a line that nothing shows to have run, as a note; all else as it is."""
+    at = finding.location
+    if finding.evidence != "suspected" or at is None or running.ran(at.path, at.line):
+        return finding
+    return msgspec.structs.replace(finding, severity="info", message=f"not seen running: {finding.message}")

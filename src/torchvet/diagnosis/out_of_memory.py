@@ -1,0 +1,80 @@
+"""Explains requests for device memory that failed in a run, and judges the history of one that ended, from the
+snapshots that were left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from torchvet.errors import TorchvetError
+from torchvet.finding import Finding, NotChecked, Related
+from torchvet.recording import RankRecording, Recording
+from torchvet.recording.records.dry import DrySize
+from torchvet.recording.records.memory import MemoryHistory
+from torchvet.recording.records.training import MemoryFailure, Outcome
+from torchvet.rules import Rule
+
+EXPLAIN = ("MEM304", "MEM301")
+"""Rules that are asked about a failure. What leaks is the run's own finding, with the name that holds it."""
+JUDGE = ("MEM301", "MEM303")
+"""Rules that are asked about the history of a run: the others hear of what they need while it runs."""
+
+
+def explained(recording: Recording, rules: Sequence[Rule]) -> tuple[list[Finding], list[NotChecked]]:
+    """What these rules say of the last failure of each rank and of its history, and what could not be read."""
+    findings: list[Finding] = []
+    gaps: list[NotChecked] = []
+    for rank in recording.ranks:
+        failure = next((f for f in reversed(rank.all(MemoryFailure)) if f.snapshot is not None), None)
+        found: list[Finding] = []
+        if failure is not None and failure.snapshot is not None:
+            try:
+                found += _of_failure(rank, Path(failure.snapshot), [r for r in rules if r.code in EXPLAIN])
+            except (TorchvetError, OSError) as error:
+                gaps.append(NotChecked(check="what was alive when memory ran out", reason=str(error)))
+        history = rank.last(MemoryHistory)
+        if history is not None:
+            # Of a failure's layout its own snapshot has spoken.
+            asked = [r for r in rules if r.code in JUDGE and not (failure is not None and r.code in EXPLAIN)]
+            try:
+                found += _of_history(_there(recording, Path(history.snapshot)), asked)
+            except (TorchvetError, OSError) as error:
+                gaps.append(NotChecked(check="the history of device memory (MEM301, MEM303)", reason=str(error)))
+        several = len(recording.ranks) > 1
+        findings += [msgspec.structs.replace(f, rank=rank.rank) for f in found] if several else found
+    return findings, gaps
+
+
+def _of_failure(rank: RankRecording, path: Path, rules: Sequence[Rule]) -> Iterator[Finding]:
+    outcome = rank.last(Outcome)
+    caught = outcome is not None and outcome.how != "out-of-memory" and rank.last(DrySize) is None
+    for finding in _of_history(path, rules):
+        yield _told(finding, path, caught)
+
+
+def _of_history(path: Path, rules: Sequence[Rule]) -> Iterator[Finding]:
+    if not rules:
+        return
+    from torchvet.readers.isolated import read_snapshot
+    from torchvet.snapshots.memory import SnapshotMemory
+
+    memory = SnapshotMemory(read_snapshot(path), None)
+    for rule in rules:
+        yield from rule.in_snapshot(memory)
+
+
+def _there(recording: Recording, path: Path) -> Path:
+    """A file that was left in the recording's folder, which may have been moved since."""
+    return recording.path / path.name if recording.path is not None else path
+
+
+def _told(finding: Finding, path: Path, caught: bool) -> Finding:
+    """With the file that was left; an error that the program caught is no fault."""
+    left = Related(role="left beside", message=f"{path} (torchvet inspect)")
+    related = [left, *finding.related]
+    if not caught:
+        return msgspec.structs.replace(finding, related=related)
+    message = f"{finding.message}; the program caught the error and went on"
+    return msgspec.structs.replace(finding, related=related, severity="info", message=message)

@@ -1,0 +1,1 @@
+"""The generated documents: the rules' pages and manifest, the report's schema, README's demonstration."""

@@ -1,0 +1,169 @@
+"""Accounts for what looking costs the program, so that budgets hold and the report can say it."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol
+
+from torchvet.probes.base.schedule import Schedule
+
+OPERATOR_SECONDS = 12e-6
+"""What noting one operator costs, roughly."""
+_ENOUGH = 3
+"""Plain steps from which on a step's usual time is known."""
+
+KINDS = ("windows", "censuses", "graphs", "events", "boundaries", "end")
+"""Windows opened and closed, and their steps' excess; names counted; autograd graphs followed between boundaries;
+optimizers and batches looked at; what is left of the work at boundaries; what is left of the last look."""
+_CHARGED = ("windows", "censuses")
+"""What comes out of the schedule's share. Graphs have a budget of their own; the rest is the same at every step, and no
+schedule could help it."""
+_BUDGETED = frozenset([*_CHARGED, "graphs"])
+"""What a budget is kept of: by the work of the thread that looks. By the clock a busy machine's other programs would
+spend it, and what is then not looked at would be silence."""
+
+
+Keep = Callable[[str, BaseException], bool]
+
+
+class Costs:
+    """Seconds by kind of look, each counted once: `censuses` within a boundary are not its own. `seconds` are by the
+    clock, what the program waited for; `graph_work` is what following graphs took of this thread's own work.
+
+    What sampled steps cost is their excess over plain ones, once there are some.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self.seconds: dict[str, float] = dict.fromkeys(KINDS, 0.0)
+        self.graph_work = 0.0
+        self._depth = 0
+        self._owner = 0
+        self._nested = 0.0
+        self._nested_work = 0.0
+        self._looked = 0.0
+        self._plain: deque[float] = deque(maxlen=64)
+        self._waiting: list[tuple[float, float]] = []
+        """Sampled steps not accounted for yet: their seconds, and what their operators should have cost."""
+        self._last = time.perf_counter()
+
+    def of(self, kind: str) -> Look:
+        """Everything within is a look of this kind; looks within looks count as their own kind only.
+
+        Of looks in several threads at once those of the first are accounted for.
+        """
+        return Look(self, kind)
+
+    def step(self) -> float:
+        """Seconds that the program has taken since the last call, looks left out."""
+        now = time.perf_counter()
+        seconds = now - self._last - self._looked
+        self._last, self._looked = now, 0.0
+        return max(0.0, seconds)
+
+    def plain_step(self, seconds: float) -> None:
+        """A step passed in which nothing was noted."""
+        self._plain.append(seconds)
+        if self._waiting and len(self._plain) >= _ENOUGH:
+            self.settle()
+
+    def sampled_step(self, seconds: float, operators: int) -> None:
+        """A step passed in which that many operators were noted."""
+        self._waiting.append((seconds, operators * OPERATOR_SECONDS))
+        if len(self._plain) >= _ENOUGH:
+            self.settle(free=False)
+
+    def settle(self, free: bool = True) -> None:
+        """Account for the sampled steps that wait for it; those before any plain one are `free` of the budget.
+
+        Steps differ by themselves (warming up, the length of a text): what their operators cost bounds the excess.
+        """
+        usual = statistics.median(self._plain) if self._plain else None
+        for seconds, estimate in self._waiting:
+            excess = estimate if usual is None else max(0.0, min(seconds - usual, 2 * estimate))
+            self.seconds["windows"] += excess
+            if not free:
+                self._schedule.spend(excess)
+        self._waiting.clear()
+
+    def restart(self) -> None:
+        """From now on steps are something else."""
+        self.settle()
+        self._plain.clear()
+
+
+class Pausing(Protocol):
+    """What notes operators, unless it is paused."""
+
+    paused: bool
+
+
+class Look:
+    """Work of torchvet's own that is accounted for; see `Costs.of`. With `keep` it is guarded, too: told of a failure
+    and of which work (`what`) it was, that says whether the failure is kept from the program. With a ledger nothing
+    that is made within is noted. It happens several times a step: hence a class, no generators, all in one place.
+    """
+
+    __slots__ = (
+        "_before", "_budgeted", "_costs", "_keep", "_kind", "_ledger", "_outer", "_outer_work", "_start", "_what",
+        "_work",
+    )  # fmt: skip
+
+    def __init__(
+        self, costs: Costs, kind: str, keep: Keep | None = None, what: str = "", ledger: Pausing | None = None
+    ) -> None:
+        self._costs, self._kind, self._keep, self._what, self._ledger = costs, kind, keep, what, ledger
+        self._budgeted = kind in _BUDGETED
+
+    def __enter__(self) -> None:
+        costs, ledger = self._costs, self._ledger
+        if ledger is not None:
+            self._before, ledger.paused = ledger.paused, True
+        mine = threading.get_ident()
+        if costs._depth and costs._owner != mine:
+            self._start = 0.0
+            return
+        costs._owner = mine
+        costs._depth += 1
+        self._outer, costs._nested = costs._nested, 0.0
+        if self._budgeted:
+            self._outer_work, costs._nested_work = costs._nested_work, 0.0
+            self._work = time.thread_time()
+        self._start = time.perf_counter()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        costs = self._costs
+        if self._start:
+            spent = time.perf_counter() - self._start
+            own = spent - costs._nested
+            if own > 0.0:
+                costs.seconds[self._kind] += own
+            if self._budgeted:
+                self._charge()
+            costs._depth -= 1
+            if costs._depth:
+                costs._nested = self._outer + spent
+            else:
+                costs._nested = costs._nested_work = 0.0
+                costs._looked += spent
+        if self._ledger is not None:
+            self._ledger.paused = self._before
+        return error is not None and self._keep is not None and self._keep(self._what, error)
+
+    def _charge(self) -> None:
+        """Take the work out of its budget, but for that of budgeted looks within."""
+        costs = self._costs
+        work = time.thread_time() - self._work
+        own = max(0.0, work - costs._nested_work)
+        costs._nested_work = self._outer_work + work
+        if self._kind == "graphs":
+            costs.graph_work += own
+        else:
+            costs._schedule.spend(own)

@@ -1,0 +1,289 @@
+"""Listens to torch: optimizer steps, backward calls, loader batches, module calls, and little else.
+
+Everything here passes the program's calls through unchanged and is taken out again by `remove()`. Installed for the
+whole run are only taps of about a microsecond a call; module hooks that fire on every submodule are on while
+steps are still being discovered and during sampled windows.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import FrameType
+from typing import Any, Protocol
+
+import torch
+from torch.nn.modules import module as nn_module
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from torchvet.probes.base import frames
+from torchvet.probes.internals import private
+from torchvet.probes.internals.compiled_regions import REGIONS, Aside
+from torchvet.probes.internals.finite import followed
+from torchvet.probes.internals.packing import PACKING
+from torchvet.probes.internals.patching import replace
+
+Batch = Any
+
+
+class Listener(Protocol):
+    """Who is told. Each method is called on the thread where the event happens; `ended_aside` while
+    it is not `active`."""
+
+    @property
+    def active(self) -> bool: ...
+
+    def optimizer_made(self, optimizer: Optimizer) -> None: ...
+    def optimizer_starts(self, optimizer: Optimizer, closure: bool = False) -> None: ...
+    def optimizer_ended(self, optimizer: Optimizer) -> None: ...
+    def ended_aside(self, optimizer: Optimizer | None, is_grad: bool = False) -> None: ...
+    def backward_starts(self, tensors: Any, retain_graph: bool, create_graph: bool, is_grad: bool) -> None: ...
+    def backward_ended(self, seconds: float, is_grad: bool) -> None: ...
+    def backward_failed(self) -> None: ...
+    def batch_failed(self) -> None: ...
+    def batch_asked(self, iterator: Any, caller: FrameType) -> None: ...
+    def batch_got(self, iterator: Any, batch: Batch, seconds: float) -> None: ...
+    def forward_starts(self, module: torch.nn.Module, depth: int) -> None: ...
+    def forward_ended(self, module: torch.nn.Module, output: Any, depth: int) -> None: ...
+    def mode_changed(self, module: torch.nn.Module, training: bool) -> None: ...
+
+
+_EVENTS = [name for name in vars(Listener) if not name.startswith("_") and name != "active"]
+
+
+class Sheltered:
+    """A listener whose own errors do not reach the program: `keep` notes one, and says whether it is to be held back.
+
+    One that failed in the middle of an event may have missed a step: `keep` is to say so.
+    """
+
+    def __init__(self, listener: Listener, keep: Callable[[BaseException], bool]) -> None:
+        self._listener = listener
+        for name in _EVENTS:
+            setattr(self, name, sheltered(getattr(listener, name), keep))
+
+    @property
+    def active(self) -> bool:
+        """The listener's."""
+        return self._listener.active
+
+
+def sheltered(event: Callable[..., None], keep: Callable[[BaseException], bool]) -> Callable[..., None]:
+    """One event's method, whose own errors do not reach the program."""
+
+    def hear(*given: Any) -> None:
+        try:
+            event(*given)
+        except Exception as error:
+            if not keep(error):
+                raise
+
+    return hear
+
+
+class Taps:
+    """All taps of one session."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._undo = ExitStack()
+        self._modules = Aside(self._hook_modules)
+        self._optimizers = Aside(self._hook_optimizers)
+        self._depth = 0
+
+    def install(self) -> None:
+        """Put the permanent taps in."""
+        listener = self._listener
+        if not private.SLOTS_SHOW_TENSORS:
+            PACKING.listen(self._undo)
+        REGIONS.watch()
+        self._undo.callback(REGIONS.unwatch)
+        self._optimizers.on()
+        self._undo.callback(self._optimizers.off)
+        self._replace(torch.autograd, "backward", _tap_backward(listener, torch.autograd.backward))
+        self._replace(torch.autograd, "grad", _tap_grad(listener, torch.autograd.grad))
+        iterator = private.LoaderIterator
+        self._replace(iterator, "__next__", _tap_next(listener, iterator.__next__))
+        self._replace(Optimizer, "__init__", _tap_init(listener, Optimizer.__init__))
+        self._replace(torch, "compile", _tap_compile(torch.compile))
+        self._replace(torch.nn.Module, "train", _tap_train(listener, torch.nn.Module.train))
+
+    def watch_modules(self) -> None:
+        """Hook every module call that is not in a compiled region."""
+        if not self._modules.wanted:
+            self._depth = 0
+            self._modules.on()
+
+    def unwatch_modules(self) -> None:
+        """Take the module hooks out again."""
+        self._modules.off()
+
+    @property
+    def watching_modules(self) -> bool:
+        """Whether module calls are being reported."""
+        return self._modules.wanted
+
+    def remove(self) -> None:
+        """Leave torch as it was."""
+        self.unwatch_modules()
+        self._undo.close()
+
+    def _hook_modules(self, undo: ExitStack) -> None:
+        undo.callback(nn_module.register_module_forward_pre_hook(self._before).remove)
+        undo.callback(nn_module.register_module_forward_hook(self._after, always_call=True).remove)
+
+    def _hook_optimizers(self, undo: ExitStack) -> None:
+        undo.callback(register_optimizer_step_pre_hook(_before_step(self._listener)).remove)
+        undo.callback(register_optimizer_step_post_hook(_after_step(self._listener)).remove)
+
+    def _replace(self, owner: Any, name: str, value: Any) -> None:
+        replace(self._undo, owner, name, value)
+
+    def _before(self, module: torch.nn.Module, _: Any) -> None:
+        if self._listener.active and not tracing():
+            self._listener.forward_starts(_uncompiled(module), self._depth)
+        self._depth += 1
+
+    def _after(self, module: torch.nn.Module, _: Any, output: Any) -> None:
+        self._depth = max(0, self._depth - 1)
+        if self._listener.active and not tracing():
+            self._listener.forward_ended(_uncompiled(module), output, self._depth)
+
+
+def tracing() -> bool:
+    """Whether torch.compile is tracing, or the program sizes a model with fake tensors: what is differentiated then has
+    no values, and is no step of the program's."""
+    return private.TracingContext.try_get() is not None or followed()
+
+
+def _uncompiled(module: torch.nn.Module) -> torch.nn.Module:
+    """The program's own module: `torch.compile` puts one of its own around it."""
+    inner = module._modules.get("_orig_mod") if type(module).__name__ == "OptimizedModule" else None
+    return module if inner is None else inner
+
+
+def _tap_compile(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        REGIONS.follow()  # the first call has imported the compiler
+        return result
+
+    return compiled
+
+
+def _before_step(listener: Listener) -> Callable[..., None]:
+    def call(optimizer: Optimizer, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> None:
+        if listener.active and not (torch.compiler.is_compiling() or tracing()):
+            # The optimizer itself is among the arguments.
+            given = any(callable(a) and a is not optimizer for a in (*args, *(kwargs or {}).values()))
+            listener.optimizer_starts(optimizer, given)
+
+    return call
+
+
+def _after_step(listener: Listener) -> Callable[..., None]:
+    def call(optimizer: Optimizer, *_: Any) -> None:
+        if torch.compiler.is_compiling() or tracing():
+            return
+        ended = listener.optimizer_ended if listener.active else listener.ended_aside
+        ended(optimizer)
+
+    return call
+
+
+def _tap_backward(listener: Listener, original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def backward(
+        tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
+        *args: Any, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        if torch.compiler.is_compiling() or not listener.active or tracing():
+            original(tensors, grad_tensors, retain_graph, create_graph, *args, **kwargs)
+            if not (torch.compiler.is_compiling() or tracing()):
+                listener.ended_aside(None)
+            return None
+        listener.backward_starts(tensors, bool(retain_graph), create_graph, False)
+        start = time.perf_counter()
+        try:
+            original(tensors, grad_tensors, retain_graph, create_graph, *args, **kwargs)
+        except BaseException:
+            listener.backward_failed()
+            raise
+        listener.backward_ended(time.perf_counter() - start, False)
+        return None
+
+    return backward
+
+
+def _tap_grad(listener: Listener, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def grad(
+        outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool | None = None,
+        create_graph: bool = False, *args: Any, **kwargs: Any,
+    ) -> Any:  # fmt: skip
+        if torch.compiler.is_compiling() or not listener.active or tracing():
+            result = original(outputs, inputs, grad_outputs, retain_graph, create_graph, *args, **kwargs)
+            if not (torch.compiler.is_compiling() or tracing()):
+                listener.ended_aside(None, True)
+            return result
+        listener.backward_starts(outputs, bool(retain_graph), create_graph, True)
+        start = time.perf_counter()
+        try:
+            result = original(outputs, inputs, grad_outputs, retain_graph, create_graph, *args, **kwargs)
+        except BaseException:
+            listener.backward_failed()
+            raise
+        listener.backward_ended(time.perf_counter() - start, True)
+        return result
+
+    return grad
+
+
+def _tap_next(listener: Listener, original: Callable[[Any], Batch]) -> Callable[[Any], Batch]:
+    @functools.wraps(original)
+    def __next__(self: Any) -> Batch:
+        if not listener.active:
+            return original(self)
+        listener.batch_asked(self, sys._getframe(1))
+        start = time.perf_counter()
+        try:
+            batch = original(self)
+        except BaseException:
+            listener.batch_failed()
+            raise
+        listener.batch_got(self, batch, time.perf_counter() - start)
+        return batch
+
+    return __next__
+
+
+def _tap_init(listener: Listener, original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def __init__(self: Optimizer, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if not torch.compiler.is_compiling() and listener.active and not tracing():
+            listener.optimizer_made(self)
+
+    return __init__
+
+
+def _tap_train(listener: Listener, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def train(self: torch.nn.Module, mode: bool = True) -> Any:
+        result = original(self, mode)
+        # Recursion into children comes through here too: only the call from outside counts.
+        if listener.active and sys._getframe(1).f_code is not original.__code__ and self.training is not None:
+            caller = sys._getframe(1)
+            if frames.owner(caller.f_code.co_filename) != frames.TORCH or caller.f_code.co_name == "eval":
+                listener.mode_changed(self, mode)
+        return result
+
+    return train

@@ -1,0 +1,398 @@
+"""Notes every new storage during sampled steps: operator, shape, user line, and when it dies.
+
+A dispatch mode costs 1.05–1.6 times a step while it is on (FACTS: cost of looking), so it is on for a few steps only.
+Storages are held weakly; the weak reference's callback is the exact moment of death, which gives the live bytes at
+every point of the window and the survivors ever after.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Iterable
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+from torchvet.probes.base import frames, graphs
+from torchvet.probes.base.lines_seen import LinesSeen
+from torchvet.probes.internals import private
+from torchvet.probes.internals.modes import OwnMode
+from torchvet.recording.records.base import Place, Site, SiteBytes
+
+_aten = torch.ops.aten
+_ALIAS, _FRESH, _MIXED = range(3)
+_BORN_THOUGH_ALIAS = {_aten.lift_fresh.default}
+"""`torch.tensor(...)` makes its storage outside the dispatcher and shows only this."""
+_REBINDING = {getattr(_aten.set_, name) for name in _aten.set_.overloads()}  # type: ignore[no-untyped-call]
+"""`copy.deepcopy` and unpickling make a bare storage and then a tensor on it."""
+OUTSIDE = "outside torch's operators"
+
+Line = tuple[CodeType, int]
+
+
+class Birth:
+    """A storage born in a window: size, site (unresolved), tick, and the event count at which it died.
+
+    `rated` says that it is of a window of whole steps, so that bytes per step can be told from it.
+    """
+
+    __slots__ = (
+        "cast",
+        "counted",
+        "died",
+        "event",
+        "inner",
+        "key",
+        "module",
+        "nbytes",
+        "op",
+        "phase",
+        "rated",
+        "ref",
+        "tensor",
+        "tick",
+        "user",
+    )
+
+    def __init__(self, key: int, nbytes: int, tick: int, event: int) -> None:
+        self.key = key
+        self.nbytes = nbytes
+        self.tick = tick
+        self.event = event
+        self.died: int | None = None
+        self.cast = ""
+        """Of a copy that autocast made: see `autocast_peaks`."""
+        self.counted = True
+        self.rated = False
+        self.ref: Any = None
+        self.op: Any = None
+        self.tensor: tuple[tuple[int, ...], str, str] = ((), "", "")
+        self.user: Line | None = None
+        self.inner: Line | None = None
+        self.phase = "forward"
+        self.module: str | None = None
+
+    def site(self) -> Site:
+        """The birth's site with its lines resolved; equal sites compare equal."""
+        shape, dtype, device = self.tensor
+        phase: Any = self.phase
+        return Site(
+            op=str(self.op).removesuffix(".default"), shape=shape, dtype=dtype, device=device, phase=phase,
+            module=self.module, place=place_of_line(self.user), inner=place_of_line(self.inner),
+        )  # fmt: skip
+
+
+def place_of_line(line: Line | None) -> Place | None:
+    """A line as a recorded place."""
+    return (
+        None if line is None else Place(line[0].co_filename, line[1], getattr(line[0], "co_qualname", line[0].co_name))
+    )
+
+
+def locate(frame: FrameType | None) -> tuple[Line | None, Line | None]:
+    """The nearest line of the user's code from a frame outward, and the nearest of an installed package before it."""
+    owners = frames._owner_of_file
+    inner: Line | None = None
+    while frame is not None:
+        code = frame.f_code
+        whose = owners.get(code.co_filename)
+        if whose is None:
+            whose = frames.owner(code.co_filename)
+        if whose == frames.USER:
+            return (code, frame.f_lineno), inner
+        if whose == frames.INSTALLED and inner is None:
+            inner = (code, frame.f_lineno)
+        frame = frame.f_back
+    return None, inner
+
+
+class Quiet:
+    """A stretch in which a ledger notes nothing."""
+
+    __slots__ = ("_before", "_ledger")
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def __enter__(self) -> None:
+        ledger = self._ledger
+        self._before, ledger.paused = ledger.paused, True
+
+    def __exit__(self, *error: object) -> None:
+        self._ledger.paused = self._before
+
+
+class Ledger(OwnMode):  # type: ignore[no-untyped-call]
+    """The dispatch mode. `live` maps a storage's key to its birth for as long as it lives.
+
+    `tick`, `phase` and `module` are set from outside; `on_in_place` is told of operators that write in place.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.live: dict[int, Birth] = {}
+        self.births: list[Birth] = []
+        self.outside: list[Birth] = []
+        """Storages that operators of this window read and that no operator made while the ledger looked."""
+        self.known: set[int] = set()
+        """Keys of parameters and the like: not worth following."""
+        self.events: list[tuple[Birth, int]] = []
+        self.tick = 0
+        self.phase: str | None = None
+        self.closure = False
+        """Whether the optimizer that steps was given a closure."""
+        self.module: Callable[[], str | None] = lambda: None
+        self.on_in_place: Callable[[Any, tuple[Any, ...]], None] | None = None
+        self.heard: dict[Any, list[Callable[[Any, Any, Any, Any], None]]] = {}
+        """By operator: who else is told of it, after it has run."""
+        self.updated: dict[int, Place] = {}
+        """By storage: the line that has changed it in place last, with gradients on."""
+        self.read: set[Birth] | None = None
+        """Where asked for: births whose storages operators read. Not their keys: those are used again after a death."""
+        self.broken: BaseException | None = None
+        self.paused = False
+        self.refused = False
+        """Set where this torch cannot be looked at so: the mode is never switched on."""
+        self.stopped = False
+        """Set where the mode should be left and cannot be yet."""
+        self.operators = 0
+        self.most_operators = 1 << 60
+        """A window notes no more than this: one step of a program can be thousands of tiny operators."""
+        self.collecting = False
+        self.collected: list[Birth] = []
+        self.lines = LinesSeen()
+        self.listeners: list[Callable[[Any, Any, Any, Any], None]] = []
+        """Told of every operator that is noted, with its arguments, keyword arguments and result."""
+        self._kinds: dict[Any, int] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if self.broken is None and not (self.paused or self.stopped) and self.operators < self.most_operators:
+            self.operators += 1
+            try:
+                self._note(func, args, out)
+                for listener in tuple(self.heard.get(func, ())):
+                    listener(func, args, kwargs, out)
+                for listener in self.listeners:
+                    listener(func, args, kwargs or {}, out)
+            except Exception as error:  # the program must not suffer from what watches it
+                self.broken = error.with_traceback(None)  # its frames would keep the program's variables
+        return out
+
+    def _note(self, func: Any, args: Any, out: Any) -> None:
+        kind = self._kinds.get(func)
+        if kind is None:
+            kind = self._kinds[func] = _alias_kind(func)
+        self._note_results(func, args, out, kind)
+        # After the results: `lift_fresh` returns what it was given, and that is a birth.
+        self._note_arguments(args)
+
+    def _note_results(self, func: Any, args: Any, out: Any, kind: int) -> None:
+        if kind == _ALIAS:
+            if self.on_in_place is not None:
+                self.on_in_place(func, args)
+            if func in _REBINDING and isinstance(out, torch.Tensor):
+                self.born(out, func)
+            return
+        if isinstance(out, torch.Tensor):
+            self.born(out, func)
+        elif isinstance(out, (tuple, list)):
+            for item in out:
+                if isinstance(item, torch.Tensor):
+                    self.born(item, func)
+
+    def _note_arguments(self, args: Any) -> None:
+        """What an operator reads; a storage never seen before came from outside the dispatcher (numpy, a worker)."""
+        live, known, read = self.live, self.known, self.read
+        for arg in args:
+            for tensor in arg if isinstance(arg, (list, tuple)) else (arg,):
+                if not isinstance(tensor, torch.Tensor):
+                    continue
+                key = _key(tensor)
+                if key is None:
+                    continue
+                if key not in live and key not in known:
+                    self._found(tensor, key)
+                birth = live.get(key) if read is not None else None
+                if read is not None and birth is not None:
+                    read.add(birth)
+
+    def _found(self, tensor: torch.Tensor, key: int) -> None:
+        """Follow a storage that was there already: its life counts, its birth is no event of this window."""
+        storage = tensor.untyped_storage()
+        if storage.device.type == "meta":
+            return
+        birth = Birth(key, storage.nbytes(), self.tick, len(self.events))
+        birth.op = OUTSIDE
+        birth.phase = "data"
+        birth.counted = False
+        self._describe(birth, tensor)
+        birth.ref = weakref.ref(storage, _Death(self, key, birth))
+        self.live[key] = birth
+        self.outside.append(birth)
+
+    def _describe(self, birth: Birth, tensor: torch.Tensor) -> None:
+        shape = () if tensor.is_nested else tuple(tensor.shape)  # nested tensors have no one shape: torch raises
+        birth.tensor = (shape, str(tensor.dtype).removeprefix("torch."), str(tensor.device))
+        frame = sys._getframe(4)
+        birth.user, birth.inner = locate(frame)
+        if birth.user is not None:
+            self.lines.at(birth.user, frame)
+
+    def born(self, tensor: torch.Tensor, op: Any) -> None:
+        """Note the storages of a tensor that an operator (or a loader) just made."""
+        for storage in graphs.storages_of(tensor):
+            key = storage._cdata
+            if key in self.live:
+                continue
+            birth = Birth(key, storage.nbytes(), self.tick, len(self.events))
+            birth.op = op
+            self._describe(birth, tensor)
+            birth.phase = self._phase()
+            birth.module = self.module()
+            birth.ref = weakref.ref(storage, _Death(self, key, birth))
+            self.live[key] = birth
+            self.births.append(birth)
+            self.events.append((birth, birth.nbytes))
+
+    def ran_aside(self, op: str, out: Any) -> None:
+        """See `OwnMode`."""
+        if self.broken is None and not (self.paused or self.stopped or self.exhausted):
+            for tensor in out if isinstance(out, (tuple, list)) else (out,):
+                if isinstance(tensor, torch.Tensor):
+                    self.born(tensor, op)
+
+    def _phase(self) -> str:
+        """What the program is doing. A closure that an optimizer calls runs the passes, with gradients on."""
+        within = self.phase == "optimizer" and self.closure and torch.is_grad_enabled()
+        if self.phase is not None and not within and not (self.phase == "optimizer" and _in_backward()):
+            return self.phase
+        return "backward" if _in_backward() else "forward"
+
+    def adopt(self, tensor: torch.Tensor) -> None:
+        """Follow storages that were there before the window; the watch for their death is all that is new. One that an
+        earlier window saw made is followed anew: what it counted there counts no more."""
+        for storage in graphs.storages_of(tensor):
+            key = storage._cdata
+            known = self.live.get(key)
+            if known is not None and known.counted:
+                continue
+            birth = Birth(key, storage.nbytes(), self.tick, len(self.events))
+            birth.op = "adopted"
+            birth.phase = "backward"
+            birth.ref = weakref.ref(storage, _Death(self, key, birth))
+            self.live[key] = birth
+            self.births.append(birth)
+            self.events.append((birth, birth.nbytes))
+
+    def hear(self, operators: Iterable[Any], listener: Callable[..., None], guard: Callable[[str], Any]) -> None:
+        """Tell `listener` of these operators, within a `guard`; no more of any once it has asked for a name of torch's
+        that is missing here."""
+
+        what = f"operators of sampled steps ({getattr(listener, '__name__', '').strip('_')})"
+
+        def guarded(*told: Any) -> None:
+            with guard(what):
+                try:
+                    listener(*told)
+                except private.LacksName:
+                    for listeners in self.heard.values():
+                        listeners[:] = [one for one in listeners if one is not guarded]
+                    raise
+
+        for operator in operators:
+            self.heard.setdefault(operator, []).append(guarded)
+
+    def quiet(self) -> Quiet:
+        """What is made within is not the program's."""
+        return Quiet(self)
+
+    def line(self) -> Line | None:
+        """The user's line that is running now."""
+        user, inner = locate(sys._getframe(2))
+        return user or inner
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the window has noted all that it may."""
+        return self.operators >= self.most_operators
+
+    def enter(self) -> bool:
+        """See `OwnMode`."""
+        self.stopped = False
+        return not self.refused and super().enter()
+
+    def forget_window(self) -> None:
+        """Drop the finished window's event log; living births stay known."""
+        for birth in self.live.values():
+            # Its end will be no event of a window that it was not born in.
+            birth.counted = False
+        self.events = []
+        self.births = []
+        self.outside = []
+
+
+class _Death:
+    """The callback of one storage's weak reference; holds the ledger weakly."""
+
+    __slots__ = ("birth", "key", "ledger")
+
+    def __init__(self, ledger: Ledger, key: int, birth: Birth) -> None:
+        self.ledger = weakref.ref(ledger)
+        self.key = key
+        self.birth = birth
+
+    def __call__(self, _: Any) -> None:
+        ledger = self.ledger()
+        birth = self.birth
+        birth.ref = None
+        if ledger is None:
+            birth.died = -1
+            return
+        birth.died = len(ledger.events)
+        if birth.counted:
+            ledger.events.append((birth, -birth.nbytes))
+        if ledger.collecting:
+            ledger.collected.append(birth)
+        if ledger.live.get(self.key) is birth:
+            del ledger.live[self.key]
+
+
+def _in_backward() -> bool:
+    return private.current_node() is not None
+
+
+def _alias_kind(func: Any) -> int:
+    """Whether an operator's results are new storages. Views and in-place operators say so in their schema."""
+    if func in _BORN_THOUGH_ALIAS:
+        return _FRESH
+    try:
+        returns = func._schema.returns
+    except AttributeError:
+        return _FRESH
+    return _ALIAS if all(r.alias_info is not None for r in returns) else _FRESH
+
+
+def makes_storages(func: Any) -> bool:
+    """Whether an operator's results are storages of their own."""
+    return _alias_kind(func) == _FRESH
+
+
+def sum_by_site(births: Iterable[Birth], most: int = 12) -> list[SiteBytes]:
+    """Births summed by site, the largest first."""
+    sums: dict[Any, tuple[Birth, list[int]]] = {}
+    for birth in births:
+        key = (birth.op, birth.tensor, birth.user, birth.module, birth.phase)
+        sums.setdefault(key, (birth, []))[1].append(birth.nbytes)
+    rows = sorted(sums.values(), key=lambda row: -sum(row[1]))[:most]
+    return [SiteBytes(site=birth.site(), bytes=sum(sizes), storages=len(sizes)) for birth, sizes in rows]
+
+
+def _key(tensor: torch.Tensor) -> int | None:
+    """The identity of a tensor's storage; None where it has none (sparse, meta subclasses)."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):
+        return None

@@ -1,0 +1,175 @@
+"""The memory that training needs by right: parameters, buffers, gradients, optimizer state."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.optim.optimizer import Optimizer
+
+from torchvet.probes.base import graphs
+
+
+class KnownMemory:
+    """Optimizers and root modules seen so far, held weakly, and the storages that are theirs.
+
+    Gradients are looked at only on the thread that trains: torch frees one with the interpreter unlocked, and a thread
+    that asks for its storage meanwhile brings the process down (seen in torch 2.13).
+    """
+
+    def __init__(self) -> None:
+        self._stepping = threading.get_ident()
+        self._several = False
+        """Whether several threads have trained."""
+        self._trainers: dict[int, int] = {}
+        """The thread on which an optimizer stepped last, by identity."""
+        self.optimizers: dict[int, weakref.ref[Optimizer]] = {}
+        self._made: dict[int, int] = {}
+        self._stepped: dict[int, int] = {}
+        self._moments = itertools.count(1)
+        """When each optimizer was made and when it stepped last, by identity: numbers that only rise."""
+        self.roots: dict[int, weakref.ref[torch.nn.Module]] = {}
+        self._names: weakref.WeakKeyDictionary[torch.nn.Module, dict[int, str]] = weakref.WeakKeyDictionary()
+
+    def add_optimizer(self, optimizer: Optimizer) -> None:
+        """Note an optimizer that was made or stepped."""
+        self.optimizers[id(optimizer)] = weakref.ref(optimizer)
+        self._made[id(optimizer)] = next(self._moments)
+        self._stepped.pop(id(optimizer), None)
+
+    def stepped(self, optimizer: Optimizer) -> None:
+        """Note that an optimizer has just changed its parameters, on the calling thread."""
+        self._trainers[id(optimizer)] = threading.get_ident()
+        self._stepped[id(optimizer)] = next(self._moments)
+
+    def trained_here(self) -> None:
+        """The calling thread trains."""
+        mine = threading.get_ident()
+        self._several = self._several or (self._stepping != mine and any(t != mine for t in self._trainers.values()))
+        self._stepping = mine
+
+    def add_root(self, module: torch.nn.Module) -> bool:
+        """Note a module that was called from outside any other. True when it is new."""
+        known = self.roots.get(id(module))
+        if known is not None and known() is module:
+            return False
+        self.roots[id(module)] = weakref.ref(module)
+        return True
+
+    def live_optimizers(self) -> list[Optimizer]:
+        """The optimizers that are still alive."""
+        return [o for o in (ref() for ref in list(self.optimizers.values())) if o is not None]
+
+    def live_roots(self) -> list[torch.nn.Module]:
+        """The root modules that are still alive."""
+        return [m for m in (ref() for ref in list(self.roots.values())) if m is not None]
+
+    def parameters(self) -> Iterator[torch.Tensor]:
+        """Every parameter of a root module or an optimizer, once."""
+        seen: set[int] = set()
+        for tensor in self._all_parameters():
+            if id(tensor) not in seen:
+                seen.add(id(tensor))
+                yield tensor
+
+    def _all_parameters(self) -> Iterator[torch.Tensor]:
+        for optimizer in self.live_optimizers():
+            for group in optimizer.param_groups:
+                yield from group["params"]
+        for module in self.live_roots():
+            yield from module.parameters()
+
+    def owned(self) -> set[int]:
+        """Identities of the parameters that some optimizer has."""
+        return {id(p) for o in self.live_optimizers() for g in o.param_groups for p in g["params"]}
+
+    def storages(self) -> dict[int, tuple[str, int]]:
+        """Storage key to (category, bytes), for everything known; a storage counts for the first that claims it."""
+        found: dict[int, tuple[str, int]] = {}
+        gradients: list[torch.Tensor] = []
+        theirs = self._of_others()
+        for parameter in self.parameters():
+            _claim(found, parameter, "parameters")
+            if theirs is not None and id(parameter) not in theirs and parameter.is_leaf and parameter.grad is not None:
+                gradients.append(parameter.grad)
+        for module in self.live_roots():
+            for buffer in module.buffers():
+                _claim(found, buffer, "buffers")
+        for gradient in gradients:
+            _claim(found, gradient, "gradients")
+        for optimizer in self._in_use():
+            for tensor in _tensors_below(optimizer.state, 4):
+                _claim(found, tensor, "optimizer state")
+        return found
+
+    def _in_use(self) -> Iterator[Optimizer]:
+        """The optimizers but for those that others have replaced, made after their last step over the same parameters:
+        what these still hold nobody needs."""
+        live = self.live_optimizers()
+        replaced: dict[int, int] = {}
+        for optimizer in live:
+            if id(optimizer) in self._stepped:
+                made = self._made[id(optimizer)]
+                replaced |= {key: max(made, replaced.get(key, 0)) for key in _parameters_of(optimizer)}
+        for optimizer in live:
+            last = max(self._made[id(optimizer)], self._stepped.get(id(optimizer), 0))
+            if any(replaced.get(key, 0) <= last for key in _parameters_of(optimizer)):
+                yield optimizer
+
+    def _of_others(self) -> set[int] | None:
+        """The parameters whose gradients are another thread's; None where all are. Of several threads that train,
+        each has those of its own optimizers only."""
+        mine = threading.get_ident()
+        if not self._several:
+            return set() if mine == self._stepping else None
+        ours = [o for o in self.live_optimizers() if self._trainers.get(id(o)) == mine]
+        own = {key for optimizer in ours for key in _parameters_of(optimizer)}
+        return {id(p) for p in self.parameters()} - own
+
+    def gradients(self) -> list[torch.Tensor]:
+        """The gradients that are there now; none that another thread trains with."""
+        theirs = self._of_others()
+        if theirs is None:
+            return []
+        return [p.grad for p in self.parameters() if id(p) not in theirs and p.is_leaf and p.grad is not None]
+
+    def name_of(self, module: torch.nn.Module) -> str | None:
+        """A submodule's path below its root, the root's class first: `Net.encoder.0`; None for a stranger."""
+        for root in self.live_roots():
+            names = self._names.get(root)
+            if names is None:
+                kind = type(root).__name__
+                names = {id(m): f"{kind}.{n}" if n else kind for n, m in root.named_modules()}
+                self._names[root] = names
+            name = names.get(id(module))
+            if name is not None:
+                return name
+        return None
+
+    def parameter_names(self) -> dict[int, str]:
+        """Identity to name for every parameter of a root module."""
+        return {id(p): name for root in self.live_roots() for name, p in root.named_parameters()}
+
+
+def _parameters_of(optimizer: Optimizer) -> Iterator[int]:
+    return (id(p) for group in optimizer.param_groups for p in group["params"])
+
+
+def _claim(found: dict[int, tuple[str, int]], tensor: torch.Tensor, category: str) -> None:
+    for storage in graphs.storages_of(tensor):
+        found.setdefault(storage._cdata, (category, storage.nbytes()))
+
+
+def _tensors_below(value: Any, depth: int) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif depth and isinstance(value, dict):
+        for item in list(value.values()):
+            yield from _tensors_below(item, depth - 1)
+    elif depth and isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors_below(item, depth - 1)

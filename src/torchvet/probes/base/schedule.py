@@ -1,0 +1,146 @@
+"""Decides when to look: early, then rarer, more when something grows, and never beyond a share of the run's time.
+
+Pure logic over ticks and seconds, so that it can be tested exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torchvet.recording.records.base import StepKind
+
+FREE_WINDOWS = 3
+"""Windows that open whatever they cost: a run of ten steps deserves an answer too."""
+SUSPECT_CENSUSES = 3
+"""Censuses at any cost once survivors are suspected: to see names, to see what lasts and is carried, to measure."""
+CENSUS_ALLOWANCE = 0.15
+"""Seconds that censuses may take once survivors are suspected, whatever their share: a short run on a fast machine has
+no share to speak of, and deserves an answer too."""
+EARLY = 24
+"""Steps after which names are looked at without any suspicion: a graph that only gets longer keeps next to no storages
+alive, so that nothing else would tell."""
+EARLY_ALLOWANCE = 0.1
+"""Seconds that these looks may take whatever their share, the first of them included."""
+GRAPH_ALLOWANCE = 0.2
+"""Seconds that may go into following autograd graphs between boundaries whatever their share."""
+_GRAPH_SHARE = 0.01
+_A_WHILE = 2.0
+"""Seconds from which on half a second more at the end goes unnoticed."""
+_SHORT = 8
+"""Steps below which a run is only warming up."""
+
+
+@dataclass
+class Schedule:
+    """`share` of the elapsed seconds may be spent on looking; what is spent is reported by `spend`."""
+
+    share: float = 0.03
+    reserve: float = 0.01
+    """Share that windows leave to censuses."""
+    spent: float = 0.0
+    window_at: int = 1
+    window_length: int = 2
+    windows: int = 0
+    census_at: int | None = None
+    censuses: int = 0
+    suspected: bool = False
+    idle_census_at: float = 2.0
+    early_census_at: int = EARLY
+
+    def spend(self, seconds: float) -> None:
+        """Account for seconds of the program's time."""
+        self.spent += seconds
+
+    def restart(self) -> None:
+        """Plan anew, as at the beginning; what is spent stays spent."""
+        vars(self).update(vars(Schedule(share=self.share, reserve=self.reserve, spent=self.spent)))
+
+    def graph_budget(self, elapsed: float, spent: float) -> float:
+        """Seconds that following graphs between boundaries may take now, `spent` of them having gone."""
+        return max(0.0, GRAPH_ALLOWANCE + _GRAPH_SHARE * elapsed - spent)
+
+    def affordable(self, elapsed: float, expected: float = 0.0) -> bool:
+        """Whether another `expected` seconds stay within the share."""
+        return self.spent + expected <= self.share * elapsed
+
+    def opens_window(self, tick: int, elapsed: float) -> bool:
+        """Whether to start noting storages at this boundary."""
+        if tick < self.window_at:
+            return False
+        if self.windows >= FREE_WINDOWS and not self.affordable(elapsed, self.reserve * elapsed):
+            # Not now: try again a little later rather than at every step.
+            self.window_at = tick + max(4, tick // 8)
+            return False
+        return True
+
+    def window_closed(self, tick: int) -> None:
+        """A window ended at this tick: plan the next, further away each time, sooner when growth is suspected."""
+        self.windows += 1
+        self.window_length = 2 if self.windows < 3 else min(8, 2 + self.windows)
+        # Two windows in a row to begin with: a run of ten steps is to be judged too.
+        early = 0 if self.windows == 1 else 3
+        gap = early if self.windows < FREE_WINDOWS else max(4, tick // (2 if self.suspected else 1))
+        self.window_at = tick + gap
+
+    def suspect(self, tick: int) -> None:
+        """Survivors were seen in two windows: look at names soon."""
+        if not self.suspected:
+            self.suspected = True
+            self.census_at = tick
+
+    def takes_census(self, tick: int, elapsed: float, expected: float) -> bool:
+        """Whether to look at all names at this boundary."""
+        if self.suspected and self.census_at is not None and tick >= self.census_at:
+            allowed = self.censuses * expected <= CENSUS_ALLOWANCE
+            return self.censuses < SUSPECT_CENSUSES or allowed or self.affordable(elapsed, expected)
+        if self.suspected or tick < 2 * _SHORT:
+            return False
+        if tick >= self.early_census_at and (self.censuses + 1) * expected <= EARLY_ALLOWANCE:
+            return True
+        return elapsed >= self.idle_census_at and self.affordable(elapsed, expected or 0.03)
+
+    def census_budget(self, elapsed: float, final: bool = False) -> float:
+        """Seconds that one census may take: some for a short run, more as the run has gone on for longer. Without a
+        suspicion and without time to spare it is cut off early; not the `final` one of a run that took a while, as no
+        step waits for it."""
+        spare = self.suspected or self.affordable(elapsed, EARLY_ALLOWANCE) or (final and elapsed >= _A_WHILE)
+        return min(2.0, max(0.5, 0.02 * elapsed)) if spare else EARLY_ALLOWANCE
+
+    def census_taken(self, tick: int, elapsed: float, anew: bool = False) -> None:
+        """Plan the next: one step later to see what is carried, then ever further apart; as after the first where this
+        one has met names that those before could not see."""
+        self.censuses = 1 if anew else self.censuses + 1
+        self.idle_census_at = elapsed * 2
+        self.early_census_at = tick + (1 if self.censuses == 1 else max(EARLY, tick))
+        self.census_at = tick + (1 if self.censuses == 1 else max(3, tick // 2))
+
+
+class Pace:
+    """At which boundaries everything is asked for what is due: at all of the first, and of those that are not steady;
+    then, while steps pass in less than `_APART`, at every fourth. At the others steps are only counted."""
+
+    _ALWAYS = 64
+    _EVERY = 4
+    _APART = 0.05
+    """Seconds from one to the next at which it costs nothing to speak of."""
+
+    def __init__(self) -> None:
+        self.steady: StepKind | None = None
+        """The kind of the steps that pass now where nothing but counting is due in them: no window is open, no graph is
+        waited for. Whoever begins such a thing sets it to None."""
+        self._tick = 0
+        self._when = 0.0
+
+    def due(self, kind: StepKind, tick: int, now: float) -> bool:
+        """Whether everything is to be asked at this boundary, at which the clock reads `now` seconds."""
+        return tick % self._EVERY == 0 or kind != self.steady or now - self._when >= self._APART
+
+    def since(self, tick: int) -> int:
+        """Steps since everything was asked last, this one included."""
+        return max(1, tick - self._tick)
+
+    def asked(self, kind: StepKind, tick: int, now: float, steady: bool) -> None:
+        """Everything has been asked, and is `steady`: nothing that was begun is to hear of every boundary."""
+        trains = kind in ("training", "backward", "manual")
+        self.steady = kind if steady and trains and tick >= self._ALWAYS else None
+        self._tick, self._when = tick, now

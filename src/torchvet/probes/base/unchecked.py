@@ -1,0 +1,91 @@
+"""Says what the probes of one session could not look at."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Iterator
+from typing import Protocol
+
+import torch
+
+from torchvet.probes.base.ledger import Ledger
+from torchvet.probes.internals import private
+from torchvet.probes.internals.compiled_regions import REGIONS, compiled_anything
+from torchvet.probes.internals.packing import PACKING
+from torchvet.recording.records.training import Unchecked, Unwatched
+
+_MOST_NAMES = 5
+
+
+class Doubting(Protocol):
+    """A probe that has gaps of its own."""
+
+    def unchecked(self) -> Iterator[Unchecked] | Iterator[Unwatched]:
+        """What it could not look at."""
+
+
+def simulated_gaps(dry: bool = False) -> Iterator[Unchecked]:
+    """What a GPU that is not there cannot show. `dry` where it computed nothing."""
+    numbers = "nothing was computed" if dry else "its numbers were computed on the CPU"
+    yield Unchecked(
+        check="the GPU's own time: kernels, their launches, what overlaps",
+        reason=f"the GPU was simulated: {numbers}, its memory by rules",
+    )
+    yield Unchecked(
+        check="memory beyond operators' results: temporaries within kernels, libraries' workspaces but cuBLAS's",
+        reason="the GPU was simulated: what its libraries would take beyond their results is not known; cuBLAS's "
+        "workspaces are counted on cards that were named, not on those given by size",
+    )
+    from torchvet.simulate.refusals import asked
+    from torchvet.simulate.settings import not_simulated
+
+    for what, why in asked.items():
+        yield Unchecked(check=what, reason=why)
+    passed_by = ", ".join(not_simulated(os.environ))
+    if passed_by:
+        yield Unchecked(
+            check=f"what {passed_by} would do", reason="the simulated allocator has no such setting: it was passed by"
+        )
+
+
+def all_gaps(
+    simulated: bool, ledger: Ledger, unreadable: Collection[str], sampled: bool, probes: Iterable[Doubting]
+) -> Iterator[Unchecked | Unwatched]:  # fmt: skip
+    """All gaps at the end of a run: those of a simulated GPU, the session's own, and what the probes say of theirs."""
+    if simulated:
+        yield from simulated_gaps()
+    yield from unchecked(ledger, unreadable, sampled)
+    for probe in probes:
+        yield from probe.unchecked()
+
+
+def unchecked(ledger: Ledger, unreadable: Collection[str], sampled: bool) -> Iterator[Unchecked]:
+    """The gaps, at the end of the run. `unreadable` functions call `locals()`; `sampled` is whether any step was."""
+    if ledger.broken is not None:
+        error = ledger.broken
+        reason = f"{type(error).__name__}: {error}"
+        yield Unchecked(check="storages of sampled steps", reason=reason, failed="storages")
+    if unreadable:
+        names = ", ".join(sorted(unreadable)[:_MOST_NAMES])
+        yield Unchecked(
+            check=f"variables of {names}()",
+            reason="it calls locals(), whose dictionary may not be refreshed behind its back",
+        )
+    if compiled_anything() and not private.MODES_BESIDE_COMPILE:
+        reason = f"torch {torch.__version__} would compile torchvet's own code with the program's; torch 2.11 does not"
+        yield Unchecked(check="storages of steps after torch.compile was called", reason=reason, voids=True)
+    elif not sampled and not ledger.refused:
+        regions = " and outside compiled regions" if REGIONS.ran else ""
+        reason = f"no step ran without another TorchDispatchMode{regions}"
+        yield Unchecked(check="storages of sampled steps", reason=reason, voids=True)
+    if PACKING.skipped:
+        yield Unchecked(
+            check="tensors that saved-tensor hooks packed away (checkpointing, offloading), in what graphs hold",
+            reason=f"torch {torch.__version__} shows them only by calling the hooks; torch 2.10 and newer show them",
+        )
+    if REGIONS.ran:
+        yield Unchecked(
+            check="inside torch.compile regions",
+            reason="compiled kernels allocate out of the ledger's sight, and hooks stay out: neither the modules that "
+            "run there nor optimizer steps are seen",
+        )

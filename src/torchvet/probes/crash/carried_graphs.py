@@ -1,0 +1,178 @@
+"""Explains a backward that failed in the graph of an earlier pass: which names lead there, while their frames live."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+from types import FrameType, ModuleType
+from typing import Any
+
+import torch
+
+from torchvet.gc_pause import collector_off
+from torchvet.probes.base import frames, graphs
+from torchvet.probes.base.watcher import Watcher
+from torchvet.probes.crash import earlier_pass
+from torchvet.probes.crash.earlier_pass import Reached
+from torchvet.probes.crash.raised import Level, deciding, levels_of, users
+from torchvet.probes.internals import private, saved
+from torchvet.probes.memory.retained_sizes import HoldingTree
+from torchvet.probes.objects import heap
+from torchvet.recording.records.memory import CarriedGraph, CarriedName
+
+_Way = tuple[tuple[int, int], ...]
+"""Code objects, by identity, each with the instruction at which it stands."""
+_WHY: dict[str, saved.Why] = {
+    "backward through the graph a second time": "freed", "modified by an inplace operation": "changed",
+}  # fmt: skip
+_MOST_WAYS_THERE = 256
+_DEEPEST = 8
+"""Frames of the program's that tell one way to a backward from another: two losses may go through one function."""
+_SECONDS = 1.0
+"""Budget for following the graph, and for the walk from names."""
+_MOST_NAMES = 16
+_MOST_WAYS = 4
+
+
+class CarriedGraphs(Watcher):
+    """Graphs that are carried from pass to pass."""
+
+    def __init__(self, host: Any) -> None:
+        super().__init__(host)
+        self._marks: dict[_Way, tuple[int, int, int]] = {}
+        """Of each way to a backward: the number of the next node when it was gone before and when it is, and how often
+        it was gone before."""
+        self._last: _Way = ()
+
+    def backward_starts(self, tensors: Any, is_grad: bool) -> None:
+        """Nodes made from now on are of the line's next pass. A backward within one (checkpointing) is part of it."""
+        if private.graph_task() != -1:
+            return
+        way = self._last = _way_here()
+        if way not in self._marks and len(self._marks) >= _MOST_WAYS_THERE:
+            self._marks.clear()
+        _, mark, passes = self._marks.get(way, (0, 0, -1))
+        self._marks[way] = mark, private.sequence_nr(), passes + 1
+
+    def finish(self, how: str, error: BaseException | None) -> None:
+        """Look at the error while its frames are alive. Nothing is looked at before: what is caught is no fault."""
+        for one in deciding(error):
+            why = next((kind for text, kind in _WHY.items() if text in str(one)), None)
+            levels = levels_of(one) if why is not None and isinstance(one, RuntimeError) else []
+            level = next((v for v in levels if _is_autograd(v)), None)
+            at, mark = users(levels), self._marks.get(self._last, (0, 0, 0))
+            if level is None or at is None or why is None or mark[2] < 1:
+                continue
+            given = level.local("tensors") if level.function == "backward" else level.local("outputs")
+            with collector_off(), private.DisableTorchFunction():
+                self._look(graphs.roots_of(given), CarriedGraph(
+                    place=at.place, why=why, message=(str(one).splitlines() or [""])[0][:300], passes=mark[2],
+                ), mark[0], [v.frame for v in levels])  # fmt: skip
+
+    def _look(self, roots: list[Any], record: CarriedGraph, mark: int, standing: list[FrameType]) -> None:
+        found = earlier_pass.reached(roots, mark, record.why, graphs.within(_SECONDS))
+        if found.border and found.spoilt:
+            record.names = list(_names(found, standing))
+            self.host.write(record)
+
+
+def _way_here() -> _Way:
+    """Where the program stands in each of its innermost functions."""
+    found: list[tuple[int, int]] = []
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and len(found) < _DEEPEST:
+        code = frame.f_code
+        if frames.owner(code.co_filename) in (frames.USER, frames.INSTALLED):
+            found.append((id(code), frame.f_lasti))
+        frame = frame.f_back
+    return tuple(found)
+
+
+def _is_autograd(level: Level) -> bool:
+    """Whether a frame is `torch.autograd.backward` or `grad`."""
+    code = level.frame.f_code
+    return code.co_name in ("backward", "grad") and code.co_filename == torch.autograd.__file__
+
+
+def _names(found: Reached, standing: list[FrameType]) -> Iterator[CarriedName]:
+    """The names of tensors that hang on the border, what was made in an earlier pass itself among them; the oldest
+    first, those of one container once, and each by all its names."""
+    walk = heap.HeapWalk(_SECONDS)
+    tree = HoldingTree(walk)
+    roots = [*heap.module_roots((frames.USER,)), *_of_the_program(heap.frame_roots([], standing)), *_gone(standing)]
+    try:
+        walk.add_roots(roots)
+        walk.run()
+        late = graphs.within(_SECONDS)
+        led = [t for t in walk.tensors if t.grad_fn is not None and found.leads_there(t.grad_fn, late)]
+        led.sort(key=lambda t: t.grad_fn._sequence_nr() if t.grad_fn is not None else 0)
+        held = {_holder(walk, id(tensor)): tensor for tensor in reversed(led)}
+        oldest = list(reversed(held))[:_MOST_NAMES]
+        others = _other_parents(walk, set(oldest), late)
+        for number, key in enumerate(oldest):
+            tensor, container = held[key], type(walk.objects[key]).__name__ if key != id(held[key]) else ""
+            for root, parent in _ways(walk, key, roots, others.get(key, [])):
+                walk.parent[key] = parent
+                if root is not None:
+                    walk.roots[key] = root
+                tree.forget_names()
+                yield _named(tree.holding(key), number, tensor, container, found)
+    finally:
+        tree.close()
+        walk.close()
+        roots.clear()
+
+
+def _holder(walk: heap.HeapWalk, key: int) -> int:
+    """The tuple or list that a tensor is a part of, as the state of an LSTM; else the tensor."""
+    parent = walk.parent[key]
+    return parent if type(walk.objects.get(parent)) in (tuple, list) else key
+
+
+def _other_parents(walk: heap.HeapWalk, keys: set[int], late: graphs.Late) -> dict[int, list[int]]:
+    """What else refers to some objects, besides what the walk found them by."""
+    found: dict[int, list[int]] = {}
+    for count, (parent, one) in enumerate(list(walk.objects.items())):
+        if not count & 1023 and late():
+            break
+        if heap.kind_of(type(one)) == heap.PLAIN and id(one) not in walk.skip:
+            for key in keys.intersection(map(id, gc.get_referents(one))):
+                if walk.parent[key] != parent and key not in walk.chain(parent):
+                    found.setdefault(key, []).append(parent)
+    return found
+
+
+def _ways(
+    walk: heap.HeapWalk, key: int, roots: list[heap.Root], others: list[int]
+) -> list[tuple[heap.Root | None, int]]:  # fmt: skip
+    """The names that lead to an object, each as a root of its own or by its parent; the shortest first."""
+    own = [(root, 0) for root in roots if id(root.value) == key]
+    parents = [walk.parent[key], *others] if walk.parent[key] else others
+    return [*own, *((None, parent) for parent in parents)][:_MOST_WAYS]
+
+
+def _gone(standing: list[FrameType]) -> Iterator[heap.Root]:
+    """Globals of modules that are no longer among the loaded ones, as those that `runpy` has run."""
+    loaded = {id(vars(module)) for module in list(sys.modules.values()) if type(module) is ModuleType}
+    for frame in standing:
+        code, names = frame.f_code, frame.f_globals
+        if code.co_name == "<module>" and id(names) not in loaded and frames.owner(code.co_filename) == frames.USER:
+            for name, value in list(names.items()):
+                if not name.startswith("__"):
+                    yield heap.Root(name, "global", names.get("__name__", "?"), code.co_filename, None, None, value)
+
+
+def _of_the_program(roots: Iterator[heap.Root]) -> Iterator[heap.Root]:
+    """Not what torch's own frames call it, between the program's line and the engine."""
+    return (r for r in roots if frames.owner(r.path) in (frames.USER, frames.INSTALLED))
+
+
+def _named(
+    holding: Any, number: int, tensor: torch.Tensor, container: str, found: Reached
+) -> CarriedName:  # fmt: skip
+    return CarriedName(
+        name=holding.name, kind=holding.kind, scope=holding.scope, path=holding.path, place=holding.place,
+        files=holding.files, container=container, number=number, old=tensor.grad_fn in found.border,
+        ops=found.ops_on(tensor.grad_fn),
+    )  # fmt: skip

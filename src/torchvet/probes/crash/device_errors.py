@@ -1,0 +1,43 @@
+"""Looks into errors of devices that end the program: what was where, and which value was out of range."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from torchvet.probes.base.watcher import Watcher
+from torchvet.probes.crash import mismatch, missing_device, positions, statements, values
+from torchvet.probes.crash.naming import Names
+from torchvet.probes.crash.raised import Level, deciding, levels_of
+from torchvet.recording.records.base import Record
+
+_Kind = tuple[Callable[[BaseException], bool], Callable[[BaseException, list[Level], Names], "Record | None"]]
+
+
+_KINDS: tuple[_Kind, ...] = (
+    (mismatch.is_mismatch, mismatch.described),
+    (values.is_bad_value, values.described),
+    (missing_device.is_absent, missing_device.described),
+)
+
+
+class DeviceErrors(Watcher):
+    """Errors of devices."""
+
+    def finish(self, how: str, error: BaseException | None) -> None:
+        """Look at the error while its frames are alive. Nothing is looked at before: what is caught is no fault."""
+        with torch.no_grad():
+            self._look(error)
+        positions.forget()
+        statements.forget()
+
+    def _look(self, error: BaseException | None) -> None:
+        for one in deciding(error):
+            for is_one, described in _KINDS:
+                if is_one(one):
+                    levels = levels_of(one)
+                    record = described(one, levels, Names(self.host.known, levels))
+                    if record is not None:
+                        self.host.write(record)
+                    break

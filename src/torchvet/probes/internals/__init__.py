@@ -1,0 +1,1 @@
+"""What torchvet knows of torch's internals: private names, saved tensors, modes, compiled regions."""

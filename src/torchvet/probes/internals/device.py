@@ -1,0 +1,27 @@
+"""The device that the program runs on: its name, its memory, and how much of that is in use."""
+
+from __future__ import annotations
+
+import torch
+
+from torchvet.recording.records.base import Program
+
+
+def describe(program: Program, limited: bool, simulated: bool) -> None:
+    """Say in the program's record what its device is. Where the user has not `limited` memory, the device does."""
+    if program.device != "cuda":
+        return
+    if not limited:
+        program.memory_limit = torch.cuda.get_device_properties(0).total_memory
+        program.memory_limit_source = torch.cuda.get_device_name(0)
+        free, total = torch.cuda.mem_get_info(0)
+        program.memory_outside = max(0, total - free - torch.cuda.memory_reserved(0))
+    if simulated:
+        program.simulated = torch.cuda.get_device_name(0)
+
+
+def memory() -> tuple[int, int] | None:
+    """Bytes allocated and reserved; None where no device is in use."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+    return None

@@ -1,0 +1,1 @@
+"""Probes for memory: windows of storages, the census of names, the heap, what no name reaches."""

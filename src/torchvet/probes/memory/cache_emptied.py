@@ -1,0 +1,104 @@
+"""Counts calls of `torch.cuda.empty_cache()`: what they give back, and what is asked for again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from torchvet.probes.base import frames
+from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.recording.records.base import Place, Record, StepKind
+from torchvet.recording.records.memory import CacheEmptied
+
+
+class CacheWatcher(Watcher):
+    """Calls of empty_cache()."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._sites: dict[Place, CacheEmptied] = {}
+        self._in_step: set[Place] = set()
+        self._steps = 0
+        self._last: tuple[CacheEmptied, int, int] | None = None
+        """Of the latest call: its record, the bytes it gave back, and what was reserved after it."""
+
+    def install(self) -> None:
+        """Wrap the function under each of its names."""
+        if not torch.cuda.is_available():
+            return
+        for owner in (torch.cuda, torch.cuda.memory):
+            self.replace(owner, "empty_cache", self._counting)
+        accelerator = getattr(torch, "accelerator", None)
+        if accelerator is not None and "empty_cache" in vars(accelerator):  # torch 2.9 and later
+            self.replace(accelerator, "empty_cache", self._counting)
+
+    def boundary(self, tick: int, kind: StepKind) -> None:
+        """A step ended. Where steps are counted anew, so are those with a call."""
+        if tick == 1:
+            self._steps = 0
+            for record in self._sites.values():
+                record.steps = 0
+        self._steps += 1
+        self._count()
+
+    def _count(self) -> None:
+        for place in self._in_step:
+            self._sites[place].steps += 1
+        self._in_step.clear()
+
+    def _counting(self, original: Any) -> Any:
+        def empty_cache() -> None:
+            used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+            if not used or not self.host.active:
+                return original()  # type: ignore[no-any-return]
+            place = None
+            with self.host.looking("calls of empty_cache()"):
+                place = frames.user_place(2)
+                before = _state()
+                self._asked_again(before[0])
+            original()
+            if place is not None:
+                with self.host.looking("calls of empty_cache()"):
+                    self._note(place, before, _state())
+
+        return empty_cache
+
+    def _note(self, place: Place, before: tuple[int, int], after: tuple[int, int]) -> None:
+        record = self._sites.setdefault(place, CacheEmptied(place=place))
+        given = max(0, before[0] - after[0])
+        record.calls += 1
+        record.given += given
+        record.segments += max(0, after[1] - before[1])
+        self._in_step.add(place)
+        self._last = (record, given, after[0])
+
+    def _asked_again(self, reserved: int) -> None:
+        """Of what the call before gave back: how much has come from the driver since."""
+        if self._last is not None:
+            record, given, left = self._last
+            record.again += max(0, min(given, reserved - left))
+            self._last = None
+
+    def finish(self, how: str, error: BaseException | None) -> None:
+        """The last call stands behind the last step's end, and its memory may have been asked for again as well."""
+        self._count()
+        if self._last is not None:
+            self._asked_again(_state()[0])
+
+    def totals(self, tick: int) -> Iterable[Record]:
+        """Each line's."""
+        for record in self._sites.values():
+            record.of_steps = max(self._steps, record.steps)
+            yield record
+
+
+def _state() -> tuple[int, int]:
+    """Bytes reserved on all devices, and the segments that were given back so far."""
+    reserved = freed = 0
+    for device in range(torch.cuda.device_count()):
+        statistics = torch.cuda.memory_stats(device)
+        reserved += statistics.get("reserved_bytes.all.current", 0)
+        freed += statistics.get("num_device_free", 0)
+    return reserved, freed

@@ -1,0 +1,409 @@
+"""Counts the tensor bytes behind every Python name, at a step boundary, while the program's frames are alive.
+
+Direct storages first, by the shortest path; then what autograd graphs saved: first through names whose value of the
+last census hangs below today's (the carriers), then through containers, then through the rest. Each storage counts
+once. A name's bytes include those of everything below it; what grew is found by comparing censuses.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import defaultdict
+from types import FrameType
+from typing import Any
+
+import msgspec
+import torch
+
+from torchvet.gc_pause import collector_off
+from torchvet.probes.base import frames, graphs
+from torchvet.probes.base.deadline import Deadline
+from torchvet.probes.base.ledger import Birth, Ledger, sum_by_site
+from torchvet.probes.base.persistent_state import KnownMemory
+from torchvet.probes.internals import private
+from torchvet.probes.memory import unreachable_storages
+from torchvet.probes.memory.retained_sizes import HoldingTree
+from torchvet.probes.objects import arrays, heap
+from torchvet.probes.objects.bindings import Binding, Bindings
+from torchvet.probes.objects.strays import stray_roots
+from torchvet.recording.records.base import Census, Holding, Place, StepKind
+
+_CONTAINER = 4
+"""Siblings with a graph from which on their parent counts as a container."""
+_CARRIER_CANDIDATES = 24
+_DESCRIPTIONS = 2
+_FURTHER_SECONDS = 0.5
+"""Budget for looking through the globals of installed packages."""
+_DESCRIBING_SECONDS = 3.0
+"""Budget for describing what no name reaches: done twice in a run at most, and nothing else would tell."""
+
+
+class CensusTaker:
+    """Takes censuses and remembers between them only names, sequence numbers and weak references, no objects."""
+
+    def __init__(self, known: KnownMemory, budget: float = 2.0) -> None:
+        self._known = known
+        self.budget = budget
+        self._sequences: dict[str, int] = {}
+        self._carriers: dict[str, list[str]] = {}
+        self._updated: dict[str, Place] = {}
+        """The line that changes a carrier in place."""
+        self._carried: dict[str, tuple[int, int]] = {}
+        """Nodes, and bytes that they saved, counted below each carrier at the last census."""
+        self._found = unreachable_storages.Found([], 0)
+        self._descriptions = 0
+        self._bound: Bindings = {}
+        """What each name was bound to at the last census: a name bound anew is a passing one."""
+        self._strays = False
+        """Whether something was found that only a loop's iterator holds."""
+        self.anew = False
+        """Whether that was at the last census: what it holds is to be seen to grow yet."""
+        self.unreadable: set[str] = set()
+        self.extra_frames: list[FrameType] = []
+        """Frames that do not run any more but live: those of the exception that ended the program."""
+        self.seconds = 0.0
+        """What the last census took of this thread's own work: on a busy machine the clock tells more of others."""
+
+    def take(self, tick: int, kind: StepKind, ledger: Ledger, final: bool = False) -> Census:
+        """Walk, claim, name. What the census itself allocates is not the program's."""
+        start, work = time.perf_counter(), time.thread_time()
+        # Tensor subclasses answer for themselves through `__torch_function__`: not to us.
+        # The walk allocates enough to set off the collector, which would free the very garbage that is to be found.
+        with ledger.quiet(), collector_off(), private.DisableTorchFunctionSubclass():
+            one = _Count(self._known, ledger, tick, Deadline(self.budget), self.extra_frames, self._bound)
+            try:
+                return self._count(one, tick, kind, start, final)
+            finally:
+                one.close()
+                self.seconds = time.thread_time() - work
+
+    def _count(self, one: _Count, tick: int, kind: StepKind, start: float, final: bool) -> Census:
+        self.anew = False
+        one.walk_all(strays=self._strays)
+        self._find_carriers(one)
+        self._find_updates(one)
+        one.claim_graphs(set(self._carriers))
+        asks = not self._strays and self._descriptions < _DESCRIPTIONS
+        if asks and one.unreached() and one.walk_strays():
+            self._strays = self.anew = True
+            one.claim_graphs(set(self._carriers))
+        if one.much_unreached() and self._descriptions < _DESCRIPTIONS:
+            one.walk_all(further=True)
+            one.claim_graphs(set(self._carriers))
+        self._bridge(one)
+        self.unreadable.update(one.unreadable)
+        holdings = [self._mark(h) for h in one.tree.holdings(one.births)]
+        found = self._describe(one)
+        sites = one.site_bytes(one.unreached())
+        self._sequences = one.sequences()
+        self._bound = one.bound
+        return Census(
+            tick=tick, kind=kind, seconds=time.perf_counter() - start, complete=one.complete, total=one.total,
+            categories=one.categories, holdings=holdings, final=final,
+            unreached=sum(b.nbytes for b in one.unreached().values() if b.rated), unreached_sites=sites,
+            strangers=found.strangers, garbage=found.garbage,
+        )  # fmt: skip
+
+    def _describe(self, one: _Count) -> unreachable_storages.Found:
+        """Who holds what no name reaches. Each answer costs a pass over the heap: the first few are kept."""
+        births, orphans = one.unreached(), one.orphans()
+        if not births and not orphans:
+            return unreachable_storages.Found([], 0)
+        again = self._descriptions < _DESCRIPTIONS
+        self._descriptions += 1
+        if again and not any(s.owner for s in self._found.strangers):
+            late = graphs.within(_DESCRIBING_SECONDS)
+            self._found = unreachable_storages.describe(
+                births, one.own_objects(), one.walk.parent.keys(), late, orphans=orphans, claimed=one.named()
+            )
+            return self._found
+        return unreachable_storages.Found(self._found.strangers, 0)
+
+    def _find_carriers(self, one: _Count) -> None:
+        """Names whose previous value's graph is part of the graph of their value now."""
+        if self._carriers:
+            return
+        for key, tensor in one.candidates():
+            name = one.tree.name(key)
+            before = self._sequences.get(name)
+            node = tensor.grad_fn
+            if before is None or node is None or node._sequence_nr() == before:
+                continue
+            ops = graphs.ops_between(node, before, one.late)
+            if ops is not None:
+                self._carriers[name] = ops[:40]
+
+    def _find_updates(self, one: _Count) -> None:
+        """Lines that change carriers in place: an average that is bound once, and then only updated."""
+        for key, tensor in one.candidates() if self._carriers else ():
+            name = one.tree.name(key)
+            if name in self._carriers and name not in self._updated:
+                lines = (one.updated.get(s._cdata) for s in graphs.storages_of(tensor))
+                self._updated.update((name, line) for line in lines if line is not None)
+
+    def _bridge(self, one: _Count) -> None:
+        """A carried graph gets longer than a budget allows to walk: what is new since the last census is counted, and
+        added to what was counted then, which hangs below it."""
+        grown: dict[str, tuple[int, int]] = {}
+        late = graphs.within(self.budget / 2)
+        for key, tensor in one.singles():
+            name = one.tree.name(key)
+            if name not in self._carriers or tensor.grad_fn is None:
+                continue
+            counted = one.graphs_of.get(key, (0, 0))
+            if not one.complete and name in self._carried and name in self._sequences:
+                new = graphs.walk([tensor.grad_fn], set(), one.known(), late, self._sequences[name])
+                before = self._carried[name]
+                counted = (before[0] + new.nodes, before[1] + new.saved_bytes)
+            grown[name] = counted
+        self._carried = grown
+
+    def _mark(self, holding: Holding) -> Holding:
+        name = holding.name
+        if name not in self._carriers:
+            below = next((n for n in self._carriers if n.startswith(f"{name}[")), None)
+            if below is None:
+                return holding
+            ops, line = self._carriers[below], self._updated.get(below)
+            return msgspec.structs.replace(holding, carried=True, carrier_ops=ops, updated=line)
+        nodes, graph = self._carried.get(name, (holding.nodes, holding.graph))
+        return msgspec.structs.replace(
+            holding, carried=True, carrier_ops=self._carriers[name], nodes=nodes, graph=graph,
+            updated=self._updated.get(name),
+        )  # fmt: skip
+
+
+class _Count:
+    """The state of one census: the walk, who claimed which storage, and sums by name."""
+
+    def __init__(
+        self, known: KnownMemory, ledger: Ledger, tick: int, deadline: Deadline, extra: list[FrameType],
+        bound: Bindings,
+    ) -> None:  # fmt: skip
+        self._deadline = deadline
+        self._bound_before = bound
+        self.bound: dict[tuple[str, str], Binding] = {}
+        self._extra = extra
+        self.walk = heap.HeapWalk(deadline.left())
+        self.walk.skip |= {id(known), id(known.__dict__), id(ledger), id(ledger.__dict__), id(ledger.live)}
+        self.unreadable: list[str] = []
+        self.tree = HoldingTree(self.walk)
+        self._known = known
+        stored = self._stored = known.storages()
+        self.claimed: set[int] = set(stored)
+        self.categories: dict[str, int] = defaultdict(int)
+        for category, size in stored.values():
+            self.categories[category] += size
+        self.total = sum(self.categories.values())
+        self.births: dict[int, Birth] = ledger.live
+        self.updated = ledger.updated
+        self._tick = tick
+        self._absorbed = self._absorbed_arrays = 0
+        self.graphs_of: dict[int, tuple[int, int]] = {}
+        """Nodes and saved bytes that were credited to a tensor's graph."""
+        self._claimed_arrays: set[int] = set()
+        self._slots: list[tuple[int, torch.Tensor]] = []
+        self._nodes: graphs.Seen = set()
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything was looked at."""
+        return self.walk.complete
+
+    def walk_all(self, further: bool = False, strays: bool = False) -> None:
+        """Walk from the user's names, or `further` from everybody's, and claim what tensors hold directly; with
+        `strays` from what only the iterators of running loops hold, too."""
+        if further:
+            self.walk.allow(_FURTHER_SECONDS)
+            self.walk.add_roots(heap.module_roots((frames.INSTALLED,)))
+        else:
+            for roots in self._by_age():
+                self.walk.add_roots(roots)
+                self.walk.run(tees=not strays)
+        if strays:
+            self._add_strays()
+        self._absorb()
+
+    def walk_strays(self) -> bool:
+        """Walk from what only the iterators of running loops hold; whether that led to tensors."""
+        before = len(self.walk.tensors)
+        self._add_strays()
+        self._absorb()
+        return len(self.walk.tensors) > before
+
+    def _add_strays(self) -> None:
+        running = heap.running_frames()
+        self.walk.add_roots(list(stray_roots(self.walk.parent, running)))
+        running.clear()
+
+    def _absorb(self) -> None:
+        """Walk on from the roots added, and claim what tensors hold directly."""
+        self.walk.run()
+        for tensor in self.walk.tensors[self._absorbed :]:
+            self._claim_direct(tensor)
+        self._absorbed = len(self.walk.tensors)
+        for array in self.walk.arrays[self._absorbed_arrays :]:
+            self._claim_array(array)
+        self._absorbed_arrays = len(self.walk.arrays)
+
+    def _by_age(self) -> tuple[list[heap.Root], ...]:
+        """Names that are bound to what they were bound to before, then those bound anew each step: a batch drawn from
+        a buffer must not claim the buffer's tensors just because its path is shorter. Then the variables of torch's own
+        frames: an optimizer that is just stepping is nobody's name for a parameter."""
+        lasting: list[heap.Root] = []
+        passing: list[heap.Root] = []
+        inside: list[heap.Root] = []
+        roots = (
+            heap.module_roots((frames.USER,)),
+            heap.frame_roots(self.unreadable, self._extra),
+            heap.finalizer_roots(self.walk.skip),
+        )
+        for root in itertools.chain(*roots):
+            key = (root.scope, root.name)
+            binding = self.bound[key] = Binding(root.value)
+            if root.kind != "global" and frames.owner(root.path) not in (frames.USER, frames.INSTALLED):
+                inside.append(root)
+            else:
+                (lasting if binding.lasts(self._bound_before.get(key)) else passing).append(root)
+        return lasting, passing, inside
+
+    def _claim_direct(self, tensor: torch.Tensor) -> None:
+        key = id(tensor)
+        size = 0
+        for storage in graphs.storages_of(tensor):
+            identity = storage._cdata
+            if identity not in self.claimed:
+                self.claimed.add(identity)
+                size += storage.nbytes()
+                self.tree.own(key, identity)
+        self.total += size
+        if size:
+            self.tree.add(key, direct=size, visible=min(self._shown(key, tensor, size), size), tensors=1)
+        if tensor.grad_fn is not None and graphs.followed():
+            self._slots.append((key, tensor))
+
+    def _shown(self, key: int, tensor: torch.Tensor, size: int) -> int:
+        """Bytes that a tensor shows; of one that arrays alone lead to, as they view its memory, what these show."""
+        shown = tensor.numel() * tensor.element_size() if tensor.layout is torch.strided else size
+        while heap.kind_of(type(above := self.walk.objects.get(self.walk.parent[key]))) == heap.ARRAY:
+            shown, key = arrays.memory(above)[2], id(above)
+        return shown
+
+    def _claim_array(self, array: Any) -> None:
+        """Memory of NumPy's own, which a view of it keeps. What shows a tensor's memory leads to that tensor."""
+        whole, size, shown = arrays.memory(array)
+        if size and id(whole) not in self._claimed_arrays:
+            self._claimed_arrays.add(id(whole))
+            self.total += size
+            self.tree.add(id(array), direct=size, visible=min(shown, size), tensors=1)
+
+    def singles(self) -> list[tuple[int, torch.Tensor]]:
+        """Tensors with a graph that stand under a name of their own, not in a container of many."""
+        siblings: dict[int, int] = defaultdict(int)
+        for key, _ in self._slots:
+            siblings[self.walk.parent[key]] += 1
+        roots = 0
+        return [s for s in self._slots if (p := self.walk.parent[s[0]]) == roots or siblings[p] < _CONTAINER]
+
+    def candidates(self) -> list[tuple[int, torch.Tensor]]:
+        """Tensors that may carry their graph from step to step: those under names of their own, and of each container
+        of many the first few, as an average of weights has one for each parameter."""
+        found = self.singles()
+        known = {key for key, _ in found}
+        taken: dict[int, int] = defaultdict(int)
+        for key, tensor in self._slots:
+            parent = self.walk.parent[key]
+            taken[parent] += 1
+            if key not in known and taken[parent] < _CONTAINER:
+                found.append((key, tensor))
+        return found[:_CARRIER_CANDIDATES]
+
+    def claim_graphs(self, carriers: set[str]) -> None:
+        """Claim what graphs saved, for carriers, then containers, then the rest in order of distance."""
+        singles = {key for key, _ in self.singles()}
+        by_rank: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
+        for key, tensor in self._slots:
+            if key not in singles:
+                by_rank[1].append((key, tensor))
+            else:
+                by_rank[0 if carriers and self.tree.name(key) in carriers else 2].append((key, tensor))
+        for slots in by_rank:
+            for key, tensor in slots:
+                self._claim_graph(key, tensor)
+
+    def _claim_graph(self, key: int, tensor: torch.Tensor) -> None:
+        reach = graphs.walk([tensor.grad_fn], self._nodes, self.claimed, self.late)
+        if not reach.complete:
+            self.walk.complete = False
+        saved = reach.saved_bytes + sum(s.nbytes() for s in reach.leaves.values())
+        self.graphs_of[key] = (reach.nodes, saved)
+        ctx = sum(s.nbytes() for s in reach.ctx.values())
+        if reach.nodes:
+            self.total += saved + ctx
+            self.tree.add(key, graph=saved, ctx=ctx, nodes=reach.nodes, tensors=0)
+            for identity in (*reach.saved, *reach.leaves, *reach.ctx):
+                self.tree.own(key, identity)
+
+    def known(self) -> set[int]:
+        """Storages of parameters and the like."""
+        return set(self._stored)
+
+    def late(self) -> bool:
+        """Whether the budget is spent."""
+        return self._deadline.passed()
+
+    def sequences(self) -> dict[str, int]:
+        """Sequence numbers of the graph roots under names of their own, for the next census."""
+        found = {}
+        for key, tensor in self.candidates():
+            if tensor.grad_fn is not None:
+                found[self.tree.name(key)] = tensor.grad_fn._sequence_nr()
+        return found
+
+    def unreached(self) -> dict[int, Birth]:
+        """Storages of earlier steps that are alive although no name leads to them; none where the search was cut short,
+        since then nobody knows."""
+        if not self.complete:
+            return {}
+        return {k: b for k, b in self.births.items() if k not in self.claimed and b.tick < self._tick - 1}
+
+    def orphans(self) -> set[int]:
+        """Identities of the parameters and buffers of root modules that no name leads to."""
+        if not self.complete:
+            return set()
+        roots = [m for m in self._known.live_roots() if id(m) not in self.walk.parent]
+        tensors = (t for m in roots for t in itertools.chain(m.parameters(), m.buffers()))
+        return {key for key in map(id, tensors) if key not in self.walk.parent}
+
+    def named(self) -> set[int]:
+        """Storages that names lead to, and those of the parameters and the like that they lead to."""
+        return self.claimed - self._stored.keys()
+
+    def much_unreached(self) -> bool:
+        """Whether so much lives on without a name that other people's modules are worth a look."""
+        old = sum(b.nbytes for b in self.births.values() if b.tick < self._tick - 1)
+        return sum(b.nbytes for b in self.unreached().values()) > 0.05 * old
+
+    def site_bytes(self, births: dict[int, Birth]) -> list[Any]:
+        """Births summed by site, largest first."""
+        return sum_by_site(births.values())
+
+    def own_objects(self) -> set[int]:
+        """Identities that belong to the census itself."""
+        return {id(self.walk.objects), id(self.walk.tensors), id(self._slots), id(self.__dict__), id(self)}
+
+    def close(self) -> None:
+        """Let go of every object."""
+        self.walk.close()
+        self._slots.clear()
+        self._nodes.clear()
+        self.tree.close()
+
+
+def forget_the_program() -> None:
+    """Empty the caches of types and places. Classes of the program's own must not outlive it there: their destructors
+    would run too late."""
+    heap.forget_types()
+    graphs.forget_types()
+    frames.forget_places()

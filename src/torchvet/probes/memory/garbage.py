@@ -1,0 +1,173 @@
+"""Tells what no name leads to apart: garbage that holds itself, and what something out of Python's sight holds.
+
+One pass over the heap finds who refers to whom among all that the walk from names has not reached. Whatever has more
+references than these account for is held from outside, with all that it holds in turn; the rest is garbage, and in each
+of its cycles everything holds everything.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import types
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+import torch
+
+from torchvet.probes.base import frames, graphs
+from torchvet.probes.objects import heap
+
+_MOST = 50_000
+"""Objects above some tensors from which on they are somebody's: a library's tables lead everywhere."""
+_FREQUENT = 4096
+
+
+class Garbage:
+    """What leads to some objects, the seeds, among all that a walk has not reached. Call `close()` when done."""
+
+    def __init__(self, reached: Collection[int], own: set[int]) -> None:
+        self._objects = _unreached(reached, own)
+        self._objects.append([])  # the measure: nothing but this list refers to it
+        self.by_id: dict[int, Any] = {}
+        """All that leads to the seeds, and they themselves."""
+        self.below: dict[int, list[int]] = {}
+        """Of these, what each refers to."""
+        self.held: set[int] = set()
+        """Those of them that are held from outside, by themselves or by others."""
+        self.outer: list[int] = []
+        """Those that are held from outside by themselves."""
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """The tensors among what was not reached."""
+        return (o for o in self._objects if heap.kind_of(type(o)) == heap.TENSOR)
+
+    def search(self, seeds: Iterable[int], late: graphs.Late) -> bool:
+        """Find all that leads to the seeds, which are identities; False where it got late, or too much does."""
+        above = self._references(late)
+        if above is None:
+            return False
+        found = set(seeds)
+        queue = list(found)
+        for key in queue:
+            for higher in above.get(key, ()):
+                if higher not in found:
+                    found.add(higher)
+                    queue.append(higher)
+            if len(queue) > _MOST:
+                return False
+        self.by_id = {id(o): o for o in self._objects if id(o) in found}
+        self.below = {key: [] for key in found}
+        for key in queue:
+            for higher in above.get(key, ()):
+                self.below[higher].append(key)
+        self._tell_held(above)
+        return True
+
+    def _references(self, late: graphs.Late) -> dict[int, list[int]] | None:
+        """By object, who refers to it, once for each reference."""
+        known = {id(o) for o in self._objects}
+        above: dict[int, list[int]] = defaultdict(list)
+        for count, one in enumerate(self._objects):
+            if not count % _FREQUENT and late():
+                return None
+            key = id(one)
+            # A function's globals are no part of it.
+            apart = id(one.__globals__) if type(one) is types.FunctionType else 0
+            for lower in map(id, gc.get_referents(one)):
+                if lower in known and lower != apart:
+                    above[lower].append(key)
+        return above
+
+    def _tell_held(self, above: dict[int, list[int]]) -> None:
+        counts = [(id(o), sys.getrefcount(o)) for o in self._objects if id(o) in self.by_id or o is self._objects[-1]]
+        own = counts[-1][1] + 1  # ours: the list, and `by_id`
+        self.outer = [key for key, count in counts[:-1] if count - len(above.get(key, ())) > own]
+        queue = list(self.outer)
+        self.held = set(queue)
+        for key in queue:
+            for lower in self.below[key]:
+                if lower not in self.held:
+                    self.held.add(lower)
+                    queue.append(lower)
+
+    def cycles(self) -> list[list[int]]:
+        """The cycles of the garbage, those that others do not lead to first; each is all that holds each other."""
+        free = {key: [k for k in below if k not in self.held] for key, below in self.below.items()
+                if key not in self.held}  # fmt: skip
+        return components(free)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        for store in (self._objects, self.by_id, self.below, self.held, self.outer):
+            store.clear()
+
+
+def _unreached(reached: Collection[int], own: set[int]) -> list[Any]:
+    """All that may be garbage of the program's, or refer to some."""
+    everything = gc.get_objects()
+    kinds = {cls: heap.kind_of(cls) for cls in set(map(type, everything))}
+    plain = {cls for cls, kind in kinds.items() if kind not in (heap.ATOM, heap.FUNCTION, heap.CLASS, heap.FRAME)}
+    special = kinds.keys() - plain - {cls for cls, kind in kinds.items() if kind == heap.ATOM}
+    return [
+        o for o in everything
+        if (type(o) in plain or (type(o) in special and _is_programs(o))) and id(o) not in reached and id(o) not in own
+    ]  # fmt: skip
+
+
+def _is_programs(o: Any) -> bool:
+    """Whether a function, class or frame is worth following. A library's class and most of its functions are not: what
+    they refer to is held from outside."""
+    kind = heap.kind_of(type(o))
+    if kind == heap.FRAME:
+        return frames.owner(o.f_code.co_filename) != frames.OWN
+    if kind == heap.FUNCTION:
+        return bool(o.__closure__) or frames.owner(o.__code__.co_filename) == frames.USER
+    file = heap.file_of_class(o)
+    return file is not None and frames.owner(file) == frames.USER
+
+
+def components(below: dict[int, list[int]]) -> list[list[int]]:
+    """The strongly connected components of a graph that hold a cycle (Tarjan), those above others first."""
+    index: dict[int, int] = {}
+    low: dict[int, int] = {}
+    stack: list[int] = []
+    on_stack: set[int] = set()
+    found: list[list[int]] = []
+    for start in below:
+        if start in index:
+            continue
+        work = [(start, iter(below[start]))]
+        index[start] = low[start] = len(index)
+        stack.append(start)
+        on_stack.add(start)
+        while work:
+            node, rest = work[-1]
+            following = next((k for k in rest if k not in index or k in on_stack), None)
+            if following is not None and following not in index:
+                index[following] = low[following] = len(index)
+                stack.append(following)
+                on_stack.add(following)
+                work.append((following, iter(below[following])))
+                continue
+            if following is not None:
+                low[node] = min(low[node], index[following])
+                continue
+            work.pop()
+            if work:
+                low[work[-1][0]] = min(low[work[-1][0]], low[node])
+            if low[node] == index[node]:
+                found.append(_popped(stack, on_stack, node))
+    cyclic = [one for one in found if len(one) > 1 or one[0] in below[one[0]]]
+    return cyclic[::-1]
+
+
+def _popped(stack: list[int], on_stack: set[int], node: int) -> list[int]:
+    at = len(stack) - 1
+    while stack[at] != node:
+        at -= 1
+    one = stack[at:]
+    del stack[at:]
+    on_stack.difference_update(one)
+    return one

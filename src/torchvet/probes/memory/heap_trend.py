@@ -1,0 +1,82 @@
+"""Notices slow growth of the host's memory, so that what is stored once in many steps is looked for at all."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+from torchvet.probes.base import host
+
+_EVERY = 4
+_FIRST = 48
+_SLOW = 0.0005
+"""Seconds of one sample from which on it costs more than it tells."""
+_TIMES_SLOW = 3
+"""Samples that took so long before another is taken: any call may be slow once."""
+_LEAST = 1 << 18
+_LEAST_RESIDENT = 1 << 23
+"""Bytes by which a floor must rise: of the heap in use, which is exact, and of the resident set, which also grows with
+what the allocator keeps."""
+_STEEP = 1 << 19
+"""Bytes a step, from one floor to the next, that are not waited for to rise on: what a program loads and caches in its
+first steps is over by then."""
+
+
+class HeapTrend:
+    """Samples the heap in use (about 10 µs), or the resident set where that takes long, at every fourth boundary; says
+    when its floor keeps rising."""
+
+    def __init__(self) -> None:
+        self._samples: list[int] = []
+        self._next = _FIRST
+        self._exact = host.heap_in_use is not None
+        self._slow = 0
+        self._peaks: list[int] = []
+        self.times = 0
+        """Verdicts in a row by which the floor rises; a steep rise counts as two."""
+
+    def restart(self) -> None:
+        """Ticks begin at one again."""
+        self._samples = []
+        self._next = _FIRST
+        self.times = 0
+
+    def peak(self, size: int) -> bool:
+        """Whether the peaks of the last three sampled windows, in bytes, rose by a percent each."""
+        self._peaks = [*self._peaks[-2:], size]
+        return len(self._peaks) == 3 and all(a * 1.01 < b for a, b in itertools.pairwise(self._peaks))
+
+    def boundary(self, tick: int) -> bool:
+        """Whether the floor of the last third lies above that of the third before by more than noise, as far as is
+        known: judged anew each time that the run has doubled."""
+        if tick % _EVERY == 0:
+            self._sample(tick)
+        return self.times > 0
+
+    def _sample(self, tick: int) -> None:
+        start = time.thread_time()  # by the clock other programs' interruptions would add up over a long run
+        size = host.heap_in_use() if self._exact and host.heap_in_use is not None else host.resident()
+        if size is None:
+            return
+        self._samples.append(size)
+        self._slow += time.thread_time() - start > _SLOW
+        if self._exact and self._slow >= _TIMES_SLOW:
+            # glibc walks its free lists: after many small allocations a call takes milliseconds.
+            self._exact = False
+            self._samples = []
+        if tick >= self._next and len(self._samples) * _EVERY >= _FIRST / 2:
+            self._next = tick * 2
+            least = _LEAST if self._exact else _LEAST_RESIDENT
+            self.times = self.times + 1 if rising(self._samples, least) else 0
+            if self.times and rising(self._samples, _STEEP * _EVERY * (len(self._samples) // 3)):
+                self.times += 1
+
+
+def rising(samples: list[int], least: int = _LEAST) -> bool:
+    """Whether each third's minimum is above the one before, the last by `least` bytes and a quarter of a percent."""
+    third = len(samples) // 3
+    if third < 3:
+        return False
+    floors = [min(samples[i * third : (i + 1) * third]) for i in range(3)]
+    rise = floors[2] - floors[1]
+    return floors[0] < floors[1] and rise > max(least, floors[1] // 400)

@@ -1,0 +1,74 @@
+"""Samples the host's memory at step boundaries over the whole run: often at first, then at ever larger distances."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from torchvet.probes.base import host
+from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.recording.records.base import Record, StepKind
+from torchvet.recording.records.training import HostSamples
+
+_DENSE = 64
+"""Steps at first that are all sampled; from then on there are some 44 samples each time that the run doubles."""
+_SHARE = 100
+"""Times as long as a sample took must pass before the next: glibc walks its free lists, which can take milliseconds."""
+_ALLOWANCE = 0.03
+"""Seconds that samples may take in all before that holds: a short run would have too few of them."""
+_PENDING = 64
+"""Samples that may be lost with a process that is killed."""
+
+
+class HostSampler(Watcher):
+    """The host's memory, sampled."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._next_time = 0.0
+        self._spent = 0.0
+        self._restart()
+
+    def _restart(self) -> None:
+        self._last = self._next_tick = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self._ticks: list[int] = []
+        self._heap: list[int] = []
+        self._resident: list[int] = []
+
+    def boundary(self, tick: int, kind: StepKind) -> None:
+        """A step ended: sample if it is time to."""
+        if tick < self._last:
+            self._restart()  # ticks began anew: a stronger step signal appeared
+        self._last = tick
+        # What is noted of sampled steps is in the heap as well, and goes again.
+        if self.host.sampling or tick < self._next_tick:
+            return
+        if self._spent > _ALLOWANCE and time.perf_counter() < self._next_time:
+            return
+        self._next_tick = tick + max(1, tick // _DENSE)
+        start = time.thread_time()  # other programs' interruptions are not the sample's
+        heap = host.heap_in_use() + host.small_objects() if host.heap_in_use is not None else None
+        work = time.thread_time() - start
+        self._spent += work
+        self._next_time = time.perf_counter() + _SHARE * work
+        resident = host.resident()
+        self._ticks.append(tick)
+        if heap is not None:
+            self._heap.append(heap)
+        if resident is not None:
+            self._resident.append(resident)
+        if len(self._ticks) >= _PENDING:
+            self._write()
+
+    def totals(self, tick: int) -> Iterable[Record]:
+        """What was sampled since the last time."""
+        self._write()
+        return ()
+
+    def _write(self) -> None:
+        if self._ticks:
+            self.host.write(HostSamples(ticks=self._ticks, heap=self._heap, resident=self._resident))
+            self._clear()

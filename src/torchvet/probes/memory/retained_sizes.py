@@ -1,0 +1,235 @@
+"""Sums tensor bytes upward along paths and names the places where they gather."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict, deque
+from typing import Any
+
+import torch
+
+from torchvet.probes.base import frames
+from torchvet.probes.base.ledger import Birth, sum_by_site
+from torchvet.probes.objects import naming
+from torchvet.probes.objects.heap import HeapWalk, Root
+from torchvet.recording.records.base import Holding, Place, SiteBytes
+
+_BRANCHES = 8
+"""Children with bytes from which on a place is a container whose items are not told apart."""
+_DEEPEST = 8
+_WRAPPERS = {"cell", "function", "method", "lru_list_elem"}
+_MOST = 160
+
+
+class _Sums:
+    __slots__ = ("children", "ctx", "direct", "graph", "nodes", "owned", "tensors", "visible")
+
+    def __init__(self) -> None:
+        self.direct = self.visible = self.graph = self.ctx = self.nodes = self.tensors = 0
+        self.children: set[int] = set()
+        self.owned: list[int] = []
+
+    @property
+    def bytes(self) -> int:
+        return self.direct + self.graph + self.ctx
+
+
+class HoldingTree:
+    """Bytes by path. Keys are object identities of a walk, whose parents lead up to a root."""
+
+    def __init__(self, walk: HeapWalk) -> None:
+        self._walk = walk
+        self._sums: dict[int, _Sums] = defaultdict(_Sums)
+        self._owned: dict[int, list[int]] = defaultdict(list)
+        self._named: dict[int, tuple[list[str], list[str]]] = {}
+
+    def add(self, key: int, direct: int = 0, visible: int = 0, graph: int = 0, ctx: int = 0, nodes: int = 0,
+            tensors: int = 0) -> None:  # fmt: skip
+        """Add to an object; `holdings` adds up what leads to it."""
+        sums = self._sums[key]
+        sums.direct += direct
+        sums.visible += visible
+        sums.graph += graph
+        sums.ctx += ctx
+        sums.nodes += nodes
+        sums.tensors += tensors
+
+    def _add_up(self) -> None:
+        """Add every object's sums to its parent's, once, the farthest first: a walk finds parents before children."""
+        for key, parent in reversed(self._walk.parent.items()):
+            sums = self._sums.get(key)
+            if sums is None or not parent:
+                continue
+            above = self._sums[parent]
+            above.children.add(key)
+            for name in ("direct", "visible", "graph", "ctx", "nodes", "tensors"):
+                setattr(above, name, getattr(above, name) + getattr(sums, name))
+
+    def own(self, key: int, storage: int) -> None:
+        """Note that an object claimed a storage."""
+        self._owned[key].append(storage)
+
+    def name(self, key: int) -> str:
+        """The full name of an object."""
+        return "".join(self._path(key)[0])
+
+    def _path(self, key: int) -> tuple[list[str], list[str]]:
+        """The hops that a person would see, and the special ones, from the root to an object."""
+        known = self._named.get(key)
+        if known is not None:
+            return known
+        chain = self._walk.chain(key)
+        if len(chain) > 64:
+            chain = chain[:24] + chain[-8:]
+        objects = self._walk.objects
+        root = self._walk.roots[chain[0]]
+        texts, vias = [root.name], []
+        for index in range(1, len(chain)):
+            grandparent = objects[chain[index - 2]] if index > 1 else None
+            found = naming.hop(objects[chain[index - 1]], objects[chain[index]], grandparent)
+            if found.text:
+                texts.append(found.text)
+            if found.via:
+                vias.append(found.via)
+        self._named[key] = (texts, vias)
+        return texts, vias
+
+    def holdings(self, births: dict[int, Birth]) -> list[Holding]:
+        """The places worth naming: from the roots down to where bytes spread over many children."""
+        self._add_up()
+        found: list[Holding] = []
+        stack = [key for key in self._walk.roots if key in self._sums]
+        while stack:
+            key = stack.pop()
+            sums = self._sums[key]
+            if sums.bytes == 0 and sums.nodes == 0:
+                continue
+            found.append(self._holding(key, sums, births))
+            branches = [c for c in sums.children if c in self._sums]
+            if len(branches) > _BRANCHES:
+                apart = key in self._walk.roots or naming.holds_handlers(self._walk.objects[key])
+                branches = sorted(branches, key=lambda c: -self._sums[c].bytes)[:2] if apart else []
+            # Hops that show: a module in a module is one, though its attributes and tables are objects as well.
+            if len(self._path(key)[0]) <= _DEEPEST:
+                stack.extend(branches)
+        found.sort(key=lambda h: -(h.direct + h.graph + h.ctx) * 1000 - h.nodes)
+        return _without_repeats(found)[:_MOST]
+
+    def forget_names(self) -> None:
+        """Another way than the walk's leads to something: names are found anew."""
+        self._named.clear()
+
+    def holding(self, key: int) -> Holding:
+        """One object by its name, without what it holds."""
+        return self._holding(key, self._sums[key], {})
+
+    def _holding(self, key: int, sums: _Sums, births: dict[int, Birth]) -> Holding:
+        texts, vias = self._path(key)
+        root = self._root(key)
+        value = self._walk.objects[key]
+        return Holding(
+            name="".join(texts), kind=_kind(root, texts, vias, value), path=[f"{root.scope}: {texts[0]}", *texts[1:]],
+            scope=root.scope, place=self._cached_function(key) or Place(root.path, root.line or 1, root.scope),
+            container=type(value).__name__,
+            items=len(sums.children), length=naming.length(value), capacity=self._capacity(key),
+            tensors=sums.tensors, direct=sums.direct, visible=sums.visible, graph=sums.graph, ctx=sums.ctx,
+            nodes=sums.nodes, called_from=root.called_from, on_module=self._on_module(key),
+            key_type=naming.key_type(value),
+            item_type=naming.item_type(value), item_kind=naming.item_kind(value), inner_types=naming.inner_types(value),
+            below=sorted(self._below(key)), via=sorted(set(vias)), sites=self._sites(key, births),
+            files=self._files(key),
+        )  # fmt: skip
+
+    def _below(self, key: int) -> set[str]:
+        """The special hops from a container of many on to the most of what it holds: its items have no names."""
+        found: set[str] = set()
+        above: Any = None
+        many = False  # a module's table of many layers is one too, some hops below the module
+        for _ in range(_DEEPEST):
+            children = [c for c in self._sums[key].children if c in self._sums]
+            many = many or len(children) > _BRANCHES
+            heaviest = max(children, key=lambda c: self._sums[c].bytes, default=None)
+            if heaviest is None:
+                break
+            parent, child = self._walk.objects[key], self._walk.objects[heaviest]
+            via = naming.hop(parent, child, above).via
+            found |= {via} if via and many else set()
+            key, above = heaviest, parent
+        return found
+
+    def _root(self, key: int) -> Root:
+        return self._walk.roots[self._walk.chain(key)[0]]
+
+    def _cached_function(self, key: int) -> Place | None:
+        """Where the function is written whose lru_cache the path runs through."""
+        for one in self._walk.chain(key):
+            code = getattr(naming.cached_function(self._walk.objects[one]), "__code__", None)
+            if code is not None:
+                return Place(code.co_filename, code.co_firstlineno, getattr(code, "co_qualname", code.co_name))
+        return None
+
+    def _capacity(self, key: int) -> int | None:
+        """The limit of a container, or of the queue whose deque it is."""
+        objects = self._walk.objects
+        own = naming.capacity(objects[key])
+        if own is not None or type(objects[key]) is not deque:
+            return own
+        holders = (objects[k] for k in self._walk.chain(key)[-3:-1])
+        return next((naming.capacity(q) for q in holders if naming.is_queue(type(q))), None)
+
+    def _on_module(self, key: int) -> bool:
+        """Whether the last hop is an attribute of a module."""
+        chain = self._walk.chain(key)[-3:-1]
+        return any(issubclass(type(self._walk.objects[k]), torch.nn.Module) for k in chain)
+
+    def _files(self, key: int) -> list[str]:
+        """Files of the user's classes and functions that the path runs through: where the store may be written."""
+        found: list[str] = []
+        for one in self._walk.chain(key):
+            module = sys.modules.get(getattr(type(self._walk.objects[one]), "__module__", "") or "")
+            file = getattr(module, "__file__", None)
+            if isinstance(file, str) and frames.owner(file) == frames.USER and file not in found:
+                found.append(file)
+        return found
+
+    def _sites(self, key: int, births: dict[int, Birth], most: int = 6) -> list[SiteBytes]:
+        storages: list[int] = []
+        stack = [key]
+        while stack and len(storages) < 5000:
+            one = stack.pop()
+            storages.extend(self._owned.get(one, ()))
+            stack.extend(self._sums[one].children if one in self._sums else ())
+        return sum_by_site((births[s] for s in storages if s in births), most)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._sums.clear()
+        self._owned.clear()
+        self._named.clear()
+
+
+def _without_repeats(found: list[Holding]) -> list[Holding]:
+    """Keep one entry a name: hops that show no text leave several objects under one. What a person means by the name
+    is the instance and not its attribute dictionary (which comes second), the dict and not the cell around it."""
+    kept: dict[str, Holding] = {}
+    for holding in found:
+        key = f"{holding.scope}|{holding.name}"
+        if key not in kept or kept[key].container in _WRAPPERS:
+            kept[key] = holding
+    return list(kept.values())
+
+
+_BY_VIA = (
+    ("exception", "exception"), ("hook", "hook"), ("cache", "cache"), ("queue", "queue"), ("ctx", "ctx"),
+    ("iterator", "iterator"), ("closure", "closure"), ("default", "default-argument"), ("class", "class-attribute"),
+)  # fmt: skip
+
+
+def _kind(root: Root, texts: list[str], vias: list[str], value: Any) -> str:
+    for via, kind in _BY_VIA:
+        if via in vias:
+            return kind
+    named = [t for t in texts[1:] if t.startswith(".")]
+    if root.kind == "attribute" or named:
+        return "attribute"
+    return "graph" if isinstance(value, torch.Tensor) and root.kind == "unknown" else root.kind

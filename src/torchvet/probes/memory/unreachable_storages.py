@@ -1,0 +1,222 @@
+"""Describes what holds tensors that no name leads to: reference cycles, or nothing that Python can see."""
+
+from __future__ import annotations
+
+import types
+from collections import deque
+from collections.abc import Collection, Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from torchvet.probes.base import frames, graphs
+from torchvet.probes.base.ledger import Birth
+from torchvet.probes.internals import graph_teardown
+from torchvet.probes.internals.saved import saved_tensors, unpack_hook_of
+from torchvet.probes.memory.garbage import Garbage, components
+from torchvet.probes.objects import heap, hook_tables, naming
+from torchvet.probes.objects.variables import frame_locals
+from torchvet.recording.records.base import SAVED_HOOKS, Stranger
+
+_CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+_LARGEST = 5_000
+"""Objects of a cycle of which it is tried out what would cut it."""
+_CUTS = 16
+_NODES = 64
+"""Nodes below a tensor among which the one is looked for that saved it."""
+
+
+class Found(NamedTuple):
+    """Who holds what no name leads to, and the bytes that garbage holds."""
+
+    strangers: list[Stranger]
+    garbage: int
+
+
+def describe(
+    births: dict[int, Birth], own: set[int], reached: Collection[int], late: graphs.Late = graphs.never, most: int = 4,
+    orphans: Collection[int] = (), claimed: Collection[int] = (),
+) -> Found:  # fmt: skip
+    """Who is in the garbage cycles that keep the births' storages, and the `orphans`, which are identities of tensors;
+    else that only C++ holds them (an autograd graph that nothing names, an extension). Nothing where it got late before
+    that was known. `claimed` are the storages that names lead to."""
+    if not births and not orphans:
+        return Found([], 0)
+    garbage = Garbage(reached, own)
+    try:
+        seeds = {id(t) for t in garbage.tensors() if id(t) in orphans or _keys(t) & births.keys()}
+        if not garbage.search(seeds, late):
+            return Found([], 0)
+        cycles = garbage.cycles()
+        described = [_described(cycle, garbage) for cycle in cycles[:most]]
+        if not births and not _recurs(described):
+            return Found([], 0)
+        found = dict.fromkeys(s for who in described for s in who)
+        ctx = dict.fromkeys(s for key, o in garbage.by_id.items() if key not in garbage.held for s in _on_ctx(o))
+        native = dict.fromkeys(s for key in garbage.outer if key in seeds for s in _saved_by(garbage.by_id[key]))
+        size = _bytes_below([key for cycle in cycles for key in cycle], garbage, reached, claimed) if cycles else 0
+        nobody = [Stranger(kind="native")] if births else []
+        return Found([*found, *ctx, *native] or nobody, size)
+    finally:
+        garbage.close()
+
+
+def _recurs(described: list[list[Stranger]]) -> bool:
+    """Whether two cycles are closed by the same: what was made once, and waits for the collector, is no growth."""
+    firsts = [who[0] for who in described if who]
+    return len(set(firsts)) < len(firsts)
+
+
+def _keys(tensor: torch.Tensor) -> set[int]:
+    return {s._cdata for s in graphs.storages_of(tensor)}
+
+
+class _Cut(NamedTuple):
+    """A reference within a cycle that a person would cut. `holder` and `value` are identities; `rank` sorts."""
+
+    stranger: Stranger
+    holder: int
+    value: int
+    rank: tuple[bool, int, bool]
+
+
+def _described(cycle: list[int], garbage: Garbage) -> list[Stranger]:
+    """What closes a cycle, the best to cut first: what alone holds the whole together, the program's own before a
+    library's, attributes before variables, a plain reference back before a container of many."""
+    members = set(cycle)
+    groups: dict[Stranger, list[_Cut]] = {}
+    for key in cycle:
+        for cut in _cuts_of(garbage.by_id[key], members):
+            groups.setdefault(cut.stranger, []).append(cut)
+    best = sorted(groups.items(), key=lambda item: min(cut.rank for cut in item[1]))
+    inner = {key: [k for k in garbage.below[key] if k in members] for key in cycle}
+    whole = len(cycle) > _LARGEST
+    frees = {stranger: not whole and _frees(inner, cuts) for stranger, cuts in best[:_CUTS]}
+    return sorted((s for s, _ in best[:_CUTS]), key=lambda s: not frees[s])
+
+
+def _frees(inner: dict[int, list[int]], cuts: list[_Cut]) -> bool:
+    """Whether nothing holds itself any more without these references."""
+    gone = {(cut.holder, cut.value) for cut in cuts}
+    return not components({key: [k for k in below if (key, k) not in gone] for key, below in inner.items()})
+
+
+def _cuts_of(o: Any, members: set[int]) -> Iterator[_Cut]:
+    if isinstance(o, types.FunctionType):
+        yield from _of_function(o, members)
+    elif isinstance(o, types.FrameType):
+        yield from _of_frame(o, o, members)
+    elif isinstance(o, types.GeneratorType) and o.gi_frame is not None:
+        yield from _of_frame(o.gi_frame, o, members)
+    else:
+        yield from _of_instance(o, members)
+
+
+def _of_function(o: types.FunctionType, members: set[int]) -> Iterator[_Cut]:
+    code = o.__code__
+    library = frames.owner(code.co_filename) != frames.USER
+    stranger = Stranger(kind="cycle", owner=o.__qualname__, path=code.co_filename, line=code.co_firstlineno)
+    if not library and any(id(cell) in members for cell in o.__closure__ or ()):
+        yield _Cut(stranger, id(o), id(o.__closure__), (library, 1, False))
+
+
+def _of_frame(frame: types.FrameType, holder: Any, members: set[int]) -> Iterator[_Cut]:
+    code = frame.f_code
+    library = frames.owner(code.co_filename) != frames.USER
+    for name, value in (frame_locals(frame) or {}).items():
+        if id(value) in members and not library:
+            stranger = Stranger(
+                kind="cycle", owner=getattr(code, "co_qualname", code.co_name), attribute=name, path=code.co_filename,
+                line=code.co_firstlineno, variable=True,
+            )  # fmt: skip
+            yield _Cut(stranger, id(holder), id(value), (library, 2, _is_container(value)))
+
+
+def _of_instance(o: Any, members: set[int]) -> Iterator[_Cut]:
+    cls = type(o)
+    file = heap.file_of_class(cls)
+    owner = frames.owner(file) if file is not None else frames.STDLIB
+    space = naming.namespace(o)
+    if space is None or owner not in heap.WORTHWHILE:
+        return
+    for name, value in space.items():
+        if id(value) in members and not issubclass(type(value), torch.Tensor):
+            stranger = Stranger(kind="cycle", owner=_qualname(cls), attribute=str(name), path=file)
+            for holder in (id(o), id(space)):
+                yield _Cut(stranger, holder, id(value), (owner != frames.USER, 0, _is_container(value)))
+
+
+def _qualname(cls: type) -> str:
+    found: str = type.__dict__["__qualname__"].__get__(cls)
+    return found
+
+
+def _is_container(value: Any) -> bool:
+    return issubclass(type(value), _CONTAINERS)
+
+
+def _on_ctx(o: Any) -> Iterator[Stranger]:
+    """Tensors that a custom Function's `ctx` has as attributes; the Function that the user wrote is `_forward_cls`."""
+    cls: Any = type(o)
+    if not issubclass(cls, torch.autograd.function.BackwardCFunction):
+        return
+    function = getattr(cls, "_forward_cls", cls)
+    code = getattr(getattr(function, "forward", None), "__code__", None)
+    for name, value in vars(o).items():
+        if issubclass(type(value), torch.Tensor):
+            yield Stranger(
+                kind="ctx", owner=function.__qualname__, attribute=name,
+                path=code.co_filename if code else None, line=code.co_firstlineno if code else None,
+            )  # fmt: skip
+
+
+def _saved_by(tensor: Any) -> Iterator[Stranger]:
+    """The node that keeps a tensor which leads to that node: a hook for saved tensors gave it back as it was."""
+    if not issubclass(type(tensor), torch.Tensor) or tensor.grad_fn is None:
+        return
+    queue = [tensor.grad_fn]
+    for node in queue:
+        if any(saved is tensor for saved in saved_tensors(node)):
+            code = hook_tables.code_of(unpack_hook_of(node, tensor))
+            yield Stranger(
+                kind="native", owner=SAVED_HOOKS, attribute=node.name(),
+                path=code.co_filename if code is not None else None,
+                line=code.co_firstlineno if code is not None else None,
+            )  # fmt: skip
+            return
+        if len(queue) < _NODES:
+            queue.extend(n for n in graph_teardown.nodes_below(node) if n not in queue)
+
+
+def _bytes_below(members: list[int], garbage: Garbage, reached: Collection[int], claimed: Collection[int]) -> int:
+    """Bytes of all storages that cycles own: of tensors, their gradients, and what their graphs saved."""
+    seen_storages = set(claimed)
+    seen_nodes: graphs.Seen = set()
+    seen = set(members)
+    queue = [garbage.by_id[key] for key in members]
+    size = 0
+    while queue:
+        one = queue.pop()
+        kind = heap.kind_of(type(one))
+        if kind == heap.TENSOR:
+            size += _bytes_of(one, seen_storages, seen_nodes)
+        for child in heap.children_of(one):
+            key = id(child)
+            wanted = heap.kind_of(type(child)) not in (heap.ATOM, heap.CLASS)
+            if wanted and key not in seen and key not in reached and key not in garbage.held:
+                seen.add(key)
+                queue.append(child)
+    queue.clear()
+    return size
+
+
+def _bytes_of(tensor: torch.Tensor, storages: set[int], nodes: graphs.Seen) -> int:
+    size = 0
+    for storage in graphs.storages_of(tensor):
+        if storage._cdata not in storages:
+            storages.add(storage._cdata)
+            size += storage.nbytes()
+    if tensor.grad_fn is not None:
+        reach = graphs.walk([tensor.grad_fn], nodes, storages, graphs.never)
+        size += reach.saved_bytes + sum(s.nbytes() for s in reach.ctx.values())
+    return size

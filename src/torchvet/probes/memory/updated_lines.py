@@ -1,0 +1,43 @@
+"""Notes which lines change tensors in place while gradients are recorded: each such change makes a graph longer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from torchvet.probes.base.watcher import Watcher
+
+_aten = torch.ops.aten
+_NAMES = (
+    "add_", "sub_", "mul_", "div_", "lerp_", "copy_", "addcmul_", "addcdiv_", "clamp_", "maximum_", "index_add_",
+    "index_copy_", "index_put_", "scatter_", "scatter_add_", "_foreach_add_", "_foreach_sub_", "_foreach_mul_",
+    "_foreach_div_", "_foreach_lerp_", "_foreach_addcmul_", "_foreach_addcdiv_", "_foreach_copy_",
+)  # fmt: skip
+_MOST = 4096
+
+
+def _overloads() -> list[Any]:
+    packets = [getattr(_aten, name) for name in _NAMES if hasattr(_aten, name)]
+    return [getattr(packet, name) for packet in packets for name in packet.overloads()]
+
+
+class UpdatedLines(Watcher):
+    """Lines that change tensors in place."""
+
+    def install(self) -> None:
+        """Hear of what changes its first argument."""
+        self.host.hear(_overloads(), self._changed)
+
+    def _changed(self, operator: Any, args: Any, kwargs: Any, out: Any) -> None:
+        if not torch.is_grad_enabled() or not args:
+            return
+        updated = self.host.ledger.updated
+        line = self.host.line()
+        if line is None:
+            return
+        if len(updated) >= _MOST:
+            updated.clear()
+        for tensor in args[0] if isinstance(args[0], (list, tuple)) else args[:1]:
+            if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided:
+                updated[tensor.untyped_storage()._cdata] = line

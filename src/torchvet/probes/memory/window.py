@@ -1,0 +1,303 @@
+"""Works out what a finished window shows: the peak, what it was made of, what stayed bound from the step before."""
+
+from __future__ import annotations
+
+import types
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from torchvet.probes.base import frames, graphs
+from torchvet.probes.base.ledger import Birth, Ledger, place_of_line, sum_by_site
+from torchvet.probes.base.persistent_state import KnownMemory
+from torchvet.probes.objects.bound_names import bound_above, bound_tensors
+from torchvet.probes.precision import autocast_peaks
+from torchvet.recording.records.base import Place, SiteBytes, StepKind, Window
+from torchvet.recording.records.training import StaleAtPeak, ZeroedInPlace
+
+_aten = torch.ops.aten
+_ZEROING = {
+    _aten.zero_.default: 0,
+    _aten._foreach_zero_.default: 0,
+    _aten.fill_.Scalar: 0,
+}
+_ADDING = {_aten.add_.Tensor, _aten._foreach_add_.List, _aten.copy_.default}
+
+
+@dataclass
+class OpenWindow:
+    """A window while it is open. `baseline` is the known memory at its start by category, in bytes."""
+
+    id: int
+    first: int
+    kind: StepKind
+    started: float
+    length: int
+    baseline: dict[str, int] = field(default_factory=dict)
+    kinds: dict[StepKind, int] = field(default_factory=lambda: defaultdict(int))
+    ticks: list[int] = field(default_factory=list)
+    """Event counts at the boundaries passed."""
+    horizons: dict[int, int] = field(default_factory=dict)
+    """By number of boundaries passed since the window opened (at one): the event count when the next step began its
+    work. What was born before is of the step before."""
+    read: dict[int, set[Birth]] = field(default_factory=dict)
+    names: dict[int, dict[int, str]] = field(default_factory=dict)
+    """By boundary passed: the variable that each storage still hung from when the next step began its work."""
+    graph_names: dict[int, dict[int, str]] = field(default_factory=dict)
+    """The same for what those variables' autograd graphs saved."""
+    bound: dict[str, Place] = field(default_factory=dict)
+    """By such a variable's name: the innermost function that has it, at the line that it was at."""
+    zeroed: list[_Zeroing] = field(default_factory=list)
+    gradients: dict[int, int] = field(default_factory=dict)
+    born: set[Birth] = field(default_factory=set)
+    """What backward passes of the window left in parameters."""
+
+
+@dataclass
+class _Zeroing:
+    """A gradient zeroed in place: from event `start` until something is added to it again it held only zeros."""
+
+    key: int
+    nbytes: int
+    start: int
+    line: Any
+    end: int | None = None
+
+
+def open_window(number: int, tick: int, kind: StepKind, length: int, known: KnownMemory, ledger: Ledger,
+                now: float) -> OpenWindow:  # fmt: skip
+    """Start noting. Gradients that exist are adopted, so that their release is seen."""
+    window = OpenWindow(number, tick, kind, now, length)
+    gradient_bytes = 0
+    stored = known.storages()
+    ledger.known = set(stored)
+    for key, (category, size) in stored.items():
+        if category == "gradients":
+            window.gradients[key] = size
+            gradient_bytes += size
+        else:
+            window.baseline[category] = window.baseline.get(category, 0) + size
+    ledger.forget_window()
+    ledger.read = None
+    for gradient in known.gradients():
+        ledger.adopt(gradient)
+    ledger.on_in_place = _watch_gradients(window, ledger)
+    return window
+
+
+def _watch_gradients(window: OpenWindow, ledger: Ledger) -> Any:
+    def note(func: Any, args: tuple[Any, ...]) -> None:
+        if func in _ZEROING:
+            if func is _aten.fill_.Scalar and args[1] != 0:
+                return
+            for tensor in _targets(args):
+                key = tensor.untyped_storage()._cdata
+                birth = ledger.live.get(key)
+                if key in window.gradients or (birth is not None and birth.phase == "backward"):
+                    size = tensor.untyped_storage().nbytes()
+                    line = ledger.line()
+                    window.zeroed.append(_Zeroing(key, size, len(ledger.events), line))
+        elif window.zeroed and func in _ADDING:
+            for tensor in _targets(args):
+                key = tensor.untyped_storage()._cdata
+                for zeroing in window.zeroed:
+                    if zeroing.key == key and zeroing.end is None:
+                        zeroing.end = len(ledger.events)
+
+    return note
+
+
+def _targets(args: tuple[Any, ...]) -> Iterable[torch.Tensor]:
+    first = args[0]
+    items = first if isinstance(first, (list, tuple)) else (first,)
+    return [t for t in items if isinstance(t, torch.Tensor) and t.layout is torch.strided]
+
+
+def note_gradients(window: OpenWindow, ledger: Ledger, known: KnownMemory) -> None:
+    """The gradients that parameters have now are gradients for as long as they live."""
+    for gradient in known.gradients():
+        for storage in graphs.storages_of(gradient):
+            birth = ledger.live.get(storage._cdata)
+            if birth is not None:
+                window.born.add(birth)
+
+
+def pass_boundary(window: OpenWindow, ledger: Ledger, kind: StepKind) -> None:
+    """A step ended inside the window."""
+    window.ticks.append(len(ledger.events))
+    window.kinds[kind] += 1
+    ledger.read = None
+
+
+def next_forward_begins(window: OpenWindow, ledger: Ledger, late: graphs.Late = graphs.never) -> None:
+    """The step after a boundary starts its work: what is still bound now and not read again is stale.
+
+    That includes what was made for a log or a plot after the optimizer's step, and not what this step has made before
+    its first forward pass: inputs, targets. Graphs are followed until it is `late`.
+    """
+    if ledger.read is not None:
+        return
+    carry = set(ledger.live)
+    window.horizons[len(window.ticks)] = len(ledger.events)
+    ledger.read = window.read.setdefault(len(window.ticks), set())
+    names = window.names.setdefault(len(window.ticks), {})
+    graph_names = window.graph_names.setdefault(len(window.ticks), {})
+    seen: graphs.Seen = set()
+    since = window.ticks[-1] if window.ticks else 0
+    fresh = {key for key, birth in ledger.live.items() if birth.event >= since}
+    above: dict[types.FrameType, set[str]] = {}
+    with ledger.quiet():
+        for name, tensor, frame in bound_tensors():
+            if frame not in above:
+                above[frame] = bound_above(frame) if fresh else set()
+            old = carry - fresh if name in above[frame] else carry
+            # A loss that nobody has deleted is every loop's; some pin a buffer of the size of their input (mse_loss).
+            for storage in graphs.storages_of(tensor) if tensor.ndim else ():
+                if storage._cdata in old:
+                    names.setdefault(storage._cdata, name)
+                    window.bound.setdefault(name, frames.place_of(frame))
+            if tensor.grad_fn is not None and not late():
+                reach = graphs.walk([tensor.grad_fn], seen, set(), late)
+                for key in reach.saved:
+                    if key in old:
+                        graph_names.setdefault(key, name)
+                        window.bound.setdefault(name, frames.place_of(frame))
+
+
+def close_window(window: OpenWindow, tick: int, ledger: Ledger, known: KnownMemory, now: float) -> list[Any]:
+    """Replay the events for the peak and what was part of it. Returns the records to write."""
+    ledger.on_in_place = None
+    ledger.read = None
+    stored = known.storages()
+    note_gradients(window, ledger, known)
+    lasting = {ledger.live[k]: c for k, (c, _) in stored.items() if k in ledger.live}
+    lasting |= dict.fromkeys(window.born, "gradients")
+    gradient_births = {id(b) for b, c in lasting.items() if c == "gradients"}
+    peak, at = _peak(ledger)
+    alive = _alive_at(ledger, at)
+    categories = dict(window.baseline)
+    for birth in alive:
+        name = _category(birth, lasting)
+        categories[name] = categories.get(name, 0) + birth.nbytes
+    total = sum(categories.values())
+    records: list[Any] = [
+        Window(
+            id=window.id, first=window.first + 1, last=tick, kind=window.kind,
+            born=sum(b.nbytes for b in ledger.births if b.op != "adopted"), peak=total, categories=categories,
+            sites=sum_by_site((b for b in alive if b.op != "adopted"), 10), seconds=now - window.started,
+        )
+    ]  # fmt: skip
+    records.extend(_zeroed_record(window, ledger, peak, total))
+    stale = _stale_record(window, ledger, (peak, at), total, tick, gradient_births)
+    if stale is not None:
+        records.append(stale)
+    changes = autocast_peaks.without(ledger)
+    if changes:
+        records.append(autocast_peaks.record(alive, tick, total, total - peak + _peak(ledger, changes)[0]))
+    return records
+
+
+def _peak(ledger: Ledger, changes: Mapping[int, int] = MappingProxyType({})) -> tuple[int, int]:
+    """The most bytes alive in the window above its baseline, and the event they were reached at.
+
+    `changes` are bytes to add at events: what the window would have been had something else been done.
+    """
+    live, peak, at = 0, 0, 0
+    for index, (_, change) in enumerate(ledger.events):
+        live += change + changes.get(index, 0)
+        if live > peak:
+            peak, at = live, index
+    return peak, at
+
+
+def _alive_at(ledger: Ledger, event: int) -> list[Birth]:
+    return [b for b in ledger.births if b.event <= event and (b.died is None or b.died > event)]
+
+
+def _category(birth: Birth, lasting: Mapping[Birth, str]) -> str:
+    if birth.op == "adopted":
+        return "gradients"
+    if birth in lasting:
+        return lasting[birth]
+    if birth.phase == "data":
+        return "inputs"
+    if birth.phase == "optimizer":
+        return "optimizer temporaries"
+    return "activations" if birth.phase == "forward" else "backward temporaries"
+
+
+def _zeroed_record(window: OpenWindow, ledger: Ledger, peak: int, total: int) -> list[ZeroedInPlace]:
+    """What dropping gradients instead of zeroing them would have taken off the peak, by replay."""
+    complete = [z for z in window.zeroed if z.end is not None]
+    if not complete:
+        return []
+    changes: dict[int, int] = defaultdict(int)
+    for zeroing in complete:
+        changes[zeroing.start] -= zeroing.nbytes
+        changes[zeroing.end or 0] += zeroing.nbytes
+    without, _ = _peak(ledger, changes)
+    place = place_of_line(complete[-1].line)
+    if place is None:
+        return []
+    size = sum(z.nbytes for z in {z.key: z for z in complete}.values())
+    return [ZeroedInPlace(place=place, bytes=size, peak=total, saving=max(0, peak - without), calls=len(complete))]
+
+
+def _stale_record(window: OpenWindow, ledger: Ledger, top: tuple[int, int], total: int, tick: int,
+                  gradient_births: set[int]) -> StaleAtPeak | None:  # fmt: skip
+    """What the step before the one that peaks left bound and nobody read again.
+
+    What dropping it in time would save is replayed for all the window's steps: another moment may be nearly as high.
+    """
+    peak, at = top
+    step = sum(1 for t in window.ticks if t <= at)
+    end = len(ledger.events)
+    stale: dict[int, list[tuple[str, Birth]]] = {}
+    habit: set[tuple[str, Any]] = set()
+    for begun in sorted(window.horizons):
+        # What the last step has not let go of yet goes the way of its like, which earlier steps saw die.
+        left = _left_bound(window, ledger, begun, gradient_births)
+        stale[begun] = [(n, b) for n, b in left if b.died is not None or (n, b.user) in habit]
+        habit.update((n, b.user) for n, b in stale[begun])
+    at_peak = [(n, b) for n, b in stale.get(step, ()) if window.horizons[step] <= at < _died(b, end)]
+    if not at_peak:
+        return None
+    changes: dict[int, int] = defaultdict(int)
+    for other, left in stale.items():
+        for _, birth in left:
+            changes[window.horizons[other]] -= birth.nbytes
+            changes[_died(birth, end)] += birth.nbytes
+    sums: dict[str, int] = defaultdict(int)
+    for name, birth in at_peak:
+        sums[name] += birth.nbytes
+    names = sorted(sums, key=lambda n: -sums[n])
+    sites: list[SiteBytes] = sum_by_site((b for _, b in at_peak), 4)
+    return StaleAtPeak(
+        tick=tick, kind=window.kind, bytes=sum(sums.values()), peak=total, names=names,
+        name_bytes=[sums[n] for n in names], saving=peak - _peak(ledger, changes)[0],
+        with_graph=sum(b.nbytes for _, b in at_peak if b.key in window.graph_names[step]),
+        place=sites[0].site.place, bound=window.bound.get(names[0]), sites=sites,
+    )  # fmt: skip
+
+
+def _died(birth: Birth, end: int) -> int:
+    return end if birth.died is None else birth.died
+
+
+def _left_bound(window: OpenWindow, ledger: Ledger, step: int, gradient_births: set[int]) -> list[tuple[str, Birth]]:
+    """Storages, with the names they hung from, that were there when a step began and that it did not read."""
+    read, names, graph_names = window.read[step], window.names[step], window.graph_names[step]
+    found: list[tuple[str, Birth]] = []
+    for birth in _alive_at(ledger, window.horizons[step] - 1):
+        if birth in read or id(birth) in gradient_births:
+            continue
+        if birth.op == "adopted" or birth.phase in ("data", "optimizer"):
+            continue
+        name = names.get(birth.key) or graph_names.get(birth.key)
+        if name is not None:
+            found.append((name, birth))
+    return found

@@ -1,0 +1,359 @@
+"""Watches losses and gradients for values that are not finite, and has the step that failed done again."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+import torch
+from torch.optim.optimizer import Optimizer
+
+from torchvet.probes.base import frames
+from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.internals.compiled_regions import REGIONS
+from torchvet.probes.internals.finite import dense, is_finite, local, suspicious
+from torchvet.probes.numerics.nonfinite_outputs import OutputWatch
+from torchvet.probes.numerics.online_nonfinite_search import LiveLook
+from torchvet.probes.objects.containers import tensors_in
+from torchvet.probes.replay.calls import Calls, Stack
+from torchvet.probes.replay.keeping import Kept
+from torchvet.probes.replay.loops import counters
+from torchvet.probes.replay.operands import described
+from torchvet.probes.replay.plans import whereabouts
+from torchvet.probes.replay.process import Failed, ask, why_not
+from torchvet.probes.replay.rehearsal import Answer, Failure, rehearse
+from torchvet.probes.replay.telling import Symptom
+from torchvet.recording.records.base import Place, Record, StepKind
+from torchvet.recording.records.nonfinite import NonFinite, NonFiniteTotals
+from torchvet.recording.records.training import Unchecked
+
+_MOST_REPLAYS = 4
+_MOST_AT_ONE_PLACE = 2
+_MOST_ATTEMPTS = 3
+_LEAST_SECONDS, _TIMES = 10.0, 50
+"""A replay may take this long, or so many times as long as the step."""
+_MOST_SECONDS = 30.0
+_CALIBRATING = 3
+"""Skips that a scaler needs to find its scale, in a row or at a scale that had not grown: not looked into."""
+
+
+class NonFiniteWatcher(Watcher):
+    """The first value that is not finite."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._kept = Kept()
+        self._outputs = OutputWatch(host.known)
+        self._batch: Any = None
+        self._followed = -1
+        self._calls = Calls()
+        self._taken: Stack | None = None
+        """Where a number of an output that is not finite was taken."""
+        self._live = LiveLook(host)
+        self._began = time.perf_counter()
+        self._totals = NonFiniteTotals(tick=0)
+        self._replays: dict[Place | None, int] = {}
+        self._reasons: dict[str, int] = {}
+        self._counted = 0
+        self._only_grad = False
+        self._running: Optimizer | None = None
+        self._bad_now = False
+        self._spoiling = False
+        self._spoilt = False
+        """Whether an optimizer has stepped with gradients that were not finite: then, and from then on."""
+        self._skips: dict[int, int] = {}
+        """Skipped steps in a row, by optimizer."""
+        self._unexplained: dict[int, tuple[float, int]] = {}
+        """By optimizer the scale that its last skip led to, and how many skips came at such a scale again."""
+        self._scaler: weakref.ref[Any] | None = None
+        self._scaler_steps = False
+        self.ignored = frozenset(["backward_ended"])
+
+    def install(self) -> None:
+        """Hear of what gradient scalers skip, and of numbers taken out of torch."""
+        from torch.amp import GradScaler
+
+        self.replace(GradScaler, "step", self._tap_scaler)
+        self.replace(GradScaler, "scale", self._tap_scale)
+        self.host.hear([torch.ops.aten._local_scalar_dense.default], self._outputs.number_taken)
+        self._kept.take()
+
+    # Events -----------------------------------------------------------------------------------------------------
+
+    def batch_got(self, batch: Any) -> None:
+        """A step's work starts here, as far as is known."""
+        self._batch = batch
+        self._step_starts()
+        if self._live.wanted:
+            self._live.batch_got(batch)
+
+    def boundary(self, tick: int, kind: StepKind) -> None:
+        """Likewise. What was taken from a bad output is looked into here, outside of torch's operators."""
+        taken = self._outputs.step_ends()
+        if taken is not None:
+            self._taken = taken
+            self._failed("output", [], tick)
+        self._batch = None
+        self._step_starts()
+
+    def forward_ended(self, output: Any) -> None:
+        """Is what a model gives in evaluation finite?"""
+        self._outputs.ended(output)
+
+    def backward_starts(self, tensors: Any, is_grad: bool) -> None:
+        """Is the loss finite?"""
+        if self._running is not None:
+            self.heed()  # an optimizer with a closure
+        self._only_grad = is_grad and not self._totals.checked
+        stack = whereabouts(3)
+        self._calls.add(stack)
+        if self._live.wanted:
+            self._live.backward_starts(tuple((code, instruction) for _, code, instruction in stack))
+        losses = (tensors,) if isinstance(tensors, torch.Tensor) else tensors_in(tensors, 2)
+        bad = [t for t in losses if (t.numel() == 1 or not is_grad) and not t.is_cuda and not is_finite(t)]
+        if not bad:
+            return
+        calibrating = self._at_work() is not None and max(self._skips.values(), default=0) < _CALIBRATING
+        if not calibrating or any(bool(torch.isnan(t).any()) for t in bad):
+            self._failed("loss", bad)
+
+    def backward_ended(self, is_grad: bool) -> None:
+        """Within an optimizer's step (a closure) gradients are there only now."""
+        if self._running is not None and not is_grad:
+            self._look_at_gradients(self._running)
+        if self._live.engaged:
+            self._live.advance()
+
+    def optimizer_starts(self, optimizer: Optimizer) -> None:
+        """Are the gradients finite?"""
+        self._running = optimizer
+        self._live.optimizing = True
+        if not self._scaler_steps:
+            self._look_at_gradients(optimizer)
+
+    def optimizer_ended(self, optimizer: Optimizer) -> None:
+        """With gradients that were not finite the weights are lost."""
+        self._running = None
+        self._spoilt = self._spoilt or self._spoiling
+        self._calls.optimized()
+        self._live.optimizing = False
+        if self._live.engaged:
+            self._live.advance()
+
+    # What was found ---------------------------------------------------------------------------------------------
+
+    def _step_starts(self) -> None:
+        if self.host.tick != self._followed and (self._followed < 8 or self.host.tick % 64 == 0):
+            self._kept.follow(self.host.known.live_roots())
+            self._followed = self.host.tick
+        self._kept.take()
+        self._began = time.perf_counter()
+        self._bad_now = False
+        if self._live.engaged:
+            self._live.advance()
+
+    def _look_at_gradients(self, optimizer: Optimizer) -> None:
+        gradients = [one for g in optimizer.param_groups for p in g["params"] if (one := p.grad) is not None]
+        self._totals.checked += 1
+        if not gradients or not suspicious(gradients) or all(map(is_finite, dense(gradients))):
+            return
+        self._totals.stepped += 1
+        self._spoiling = True
+        if self._totals.first_stepped is None:
+            self._totals.first_stepped = self.host.step
+        self._failed("gradient", dense(gradients))
+
+    def _tap_scaler(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        watcher = self
+
+        @functools.wraps(original)
+        def step(self: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
+            watcher._scaler_steps = self.is_enabled()
+            try:
+                result = original(self, optimizer, *args, **kwargs)
+            finally:
+                watcher._scaler_steps = False
+            if watcher.host.active and self.is_enabled():
+                with watcher.host.looking("the first value that is not finite"):
+                    watcher._scaler_stepped(self, optimizer)
+            return result
+
+        return step
+
+    def _tap_scale(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        watcher = self
+
+        @functools.wraps(original)
+        def scale(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.is_enabled() and (watcher._scaler is None or watcher._scaler() is not self):
+                watcher._scaler = weakref.ref(self)
+            return original(self, *args, **kwargs)
+
+        return scale
+
+    def _at_work(self) -> Any:
+        """The scaler that scales the loss, if one does."""
+        return self._scaler() if self._scaler is not None else None
+
+    def _scale(self) -> float | None:
+        """The loss scale, where a scaler is at work."""
+        scaler = self._at_work()
+        return float(scaler.get_scale()) if scaler is not None else None
+
+    def _scaler_stepped(self, scaler: Any, optimizer: Optimizer) -> None:
+        found = scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
+        if not any(float(v) for v in found.values()):
+            self._skips[id(optimizer)] = 0
+            return
+        self._totals.skipped += 1
+        self._skips[id(optimizer)] = in_a_row = self._skips.get(id(optimizer), 0) + 1
+        if max(in_a_row, self._again(scaler, id(optimizer), in_a_row == 1)) > _CALIBRATING:
+            self._failed("gradient", _gradients(optimizer))
+
+    def _again(self, scaler: Any, optimizer: int, alone: bool) -> int:
+        """How many skips had no larger scale to explain them: steps had gone well at the same scale before."""
+        scale = float(scaler.get_scale())
+        settled, count = self._unexplained.get(optimizer, (0.0, 0))
+        count += alone and scale <= settled
+        self._unexplained[optimizer] = (scale * scaler.get_backoff_factor(), count)
+        return count
+
+    def _failed(self, symptom: Symptom, seen: list[torch.Tensor], tick: int | None = None) -> None:
+        tick = self.host.step if tick is None else tick
+        totals = self._totals
+        totals.last_bad = tick
+        if symptom == "loss":
+            totals.losses += 1
+            totals.first_loss = totals.first_loss or tick
+        elif symptom == "output":
+            totals.outputs += 1
+        else:
+            totals.gradients += 1
+            totals.first_gradient = totals.first_gradient or tick
+        first, self._bad_now = not self._bad_now, True
+        place = frames.user_place(3)
+        if self._live.wanted:
+            bad = [t for t in map(local, seen) if not is_finite(t)]
+            self._live.failed(symptom, bad, tick, self._scale(), totals.first_stepped)
+            return
+        if not first or self._lost():
+            return
+        if self._replays.get(place, 0) >= _MOST_AT_ONE_PLACE or sum(self._replays.values()) >= _MOST_REPLAYS:
+            self._counted += 1
+            return
+        self._replays[place] = self._replays.get(place, 0) + 1
+        self._replay(symptom, tick)
+
+    def _lost(self) -> bool:
+        """Whether all that could be said is that an earlier step has spoilt the weights."""
+        return self._spoilt and any(not is_finite(local(p)) for p in self.host.known.parameters())
+
+    def _replay(self, symptom: Symptom, tick: int) -> None:
+        started = time.perf_counter()
+        reason = why_not()
+        record = None
+        if reason is None:
+            record, reason = self._ask(symptom, tick, sys._getframe(1))
+        if record is None:
+            record = self._bad_parameter(symptom, tick) or NonFinite(
+                tick=tick, symptom=symptom, found="not-reproduced", note=reason, scale=self._scale()
+            )
+            record.place = frames.user_place(3)
+        record.loop = counters(sys._getframe(1))
+        if record.reason in ("bad-parameter", "bad-buffer"):
+            record.since = max(1, tick - 1)
+            if record.reason == "bad-parameter" and self._totals.first_stepped is None and tick > 1:
+                record.note = f"its gradients were finite: the optimizer's step {tick - 1} made it"
+        record.replay_seconds = time.perf_counter() - started
+        self.host.write(record)
+        if record.found == "not-reproduced" and symptom != "output":
+            self._live.begin(record)
+            self.heed()
+
+    def _bad_parameter(self, symptom: Symptom, tick: int) -> NonFinite | None:
+        """Without a replay all that can be seen is whether the step began with parameters that were lost already."""
+        names = self.host.known.parameter_names()
+        for parameter in self.host.known.parameters():
+            if not is_finite(local(parameter)):
+                self._spoilt = True
+                return NonFinite(
+                    tick=tick, symptom=symptom, found="input", reason="bad-parameter", scale=self._scale(),
+                    result=described(local(parameter), names.get(id(parameter))),
+                )  # fmt: skip
+        return None
+
+    def _ask(self, symptom: Symptom, tick: int, frame: Any) -> tuple[NonFinite | None, str]:
+        failure = Failure(
+            symptom=symptom, tick=tick, frame=frame,
+            remembered=self._remembered(symptom),
+            known=self.host.known, kept=self._kept, before=self._calls.before(), batch=self._batch,
+            scale=self._scale(),
+        )  # fmt: skip
+        step = time.perf_counter() - self._began
+        left = min(_MOST_SECONDS, max(_LEAST_SECONDS, _TIMES * step))
+        reason, inexact = "", None
+        for attempt in range(_MOST_ATTEMPTS + max(0, len(failure.remembered) - 1)):
+            started = time.perf_counter()
+            try:
+                text = ask(lambda attempt=attempt: rehearse(failure, attempt), left)  # type: ignore[misc]
+            except Failed as error:
+                return inexact, str(error)
+            left -= time.perf_counter() - started
+            if text.startswith(b"!"):
+                return inexact, text[1:].decode(errors="replace")
+            answer = msgspec.json.decode(text, type=Answer)
+            reason = answer.reason or reason
+            if answer.record is not None and answer.record.exact:
+                return answer.record, ""
+            inexact = inexact or answer.record
+            if not answer.more or left <= 0:
+                break
+        return inexact, reason
+
+    def _remembered(self, symptom: Symptom) -> list[Stack]:
+        """From where the calls came that may have gone wrong, where they have returned."""
+        if symptom == "output":
+            return [self._taken] if self._taken is not None else []
+        return [] if symptom == "loss" else self._calls.since_step()
+
+    def totals(self, tick: int) -> Iterable[Record]:
+        """The running totals."""
+        totals = msgspec.structs.replace(
+            self._totals, tick=tick, trailing=max(self._skips.values(), default=0), passes=self._outputs.passes
+        )
+        return [totals] if totals.last_bad is not None or totals.skipped else []
+
+    def finish(self, how: str, error: BaseException | None) -> None:
+        """Nothing of the program's outlives it here."""
+        self._live.finish()
+        self._batch, self._kept = None, Kept()
+        self._calls.clear()
+
+    def unchecked(self) -> Iterable[Unchecked]:
+        """What was only counted, and what no operator shows."""
+        if self._counted:
+            yield Unchecked(
+                check="further steps with values that are not finite",
+                reason=f"{self._counted} were counted and not looked into: the first ones had been",
+            )
+        if self._replays and REGIONS.ran:
+            yield Unchecked(
+                check="operators inside torch.compile regions, where values are not finite",
+                reason="compiled kernels are not seen into: a failed step is done again with the regions run eagerly, "
+                "whose rounding may differ, and of steps that are looked at as they run only what is around them is",
+            )  # fmt: skip
+        if self._only_grad:
+            yield Unchecked(
+                check="gradients of torch.autograd.grad", reason="no optimizer of torch's stepped on any: losses were"
+                " looked at, gradients were not",
+            )  # fmt: skip
+
+
+def _gradients(optimizer: Optimizer) -> list[torch.Tensor]:
+    found = [p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
+    return [g.detach()._values() if g.is_sparse else g for g in found]

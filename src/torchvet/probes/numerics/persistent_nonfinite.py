@@ -1,0 +1,278 @@
+"""Watches what outlives a step: running statistics, buffers, optimizer state and averaged weights that are not finite.
+
+A step that a scaler skips changes no weight, and yet its forward pass has written to the running statistics.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import weakref
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Literal
+
+import torch
+from torch.optim.optimizer import Optimizer
+from torch.optim.swa_utils import AveragedModel
+
+from torchvet.probes.base import frames
+from torchvet.probes.base.ledger import locate, place_of_line
+from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.internals import private
+from torchvet.probes.numerics import half, nonfinite_search
+from torchvet.recording.records.base import Place, Record, StepKind
+from torchvet.recording.records.numeric import Poisoned
+
+_aten = torch.ops.aten
+_NORMS = (
+    _aten.native_batch_norm.default, _aten._native_batch_norm_legit.default, _aten.cudnn_batch_norm.default,
+    _aten._batch_norm_with_update.default, _aten.miopen_batch_norm.default,
+)  # fmt: skip
+_MOVING = (_aten.lerp_.Scalar, _aten.mul_.Tensor, _aten.copy_.default)
+_MOVING_LISTS = (_aten._foreach_lerp_.Scalar, _aten._foreach_mul_.Scalar, _aten._foreach_copy_.default)
+_MOST_COPIES = 4096
+_NAMED = 8
+What = Literal["statistics", "buffer", "optimizer state", "copy"]
+
+
+@dataclass
+class _Kept:
+    """A tensor that lasts, with its name and its owner."""
+
+    tensor: torch.Tensor
+    what: What
+    name: str
+    owner: str
+
+
+@dataclass
+class _Written:
+    """Where a storage is written to in sampled steps."""
+
+    storage: weakref.ref[torch.UntypedStorage]
+    dtype: torch.dtype
+    place: Place | None
+    call: Place | None
+    ticks: set[int]
+
+
+class Poison(Watcher):
+    """Buffers, optimizer state and copies of the weights that are not finite."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._clean: dict[int, tuple[weakref.ref[torch.UntypedStorage], int]] = {}
+        """By storage: the last tick at whose boundary it was looked at and was finite."""
+        self._written: dict[int, _Written] = {}
+        self._averaged: list[weakref.ref[torch.nn.Module]] = []
+        self._found: dict[tuple[What, str], Poisoned] = {}
+        self._skipped: int | None = None
+        self._stepped: set[int] = set()
+        self.ignored = frozenset(["optimizer_starts"])
+        self._step_place: Place | None = None
+        self._allowance = half.Allowance(0.03, 0.003)
+
+    def install(self) -> None:
+        """See scalers step, averaged models made, and in sampled steps what writes to tensors that last."""
+        self.replace(torch.amp.GradScaler, "step", self._tap_step)
+        self.replace(AveragedModel, "__init__", self._tap_averaged)
+        self.host.hear(_NORMS, self._normalised)
+        self.host.hear(_MOVING, self._moved)
+        self.host.hear(_MOVING_LISTS, self._moved_lists)
+
+    def _tap_step(self, original: Any) -> Any:
+        def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self.host.active:
+                return original(scaler, optimizer, *args, **kwargs)
+            self.heed()
+            self._stepped.discard(id(optimizer))
+            result = original(scaler, optimizer, *args, **kwargs)
+            if id(optimizer) not in self._stepped and isinstance(optimizer, Optimizer):
+                # A skipped step: what its forward pass left behind is seen at the next boundary, or at the end.
+                with self.host.looking("steps that a scaler skipped"):
+                    self._skipped = self.host.step
+                    self._step_place = frames.user_place(2)
+                    self._look(self.host.tick)
+            return result
+
+        step.__wrapped__ = original  # type: ignore[attr-defined]
+        return step
+
+    def _tap_averaged(self, original: Any) -> Any:
+        def __init__(module: Any, *args: Any, **kwargs: Any) -> None:
+            original(module, *args, **kwargs)
+            if self.host.active:
+                self._averaged.append(weakref.ref(module))
+
+        __init__.__wrapped__ = original  # type: ignore[attr-defined]
+        return __init__
+
+    def optimizer_starts(self, optimizer: Optimizer) -> None:
+        """Its step was not skipped."""
+        self._stepped.add(id(optimizer))
+
+    @property
+    def _stepping(self) -> bool:
+        return self.host.ledger.phase == "optimizer"
+
+    def _normalised(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
+        for tensor in args[3:5]:
+            if isinstance(tensor, torch.Tensor):
+                self._note(tensor)
+
+    def _moved(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
+        if not self._stepping and isinstance(args[0], torch.Tensor) and not half.in_backward():
+            self._note(args[0])
+
+    def _moved_lists(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
+        if not self._stepping and not half.in_backward():
+            for tensor in args[0]:
+                self._note(tensor)
+
+    def _note(self, tensor: torch.Tensor) -> None:
+        if not nonfinite_search.readable(tensor):
+            return
+        storage = tensor.untyped_storage()
+        known = self._written.get(storage._cdata)
+        if known is not None and known.storage() is storage:
+            known.ticks.add(self.host.tick)
+        elif len(self._written) < _MOST_COPIES:
+            call = _outermost_call(sys._getframe(1))
+            found = _Written(weakref.ref(storage), tensor.dtype, self.host.line(), call, {self.host.tick})
+            self._written[storage._cdata] = found
+
+    def boundary(self, tick: int, kind: StepKind) -> None:
+        """Look as often as is cheap."""
+        if self._allowance.left():
+            began = time.thread_time()
+            self._look(tick)
+            self._allowance.spend(began)
+
+    def totals(self, tick: int) -> Iterable[Record]:
+        """What is not finite, with a last look."""
+        self._look(tick)
+        return list(self._found.values())
+
+    def _look(self, tick: int) -> None:
+        self._written = {k: w for k, w in self._written.items() if w.storage() is not None}
+        kept = [k for k in self._all() if nonfinite_search.readable(k.tensor)]
+        bad = nonfinite_search.which_not([k.tensor for k in kept])
+        if not bad:
+            self._recovered(kept, tick)
+        spoilt = {id(kept[i].tensor) for i in bad}
+        fresh = [kept[i] for i in bad if self._was_clean(kept[i])]
+        if fresh and not nonfinite_search.which_not(
+            [p for p in self.host.known.parameters() if nonfinite_search.readable(p)]
+        ):
+            self._report(fresh, kept, tick)
+        for one in kept:
+            if id(one.tensor) not in spoilt:
+                storage = one.tensor.untyped_storage()
+                self._clean[storage._cdata] = (weakref.ref(storage), tick)
+
+    def _was_clean(self, one: _Kept) -> bool:
+        """Whether a tensor is poisoned and was not: a mask of infinities, or a minimum that starts at one, is none."""
+        storage = one.tensor.untyped_storage()
+        known = self._clean.get(storage._cdata)
+        if known is None or known[0]() is not storage:
+            return False
+        return one.what != "buffer" or bool(one.tensor.isnan().any())
+
+    def _recovered(self, kept: list[_Kept], tick: int) -> None:
+        for key, record in self._found.items():
+            if record.recovered is None and any(k.what == key[0] and k.owner == key[1] for k in kept):
+                record.recovered = tick
+
+    def _report(self, fresh: list[_Kept], kept: list[_Kept], tick: int) -> None:
+        groups: dict[tuple[What, str], list[_Kept]] = {}
+        for one in fresh:
+            groups.setdefault((one.what, one.owner), []).append(one)
+        for key, found in groups.items():
+            if key in self._found:
+                continue
+            since = min(self._clean[k.tensor.untyped_storage()._cdata][1] for k in found)
+            written = self._written.get(found[0].tensor.untyped_storage()._cdata)
+            skipped = self._skipped if self._skipped is not None and since < self._skipped <= tick + 1 else None
+            record = Poisoned(
+                tick=tick, clean=since, what=key[0], owner=key[1], names=[k.name for k in found][:_NAMED],
+                count=len(found), of=sum((k.what, k.owner) == key for k in kept),
+                nans=sum(int(k.tensor.isnan().sum()) for k in found),
+                infinities=sum(int(k.tensor.isinf().sum()) for k in found), skipped=skipped,
+                place=written.place if written else None, call=written.call if written else None,
+                step_place=self._step_place if skipped is not None else None,
+            )  # fmt: skip
+            self._found[key] = record
+            self.host.write(record)
+
+    def _all(self) -> Iterator[_Kept]:
+        """Everything that lasts, each storage once, parameters left out."""
+        seen = {_key(p) for p in self.host.known.parameters()}
+        averaged = [m for m in (ref() for ref in self._averaged) if m is not None]
+        parts = (self._buffers(averaged), self._copies_in(averaged), self._states(), self._copies())
+        for part in parts:
+            for one in part:
+                key = _key(one.tensor)
+                if key not in seen:
+                    seen.add(key)
+                    yield one
+
+    def _buffers(self, averaged: list[torch.nn.Module]) -> Iterator[_Kept]:
+        for root in self.host.known.live_roots():
+            for path, module in root.named_modules():
+                what: What = "statistics" if isinstance(module, private.Normalizations) else "buffer"
+                for name, buffer in module._buffers.items():
+                    if buffer is not None and root not in averaged:
+                        full = f"{path}.{name}" if path else name
+                        yield _Kept(buffer, what, full, type(root).__name__)
+
+    @staticmethod
+    def _copies_in(averaged: list[torch.nn.Module]) -> Iterator[_Kept]:
+        for module in averaged:
+            for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+                yield _Kept(tensor, "copy", name, type(module).__name__)
+
+    def _states(self) -> Iterator[_Kept]:
+        names = None
+        for optimizer in self.host.known.live_optimizers():
+            for parameter, state in list(optimizer.state.items()):
+                for key, value in state.items() if isinstance(state, dict) else ():
+                    if isinstance(value, torch.Tensor):
+                        names = names if names is not None else self.host.known.parameter_names()
+                        of = names.get(id(parameter), "a parameter")
+                        yield _Kept(value, "optimizer state", f"{key} of {of}", type(optimizer).__name__)
+
+    def _copies(self) -> Iterator[_Kept]:
+        """What was moved in place in several sampled steps and has a parameter's shape: averages of the weights."""
+        known = set(self.host.known.storages()) if self._written else set()
+        shapes = {p.numel() for p in self.host.known.parameters()} if self._written else set()
+        for key, written in self._written.items():
+            storage = written.storage()
+            if storage is None or key in known or len(written.ticks) < 2:
+                continue
+            flat = torch.empty(0, dtype=written.dtype, device=storage.device)
+            count = storage.nbytes() // flat.element_size()
+            if count in shapes:
+                flat.set_(storage, 0, (count,), (1,))
+                yield _Kept(flat, "copy", "a copy of the weights", "")
+
+
+def _key(tensor: torch.Tensor) -> int:
+    """The identity of a tensor's storage; of one without, its own."""
+    return int(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided else id(tensor)
+
+
+def _outermost_call(frame: FrameType | None) -> Place | None:
+    """The user's line furthest out that calls a module."""
+    found = None
+    within = False
+    while frame is not None:
+        whose = frames.owner(frame.f_code.co_filename)
+        if whose == frames.TORCH:
+            within = within or frame.f_code.co_name == "_wrapped_call_impl"
+        elif within and whose == frames.USER:
+            line, _ = locate(frame)
+            found, within = place_of_line(line), False
+        frame = frame.f_back
+    return found

@@ -1,0 +1,141 @@
+"""Finds what only the value stacks of running frames hold: a `for` loop's iterator, what a `with` statement entered.
+
+Python shows no frame's value stack. What lies on one gives itself away as the collector would tell it: it has more
+references than all objects together account for. Only iterators, and the bound methods that `with` statements keep, are
+asked; each is named by the loop that it drives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dis
+import gc
+import sys
+import types
+from collections import Counter
+from collections.abc import Collection, Iterator
+from typing import Any, NamedTuple
+
+from torchvet.probes.base import frames
+from torchvet.probes.objects import heap, naming
+
+_MOST = 64
+"""Iterators that are asked, the youngest: one pass over the heap compares every reference with each of them."""
+_EXITS = ("__exit__", "__aexit__")
+
+
+class Loop(NamedTuple):
+    """A `for` loop that is running: its line and the names that stand there."""
+
+    frame: types.FrameType
+    line: int
+    names: frozenset[str]
+
+
+def stray_roots(reached: Collection[int], stacks: list[types.FrameType]) -> Iterator[heap.Root]:
+    """What only value stacks hold, of all that a walk has not `reached`; `stacks` are the running frames, the
+    outermost first."""
+    held = _held_from_outside(_candidates(reached))
+    if not held:
+        return
+    loops = [loop for frame in stacks for loop in _loops_of(frame)]
+    for loop, iterator in _matched(loops, [one for one in held if type(one) is not types.MethodType]):
+        if frames.owner(loop.frame.f_code.co_filename) in heap.WORTHWHILE:
+            yield heap.root_of_loop(iterator, loop.line, loop.frame)
+    for method in held:
+        if type(method) is types.MethodType:
+            yield _entered(method.__self__, stacks)
+
+
+def _matched(loops: list[Loop], iterators: list[Any]) -> Iterator[tuple[Loop, Any]]:
+    """Each loop with the iterator that is called, by its type's or function's name, in the loop's line; what is left
+    over goes by order, the innermost loop with the youngest."""
+    names = {id(one): _names_of(one) for one in iterators}
+    pairs = [(len(loop.names & names[id(one)]), loop, one) for loop in reversed(loops) for one in reversed(iterators)]
+    pairs.sort(key=lambda pair: -pair[0])
+    taken: set[int] = set()
+    for _, loop, one in pairs:
+        if not {id(loop), id(one)} & taken:
+            taken |= {id(loop), id(one)}
+            yield loop, one
+
+
+def _entered(owner: Any, stacks: list[types.FrameType]) -> heap.Root:
+    """What a `with` statement keeps to leave again, as a root by its type."""
+    frame = next((f for f in reversed(stacks) if frames.owner(f.f_code.co_filename) == frames.USER), None)
+    path, line = ("", None) if frame is None else (frame.f_code.co_filename, frame.f_code.co_firstlineno)
+    return heap.Root(f"<{type(owner).__name__} of a with statement>", "iterator", "?", path, line, None, owner)
+
+
+def _candidates(reached: Collection[int]) -> list[Any]:
+    # By age, more or less. A list that is filled while it asks would find itself, and keep all.
+    everything = gc.get_objects(2) + gc.get_objects(1) + gc.get_objects(0)
+    kinds = {cls for cls in set(map(type, everything)) if heap.is_iterator(cls)} | {types.MethodType}
+    some = [one for one in everything if type(one) in kinds and id(one) not in reached]
+    return [one for one in some if (_leaves(one) if type(one) is types.MethodType else not _is_own(one))][-_MOST:]
+
+
+def _leaves(method: Any) -> bool:
+    """Whether a bound method ends a `with` statement, of an object of the program's."""
+    if getattr(method.__func__, "__name__", "") not in _EXITS:
+        return False
+    owner = method.__self__
+    if issubclass(type(owner), contextlib._GeneratorContextManagerBase):
+        generator = (naming.namespace(owner) or {}).get("gen")
+        return type(generator) is types.GeneratorType and _owner(generator) in heap.WORTHWHILE
+    file = heap.file_of_class(type(owner))
+    return file is not None and frames.owner(file) in heap.WORTHWHILE
+
+
+def _is_own(one: Any) -> bool:
+    return type(one) is types.GeneratorType and _owner(one) == frames.OWN
+
+
+def _owner(generator: Any) -> int:
+    return frames.owner(generator.gi_code.co_filename)
+
+
+def _held_from_outside(found: list[Any]) -> list[Any]:
+    """Those of some objects that have references which no object accounts for."""
+    if not found:
+        return []
+    found.append([])  # the measure: nothing but `found` refers to it
+    wanted = {id(one) for one in found}
+    counted: Counter[int] = Counter()
+    for referrer in gc.get_referrers(*found):
+        counted.update(key for key in map(id, gc.get_referents(referrer)) if key in wanted)
+    del referrer
+    extra = [sys.getrefcount(one) - counted[id(one)] for one in found]
+    return [one for one, more in zip(found[:-1], extra[:-1], strict=True) if more > extra[-1]]
+
+
+def _loops_of(frame: types.FrameType) -> list[Loop]:
+    """The `for` loops that a frame is in, the outermost first."""
+    code = frame.f_code
+    found: list[Loop] = []
+    lines = _lines(code)
+    for at in dis.get_instructions(code):
+        if at.opname == "FOR_ITER" and at.offset <= frame.f_lasti < at.argval:
+            line = lines.get(at.offset, code.co_firstlineno)
+            names = (str(i.argval) for i in dis.get_instructions(code) if i.offset < at.offset
+                     and lines.get(i.offset) == line and type(i.argval) is str)  # fmt: skip
+            found.append(Loop(frame, line, frozenset(names)))
+    return found
+
+
+def _lines(code: types.CodeType) -> dict[int, int]:
+    """The line of every instruction, by offset."""
+    return {offset: line for start, end, line in code.co_lines() if line for offset in range(start, end, 2)}
+
+
+def _names_of(iterator: Any) -> set[str]:
+    """What a program may call an iterator: by its type, its function, and those of what it goes through."""
+    found: set[str] = set()
+    layer = [iterator]
+    for _ in range(3):
+        for one in layer:
+            found.add(type(one).__name__)
+            if type(one) is types.GeneratorType:
+                found.add(one.gi_code.co_name)
+        layer = [r for one in layer if heap.kind_of(type(one)) == heap.PLAIN for r in gc.get_referents(one)][:32]
+    return found

@@ -1,0 +1,1 @@
+"""Probes for mixed precision: autocast regions, gradient scalers, the precision forecast."""

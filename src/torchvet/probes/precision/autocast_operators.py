@@ -1,0 +1,227 @@
+"""Looks at operators of sampled steps: what runs in half precision where float32 was meant, and what is not cast."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from types import FrameType
+from typing import Any
+
+import torch
+
+from torchvet.probes.base import frames
+from torchvet.probes.base.ledger import Ledger
+from torchvet.probes.internals import private
+from torchvet.probes.precision.autocast_regions import HALVES, Region, Regions
+from torchvet.recording.records.autocast import HalfOperator, RoundedProbabilities
+from torchvet.recording.records.base import Place, Record
+
+PRODUCTS = frozenset((
+    "mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "convolution", "linear", "dot", "mkldnn_rnn_layer",
+    "_transformer_encoder_layer_fwd", "_native_multi_head_attention", "_cudnn_rnn", "_thnn_fused_lstm_cell",
+))  # fmt: skip
+LOSSES = frozenset((
+    "_log_softmax", "nll_loss_forward", "nll_loss2d_forward", "mse_loss", "smooth_l1_loss", "huber_loss",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "soft_margin_loss", "multi_margin_loss",
+    "multilabel_margin_loss_forward", "_ctc_loss",
+))  # fmt: skip
+"""Operators of losses: torch's lists for CUDA (and for the CPU) run them in float32."""
+SENSITIVE = LOSSES | frozenset((
+    "_softmax", "exp", "expm1", "log", "log1p", "log2", "log10", "logsumexp", "sum", "prod", "cumsum", "cumprod", "pow",
+    "norm", "linalg_vector_norm", "mean", "var", "std", "var_mean", "reciprocal", "rsqrt", "softplus", "cosh", "sinh",
+    "tan", "acos", "asin", "erfinv", "dist", "_cdist_forward", "_euclidean_dist",
+    "_pdist_forward", "native_layer_norm", "native_group_norm",
+))  # fmt: skip
+"""Those that CUDA's autocast runs in float32 (torch 2.13), and means and variances."""
+_CALLERS = 4
+_MEASURED = 3
+"""How often one operator on one line is run again in float32."""
+_PRODUCT, _SENSITIVE, _LOSS, _BCE, _COPY, _NOTHING = range(6)
+
+
+class Again:
+    """Torchvet's own arithmetic: no autocast, no gradients."""
+
+    def __enter__(self) -> None:
+        self._off = private.DisableAutocast()
+        self._off.__enter__()
+        self._grad = torch.no_grad()
+        self._grad.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._grad.__exit__(*error)
+        self._off.__exit__(*error)
+
+
+class _Use:
+    def __init__(self) -> None:
+        self.calls = 0
+        self.error = 0.0
+        self.elements = 0
+        self.saturated = 0
+        self.rounded = True
+        self.callers: list[Place] = []
+
+
+class OperatorProbe:
+    """One for the session; told of the operators of forward passes."""
+
+    def __init__(self, regions: Regions, ledger: Ledger) -> None:
+        self._regions = regions
+        self._ledger = ledger
+        self._kinds: dict[Any, int] = {}
+        self._halves: dict[tuple[Place, str, str, str], tuple[_Use, Region | None, bool]] = {}
+        self._rounded: dict[tuple[Place, str], tuple[_Use, Region]] = {}
+
+    def wants(self, func: Any) -> bool:
+        """Whether an operator is one to look at."""
+        return self._kind(func) != _NOTHING
+
+    def forward(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        """An operator ran in a forward pass."""
+        kind = self._kind(func)
+        first = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        if first is None:
+            return
+        stack = self._regions.stack()
+        if kind == _COPY:
+            _copied(stack, first, out)
+            return
+        if kind == _PRODUCT:
+            self._product(stack, first.device.type)
+        active = self._regions.active(first.device.type)
+        if active is not None:
+            if kind == _BCE:
+                self._bce(first, active)
+            return
+        self._without(func, kind, stack, first, args, kwargs, out)
+
+    def records(self) -> Iterable[Record]:
+        """The running totals."""
+        for (place, situation, operator, dtype), (use, region, loss) in self._halves.items():
+            yield HalfOperator(
+                place=place, situation="disabled" if situation == "disabled" else "outside", operator=operator,
+                dtype=dtype, calls=use.calls, loss=loss, error=use.error,
+                region=region.site.place if region is not None else None, callers=use.callers,
+            )  # fmt: skip
+        for (place, dtype), (use, region) in self._rounded.items():
+            yield RoundedProbabilities(
+                place=place, region=region.site.place, dtype=dtype, calls=use.calls, elements=use.elements,
+                saturated=use.saturated, rounded=use.rounded,
+            )  # fmt: skip
+
+    def _kind(self, func: Any) -> int:
+        kind = self._kinds.get(func)
+        if kind is None:
+            kind = self._kinds[func] = _kind_of(str(getattr(func, "_schema", func)).partition("(")[0])
+        return kind
+
+    def _product(self, stack: list[Region], device: str) -> None:
+        if self._regions.active(device) is not None:
+            for region in stack:
+                region.site.inside += region.device == device
+        elif stack and stack[-1].wanted and stack[-1].device != device:
+            stack[-1].site.elsewhere += 1
+            stack[-1].site.other = device
+
+    def _without(self, func: Any, kind: int, stack: list[Region], first: torch.Tensor, args: Any, kwargs: Any,
+                 out: Any) -> None:  # fmt: skip
+        """An operator ran with autocast off: in half precision, where a region made its operands?"""
+        operands = [a for a in args if isinstance(a, torch.Tensor)]
+        halves = [a for a in operands if a.dtype in HALVES]
+        result = out[0] if isinstance(out, (tuple, list)) else out
+        if not halves or getattr(result, "dtype", None) not in HALVES or any(_is_parameter(a) for a in halves):
+            return
+        if stack:
+            if stack[-1].wanted or (stack[-1].by_hand and not any(self._is_older(a, stack[-1]) for a in halves)):
+                return
+            situation, region = "disabled", stack[-1]
+        elif kind in (_LOSS, _BCE) and torch.is_grad_enabled() and self._regions.dtypes:
+            situation, region = "outside", None
+        else:
+            return
+        places = _places()
+        if not places:
+            return
+        key = (places[0], situation, _short(func), HALVES[result.dtype])
+        use, _, _ = self._halves.setdefault(key, (_Use(), region, kind in (_LOSS, _BCE)))
+        use.callers = places[1:]
+        use.calls += 1
+        if use.calls <= _MEASURED:
+            use.error = max(use.error, _difference(func, args, kwargs, result))
+
+    def _is_older(self, tensor: torch.Tensor, region: Region) -> bool:
+        """Whether a tensor was there before a region began, as far as is known."""
+        birth = self._ledger.live.get(tensor.untyped_storage()._cdata)
+        return birth is None or birth.event < region.since
+
+    def _bce(self, given: torch.Tensor, region: Region) -> None:
+        places = _places()
+        if not places:
+            return
+        place = places[0]
+        use, _ = self._rounded.setdefault((place, HALVES.get(region.dtype, "?")), (_Use(), region))
+        use.calls += 1
+        with Again():
+            use.elements += given.numel()
+            use.saturated += int(((given == 0) | (given == 1)).sum())
+            use.rounded = use.rounded and bool(torch.equal(given.to(region.dtype).to(given.dtype), given))
+
+
+def _copied(stack: list[Region], first: torch.Tensor, out: Any) -> None:
+    if stack and not stack[-1].wanted and out.dtype in HALVES and first.dtype not in HALVES:
+        stack[-1].by_hand = True
+
+
+def _kind_of(schema: str) -> int:
+    name = schema.partition("::")[2].partition(".")[0]
+    if name == "binary_cross_entropy":
+        return _BCE
+    if name == "_to_copy":
+        return _COPY
+    if name in LOSSES:
+        return _LOSS
+    return _PRODUCT if name in PRODUCTS else _SENSITIVE if name in SENSITIVE else _NOTHING
+
+
+def _short(func: Any) -> str:
+    return str(getattr(func, "_schema", func)).partition("(")[0].partition("::")[2].partition(".")[0].lstrip("_")
+
+
+def _places() -> list[Place]:
+    """The user's line that is running and those that called it, the nearest first; an installed package's line where
+    there are none."""
+    frame: FrameType | None = sys._getframe(3)
+    found: list[Place] = []
+    while frame is not None and len(found) < _CALLERS:
+        if frames.owner(frame.f_code.co_filename) == frames.USER:
+            found.append(frames.place_of(frame))
+        frame = frame.f_back
+    inner = frames.user_place(3) if not found else None
+    return found or ([inner] if inner is not None else [])
+
+
+def _is_parameter(tensor: torch.Tensor) -> bool:
+    base = tensor._base if tensor._base is not None else tensor
+    return base.is_leaf and base.requires_grad
+
+
+def in_float32(func: Any, args: Any, kwargs: Any) -> Any:
+    """An operator's result on the same operands in float32, or None where it does not run so."""
+    wide = [a.float() if isinstance(a, torch.Tensor) and a.dtype in HALVES else a for a in args]
+    given = {k: (torch.float32 if v in HALVES else v) if isinstance(v, torch.dtype) else v for k, v in kwargs.items()}
+    try:
+        out = func(*wide, **given)
+    except Exception:  # an operator of which float32 is not the only thing that changes
+        return None
+    return out[0] if isinstance(out, (tuple, list)) else out
+
+
+def _difference(func: Any, args: Any, kwargs: Any, result: torch.Tensor) -> float:
+    with Again():
+        exact = in_float32(func, args, kwargs)
+        if not isinstance(exact, torch.Tensor) or exact.shape != result.shape or not exact.numel():
+            return 0.0
+        largest = exact.abs().max()
+        difference = ((result.float() - exact).abs().max() / largest).item()
+    return difference if difference == difference else 0.0

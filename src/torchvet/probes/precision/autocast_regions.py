@@ -1,0 +1,179 @@
+"""Which autocast regions each thread is in. Autocast's own state is read from its objects, never set."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch.amp import autocast_mode
+from torch.amp.autocast_mode import autocast
+
+from torchvet.probes.base.ledger import Line, locate, place_of_line
+from torchvet.recording.records.autocast import AutocastRegion
+from torchvet.recording.records.base import Place
+
+HALVES = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
+
+
+def place_of(line: Line) -> Place:
+    """A line as a recorded place."""
+    return place_of_line(line) or Place("?", 0, "?")
+
+
+class Site:
+    """All regions that one line opens, or that one decorated function runs in."""
+
+    def __init__(self, line: Line, device: str, dtype: str) -> None:
+        self.line = line
+        self.place = place_of(line)
+        self.device = device
+        self.dtype = dtype
+        self.wanted = False
+        self.enabled = False
+        self.entered = 0
+        self.inside = 0
+        self.elsewhere = 0
+        self.other = ""
+
+    def record(self) -> AutocastRegion:
+        """The running totals."""
+        return AutocastRegion(
+            place=self.place, device=self.device, dtype=self.dtype, wanted=self.wanted, enabled=self.enabled,
+            entered=self.entered, inside=self.inside, elsewhere=self.elsewhere, other=self.other,
+        )  # fmt: skip
+
+
+class Region:
+    """A region that is entered now. `root` is the outermost one: weights' half copies live until its end."""
+
+    __slots__ = (
+        "by_hand", "cached", "context", "device", "dtype", "enabled", "keeps_copies", "root", "since", "site", "state",
+        "wanted",
+    )  # fmt: skip
+
+    def __init__(self, context: autocast, site: Site, wanted: bool, root: Region | None) -> None:
+        self.context = context
+        self.site = site
+        self.device = context.device
+        self.dtype = context.fast_dtype
+        self.enabled = context._enabled
+        self.wanted = wanted
+        self.cached = context._cache_enabled
+        self.root = root or self
+        self.keeps_copies = False
+        """Of a root: whether a region that copies and keeps weights was entered within."""
+        self.by_hand = False
+        """Whether the program itself made half tensors within: then half may be what it wants there."""
+        self.since = 0
+        """How many events the ledger had when the region began."""
+        self.state: Any = None
+        """Of a root: whatever a probe keeps for as long as the region lasts."""
+        if self.enabled and self.cached:
+            self.root.keeps_copies = True
+
+
+class Regions:
+    """The stacks of all threads, and the sites seen."""
+
+    def __init__(self) -> None:
+        self.sites: dict[tuple[int, int, str, torch.dtype], Site] = {}
+        self._stacks: dict[int, list[Region]] = {}
+        self._refused: weakref.WeakSet[autocast] = weakref.WeakSet()
+        self._functions: weakref.WeakKeyDictionary[autocast, CodeType] = weakref.WeakKeyDictionary()
+        self.dtypes: set[tuple[str, torch.dtype]] = set()
+        """(device, dtype) of the regions that were active so far."""
+        self.half_until = 0
+        """How many active float16 regions were entered so far."""
+        self.last_half: Region | None = None
+
+    def stack(self, thread: int | None = None) -> list[Region]:
+        """The regions that a thread is in, outermost first."""
+        return self._stacks.get(threading.get_ident() if thread is None else thread, [])
+
+    def others(self) -> list[tuple[int, list[Region]]]:
+        """The other threads that are in regions."""
+        own = threading.get_ident()
+        return [(thread, stack) for thread, stack in list(self._stacks.items()) if thread != own and stack]
+
+    def active(self, device: str) -> Region | None:
+        """The region that casts a device's operators on this thread now."""
+        for region in reversed(self.stack()):
+            if region.device == device:
+                return region if region.enabled else None
+        return None
+
+    def entered(self, context: autocast, frame: FrameType) -> Region:
+        """A region was entered from a frame."""
+        stack = self._stacks.setdefault(threading.get_ident(), [])
+        wanted = context._enabled or context in self._refused
+        region = Region(context, self._site(context, frame), wanted, stack[0] if stack else None)
+        site = region.site
+        site.entered += 1
+        site.wanted = site.wanted or wanted
+        site.enabled = site.enabled or region.enabled
+        stack.append(region)
+        if region.enabled:
+            self.dtypes.add((region.device, region.dtype))
+            if region.dtype is torch.float16:
+                self.half_until += 1
+                self.last_half = region
+        return region
+
+    def left(self, context: autocast) -> Region | None:
+        """A region ended; None where its beginning was not seen."""
+        stack = self._stacks.get(threading.get_ident(), [])
+        for index in range(len(stack) - 1, -1, -1):
+            if stack[index].context is context:
+                region = stack.pop(index)
+                if not stack:
+                    del self._stacks[threading.get_ident()]
+                return region
+        return None
+
+    def _site(self, context: autocast, frame: FrameType) -> Site:
+        function = self._functions.get(context) if self._functions else None
+        if function is None:
+            user, inner = locate(frame)
+            code, number = user or inner or (frame.f_code, frame.f_lineno)
+        else:
+            code, number = function, function.co_firstlineno
+        # By identity: the hash of a code object goes through all that it is made of.
+        key = (id(code), number, context.device, context.fast_dtype)
+        site = self.sites.get(key)
+        if site is None:
+            dtype = HALVES.get(context.fast_dtype, str(context.fast_dtype).removeprefix("torch."))
+            site = self.sites[key] = Site((code, number), context.device, dtype)
+        return site
+
+    # Wrappers: each passes its call through unchanged. -----------------------------------------------------------
+
+    def tap_decorator(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Of `autocast.__call__`: a decorated function's region is known by the function, not by who calls it."""
+
+        @functools.wraps(original)
+        def __call__(context: autocast, function: Any) -> Any:
+            code = getattr(function, "__code__", None)
+            if code is not None:
+                self._functions[context] = code
+            return original(context, function)
+
+        return __call__
+
+    def tap_unavailable(self, original: Callable[..., bool]) -> Callable[..., bool]:
+        """Of what `autocast.__init__` asks where it is to be on for CUDA: it switches itself off where that is true."""
+
+        @functools.wraps(original)
+        def amp_definitely_not_available() -> bool:
+            unavailable = original()
+            caller = sys._getframe(1)
+            if unavailable and caller.f_code is autocast_mode.autocast.__init__.__code__:
+                self._refused.add(caller.f_locals["self"])
+            return unavailable
+
+        return amp_definitely_not_available

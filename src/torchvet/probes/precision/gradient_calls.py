@@ -1,0 +1,124 @@
+"""What is done to gradients between backward and step: clipping, clearing; and schedulers, which follow the step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import GeneratorType
+from typing import Any
+
+import torch
+
+from torchvet.probes.base import frames
+from torchvet.probes.precision.loss_marks import Mark
+from torchvet.probes.precision.scaled_gradients import Clip, Part, Witness
+from torchvet.probes.precision.scaler_calls import LOOKS, SMALL, Scene
+from torchvet.probes.precision.scaling_faults import Faults
+from torchvet.recording.records.base import Place
+
+_BY_HAND = 0.01
+"""A threshold of at least this share of the scale, from a program that has asked for the scale, is one times it."""
+
+
+class GradientCalls:
+    """Told of calls of torch's functions; each method returns what to do afterwards."""
+
+    def __init__(self, scene: Scene, faults: Faults) -> None:
+        self._scene = scene
+        self._scalers, self._gradients = scene.scalers, scene.gradients
+        self._faults = faults
+
+    def clip(self, parameters: Any, given: Any, by_value: bool) -> tuple[Any, Callable[[Any], None]]:
+        """Gradients are clipped. Returns the parameters to hand on: the same, noted as they are gone through."""
+        self._gradients.check()
+        clipped: list[int] = []
+        largest = self._largest_scaled() if by_value else None
+        place = frames.user_place()
+
+        def done(norm: Any) -> None:
+            self._clipped(self._gradients.among(clipped), float(given), norm, largest, place)
+
+        return _noted(parameters, clipped), done
+
+    def _largest_scaled(self) -> float | None:
+        """The largest element of gradients that are scaled, as far as they are small."""
+        found = [w.gradient() for w in self._gradients.all() if _scaled_in(w.fresh)]
+        looked = [g for g in found if g is not None and g.layout is torch.strided and 0 < g.numel() <= SMALL]
+        return max((float(g.detach().abs().max()) for g in looked), default=None)
+
+    def _clipped(
+        self, clipped: list[Witness], limit: float, norm: Any, largest: float | None, place: Place | None
+    ) -> None:  # fmt: skip
+        clip: Clip | None = None
+        sound: set[int] = set()
+        for witness in clipped:
+            witness.stamp = witness.now()
+            if witness.unknown or id(witness.parts) in sound:
+                continue
+            scaled = _scaled_in(witness.fresh)
+            state = self._scalers.by_number.get(scaled.scaler) if scaled is not None else None
+            if state is None:
+                sound.add(id(witness.parts))
+                continue
+            if clip is None:
+                scale = state.scale()
+                if state.asked == state.generation and scale and limit >= _BY_HAND * scale:
+                    return
+                state.looks += 1
+                if isinstance(norm, torch.Tensor) and (norm.device.type == "cpu" or state.looks <= LOOKS):
+                    largest = float(norm)
+                clip = Clip(place, limit, largest, scale, state.number)
+            witness.clips = [*witness.clips, clip]
+
+    def scheduled(self, optimizer: Any) -> None:
+        """A scheduler of this optimizer steps."""
+        attempts = self._scene.attempts.get(id(optimizer))
+        if attempts is None or not attempts[0]:
+            return
+        for state in self._scalers.live():
+            if id(optimizer) in state.optimizers:
+                state.use.schedule_steps += 1
+                state.use.schedule_place = state.use.schedule_place or frames.user_place()
+                state.use.schedule_spent += attempts[0] == attempts[1]
+        self._scene.attempts[id(optimizer)] = [0, 0]
+
+    def read(self, operator: Any, tensors: Any) -> None:
+        """A number is made of tensors: of scaled ones it is none that a person wants."""
+        tensors = tensors[0] if tensors and isinstance(tensors[0], (list, tuple)) else tensors[:1]
+        keys = {t.data_ptr() for t in tensors if isinstance(t, torch.Tensor) and t.numel()}
+        norm = "norm" in str(operator)
+        for number, place in self._scaled_gradients(keys) if norm else self._scaled_losses(keys):
+            state = self._scalers.by_number.get(number)
+            if state is not None:
+                state.reads.append(("norm-read" if norm else "loss-read", frames.user_place(), place))
+                return
+
+    def _scaled_losses(self, keys: set[int]) -> Iterator[tuple[int, Place | None]]:
+        for ref, number in self._scene.losses:
+            loss = ref()
+            if loss is not None and loss.data_ptr() in keys:
+                yield number, None
+
+    def _scaled_gradients(self, keys: set[int]) -> Iterator[tuple[int, Place | None]]:
+        for witness in self._gradients.all():
+            mark, gradient = _scaled_in(witness.fresh), witness.gradient()
+            if mark is not None and gradient is not None and gradient.data_ptr() in keys:
+                yield mark.scaler, witness.fresh[-1].place
+
+
+def _noted(parameters: Any, identities: list[int]) -> Any:
+    """The same parameters, whose identities are noted as they are gone through."""
+    if not isinstance(parameters, Iterator):
+        identities += map(id, [parameters] if isinstance(parameters, torch.Tensor) else parameters)
+        return parameters
+    note = identities.append
+    passing = (p for p in parameters if note(id(p)) is None)
+    # torch warns of an empty generator, and of no other iterator.
+    return passing if isinstance(parameters, GeneratorType) else map(_same, passing)
+
+
+def _same(one: Any) -> Any:
+    return one
+
+
+def _scaled_in(parts: list[Part]) -> Mark | None:
+    return next((p.mark for p in parts if p.mark is not None and p.power > 0), None)

@@ -1,0 +1,215 @@
+"""What each method of a gradient scaler means for gradients, told before and after torch does it."""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from torchvet.probes.base import frames
+from torchvet.probes.precision import loss_marks
+from torchvet.probes.precision.loss_marks import Mark
+from torchvet.probes.precision.scaled_gradients import Division, Gradients
+from torchvet.probes.precision.scaler_states import Scalers, ScalerState
+from torchvet.probes.precision.scaling_faults import Faults, found_infinity
+from torchvet.recording.records.base import Place
+
+LOOKS = 8
+"""Losses and steps of a scaler that is off that are looked at; on a device also other looks that wait for it."""
+SMALL = 1 << 20
+"""Elements of a gradient that are looked at one by one."""
+
+Done = Callable[[Any], None]
+
+
+@dataclass
+class Scene:
+    """What the parts of the scaler probe share."""
+
+    scalers: Scalers = field(default_factory=Scalers)
+    gradients: Gradients = field(default_factory=Gradients)
+    inside: list[str] = field(default_factory=list)
+    """Methods that are running, outermost first."""
+    backwards: int = 0
+    """Backward passes that are running."""
+    fired: bool = False
+    """Whether an optimizer has begun a step since a scaler's began."""
+    losses: deque[tuple[weakref.ref[torch.Tensor], int]] = field(default_factory=lambda: deque(maxlen=8))
+    """The last scaled losses, with the scaler's number."""
+    plain: Place | None = None
+    """The last backward of a loss that was not scaled."""
+    attempts: dict[int, list[int]] = field(default_factory=dict)
+    """For each optimizer the steps through a scaler since its scheduler's last, and how many were left out."""
+
+
+class ScalerCalls:
+    """Handlers named like the scaler's methods. Each is told before the call and returns what to do after it."""
+
+    def __init__(self, scene: Scene, faults: Faults) -> None:
+        self._scene = scene
+        self._scalers, self._gradients, self._faults = scene.scalers, scene.gradients, faults
+
+    def scale(self, scaler: Any, args: Any, kwargs: Any) -> Done:
+        """Multiplies a loss, or several."""
+        outputs = args[0] if args else kwargs.get("outputs")
+        state = self._scalers.of(scaler)
+        if not scaler._enabled:
+            if state.use.half is not True and state.looks < LOOKS:
+                state.looks += 1
+                state.use.half = loss_marks.holds_half(outputs)
+            return _nothing
+
+        def done(result: Any) -> None:
+            state.note_scale()
+            before = [m for m in loss_marks.marks_of(outputs) if m is not None and m.scaler == state.number]
+            power = 1 + max((m.power for m in before), default=0)
+            place = state.places["scale"] = frames.user_place()
+            loss_marks.mark(result, Mark(state.number, power, state.generation, place))
+            self._scene.losses.extend((weakref.ref(t), state.number) for t in loss_marks.tensors_in(result))
+
+        return done
+
+    def unscale_(self, scaler: Any, args: Any, kwargs: Any) -> Done:
+        """Divides an optimizer's gradients; called by the program, or by `step`."""
+        if not scaler._enabled:
+            return _nothing
+        optimizer = args[0] if args else kwargs["optimizer"]
+        state, place = self._scalers.of(scaler), frames.user_place()
+        if self._scene.inside == ["unscale_"]:
+            self._gradients.check()
+            if not any(w.fresh or w.unknown for w in self._gradients.of(optimizer)):
+                state.too_early[id(optimizer)] = place
+
+        def done(_: Any) -> None:
+            if self._scene.inside == ["unscale_"]:
+                state.places["unscale_"] = place
+            self._divide(state, optimizer, place)
+
+        return done
+
+    def _divide(self, state: ScalerState, optimizer: Any, place: Place | None) -> None:
+        state.divided.add(id(optimizer))
+        self._gradients.divide(optimizer, Division(state.number, state.generation, id(optimizer), place))
+
+    def step(self, scaler: Any, args: Any, kwargs: Any) -> Done:
+        """Divides, unless that has been done, and steps the optimizer, unless something is not finite."""
+        optimizer = args[0] if args else kwargs.get("optimizer")
+        state = self._scalers.of(scaler)
+        if not scaler._enabled:
+            return lambda _: self._step_off(state, optimizer)
+        place = frames.user_place()
+        state.use.step_place = state.use.step_place or place
+        if not state.use.steps & (state.use.steps + 1):
+            state.use.half_parameters = state.use.half_parameters or _has_half_parameters(optimizer)
+        fused = bool(getattr(optimizer, "_step_supports_amp_scaling", False))
+        divided = id(optimizer) in state.divided
+        self._gradients.check()
+        if len(args) > 1 or kwargs.keys() - {"optimizer"}:
+            # A closure, or what the optimizer alone understands: what is stepped on is not known.
+            for witness in self._gradients.of(optimizer):
+                witness.unknown = True
+        self._scene.fired = False
+
+        def done(_: Any) -> None:
+            state.places["step"] = place
+            if fused and not divided:
+                self._divide(state, optimizer, place)
+            skipped = self._outcome(state, optimizer, fused)
+            self._scalers.succession(state, id(optimizer))
+            self._faults.stepped(state, optimizer, place, not skipped)
+            state.stepped_with(id(optimizer), skipped)
+            self._gradients.spend(optimizer)
+            attempts = self._scene.attempts.setdefault(id(optimizer), [0, 0])
+            attempts[0] += 1
+            attempts[1] += bool(skipped)
+
+        return done
+
+    def _outcome(self, state: ScalerState, optimizer: Any, fused: bool) -> bool | None:
+        """Whether the step was left out. Fused optimizers on a device tell that without a wait only later."""
+        if self._scene.fired and not fused:
+            return False
+        if not fused or not state.on_device():
+            return found_infinity(state, optimizer)
+        scaler = state.scaler
+        found = scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values()
+        now = torch.stack([value.to(scaler._scale.device) for value in found]).sum().clamp(max=1.0)
+        total, run, longest = state.pending or (torch.zeros_like(now),) * 3
+        run = (run + now) * now
+        state.pending = (total + now, run, torch.maximum(longest, run))
+        return None
+
+    def _step_off(self, state: ScalerState, optimizer: Any) -> None:
+        """A scaler that is off steps as if it were not there; under fp16, how many gradients are zero?"""
+        state.use.steps += 1
+        state.use.step_place = state.use.step_place or frames.user_place()
+        if state.use.half and state.use.steps <= LOOKS:
+            found = [w.gradient() for w in self._gradients.of(optimizer)]
+            looked = [g for g in found if g is not None and g.layout is torch.strided and 0 < g.numel() <= SMALL]
+            if looked:
+                share = sum(int((g == 0).sum()) for g in looked) / sum(g.numel() for g in looked)
+                state.use.zeros = share if state.use.zeros is None else min(state.use.zeros, share)
+
+    def update(self, scaler: Any, args: Any, kwargs: Any) -> Done:
+        """Settles the scale by what was found, and forgets what was divided."""
+        if not scaler._enabled:
+            return _nothing
+        state, place = self._scalers.of(scaler), frames.user_place()
+
+        def done(_: Any) -> None:
+            self._faults.settle_reads(state)
+            state.updated(place)
+
+        return done
+
+    def load_state_dict(self, scaler: Any, args: Any, kwargs: Any) -> Done:
+        """Takes over what another scaler has learnt."""
+        state = self._scalers.of(scaler)
+
+        def done(_: Any) -> None:
+            state.use.restored += 1
+            state.settled = state.restored = True
+
+        return done
+
+    def get_scale(self, scaler: Any, args: Any, kwargs: Any) -> Done:
+        """Tells the program the scale: what it does with it is its own affair."""
+        state = self._scalers.of(scaler)
+
+        def done(result: Any) -> None:
+            state.asked = state.generation
+            if scaler._enabled:
+                state.keep(float(result))
+
+        return done
+
+    def refused(self, scaler: Any, name: str, error: BaseException) -> None:
+        """torch has raised: a scaler says by its message what it refuses."""
+        if not isinstance(error, (RuntimeError, AssertionError, ValueError)) or not _raised_by_scaler(error):
+            return
+        state = self._scalers.of(scaler)
+        other = self._scene.plain if "_scale is None" in str(error) else state.places.get("step")
+        if "already been called on this optimizer" in str(error):
+            other = state.places.get("unscale_")
+        self._faults.refused(state, name, error, frames.user_place(), other)
+
+
+def _has_half_parameters(optimizer: Any) -> bool:
+    groups = getattr(optimizer, "param_groups", ())
+    return any(p.dtype is torch.float16 for group in groups for p in group["params"])
+
+
+def _nothing(_: Any) -> None:
+    """After a call that means nothing."""
+
+
+def _raised_by_scaler(error: BaseException) -> bool:
+    """Whether an exception comes out of a scaler's own code, not out of the optimizer that it steps."""
+    traceback, file = error.__traceback__, ""
+    while traceback is not None:
+        file, traceback = traceback.tb_frame.f_code.co_filename, traceback.tb_next
+    return "grad_scaler" in file

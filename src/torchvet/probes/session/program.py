@@ -1,0 +1,126 @@
+"""Sets an interpreter up to run a script, a module, a folder or an archive exactly as `python` itself would."""
+
+from __future__ import annotations
+
+import builtins
+import importlib.machinery
+import os
+import sys
+from types import CodeType, ModuleType
+
+from torchvet.probes.session.overlay import content_of
+
+
+class Target:
+    """What is to run. `code` is set for a script; for anything else `module` names what `runpy` is to run."""
+
+    def __init__(self, path: str | None, module: str | None, arguments: list[str]) -> None:
+        self.path = path
+        self.module = module
+        self.alter_argv = module is not None
+        self.code: CodeType | None = None
+        self.arguments = arguments
+        self.search_path = os.getcwd() if path is None else _folder_of(path)
+
+    def install(self) -> None:
+        """Set `sys.argv`, `sys.path`, `sys.orig_argv` and `sys.modules["__main__"]`; compile a script.
+
+        Raises OSError and SyntaxError as the interpreter would.
+        """
+        sys.modules["__main__"] = _fresh_main()
+        if self.path is None:
+            self._install_module()
+        elif _is_container(self.path):
+            self._install_container(self.path)
+        else:
+            self._install_script(self.path)
+
+    def _install_module(self) -> None:
+        assert self.module is not None
+        sys.argv[:] = ["-m", *self.arguments]  # runpy puts the file's path in place of "-m", as it does natively
+        self._search(["-m", self.module], force=False)
+
+    def _install_container(self, path: str) -> None:
+        self.module = "__main__"
+        self.search_path = _absolute(path)
+        sys.argv[:] = [path, *self.arguments]
+        self._search([path], force=True)
+
+    def _install_script(self, path: str) -> None:
+        sys.argv[:] = [path, *self.arguments]
+        self._search([path], force=False)
+        absolute = _absolute(path)
+        self.code, compiled = _load(absolute)
+        loader = importlib.machinery.SourcelessFileLoader if compiled else importlib.machinery.SourceFileLoader
+        vars(sys.modules["__main__"]).update(
+            __file__=absolute, __cached__=None, __loader__=loader("__main__", absolute)
+        )
+
+    def _search(self, operands: list[str], force: bool) -> None:
+        """Put the program's own folder first on `sys.path`, unless the interpreter was told not to."""
+        if force or not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+            sys.path.insert(0, self.search_path)
+        own = next((i for i, word in enumerate(sys.orig_argv) if word.endswith("_importlib_bootstrap.py")), 1)
+        sys.orig_argv[:] = [*sys.orig_argv[:own], *operands, *self.arguments]
+
+    def forget_shadowed(self, known: frozenset[str]) -> None:
+        """Forget modules loaded since `known` was taken that the program has files of the same name for.
+
+        The program's `queue.py` would be found before the standard library's; that torchvet has loaded the latter
+        must not change that.
+        """
+        try:
+            present = set(os.listdir(self.search_path))
+        except OSError:
+            return
+        for name in {m.partition(".")[0] for m in set(sys.modules) - known} - {"torchvet"}:
+            if _could_import(name, self.search_path, present):
+                for loaded in [m for m in sys.modules if m == name or m.startswith(name + ".")]:
+                    del sys.modules[loaded]
+
+
+def _fresh_main() -> ModuleType:
+    """A `__main__` as the interpreter makes it."""
+    main = ModuleType("__main__")
+    main.__loader__ = importlib.machinery.BuiltinImporter
+    if sys.version_info < (3, 14):
+        main.__annotations__ = {}
+    vars(main)["__builtins__"] = builtins
+    return main
+
+
+def _absolute(path: str) -> str:
+    """Absolute as the interpreter makes it: joined to the working directory, not normalised."""
+    return os.path.join(os.getcwd(), path)
+
+
+def _folder_of(path: str) -> str:
+    return os.path.dirname(os.path.realpath(path))
+
+
+def _is_container(path: str) -> bool:
+    """Whether the import system can look inside, as in a folder or a zip archive."""
+    from pkgutil import get_importer
+
+    return get_importer(_absolute(path)) is not None
+
+
+def _load(path: str) -> tuple[CodeType, bool]:
+    """The code in a file, and whether it was compiled already."""
+    from importlib.util import MAGIC_NUMBER
+
+    text = content_of(path)
+    if text is None:
+        with open(path, "rb") as stream:
+            text = stream.read()
+    if path.endswith(".pyc") or text[:4] == MAGIC_NUMBER:
+        import marshal
+
+        return marshal.loads(text[16:]), True
+    return compile(text, path, "exec", dont_inherit=True), False
+
+
+def _could_import(name: str, folder: str, present: set[str]) -> bool:
+    if any(name + suffix in present for suffix in importlib.machinery.all_suffixes()):
+        return True
+    return name in present and os.path.exists(os.path.join(folder, name, "__init__.py"))

@@ -1,0 +1,160 @@
+"""Opens windows at step boundaries, ends them where they are due or too long, and hands out what they show."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from torchvet.probes.base import graphs
+from torchvet.probes.base.costs import OPERATOR_SECONDS, Costs
+from torchvet.probes.base.hooks import Taps
+from torchvet.probes.base.ledger import Ledger
+from torchvet.probes.base.persistent_state import KnownMemory
+from torchvet.probes.base.schedule import Schedule
+from torchvet.probes.memory import window
+from torchvet.probes.memory.cohorts import Cohort
+from torchvet.recording.records.base import StepKind
+
+_PATIENCE = 3
+"""Boundaries at which no window could open before names are counted without."""
+_WINDOW_SECONDS = 0.25
+"""A window may cost this and its share of the run."""
+
+
+@dataclass
+class Closed:
+    """A finished window: its records, its peak in bytes, and the storages that outlive it."""
+
+    records: list[Any]
+    peak: int
+    cohort: Cohort
+
+
+class Sampling:
+    """The window that is open, if one is, and the stack of modules that names its storages."""
+
+    def __init__(self, known: KnownMemory, taps: Taps, schedule: Schedule, costs: Costs) -> None:
+        self.ledger = Ledger()
+        self.ledger.module = self._module_path
+        self.stack: list[torch.nn.Module] = []
+        self.windows = 0
+        self.steps = 0
+        """Sampled steps so far."""
+        self._known = known
+        self._taps = taps
+        self._schedule = schedule
+        self._costs = costs
+        self._open: window.OpenWindow | None = None
+        self._thread = 0
+        self._refused = 0
+        self._noted = 0
+        self._partial = False
+
+    @property
+    def on(self) -> bool:
+        """Whether storages are being noted."""
+        return self._open is not None
+
+    @property
+    def overdue(self) -> bool:
+        """Whether the open window is to end in the middle of a step that turned out to be too long for it."""
+        over = self.ledger.exhausted or self.ledger.stopped
+        return self._open is not None and over and threading.get_ident() == self._thread
+
+    def start(self, kind: StepKind, tick: int, elapsed: float) -> None:
+        """Open a window, where that is possible here; `elapsed` seconds of the run bound what it may note."""
+        ledger = self.ledger
+        if not ledger.enter():
+            # No storages to note here (inference mode, say): names can be counted all the same.
+            self._refused += 1
+            if self._refused > _PATIENCE:
+                self._schedule.suspect(tick)
+            return
+        self._thread = threading.get_ident()
+        self._taps.watch_modules()
+        self.stack.clear()
+        ledger.operators = self._noted = 0
+        ledger.most_operators = int((_WINDOW_SECONDS + self._schedule.share * elapsed) / OPERATOR_SECONDS)
+        self.windows += 1
+        length = self._schedule.window_length
+        self._open = window.open_window(self.windows, tick, kind, length, self._known, ledger, time.perf_counter())
+
+    def boundary(self, kind: StepKind, seconds: float) -> bool:
+        """A step ended that took the program `seconds`: whether the open window is at its end."""
+        one = self._open
+        if one is None or threading.get_ident() != self._thread:
+            if self._partial:
+                self._account(seconds)
+            elif one is None:
+                self._costs.plain_step(seconds)
+            self._partial = False
+            return False
+        self.steps += 1
+        window.pass_boundary(one, self.ledger, kind)
+        self.ledger.lines.around(sys._getframe(1))
+        self._account(seconds)
+        return len(one.ticks) >= one.length
+
+    def _account(self, seconds: float) -> None:
+        before, self._noted = self._noted, self.ledger.operators
+        self._costs.sampled_step(seconds, self._noted - before)
+
+    def backward_ended(self) -> None:
+        """A backward pass ended: what it left in parameters are gradients, however soon they are let go of."""
+        if self._open is not None and threading.get_ident() == self._thread:
+            window.note_gradients(self._open, self.ledger, self._known)
+
+    def work_begins(self, late: graphs.Late) -> None:
+        """The next step's work starts; following graphs ends when `late` says so."""
+        if self._open is not None:
+            window.next_forward_begins(self._open, self.ledger, late)
+
+    def end(self, tick: int, partial: bool = False) -> Closed | None:
+        """Close the open window; None where that cannot be done yet (the engine is running), or there is none."""
+        one, ledger = self._open, self.ledger
+        if one is None:
+            return None
+        if not ledger.can_leave:
+            ledger.stopped = True
+            return None
+        ledger.leave()
+        self._open = None
+        self._partial = partial
+        return self._closed(one, tick, partial)
+
+    def end_for_good(self, tick: int) -> Closed | None:
+        """The program is over: close what is open, if a step of it was seen."""
+        self.ledger.leave()
+        one, self._open = self._open, None
+        return None if one is None or not one.ticks else self._closed(one, tick)
+
+    def _closed(self, one: window.OpenWindow, tick: int, partial: bool = False) -> Closed:
+        ledger = self.ledger
+        records = window.close_window(one, tick, ledger, self._known, time.perf_counter())
+        # What operators read in the first step and did not make may be older than the window: a carried graph, say.
+        since = one.first if len(one.ticks) > 1 else one.first - 1
+        outside = [b for b in ledger.outside if b.tick > since]
+        alive = [b for b in (*ledger.births, *outside) if b.died is None and b.op != "adopted"]
+        # A step that was noted in part gives survivors but no rate.
+        steps = 0 if partial else max(1, len(one.ticks))
+        for birth in alive:
+            birth.rated = not partial
+        ledger.forget_window()
+        peak = records[0].peak
+        records.extend(ledger.lines.records())
+        return Closed(records, peak, Cohort(one.id, tick, steps, alive))
+
+    def abandon(self) -> None:
+        """Forget the open window: its steps were not steps."""
+        if self._open is not None and self.ledger.can_leave:
+            self.ledger.leave()
+            self._open = None
+            self.ledger.forget_window()
+
+    def _module_path(self) -> str | None:
+        return self._known.name_of(self.stack[-1]) if self.stack else None

@@ -1,0 +1,328 @@
+"""Runs the probes over one program: hears of events, decides when to look, writes records.
+
+Nothing of the program's is kept alive, no random number is drawn, and whatever goes wrong in here is recorded as
+unchecked instead of reaching the program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from torchvet.probes import following
+from torchvet.recording.records.base import Program, Step, StepKind
+from torchvet.recording.records.training import Outcome, Probe, Unchecked
+from torchvet.recording.writer import RecordingWriter
+
+if TYPE_CHECKING:
+    from torchvet.probes.session.observer import Observer
+
+
+class Options(msgspec.Struct, kw_only=True):
+    """What the launcher tells the session. `memory_limit` is bytes; None means the device's or the machine's."""
+
+    directory: str
+    path: str
+    argv: list[str]
+    user_root: str
+    steps: int | None = None
+    memory_limit: int | None = None
+    precision_forecast: bool = False
+    amp_mode: str | None = None
+    simulated_gpu: str | None = None
+    simulated_gpus: int = 1
+    batch_share: float | None = None
+    """What share of their batch size loaders get; None leaves them alone."""
+    dry: bool = False
+    """Whether the simulated GPU works nothing out: only shapes and memory."""
+    losses: bool = False
+    """Whether the loss of every step is written down."""
+    seed: int | None = None
+    """What random numbers start from where the program does not say; None leaves them to chance."""
+    snapshots: str | None = None
+    """Where snapshots of device memory are left; None for the recording's folder."""
+
+
+class StepsReached(SystemExit):
+    """Raised inside the program at a step boundary once the wanted number of steps has passed."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__(0)
+        self.steps = steps
+
+
+_PLAIN_STEPS = 1000
+"""Steps that get a line each; later ones share lines, so that a recording of a long run stays small."""
+
+
+_ALWAYS = 64
+_APART = 0.05
+"""Steps that get a line each however short they are; from then on lines are at least so many seconds apart: writing one
+takes twenty times as long after a step, which has emptied the caches, as it takes alone."""
+
+
+class StepLog:
+    """Writes step records: one a step at first, then one for ever more steps."""
+
+    def __init__(self, writer: RecordingWriter, started: float) -> None:
+        self._writer = writer
+        self._started = started
+        self._counts: dict[StepKind, int] = {}
+        self.phases: dict[str, float] = {}
+        self._last = started
+        self._n = 0
+        self._memory: tuple[int, int] | None = None
+
+    def add(self, phase: str, seconds: float) -> None:
+        """Account for seconds of a phase."""
+        self.phases[phase] = self.phases.get(phase, 0.0) + seconds
+
+    def count(self, n: int, kind: StepKind, steps: int = 1) -> None:
+        """Steps ended that get no line of their own: one, or a few that were recognised late."""
+        self._counts[kind] = self._counts.get(kind, 0) + steps
+        self._n = n
+
+    def boundary(self, n: int, kind: StepKind, steps: int, memory: tuple[int, int] | None) -> None:
+        """Steps ended; a line is written if it is time for one."""
+        self.count(n, kind, steps)
+        self._memory = memory
+        now = time.perf_counter()
+        if n > _ALWAYS:
+            share = max(1, 10 ** (len(str(n)) - len(str(_PLAIN_STEPS))) * 10) if n >= _PLAIN_STEPS else 1
+            if n % share or now - self._last < _APART:
+                return
+        self._put(now)
+
+    def flush(self) -> None:
+        """What comes next goes by the steps so far: write those that wait for a line."""
+        if self._counts:
+            self._put(time.perf_counter())
+
+    def _put(self, now: float) -> None:
+        phases = {k: round(v, 7) for k, v in self.phases.items()}
+        phases["other"] = round(max(0.0, now - self._last - sum(phases.values())), 7)
+        allocated, reserved = self._memory or (None, None)
+        counts, self._counts = self._counts, {}  # other threads go on counting
+        for one, count in counts.items():
+            self._writer.write(
+                Step(
+                    n=self._n, kind=one, t=round(now - self._started, 6), count=count, phases=phases,
+                    allocated=allocated, reserved=reserved,
+                )
+            )  # fmt: skip
+            phases = {}
+        self.phases = {}
+        self._last = now
+
+
+_current: Session | None = None
+
+
+def session_of_parent() -> Session | None:
+    """The session of the process that this one was forked from, whose probes lie idle here."""
+    return _current if _current is not None and _current.ended else None
+
+
+def session_in_process() -> Session | None:
+    """The session that observes this process, if one does."""
+    return _current if _current is not None and not _current.ended else None
+
+
+class Guard:
+    """Work whose own failure is kept away from the program."""
+
+    __slots__ = ("_probe", "_session", "_what")
+
+    def __init__(self, session: Session, what: str, probe: Probe) -> None:
+        self._session, self._what, self._probe = session, what, probe
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        return error is not None and self._session.failed(self._what, error, self._probe)
+
+
+class Session:
+    """One observed program. `start()` waits for torch to be imported; `finish()` takes the last look."""
+
+    def __init__(self, options: Options, writer: RecordingWriter) -> None:
+        self.options = options
+        self.writer = writer
+        self.started = time.perf_counter()
+        self.active = False
+        self.observer: Observer | None = None
+        self.described = False
+        """Whether the program and its torch have been written down."""
+        self.trying = False
+        """Whether the program's own steps are over, and what runs are steps that torchvet has changed (`--dry`)."""
+        self._pid = os.getpid()
+        self._finished = False
+        self._lock = threading.RLock()
+        self._failures: set[tuple[str, str]] = set()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last look has been taken, or this is a forked child."""
+        return self._finished
+
+    def start(self) -> None:
+        """Wait for torch. Imports nothing itself."""
+        global _current
+        _current = self
+        from torchvet.probes.session.import_hook import when_imported
+
+        if self.options.seed is not None:
+            from torchvet.probes.session.seeding import seed_before_program
+
+            seed_before_program(self.options.seed)
+        when_imported("torch", self._torch_is_here)
+
+    def _torch_is_here(self, torch: ModuleType) -> None:
+        if os.getpid() != self._pid:  # forked before there was torch
+            following.forked()
+            return
+        if self.options.simulated_gpu is not None:
+            self._simulate(self.options.simulated_gpu)
+        if self.options.dry:
+            from torchvet.simulate.dry.start import start as start_dry
+
+            start_dry()
+        with self.guarded("everything: the probes could not be installed", "everything"):
+            self.observer = self._observer()
+            self.observer.install()
+            self.active = True
+            os.register_at_fork(after_in_child=self._in_child)
+        if self.options.seed is not None:
+            torch.manual_seed(self.options.seed)
+
+    def _simulate(self, card: str) -> None:
+        """Put the GPU into torch. Without it the program would run as another program: better not at all."""
+        try:
+            from torchvet.simulate.cards import card_of
+            from torchvet.simulate.start import start, started
+
+            if not started():
+                start(card_of(card), self.options.simulated_gpus)
+        except Exception as error:
+            import torch
+
+            print(
+                f"torchvet: torch {torch.__version__} cannot carry the simulated GPU that --simulate-gpu asks for "
+                f"({type(error).__name__}: {error}); torchvet was made for torch 2.13. The program was not run.",
+                file=sys.stderr,
+            )
+            raise SystemExit(2) from error
+
+    def _observer(self) -> Observer:
+        if self.options.dry:
+            from torchvet.probes.dry.observer import DryObserver
+
+            return DryObserver(self)
+        from torchvet.probes.session.observer import Observer
+
+        return Observer(self)
+
+    def _in_child(self) -> None:
+        """A forked child would write as if it were this process: it is observed anew once it trains."""
+        was_ours = self.active
+        self.active = False
+        self._finished = True
+        if self.observer is not None:
+            with contextlib.suppress(Exception):
+                self.observer.release()
+        if was_ours and self is _current:
+            with contextlib.suppress(Exception):
+                following.forked()
+
+    def guarded(self, what: str, probe: Probe = "another") -> Guard:
+        """Keep a probe's own failure away from the program; the report says what was not checked for it."""
+        return Guard(self, what, probe)
+
+    def failed(self, what: str, error: BaseException, probe: Probe = "another") -> bool:
+        """Something of torchvet's own went wrong: noted as unchecked. Whether it is to be kept from the program."""
+        if isinstance(error, StepsReached) or not isinstance(error, Exception) or os.environ.get("TORCHVET_DEBUG"):
+            return False
+        reason = f"{type(error).__name__}: {error}"
+        if (what, reason) not in self._failures and len(self._failures) < 20:
+            self._failures.add((what, reason))
+            self.writer.write(Unchecked(check=what, reason=reason[:500], failed=probe))
+        return True
+
+    def missed_step(self, error: BaseException) -> bool:
+        """What hears of steps failed and may have missed one. Whether the error is to be kept from the program."""
+        return self.failed("steps", error, "steps")
+
+    def finish(self, how: str, status: int, error: BaseException | None) -> None:
+        """Take the last look while the frames in `error`'s traceback are alive, and say how it ended. Idempotent."""
+        with self._lock:
+            if self._finished or os.getpid() != self._pid:
+                return
+            self._finished = True
+        self.active = False
+        observer = self.observer
+        if observer is not None:
+            with self.guarded("the last look failed"):
+                observer.finish(how, error)
+        elapsed = time.perf_counter() - self.started
+        with self.guarded("the outcome could not be described"):
+            self._write_outcome(how, status, error, elapsed)
+
+    def _write_outcome(self, how: Any, status: int, error: BaseException | None, elapsed: float) -> None:
+        observer = self.observer
+        if not self.described:
+            self.writer.write(self.program(str(getattr(sys.modules.get("torch"), "__version__", ""))))
+        if observer is not None:
+            self.writer.write(observer.overhead(elapsed))
+        text = None
+        places = []
+        if error is not None and how != "steps-reached":
+            text = f"{type(error).__name__}: {error}"[:2000]
+            places = _places(error)
+        ticks = observer.clock.n if observer is not None else 0
+        self.writer.write(
+            Outcome(
+                how=how, status=status, ticks=ticks, seconds=elapsed, error=text,
+                place=places[-1] if places else None, stack=places[-12:],
+            )
+        )  # fmt: skip
+
+    def program(self, torch: str = "", device: str = "none") -> Program:
+        """What runs here, and the memory limit in force."""
+        from torchvet.probes.base import host
+
+        limit, source = host.memory_limit()
+        space = host.address_space()
+        if self.options.memory_limit is not None:
+            limit, source, space = self.options.memory_limit, "--memory-limit", 0
+        rank, world = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
+        return Program(
+            argv=self.options.argv, path=self.options.path, cwd=os.getcwd(), python=sys.version.split()[0],
+            torch=torch, device=device, started=time.time(), pid=self._pid, memory_limit=limit,
+            rank=int(rank) if rank.isdigit() else None, world_size=int(world) if world.isdigit() else None,
+            memory_limit_source=source, address_space=space, user_roots=[self.options.user_root],
+        )  # fmt: skip
+
+
+def _places(error: BaseException) -> list[Any]:
+    from torchvet.probes.base import frames
+    from torchvet.recording.records.base import Place
+
+    found = []
+    traceback = error.__traceback__
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if frames.owner(code.co_filename) in (frames.USER, frames.INSTALLED):
+            name = getattr(code, "co_qualname", code.co_name)
+            found.append(Place(code.co_filename, traceback.tb_lineno, name))
+        traceback = traceback.tb_next
+    return found

@@ -1,0 +1,148 @@
+"""Tells the clock of what threads do, and lets one of them at a time look at what its step has left.
+
+While one thread looks the others go on: their events are not heard, but their steps are counted.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from torch.optim.optimizer import Optimizer
+
+from torchvet.probes.base.clock import StepClock
+from torchvet.probes.internals import private
+from torchvet.probes.session.session import StepLog
+from torchvet.recording.records.base import StepKind
+from torchvet.recording.records.training import Unwatched
+
+
+class Boundary(NamedTuple):
+    """A step boundary as it was when it was passed: other threads pass theirs meanwhile."""
+
+    kind: StepKind
+    tick: int
+    steps: int
+    restarted: bool
+    era: int
+    """How often steps had been counted anew by then."""
+
+
+class Stepping:
+    """The steps of all threads."""
+
+    def __init__(self, clock: StepClock, log: StepLog) -> None:
+        self._clock = clock
+        self._log = log
+        self._counting = threading.RLock()
+        self._turn = threading.Lock()
+        self._looking = 0
+        self._in_optimizer: set[int] = set()
+        self._plain_backward_seen = False
+        self._era = 0
+        self._restarted = False
+        """Whether steps were counted anew while another thread looked."""
+
+    @property
+    def free(self) -> bool:
+        """Whether no thread looks."""
+        return not self._looking
+
+    @contextmanager
+    def turn(self, passed: Boundary | None = None) -> Iterator[bool]:
+        """Look within, if this is true: no other thread does until the end. Else a boundary is counted."""
+        taken = self._turn.acquire(blocking=False)
+        if taken:
+            self._looking = threading.get_ident()
+        else:
+            self.count(passed)
+        try:
+            yield taken
+        finally:
+            if taken:
+                self._looking = 0
+                self._turn.release()
+
+    def end(self) -> None:
+        """Nothing is heard any more."""
+        self._looking = threading.get_ident()
+
+    def passed(self, ask: Callable[..., StepKind | None], *told: Any) -> Boundary | None:
+        """Tell the clock of an event: the boundary that it makes, if it makes one."""
+        clock = self._clock
+        with self._counting:
+            kind = ask(*told)
+            if kind is None:
+                return None
+            self._era += clock.restarted
+            return Boundary(kind, clock.n, clock.steps, clock.restarted, self._era)
+
+    def count(self, passed: Boundary | None) -> None:
+        """Note steps that nothing is looked at for."""
+        if passed is None:
+            return
+        with self._counting:
+            if passed.restarted:
+                self._log.flush()
+                self._restarted = True
+            if passed.era == self._era:
+                self._log.count(passed.tick, passed.kind, passed.steps)
+            if passed.restarted:  # a line of its own tells readers
+                self._log.flush()
+
+    def resumed(self, passed: Boundary) -> Boundary:
+        """The boundary of a thread whose turn it is, which hears now of what was counted aside."""
+        restarted, self._restarted = self._restarted, False
+        return passed._replace(restarted=True) if restarted else passed
+
+    def write(self, passed: Boundary, memory: tuple[int, int] | None) -> None:
+        """Note steps, with a line in the recording if it is time for one."""
+        with self._counting:
+            if passed.era == self._era:
+                self._log.boundary(passed.tick, passed.kind, passed.steps, memory)
+
+    def optimizer_starts(self) -> None:
+        """An optimizer's step begins on this thread."""
+        self._in_optimizer.add(threading.get_ident())
+
+    def optimizer_ended(self, key: int) -> Boundary | None:
+        """It ended. Within a backward pass, called by a hook, it is no moment to look: the pass ends the step."""
+        thread = threading.get_ident()
+        self._in_optimizer.discard(thread)
+        if _within_backward():
+            self._clock.optimizer_stepped_within(thread)
+            return None
+        return self.passed(self._clock.optimizer_stepped, key, thread)
+
+    def backward_ended(self, is_grad: bool) -> Boundary | None:
+        """A backward pass ended on this thread."""
+        self._plain_backward_seen = self._plain_backward_seen or not is_grad
+        thread = threading.get_ident()
+        if thread in self._in_optimizer:  # a closure: the optimizer's step is the program's
+            self._clock.busy()
+            return None
+        return self.passed(self._clock.backward_ended, thread, is_grad and self._plain_backward_seen)
+
+    def unchecked(self) -> Iterator[Unwatched]:
+        """See `unchecked.Doubting`."""
+        if self._clock.outside_steps:
+            yield Unwatched(kind="backward", count=self._clock.outside_steps, of=self._clock.main_steps)
+
+    def ended_aside(self, optimizer: Optimizer | None, is_grad: bool) -> None:
+        """An optimizer's step, or without one a backward pass, ended and is not heard because another thread looks."""
+        if self.heard_elsewhere():
+            self.count(self.backward_ended(is_grad) if optimizer is None else self.optimizer_ended(id(optimizer)))
+
+    def heard_elsewhere(self) -> bool:
+        """Whether what happens on this thread is not heard because another looks."""
+        return self._looking not in (0, threading.get_ident())
+
+
+def _within_backward() -> bool:
+    """Whether this thread runs a backward pass; where torch does not say, steps are counted as if it did not."""
+    try:
+        return bool(private.graph_task() != -1)
+    except private.LacksName:
+        return False

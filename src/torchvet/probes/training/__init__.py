@@ -1,0 +1,1 @@
+"""Probes for training logic: losses, optimizers, schedulers, modes, loaders."""

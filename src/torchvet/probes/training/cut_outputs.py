@@ -1,0 +1,116 @@
+"""Watches what leaves autograd's graph by `detach()` or `item()`: does the loss depend on what led there otherwise?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.optim.optimizer import Optimizer
+
+from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.numerics import half
+from torchvet.recording.records.base import Place, Record, StepKind
+from torchvet.recording.records.numeric import CutOutput
+
+_aten = torch.ops.aten
+_MOST_CUTS, _MOST_LOOKS = 8, 8
+"""Lines that are followed in one step, and steps in which one line is."""
+_MOST_NODES = 8192
+"""Nodes of a graph that are gone through; what a larger one leads to is not known."""
+
+_KEPT = ("_raw_saved_result", "_raw_saved_output")
+
+
+class CutOutputs(Watcher):
+    """What leaves the graph."""
+
+    only_sampled = True
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._cuts: dict[Place, set[int]] = {}
+        """In the step under way: by line, the optimizers' parameters above what left the graph there."""
+        self._kept: set[tuple[str, int]] = set()
+        """Nodes whose results autograd has detached in the step under way."""
+        self._reached: set[int] | None = set()
+        """Those that a backward pass of the step leads to; None where that is not known."""
+        self._found: dict[Place, CutOutput] = {}
+        self._allowance = half.Allowance(0.05, 0.002)
+
+    def install(self) -> None:
+        """Be told in sampled steps of what leaves."""
+        self.host.hear([_aten.detach.default, _aten._local_scalar_dense.default], self._leaves)
+
+    def _leaves(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
+        node = args[0].grad_fn
+        if node is None or half.in_backward() or self._keeps_result(func, node) or not self._allowance.left():
+            return
+        place = self.host.line()
+        if place is None or (place not in self._cuts and len(self._cuts) >= _MOST_CUTS):
+            return
+        if place in self._found and self._found[place].looks >= _MOST_LOOKS:
+            return
+        above = self._above([node])
+        if above:
+            self._cuts[place] = self._cuts.get(place, set()) | above
+
+    def _keeps_result(self, func: Any, node: Any) -> bool:
+        """Whether this is autograd's own `detach()` of a result that it keeps for backward (tanh's is one)."""
+        if func is not _aten.detach.default or not any(hasattr(type(node), name) for name in _KEPT):
+            return False
+        key = node.name(), node._sequence_nr()
+        fresh = key not in self._kept
+        self._kept.add(key)
+        return fresh
+
+    def backward_starts(self, tensors: Any, is_grad: bool) -> None:
+        """What does the loss depend on?"""
+        if not self._cuts or is_grad or self._reached is None:
+            return
+        roots = tensors if isinstance(tensors, (list, tuple)) else (tensors,)
+        found = self._above([t.grad_fn for t in roots if isinstance(t, torch.Tensor) and t.grad_fn is not None])
+        self._reached = self._reached | found if found is not None else None
+
+    def optimizer_ended(self, optimizer: Optimizer) -> None:
+        """Judge what left in the step that ends."""
+        reached, self._reached = self._reached, set()
+        cuts, self._cuts = self._cuts, {}
+        self._kept.clear()
+        for place, above in cuts.items() if reached else ():
+            self._judge(place, above, reached or set())
+
+    def boundary(self, tick: int, kind: StepKind) -> None:
+        """A step without an optimizer's says nothing."""
+        if kind == "training":
+            self._cuts, self._reached = {}, set()
+            self._kept.clear()
+
+    def _judge(self, place: Place, above: set[int], reached: set[int]) -> None:
+        record = self._found.setdefault(place, CutOutput(place=place))
+        record.looks += 1
+        missed = above - reached
+        if reached <= above and 2 * len(missed) > len(above):
+            record.lost += 1
+            record.above, record.missed = len(above), len(missed)
+
+    def _above(self, nodes: list[Any]) -> set[int] | None:
+        """The optimizers' parameters that a graph leads to; None for a graph that is too large."""
+        began, owned = time.thread_time(), self.host.known.owned()
+        found: set[int] = set()
+        seen = set(nodes)
+        while nodes and len(seen) <= _MOST_NODES:
+            node = nodes.pop()
+            leaf = getattr(node, "variable", None)
+            if leaf is not None and id(leaf) in owned:
+                found.add(id(leaf))
+            fresh = [n for n, _ in node.next_functions if n is not None and n not in seen]
+            seen.update(fresh)
+            nodes += fresh
+        self._allowance.spend(began)
+        return found if len(seen) <= _MOST_NODES else None
+
+    def totals(self, tick: int) -> Iterable[Record]:
+        """What was lost, by line."""
+        return [record for record in self._found.values() if record.lost]

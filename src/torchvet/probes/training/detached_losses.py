@@ -1,0 +1,172 @@
+"""Watches where backward starts: does its graph reach a parameter of any optimizer?"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import torch
+from torch.optim.optimizer import Optimizer
+
+from torchvet.probes.base import frames
+from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.numerics import half
+from torchvet.recording.records.base import Place, Record
+from torchvet.recording.records.numeric import ConstantTerm, LostLoss
+
+_aten = torch.ops.aten
+_ALWAYS = 16
+"""Backward passes at first that are all looked at; then those at powers of two."""
+_MOST_NODES = 256
+"""Nodes that are followed: a graph without parameters that is larger belongs to something that this does not know."""
+Root = Literal["leaf", "other leaves", "no graph"]
+
+
+class LostLosses(Watcher):
+    """Losses from which no path leads to a parameter."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._found: dict[Place, LostLoss] = {}
+        self._passes = 0
+        self._waiting: list[LostLoss] = []
+        """Lost losses since the last optimizer step."""
+        self._reached = False
+        """Whether a pass since then reached a parameter."""
+        self._passed_by = False
+        """Whether a pass since then was not looked at."""
+        self._terms: dict[Place, ConstantTerm] = {}
+        self._taken: tuple[Place, weakref.ref[torch.Tensor]] | None = None
+        self._sums: list[tuple[weakref.ref[torch.Tensor], Place, float]] = []
+
+    def install(self) -> None:
+        """In sampled steps, see numbers taken out of graphs and added to losses."""
+        self.host.hear([_aten._local_scalar_dense.default], self._number_taken)
+        self.host.hear([_aten.add.Tensor, _aten.sub.Tensor], self._added)
+        self.host.hear([_aten.mul.Tensor, _aten.div.Tensor, _aten.mean.default], self._scaled)
+
+    def backward_starts(self, tensors: Any, is_grad: bool) -> None:
+        """Where does this pass lead?"""
+        if is_grad:
+            return
+        self._passes += 1
+        skipped = self._passes > _ALWAYS and self._passes & (self._passes - 1)
+        if skipped and not self._sums:
+            self._passed_by = True
+            return
+        roots = [t for t in (tensors if isinstance(tensors, (list, tuple)) else (tensors,)) if _is_tensor(t)]
+        self._see_terms(roots)
+        if skipped or not roots:
+            self._passed_by = True
+            return
+        owned = self.host.known.owned()
+        kind = _lost(roots, owned) if owned else None
+        if kind is None:
+            self._reached = True
+            return
+        record = self._note(roots[0], kind)
+        if record is not None:
+            self._waiting.append(record)
+
+    def _note(self, root: torch.Tensor, kind: Root) -> LostLoss | None:
+        place = frames.user_place(4)
+        if place is None:
+            return None
+        record = self._found.get(place)
+        if record is None:
+            trained = sum(p.requires_grad for p in self.host.known.parameters())
+            record = self._found[place] = LostLoss(
+                place=place, root=kind, shape=tuple(root.shape), dtype=str(root.dtype).removeprefix("torch."),
+                lost=0, judged=0, parameters=trained, grad_enabled=torch.is_grad_enabled(),
+            )  # fmt: skip
+        record.made = record.made or self.host.made_at(root)
+        if kind == "no graph":
+            self.host.write(record)  # backward is about to raise
+        return record
+
+    def optimizer_ended(self, optimizer: Optimizer) -> None:
+        """A step was taken: had any pass before it reached something?"""
+        waiting, self._waiting = self._waiting, []
+        reached, self._reached = self._reached, False
+        passed_by, self._passed_by = self._passed_by, False
+        if passed_by or not (waiting or reached):
+            return
+        for record in self._found.values():
+            record.judged += 1
+        if not reached:
+            for record in {id(r): r for r in waiting}.values():
+                record.lost += 1
+                record.optimizer = type(optimizer).__name__
+
+    def _number_taken(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
+        place = self.host.line() if args[0].requires_grad and args[0].dtype.is_floating_point else None
+        self._taken = (place, weakref.ref(args[0])) if place is not None else None
+
+    def _added(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
+        if self._taken is None or half.in_backward():
+            return
+        (place, source), self._taken = self._taken, None
+        number = next((a for a in args[:2] if isinstance(a, float)), None)
+        tensor = next((a for a in args[:2] if isinstance(a, torch.Tensor) and a.requires_grad), None)
+        if number is None or tensor is None or out.numel() != 1 or tensor is source() or self.host.line() != place:
+            return
+        self._sums.append((weakref.ref(out), place, number))
+
+    def _scaled(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
+        """A loss that is divided by the number of batches, or multiplied by a loss scale, is still that sum."""
+        for ref, place, number in self._sums[-1:]:
+            tensor = ref()
+            if tensor is not None and any(tensor is a for a in args[:2]):
+                self._sums.append((weakref.ref(out), place, number))
+
+    def _see_terms(self, roots: list[torch.Tensor]) -> None:
+        """Does the pass start from a sum that such a number went into?"""
+        sums, self._sums = self._sums, []
+        for ref, place, number in sums:
+            root = ref()
+            if root is not None and any(root is one for one in roots):
+                before = self._terms.get(place)
+                self._terms[place] = ConstantTerm(
+                    place=place,
+                    term=abs(number),
+                    loss=abs(float(root.detach())),
+                    calls=1 + (before.calls if before else 0),
+                )
+
+    def totals(self, tick: int) -> Iterable[Record]:
+        """What was lost, by the line of the backward pass."""
+        return [*self._found.values(), *self._terms.values()]
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _lost(roots: list[torch.Tensor], owned: set[int]) -> Root | None:
+    """What the roots are if no parameter (of an optimizer or not) can be reached from them; None where one can be, or
+    where it cannot be told."""
+    if all(not r.requires_grad for r in roots):
+        return "no graph"
+    if any(isinstance(r, torch.nn.Parameter) or id(r) in owned for r in roots):
+        return None
+    if all(r.grad_fn is None for r in roots):
+        return "leaf" if all(r.numel() == 1 for r in roots) else None
+    return "other leaves" if _only_numbers(roots, owned) else None
+
+
+def _only_numbers(roots: list[torch.Tensor], owned: set[int]) -> bool:
+    """Whether all leaves below are tensors of one element that no optimizer has."""
+    waiting = [r.grad_fn for r in roots if r.grad_fn is not None]
+    seen: set[Any] = set(waiting)
+    while waiting:
+        node = waiting.pop()
+        if len(seen) > _MOST_NODES or isinstance(node, torch.autograd.function.BackwardCFunction):
+            return False
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and (isinstance(leaf, torch.nn.Parameter) or id(leaf) in owned or leaf.numel() != 1):
+            return False
+        fresh = [n for n, _ in node.next_functions if n is not None and n not in seen]
+        seen.update(fresh)
+        waiting += fresh
+    return True

@@ -1,0 +1,206 @@
+"""Watches forward passes outside training: do they build an autograd graph that nobody goes back through?"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from torchvet.probes.base import frames, graphs
+from torchvet.probes.internals.saved import saved_tensors
+from torchvet.probes.objects.containers import tensors_in
+from torchvet.recording.records.base import Place, StepKind
+from torchvet.recording.records.training import EvaluationForward, Unchecked
+
+_MOST_PENDING = 64
+_FIRST_LOOK, _SECOND_LOOK = 3, 5
+"""Graphs of one evaluation that are alive together when names are counted: one more than a loop's variables keep."""
+_MOST_LOOKS = 6
+
+
+@dataclass
+class _Pass:
+    place: Place
+    module: str
+    training_mode: bool
+    root: int
+    nodes: Collection[int]
+    """Sequence numbers of the graph's nodes."""
+    unused: dict[int, int]
+    """Bytes of each storage that the graph saved and no backward has gone through, by key."""
+    saved: list[weakref.ref[Any]]
+    tick: int
+    kind: StepKind | None = None
+    entered: bool = False
+    """Whether a backward went through a part of the graph: from a hook's output, say, and not from the module's."""
+    passed_over: bool = False
+    """Whether a backward has begun since that goes through other graphs: until then the losses of many batches may yet
+    go backward together."""
+
+    @property
+    def freed(self) -> bool:
+        return all(ref() is None for ref in self.saved)
+
+    def enter(self, visited: dict[int, graphs.Node]) -> None:
+        """A backward goes through these nodes: what those of this graph saved was needed."""
+        for number in visited.keys() & self.nodes:
+            self.entered = True
+            for tensor in saved_tensors(visited[number]):
+                for storage in graphs.storages_of(tensor):
+                    self.unused.pop(storage._cdata, None)
+
+
+@dataclass
+class _Use:
+    module: str
+    training_mode: bool
+    calls: int = 0
+    backwarded: int = 0
+    graph: int = 0
+    entered: int = 0
+    left: int = 0
+
+    def add(self, one: _Pass) -> None:
+        """A pass whose graph is gone, or is kept, and was not used as a whole."""
+        unused = sum(one.unused.values())
+        if one.entered:
+            self.entered += 1
+            self.left = max(self.left, unused)
+        else:
+            self.calls += 1
+            self.graph = max(self.graph, unused)
+
+
+class EvaluationProbe:
+    """One for the session. Passes are judged once their graph is used or gone."""
+
+    def __init__(self) -> None:
+        self._pending: list[_Pass] = []
+        self._uses: dict[tuple[Place, bool], _Use] = {}
+        self._kept: list[weakref.ref[Any]] = []
+        """The largest saved storage of each pass of the evaluation that is under way."""
+        self._fresh = False
+        self._looks = 0
+        self._late = 0
+        self.stretch = 1
+        self.peak = 0
+
+    @property
+    def accumulating(self) -> bool:
+        """Whether the evaluation under way has graphs to follow: its next passes are worth hearing of."""
+        return bool(self._kept) and self._looks < _MOST_LOOKS and self.kept < _SECOND_LOOK
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a backward pass means anything to what was seen."""
+        return bool(self._pending or self._kept)
+
+    @property
+    def kept(self) -> int:
+        """Passes of the evaluation under way whose graph is alive."""
+        return sum(1 for ref in self._kept if ref() is not None)
+
+    def due(self) -> int:
+        """How many graphs are alive, where the last pass made that an occasion to count names; else 0."""
+        fresh, self._fresh = self._fresh, False
+        kept = self.kept if fresh else 0
+        if kept not in (_FIRST_LOOK, _SECOND_LOOK) or self._looks >= _MOST_LOOKS:
+            return 0
+        self._looks += 1
+        return kept
+
+    def _over(self) -> None:
+        if self._kept:
+            self._kept = []
+            self.stretch += 1
+
+    def forward_ended(
+        self, module: torch.nn.Module, output: Any, tick: int, known: set[int],
+        late: graphs.Late = graphs.never,
+    ) -> None:  # fmt: skip
+        """A root module returned. Noted when grad mode is on and the output has a graph."""
+        if not torch.is_grad_enabled() or len(self._pending) >= _MOST_PENDING:
+            return
+        roots = [t.grad_fn for t in tensors_in(output, 3) if t.grad_fn is not None]
+        place = frames.user_place(3)
+        if not roots or place is None:
+            return
+        nodes: graphs.Seen = set()
+        reach = graphs.walk(roots, nodes, set(known), late)
+        self._late += not (reach.complete or module.training)
+        if not reach.saved:
+            return
+        largest = sorted(reach.saved.values(), key=lambda s: -s.nbytes())[:3]
+        if not module.training:
+            self._kept.append(weakref.ref(largest[0]))
+            self._fresh = True
+        self._pending.append(
+            _Pass(
+                place=place, module=type(module).__name__, training_mode=module.training,
+                root=roots[0]._sequence_nr(), nodes=set(graphs.numbered(nodes)),
+                unused={key: s.nbytes() for key, s in reach.saved.items()},
+                saved=[weakref.ref(s) for s in largest], tick=tick,
+            )
+        )  # fmt: skip
+
+    def backward_starts(self, roots: list[Any], late: graphs.Late = graphs.never) -> None:
+        """Graphs that this pass goes through were needed, or that part of them which it goes through. Where it is too
+        late to see which, none is judged."""
+        self._over()
+        if not self._pending:
+            return
+        visited = graphs.numbered_below(roots, late)
+        if visited is None:
+            self._late += sum(not one.training_mode for one in self._pending)
+            self._pending.clear()
+            return
+        for one in [p for p in self._pending if p.root in visited]:
+            self._pending.remove(one)
+            if not one.training_mode:
+                self._use(one).backwarded += 1
+        for one in self._pending:
+            one.enter(visited)
+            one.passed_over = one.kind == "evaluation"
+
+    def boundary(self, kind: StepKind, tick: int, final: bool = False) -> None:
+        """A step ended: passes whose graph is gone unused, or was kept while others were used, are counted."""
+        if kind != "evaluation":
+            self._over()
+        for one in list(self._pending):
+            if one.kind is None:
+                one.kind = kind
+            outside = one.kind == "evaluation" or not one.training_mode
+            kept = (one.passed_over and kind != "evaluation") or (final and tick - one.tick >= 3)
+            if one.freed or kept:
+                self._pending.remove(one)
+                if outside:
+                    self._use(one).add(one)
+
+    def _use(self, one: _Pass) -> _Use:
+        return self._uses.setdefault((one.place, one.training_mode), _Use(one.module, one.training_mode))
+
+    def records(self) -> list[EvaluationForward]:
+        """The running totals."""
+        return [
+            EvaluationForward(
+                place=place, module=u.module, calls=u.calls, training_mode=training, backwarded=u.backwarded,
+                graph=u.graph, peak=self.peak, entered=u.entered, left=u.left,
+            )
+            for (place, training), u in self._uses.items() if u.calls or u.entered
+        ]  # fmt: skip
+
+    def passed_by(self, module: torch.nn.Module) -> None:
+        """A root module returned, and there is no time left to look at its output."""
+        self._late += torch.is_grad_enabled() and not module.training
+
+    def unchecked(self) -> Iterator[Unchecked]:
+        """Says so where passes in evaluation mode were not followed to their end."""
+        if self._late:
+            yield Unchecked(
+                check="graphs that evaluation builds",
+                reason=f"following those of {self._late} passes would have taken more than its share of the run's time",
+                graphs=True,
+            )

@@ -1,0 +1,103 @@
+"""Watches loaders: which loops run over them, and how many of their batches stay alive."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import torch
+
+from torchvet.probes.base import frames, graphs
+from torchvet.probes.base.ledger import Ledger
+from torchvet.probes.objects import naming
+from torchvet.probes.objects.containers import tensors_in
+from torchvet.recording.records.base import Place
+from torchvet.recording.records.training import LoaderMemory, LoopBound
+
+_MOST_BATCHES = 512
+
+
+@dataclass
+class _Loader:
+    place: Place | None
+    length: int | None
+    capacity: int
+    made: int = 0
+    batch_bytes: int = 0
+    alive: list[list[weakref.ref[Any]]] = field(default_factory=list)
+
+
+class LoaderProbe:
+    """One for the session. Batches are held weakly."""
+
+    def __init__(self) -> None:
+        self._loaders: dict[int, _Loader] = {}
+        self._by_place: dict[Place | None, _Loader] = {}
+
+    def asked(self, iterator: Any, caller: FrameType) -> bool:
+        """A loader's iterator is asked for a batch: whether for its first, or its first anew (persistent workers)."""
+        known = self._loaders.get(id(iterator))
+        if known is not None and known.made:
+            return getattr(iterator, "_num_yielded", 1) == 0
+        place = _user_place(caller)
+        try:
+            length: int | None = len(iterator)
+        except Exception:  # a sampler's own `__len__` may raise anything
+            length = None
+        ahead = getattr(iterator, "_prefetch_factor", None) or 0
+        workers = getattr(iterator, "_num_workers", 0) or 0
+        self._loaders = {k: v for k, v in self._loaders.items() if k != id(iterator)}
+        self._loaders[id(iterator)] = loader = _Loader(place, length, 4 + ahead * workers)
+        self._by_place[place] = loader
+        while len(self._loaders) > 16:
+            self._loaders.pop(next(iter(self._loaders)))
+        return True
+
+    def got(self, iterator: Any, batch: Any, ledger: Ledger | None) -> None:
+        """A batch arrived; while a window is open its storages are noted as inputs."""
+        loader = self._loaders.get(id(iterator))
+        tensors = _tensors_of(batch)
+        if ledger is not None:
+            phase, ledger.phase = ledger.phase, "data"
+            for tensor in tensors:
+                ledger.born(tensor, "DataLoader")
+            ledger.phase = phase
+        if loader is None:
+            return
+        loader.made += 1
+        if len(loader.alive) >= _MOST_BATCHES:
+            return
+        storages = [s for t in tensors for s in graphs.storages_of(t)]
+        loader.batch_bytes = sum({s._cdata: s.nbytes() for s in storages}.values())
+        loader.alive.append([weakref.ref(s) for s in storages[:4]])
+
+    def records(self, tick: int) -> list[LoaderMemory | LoopBound]:
+        """What each loop over a loader holds now."""
+        found: list[LoaderMemory | LoopBound] = []
+        for place, loader in self._by_place.items():
+            alive = sum(any(ref() is not None for ref in batch) for batch in loader.alive)
+            if place is not None and loader.length is not None:
+                found.append(LoopBound(place=place, length=loader.length))
+            found.append(
+                LoaderMemory(
+                    tick=tick, place=place, made=loader.made, alive=alive, bytes=alive * loader.batch_bytes,
+                    batch_bytes=loader.batch_bytes, capacity=loader.capacity, length=loader.length,
+                )
+            )  # fmt: skip
+        return found
+
+
+def _user_place(frame: FrameType | None) -> Place | None:
+    while frame is not None:
+        if frames.owner(frame.f_code.co_filename) == frames.USER:
+            return frames.place_of(frame)
+        frame = frame.f_back
+    return None
+
+
+def _tensors_of(batch: Any) -> list[torch.Tensor]:
+    """A batch's tensors; of an object with attributes (a graph batch) those in its attributes."""
+    space = naming.namespace(batch) if not isinstance(batch, (torch.Tensor, dict, list, tuple)) else None
+    return tensors_in(batch if space is None else space, 4)

@@ -1,0 +1,74 @@
+"""Writes down the loss of every step: what backward starts from, before a scaler has scaled it."""
+
+from __future__ import annotations
+
+import functools
+import math
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.objects.containers import tensors_in
+from torchvet.recording.records.base import StepKind
+from torchvet.recording.records.verify import Losses
+
+
+class LossCurve(Watcher):
+    """The loss of each step."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._values: list[float | None] = []
+        self._scaled: tuple[weakref.ref[torch.Tensor], float] | None = None
+
+    @classmethod
+    def wanted(cls, options: Any) -> bool:
+        """Only where runs are compared: a number taken from a device waits for it."""
+        return bool(options.losses)
+
+    def install(self) -> None:
+        """Hear what a scaler was given."""
+        self.replace(torch.amp.GradScaler, "scale", self._tap_scale)
+
+    def backward_starts(self, tensors: Any, is_grad: bool) -> None:
+        """A backward pass begins here."""
+        if is_grad:
+            return
+        for root in (tensors,) if isinstance(tensors, torch.Tensor) else tensors_in(tensors, 2):
+            if root.numel() == 1:
+                scaled = self._scaled is not None and self._scaled[0]() is root
+                self._values.append(_finite(self._scaled[1] if scaled and self._scaled else _number(root)))
+
+    def boundary(self, tick: int, kind: StepKind) -> None:
+        """A step ended."""
+        if self._values:
+            self.host.write(Losses(tick=tick, values=self._values))
+            self._values = []
+
+    def finish(self, how: str, error: BaseException | None) -> None:
+        """What the last, unfinished step had."""
+        self.boundary(self.host.step, "training")
+
+    def _tap_scale(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        watcher = self
+
+        @functools.wraps(original)
+        def scale(self: Any, outputs: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(self, outputs, *args, **kwargs)
+            if watcher.host.active and isinstance(outputs, torch.Tensor) and outputs.numel() == 1:
+                with watcher.host.looking("the loss of each step"):
+                    watcher._scaled = weakref.ref(result), _number(outputs)
+            return result
+
+        return scale
+
+
+def _number(tensor: torch.Tensor) -> float:
+    return float(tensor.detach().double())
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,264 @@
+"""Watches what each optimizer steps on: gradients left over, none at all, parameters that nobody steps."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch.optim.optimizer import Optimizer
+
+from torchvet.probes.base import frames
+from torchvet.probes.base.persistent_state import KnownMemory
+from torchvet.recording.records.base import Place
+from torchvet.recording.records.training import OptimizerUse, SparseGradient, UnownedParameters
+
+_ALWAYS_CHECKED = 8
+_WITNESSES = 3
+"""Parameters of an optimizer whose gradients are looked at; the smallest that have one."""
+_SMALL = 1 << 16
+
+
+@dataclass
+class _State:
+    number: int
+    ref: weakref.ref[Optimizer]
+    made_at: Place | None
+    stepped_at: Place | None = None
+    steps: int = 0
+    checked: int = 0
+    uncleared: int = 0
+    starved: int = 0
+    backwards: int = 0
+    trainable: int = 0
+    fresh_start: bool = False
+    watched: bool = False
+    had_gradient: bool = False
+    never: set[int] = field(default_factory=set)
+    gradients: list[weakref.ref[torch.UntypedStorage]] = field(default_factory=list)
+    """Storages of a few gradients after the last step."""
+    versions: dict[int, int] = field(default_factory=dict)
+    """How often a few gradients had been written to by then, by parameter."""
+    names: dict[int, str] = field(default_factory=dict)
+    """Of the parameters in `never`, as long as somebody knew them."""
+    kind: str = "optimizer"
+    parameters: int = 0
+    rebuilt: int = 0
+
+
+class OptimizerProbe:
+    """One for the session; optimizers are held weakly."""
+
+    def __init__(self, known: KnownMemory) -> None:
+        self._known = known
+        self._states: dict[int, _State] = {}
+        self._numbered = 0
+        self._unowned: dict[int, tuple[int, int]] = {}
+        self._unowned_steps = 0
+        self._told: dict[str, list[tuple[weakref.ref[torch.Tensor], int]]] = {}
+        """By module: the unowned parameters of its latest record, and their versions then."""
+        self._built: dict[Place, tuple[weakref.ref[torch.Tensor], int]] = {}
+        """By line: a parameter of the last optimizer made there, and how many before it had the same."""
+
+    def made(self, optimizer: Optimizer) -> None:
+        """An optimizer was constructed."""
+        place = frames.user_place(3)
+        state = self._state(optimizer, place)
+        first = next((p for g in optimizer.param_groups for p in g["params"]), None)
+        if place is not None and first is not None:
+            last, times = self._built.get(place, (None, 0))
+            state.rebuilt = times + 1 if last is not None and last() is first else 0
+            self._built[place] = weakref.ref(first), state.rebuilt
+
+    def _state(self, optimizer: Optimizer, place: Place | None = None) -> _State:
+        state = self._states.get(id(optimizer))
+        if state is None or state.ref() is not optimizer:
+            # Its address may have been another's, which then has no state any more: their number is no count.
+            state = _State(self._numbered, weakref.ref(optimizer), place)
+            self._numbered += 1
+            state.kind = type(optimizer).__name__
+            parameters = [p for g in optimizer.param_groups for p in g["params"]]
+            state.parameters = len(parameters)
+            state.never = {id(p) for p in parameters if p.requires_grad}
+            self._states[id(optimizer)] = state
+            self._known.add_optimizer(optimizer)
+        return state
+
+    def backward_starts(self, watching: bool) -> None:
+        """Before gradients flow: which optimizers start from cleared gradients?"""
+        self._known.trained_here()
+        for state in self._states.values():
+            state.backwards += 1
+            if state.fresh_start or not (watching or state.steps < _ALWAYS_CHECKED):
+                continue
+            optimizer = state.ref()
+            if optimizer is not None:
+                state.watched = True
+                state.fresh_start = _cleared(optimizer) or (state.backwards == 1 and _rewritten(optimizer, state))
+
+    def starts(self, optimizer: Optimizer) -> None:
+        """Before a step: is there any gradient to step on?"""
+        state = self._state(optimizer)
+        if state.gradients and any(ref() is None for ref in state.gradients):
+            # The gradient of last time is gone: whoever assigned another did not add to it.
+            state.fresh_start = True
+        if state.stepped_at is None:
+            state.stepped_at = frames.user_place(3)
+        if state.steps < _ALWAYS_CHECKED or state.watched:
+            state.had_gradient = _note_gradients(optimizer, state)
+
+    def ended(self, optimizer: Optimizer) -> None:
+        """After a step: closures (LBFGS) run their backward inside it, so judge here."""
+        state = self._state(optimizer)
+        self._known.stepped(optimizer)
+        state.steps += 1
+        if not state.had_gradient and state.backwards and state.steps <= _ALWAYS_CHECKED:
+            state.had_gradient = _note_gradients(optimizer, state)
+        if state.steps > 1 and state.watched and state.backwards:
+            state.checked += 1
+            state.uncleared += not state.fresh_start
+        elif state.steps <= _ALWAYS_CHECKED and not state.had_gradient:
+            state.starved += 1
+        looking = state.steps < _ALWAYS_CHECKED or state.watched
+        if looking:
+            state.trainable = sum(p.requires_grad for g in optimizer.param_groups for p in g["params"])
+        if looking or state.gradients or state.versions:
+            state.gradients = _witnesses(optimizer) if looking else []
+            state.versions = {id(p): g._version for p, g in _having(optimizer)} if looking else {}
+        state.backwards = 0
+        state.watched = state.fresh_start = state.had_gradient = False
+
+    def look_for_unowned(self) -> None:
+        """At a boundary of a watched step: parameters with a gradient that no optimizer has and nobody changes."""
+        owned = self._known.owned()
+        self._unowned_steps += 1
+        for parameter in self._known.parameters():
+            key = id(parameter)
+            if key in owned or not parameter.requires_grad or not parameter.is_leaf or parameter.grad is None:
+                self._unowned.pop(key, None)
+                continue
+            version, times = self._unowned.get(key, (parameter._version, 0))
+            if version != parameter._version:
+                self._unowned.pop(key, None)
+            else:
+                self._unowned[key] = (version, times + 1)
+
+    def sparse_gradients(self, tick: int) -> list[SparseGradient]:
+        """Entries and bytes of every sparse gradient there is."""
+        names = self._known.parameter_names()
+        found = []
+        for parameter in self._known.parameters():
+            gradient = parameter.grad if parameter.is_leaf else None
+            if gradient is not None and gradient.layout is torch.sparse_coo:
+                size = sum(x.untyped_storage().nbytes() for x in (gradient._indices(), gradient._values()))
+                name = names.get(id(parameter), "parameter")
+                found.append(SparseGradient(tick=tick, name=name, entries=gradient._nnz(), bytes=size))
+        return found
+
+    def records(self) -> list[OptimizerUse | UnownedParameters]:
+        """The running totals."""
+        names = self._known.parameter_names()
+        found: list[OptimizerUse | UnownedParameters] = []
+        for state in self._states.values():
+            if state.steps:
+                found.append(self._use(state, names))
+        found.extend(self._unowned_records())
+        return found
+
+    def _use(self, state: _State, names: dict[int, str]) -> OptimizerUse:
+        optimizer = state.ref()
+        if optimizer is not None:
+            # Whoever has optimizer state has been stepped with a gradient, whether or not we watched.
+            state.never -= {id(p) for p in optimizer.state if optimizer.state[p]}
+        state.names = {key: names.get(key) or state.names.get(key, "a parameter") for key in state.never}
+        missing = list(state.names.values())
+        return OptimizerUse(
+            id=state.number, name=state.kind,
+            place=state.made_at, step_place=state.stepped_at, steps=state.steps, checked=state.checked,
+            uncleared=state.uncleared, starved=state.starved, parameters=state.parameters,
+            without_gradient=sorted(missing)[:8], without_gradient_count=len(missing),
+            rebuilt=state.rebuilt, trainable=state.trainable,
+        )  # fmt: skip
+
+    def _unowned_records(self) -> list[UnownedParameters]:
+        owned = self._known.owned()
+        found = []
+        latest: dict[str, list[tuple[weakref.ref[torch.Tensor], int]]] = {}
+        place = next((s.made_at for s in self._states.values() if s.made_at), None)
+        present = {id(p) for root in self._known.live_roots() for p in root.parameters()}
+        # One that somebody gives its gradient, as a copy in higher precision gets it, is stepped on purpose.
+        never = {key for state in self._states.values() for key in state.never}
+        orphans = len((owned - present) & never)
+        for root in self._known.live_roots():
+            lost = [
+                (name, p) for name, p in root.named_parameters()
+                if self._unowned.get(id(p), (0, 0))[1] >= 2 and id(p) not in owned and root.training
+            ]  # fmt: skip
+            if lost:
+                found.append(
+                    UnownedParameters(
+                        module=type(root).__name__, names=[n for n, _ in lost][:8], count=len(lost),
+                        bytes=sum(p.numel() * p.element_size() for _, p in lost),
+                        owned=sum(id(p) in owned for p in root.parameters()), steps=self._unowned_steps, place=place,
+                        orphans=orphans,
+                    )
+                )  # fmt: skip
+                latest[type(root).__name__] = [(weakref.ref(p), p._version) for _, p in lost]
+        self._told |= latest
+        found.extend(self._retracted(owned, latest))
+        return found
+
+    def _retracted(self, owned: set[int], latest: Collection[str]) -> Iterator[UnownedParameters]:
+        """An empty record for each module whose parameters of an earlier record have all been given to an optimizer
+        since, or changed by hand. A module that has died takes nothing back."""
+        for module in [m for m in self._told if m not in latest]:
+            alive = [(p, version) for p, version in ((ref(), v) for ref, v in self._told[module]) if p is not None]
+            if alive and all(id(p) in owned or p._version != version for p, version in alive):
+                del self._told[module]
+                yield UnownedParameters(module=module, names=[], count=0, bytes=0, owned=0, steps=self._unowned_steps)
+
+
+def _note_gradients(optimizer: Optimizer, state: _State) -> bool:
+    found = False
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                found = True
+                state.never.discard(id(parameter))
+    return found
+
+
+def _cleared(optimizer: Optimizer) -> bool:
+    """Whether the gradients of an optimizer's parameters are gone or zero; looks at a few small ones."""
+    return all(_is_zero(gradient) for _, gradient in _having(optimizer))
+
+
+def _rewritten(optimizer: Optimizer, state: _State) -> bool:
+    """Whether the program has written to all those gradients since the step: it means to keep what it has left, as an
+    eligibility trace does. (In the first backward since then nothing else writes to them.)"""
+    having = _having(optimizer)
+    return bool(having) and all(g._version > state.versions.get(id(p), g._version) for p, g in having)
+
+
+def _having(optimizer: Optimizer) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """A few small parameters that have a gradient, and it."""
+    having = [(p, p.grad) for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
+    having.sort(key=lambda pair: pair[0].numel())
+    return having[:_WITNESSES] + [pair for pair in having[-1:] if pair[0].numel() <= _SMALL]
+
+
+def _witnesses(optimizer: Optimizer) -> list[weakref.ref[torch.UntypedStorage]]:
+    found: list[weakref.ref[torch.UntypedStorage]] = []
+    for group in optimizer.param_groups:
+        for parameter in group["params"][:_WITNESSES]:
+            if parameter.grad is not None and parameter.grad.layout is torch.strided:
+                found.append(weakref.ref(parameter.grad.untyped_storage()))
+    return found
+
+
+def _is_zero(gradient: torch.Tensor) -> bool:
+    with torch.no_grad():
+        values = gradient.detach()
+        values = values._values() if values.layout is torch.sparse_coo else values
+        return values.numel() == 0 or not bool(values.count_nonzero().item())

@@ -1,0 +1,113 @@
+"""Records about device memory: the allocator's history, cached segments given back, what autocast costs at the peak,
+attention that is written out, losses over all pairs, and graphs that are carried from pass to pass."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from torchvet.recording.records.base import Place, Record
+
+
+class MemoryHistory(Record):
+    """The history of a device's allocations, left at the end of a run in torch's schema for memory snapshots."""
+
+    snapshot: str
+
+
+class CacheEmptied(Record):
+    """Calls of `empty_cache()` from one line: running totals.
+
+    `given` bytes went back to the driver, in `segments` segments where the allocator counts them; `again` of the bytes
+    had been taken from the driver again by the next call. `steps` of `of_steps` had a call.
+    """
+
+    place: Place
+    calls: int = 0
+    steps: int = 0
+    of_steps: int = 0
+    given: int = 0
+    segments: int = 0
+    again: int = 0
+
+
+class AutocastPeak(Record):
+    """A window's peak with autocast, and what it would have been without, by replay: all bytes.
+
+    Without autocast there are no copies in another precision, and what was computed in half takes twice the bytes.
+    `copies` of parameters and `halves` of other tensors in half were alive at the peak. `place` is the line that made
+    most of the copies.
+    """
+
+    tick: int
+    peak: int
+    without: int
+    copies: int
+    halves: int
+    dtype: str
+    place: Place | None = None
+
+
+class AttentionMatrix(Record):
+    """Attention that is written out: a softmax over the last dimension of a matrix product, of one line and shape.
+
+    Sampled calls; `applied` counts matrix products that read the weights, `elsewhere` other operators that do, `kept`
+    the weights that were still there when their step had ended.
+    """
+
+    place: Place
+    shape: tuple[int, ...]
+    calls: int = 0
+    applied: int = 0
+    elsewhere: int = 0
+    kept: int = 0
+
+
+class PairTable(Record):
+    """A column of a model's predictions against a row of as many targets, from one line: sampled calls.
+
+    `shapes` as a person would write them, `bytes` of one table; `reduced` calls were averaged or summed to one number.
+    """
+
+    place: Place
+    operator: str
+    shapes: str
+    bytes: int
+    calls: int = 0
+    reduced: int = 0
+
+
+class CarriedName(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A name whose value hangs on the graph of an earlier pass when a backward failed for it.
+
+    `name`, `kind`, `scope` and `files` as in `Holding`, `place` being the root's; `container` is that of several
+    tensors, empty for one. Names of one value have one `number`. `old`: its value was made in an earlier pass, and this
+    pass has used it; else it was computed in this pass from what was. `ops` are the operators that have used
+    what was carried.
+    """
+
+    name: str
+    kind: str
+    scope: str
+    path: list[str]
+    place: Place
+    files: list[str] = []
+    container: str = ""
+    number: int = 0
+    old: bool = False
+    ops: list[str] = []
+
+
+class CarriedGraph(Record):
+    """The program ended in a backward at `place` that went into the graph of an earlier pass of the same line.
+
+    `why`: what that graph saved was `freed` by the pass before, or `changed` since, in place. `passes` counts the
+    passes of the line that succeeded. `names` lead into that graph, the oldest first.
+    """
+
+    place: Place
+    why: Literal["freed", "changed"]
+    message: str
+    passes: int
+    names: list[CarriedName] = []

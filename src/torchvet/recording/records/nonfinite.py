@@ -1,0 +1,108 @@
+"""Records about values that are not finite: NaN or an infinity where finite ones went in."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from torchvet.recording.records.base import Place, Record
+
+Reason = Literal[
+    "overflow", "division-by-zero", "zero-by-zero", "log-of-zero", "log-of-negative", "root-of-negative",
+    "root-gradient-at-zero", "norm-gradient-at-zero", "power-gradient-at-zero", "domain", "masked-row",
+    "empty-reduction", "single-sample", "inf-minus-inf", "inf-times-zero", "where-branch", "bad-data", "bad-parameter",
+    "bad-buffer", "bad-state", "unknown",
+]  # fmt: skip
+"""Why an operator made something that is not finite.
+
+`overflow`: a finite result does not fit its dtype. `domain`: outside the function's domain (acos, atanh...).
+`where-branch`: the gradient of a branch that `torch.where` did not take. The `bad-*` reasons have no operator: what
+went in was not finite already (a batch, a parameter, a buffer, a state carried from step to step).
+"""
+
+
+class Operand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a tensor held. Magnitudes are of the finite elements; `smallest` is the smallest that is not zero."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    largest: float = 0.0
+    smallest: float = 0.0
+    zeros: int = 0
+    negatives: int = 0
+    nans: int = 0
+    infinities: int = 0
+    name: str | None = None
+    """A parameter's, buffer's or variable's name, where known."""
+
+
+class NonFinite(Record):
+    """The first operator of a step that made NaN or an infinity from finite operands, found by a replay, or live.
+
+    `tick` is the step's number and `symptom` what gave it away. `place` is the user's line: for an operator of the
+    backward pass the line of the forward operator that it belongs to. `found` is "operator", or that something was
+    bad before any operator ran, or that the replay did not show it again (`note` says why). `survives` says for other
+    dtypes whether the same operator on the same operands gives finite results in them.
+    """
+
+    tick: int
+    symptom: Literal["loss", "gradient", "parameter", "output"]
+    found: Literal["operator", "input", "not-reproduced"]
+    phase: Literal["forward", "backward"] = "forward"
+    reason: Reason = "unknown"
+    operator: str = ""
+    node: str = ""
+    """The autograd node that ran, for an operator of the backward pass (`SqrtBackward0`)."""
+    place: Place | None = None
+    inner: Place | None = None
+    module: str | None = None
+    operands: list[Operand] = []
+    result: Operand | None = None
+    rows: list[int] = []
+    """Indices along the first dimension that are not finite; of bad data, those of the batch."""
+    survives: dict[str, bool] = {}
+    autocast: str | None = None
+    """The autocast dtype in force at the operator; `device` says whose lists of operators it goes by."""
+    device: str = "cpu"
+    scale: float | None = None
+    """The loss scale of the step, where a scaler was at work: it skips such a step, healthy once in a while."""
+    exact: bool = True
+    """Whether the replay came to the very values of the run, as far as they could be compared."""
+    since: int | None = None
+    """For what was bad already: the first step that is known to have had it."""
+    replay_seconds: float = 0.0
+    note: str | None = None
+    loop: dict[str, int] = {}
+    """The program's own counters of the loops around it, outermost first: `tick` counts no step that it left out."""
+    live: int | None = None
+    """Where no replay showed it: how many of the passes (forward and backward) that followed were looked at as they
+    ran, by the time of this record. It takes the place of the one that was written when step `failed` had failed."""
+    failed: int | None = None
+
+
+class NonFiniteTotals(Record):
+    """Running totals, the last one counts: steps whose loss or gradients were not finite, and what became of them.
+
+    `first_*` are steps; `stepped` counts optimizer steps taken with such gradients (the weights are lost from the
+    first on), `skipped` those that a gradient scaler skipped, `trailing` how many of them the run ended with,
+    `last_bad` is the last step with any of them.
+    """
+
+    tick: int
+    losses: int = 0
+    first_loss: int | None = None
+    gradients: int = 0
+    first_gradient: int | None = None
+    stepped: int = 0
+    first_stepped: int | None = None
+    skipped: int = 0
+    trailing: int = 0
+    last_bad: int | None = None
+    checked: int = 0
+    """Steps whose loss or gradients were looked at."""
+    outputs: int = 0
+    """Steps of evaluation in which a model gave NaN, and a number that was taken was NaN too; of `passes` looked at."""
+    passes: int = 0
+    parameters: list[str] = []
+    """Parameters that are not finite at the end, a few."""

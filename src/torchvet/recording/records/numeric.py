@@ -1,0 +1,186 @@
+"""Records about numbers that are finite and wrong: poisoned buffers, losses without a path, half precision that stalls.
+
+All but `Poisoned` are running totals: for one key (place, optimizer, kind) the last one written counts.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torchvet.recording.records.base import Place, Record
+
+_HABIT = 3
+"""Optimizer steps from which on something is no accident."""
+
+
+class Poisoned(Record):
+    """Tensors that last from step to step, not finite although every parameter of the trained modules is.
+
+    They were finite when last looked at, at the boundary of tick `clean`, and were found at that of `tick`. `skipped`
+    is the last step in between that a scaler skipped, or None. `place` is the line that wrote to them, or called the
+    module in a sampled step; `call` the outermost call of a module there.
+    """
+
+    tick: int
+    clean: int
+    what: Literal["statistics", "buffer", "optimizer state", "copy"]
+    names: list[str]
+    count: int
+    of: int
+    """How many tensors of this kind were looked at."""
+    nans: int = 0
+    infinities: int = 0
+    skipped: int | None = None
+    owner: str = ""
+    """The module's or optimizer's class."""
+    recovered: int | None = None
+    """The boundary at which all of them were finite again, if they were."""
+    place: Place | None = None
+    call: Place | None = None
+    step_place: Place | None = None
+
+
+class LostLoss(Record):
+    """Backward passes from one line whose graph reaches no parameter of any optimizer.
+
+    `root` says what the loss is: a leaf of its own, made of such leaves, or without any graph (backward raises).
+    `lost` counts the optimizer steps, of `judged`, before which no other backward pass had run.
+    """
+
+    place: Place
+    root: Literal["leaf", "other leaves", "no graph"]
+    shape: tuple[int, ...]
+    dtype: str
+    lost: int
+    judged: int
+    optimizer: str = ""
+    parameters: int = 0
+    """Those of the optimizers that require a gradient."""
+    grad_enabled: bool = True
+    made: Place | None = None
+    """Where the tensor was made, if that was in a sampled step."""
+
+    @property
+    def is_habit(self) -> bool:
+        """Whether steps without any path to a parameter are no accident."""
+        return self.root != "no graph" and self.lost >= _HABIT and self.lost >= 0.9 * self.judged
+
+
+class CutOutput(Record):
+    """What left autograd's graph on one line, by `detach()` or `item()`, and was all that most parameters led to.
+
+    `above` parameters of the optimizers led to it; backward reached none but some of these, and `missed` the most of
+    them, in `lost` of `looks` sampled steps.
+    """
+
+    place: Place
+    looks: int = 0
+    lost: int = 0
+    above: int = 0
+    missed: int = 0
+
+    @property
+    def is_habit(self) -> bool:
+        """Whether it was so in every step that was looked at."""
+        return self.lost == self.looks >= _HABIT
+
+
+class ConstantTerm(Record):
+    """A number that `item()` took out of a graph was added, on the same line, to what backward then started from.
+
+    `term` and `loss` are their magnitudes when last seen, `calls` the sampled steps in which it happened.
+    """
+
+    place: Place
+    term: float
+    loss: float
+    calls: int
+
+
+class HalfOptimizer(Record):
+    """What steps on parameters in half precision changed, by samples of their elements.
+
+    `updates` counts looked-at elements with a gradient that is not zero (and a learning rate that is not), `lost` those
+    of them whose value was the same after the step. `followed` elements had such a gradient in every look, from `first`
+    to the `last` step looked at; `stuck` of them had the same value throughout.
+    """
+
+    optimizer: str
+    dtype: str
+    place: Place | None
+    step_place: Place | None
+    steps: int
+    parameters: int
+    """In half precision, of `of`."""
+    of: int
+    eps: float | None
+    fused: bool
+    looks: int = 0
+    updates: int = 0
+    lost: int = 0
+    followed: int = 0
+    stuck: int = 0
+    first: int = 0
+    last: int = 0
+    zero_gradients: int = 0
+    """Looked-at elements whose gradient is zero: with an eps that vanishes their update is 0/0."""
+    spoilt: int = 0
+    """Parameters that a step made not finite although they and their gradients were finite before."""
+    spoilt_at: int | None = None
+    spoilt_names: list[str] = []
+
+
+class HalfSum(Record):
+    """A tensor in half precision that a line adds to, step after step.
+
+    `moved` is the last boundary after which its sampled elements were seen to change; `stalled` of `elements` sampled
+    ones stood still and had addends of less than half the distance to the next number, `coarse` ones addends of less
+    than twice that distance: such an addition is off by up to a quarter. `value` and `addend` are of the element that
+    stands for them, `spacing` the distance there. `grows` says that no look found it smaller than the one before.
+    """
+
+    place: Place
+    dtype: str
+    shape: tuple[int, ...]
+    operator: str
+    calls: int
+    looks: int
+    moved: int
+    tick: int
+    elements: int
+    stalled: int
+    coarse: int
+    value: float
+    addend: float
+    spacing: float
+    grows: bool = False
+
+
+class VanishedConstant(Record):
+    """A number that is not zero was added to, or put below, a tensor in whose dtype it is 0.
+
+    `user` is the operator that then divided by, or took the root or logarithm of, the result; `zeros` counts the
+    elements of all results that were 0 there, of `elements`.
+    """
+
+    place: Place
+    operator: str
+    user: str
+    dtype: str
+    constant: float
+    calls: int
+    elements: int
+    zeros: int
+
+
+class HalfPositions(Record):
+    """A range of numbers in half precision: `distinct` different ones in `length`."""
+
+    place: Place
+    dtype: str
+    length: int
+    distinct: int
+    converted: bool
+    """Whether it was made in another dtype first."""
+    largest: float
+    calls: int = 1

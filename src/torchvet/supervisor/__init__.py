@@ -1,0 +1,1 @@
+"""The parent of the observed program: starts it, forwards signals, shows progress, undoes a trial's changes."""

@@ -1,0 +1,1 @@
+"""What several verbs do alike: run a check, apply and verify fixes, write the report."""

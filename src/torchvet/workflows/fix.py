@@ -1,0 +1,70 @@
+"""What `torchvet fix` does without running anything: the source is read as `check` reads it, and mended."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchvet.errors import BadInput
+from torchvet.workflows.fix_options import Asked, deliver, read, write
+from torchvet.workflows.report_output import FINDINGS, Delivery
+
+if TYPE_CHECKING:
+    from torchvet.finding import Finding, Report
+    from torchvet.fixing.rounds import Mended
+
+
+def run(asked: Asked) -> int:
+    """Do it. Gives the exit status; raises `BadInput` and click's usage errors."""
+    asked.refuse()
+    delivery = asked.delivery()
+    delivery.check()
+    delivery.spare([Path(asked.script)])
+    if not os.path.exists(asked.script):
+        raise BadInput(f"{asked.script}: no such file")
+    if os.path.isdir(asked.script):
+        raise BadInput(f"{asked.script}: is a folder; give a script, or mend a folder: torchvet check --fix")
+    if asked.verify:
+        from torchvet.workflows.verify_fix import verify
+
+        return verify(asked, delivery)
+    return _mend(asked, delivery)
+
+
+def _mend(asked: Asked, delivery: Delivery) -> int:
+    from torchvet.checking.checker import Checker
+    from torchvet.fixing.files import difference, mend_bytes
+
+    checker = Checker(asked.chosen(delivery.configuration))
+    data = read(asked.script)
+    result = checker.check_bytes(asked.script, data)
+    broken = next((f.message for f in result.findings if f.code == "SYN001"), None)
+    if broken or (result.not_checked and not result.findings):
+        raise BadInput(f"{asked.script}: {broken or result.not_checked[0].reason}")
+    before, mended, content = mend_bytes(asked.script, data, checker, asked.unsafe_fixes)
+    if asked.apply and content != data:
+        write({asked.script: (data, content)}, asked.keep_original)
+    left = mended.result.findings if asked.apply else result.findings
+    report = _report(asked, result.findings, left, mended, difference(before, mended.document))
+    deliver(report, asked, delivery)
+    pending = not asked.apply and bool(report.facts["fix"]["diff"]) and not asked.exit_zero
+    return FINDINGS if pending else delivery.status(report)
+
+
+def _report(asked: Asked, found: list[Finding], left: list[Finding], mended: Mended, diff: str) -> Report:
+    from torchvet.finding import Report
+    from torchvet.fixing.rows import row
+
+    def usable(finding: Finding) -> bool:
+        return finding.remedy.safe or asked.unsafe_fixes
+
+    facts: dict[str, Any] = {
+        "verified": False, "diff": diff, "written": [asked.script] if asked.apply and diff else [],
+        "mended": [row(f) for f in found if f.remedy.edits and usable(f) and (f not in left or not asked.apply)],
+        "counts": dict(mended.fixed),
+        "unsafe": [row(f) for f in left if f.remedy.edits and not usable(f)],
+        "advice": [row(f) for f in left if not f.remedy.edits],
+        "refused": [{"reason": text} for text in mended.refused],
+    }  # fmt: skip
+    return Report(subject=asked.subject(), verdict="findings" if left else "clean", findings=left, facts={"fix": facts})

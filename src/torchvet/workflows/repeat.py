@@ -1,0 +1,93 @@
+"""Runs a program observed so that two runs can be compared: the same seed, arguments, folder and environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchvet.supervisor.recording_dir import Keep
+from torchvet.supervisor.supervise import Observe, child_command
+from torchvet.supervisor.trial_sandbox import Untouched
+
+if TYPE_CHECKING:
+    from torchvet.supervisor.preflight import Program
+    from torchvet.verifying.trial import Trial
+    from torchvet.workflows.report_output import Delivery
+
+SEED = 0
+_PATIENCE = 10
+_LEAST_PATIENCE = 60.0
+"""A mended program may take this many times as long as the one before, and at least so many seconds."""
+_PRINTED = 1_000_000
+"""Characters of output that are kept for the comparison."""
+
+
+@dataclass
+class Bench:
+    """Where trials of one program are run. `probes` are further options of the session."""
+
+    target: Program
+    delivery: Delivery
+    steps: int
+    show_output: bool = False
+    probes: dict[str, Any] = field(default_factory=dict)
+    _seconds: float | None = None
+
+    def run(self, contents: Mapping[str, bytes]) -> Trial:
+        """Run the program to its end or to the last step asked for, with other contents in the place of some files.
+        What it changes on the disk is undone.
+
+        Raises KeyboardInterrupt where the user stopped it, `BadInput` where that could not be undone.
+        """
+        from torchvet.verifying.trial import trial_of
+
+        with Keep(None) as keep, tempfile.TemporaryDirectory(prefix="torchvet-") as folder:
+            probes = {"seed": SEED, "losses": True, **self.probes}
+            overlay = write_overlay(Path(folder), contents) if contents else None
+            output = Path(folder, "output")
+            with Untouched(self.delivery.quiet) as files:
+                observe = Observe(
+                    keep.directory, keep.rank, self.steps, self.delivery.memory_limit, probes, overlay, files.folder
+                )
+                status, seconds = self._process(child_command(self.target, observe), output, files)
+                recording, outcome = keep.read(status, seconds)
+                files.ended(outcome)
+            printed = output.read_text("utf-8", "replace")[:_PRINTED]
+            self._show(printed)
+            return trial_of(recording, self.delivery.diagnose(recording), outcome, printed)
+
+    def _process(self, command: list[str], output: Path, files: Untouched) -> tuple[int, float]:
+        """The program's status and seconds. It has no terminal: two runs cannot be given the same keys."""
+        limit = None if self._seconds is None else max(_LEAST_PATIENCE, _PATIENCE * self._seconds)
+        with output.open("wb") as stream:
+            status, seconds = files.run(
+                command, limit, stdout=stream, stderr=None if self.show_output else subprocess.DEVNULL,
+                env={"PYTHONHASHSEED": str(SEED), **os.environ},
+            )  # fmt: skip
+        if self._seconds is None:
+            self._seconds = seconds
+        return status, seconds
+
+    def _show(self, printed: str) -> None:
+        if self.show_output:
+            sys.stderr.write(printed)
+            sys.stderr.flush()
+
+
+def write_overlay(folder: Path, contents: Mapping[str, bytes]) -> Path:
+    """Write contents down, by the paths of the files that they stand in for, for `probes.overlay`."""
+    from torchvet.probes.session.overlay import INDEX
+
+    index = {}
+    for number, (path, content) in enumerate(contents.items()):
+        name = index[os.path.realpath(path)] = f"{number}.txt"
+        (folder / name).write_bytes(content)
+    (folder / INDEX).write_text(json.dumps(index), encoding="utf-8")
+    return folder

@@ -1,0 +1,169 @@
+"""Takes a report to those who asked for it: stdout, files, the exit status."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchvet.errors import BadInput
+from torchvet.workflows.streams import drop_stdout
+
+if TYPE_CHECKING:
+    from torchvet.checking.checker import Checker
+    from torchvet.configuration import Configuration
+    from torchvet.finding import Finding, Report
+    from torchvet.recording import Recording
+
+CLEAN, FINDINGS, UNDETERMINED = 0, 1, 3
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What the user asked for, in the terms of the options of the same names, on top of [tool.torchvet].
+
+    `project` is the path whose nearest pyproject.toml counts.
+    """
+
+    outputs: tuple[str, ...]
+    format: str | None
+    quiet: bool
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    memory_limit: int | None = None
+    fail_on: str | None = None
+    exit_zero: bool = False
+    project: Path = Path()
+
+    def check(self) -> None:
+        """Refuse what could not be delivered before anything is run. Raises `BadInput`."""
+        from torchvet.renderers import renderer_for, renderer_for_path
+
+        renderer_for(self.format or "text")
+        for name in self.outputs:
+            renderer_for_path(Path(name))
+            _check_writable(Path(name))
+        if self.configuration.layers:
+            _ = self._checker.scope  # knows all codes, and refuses others
+
+    def spare(self, read: Iterable[Path]) -> None:
+        """Refuse to write where something stands that is to be read. Raises `BadInput`."""
+        for name in self.outputs:
+            place = os.path.realpath(name)
+            if any(os.path.realpath(path) == place for path in read):
+                raise BadInput(f"{name}: is one of the files to be read; give another name for the report")
+
+    @cached_property
+    def configuration(self) -> Configuration:
+        """pyproject.toml, the environment, and the flags on top. Raises `BadInput` for what makes no sense there."""
+        from torchvet.configuration import Layer, codes_in, read_configuration
+
+        known = read_configuration(self.project)
+        flags = Layer("the command line", codes_in(self.select), codes_in(self.ignore))
+        return known.with_layer(flags) if flags.select or flags.ignore else known
+
+    @cached_property
+    def _checker(self) -> Checker:
+        from torchvet.checking.checker import Checker
+
+        return Checker(self.configuration)
+
+    @cached_property
+    def unwanted(self) -> tuple[str, ...]:
+        """The codes that were not asked for, or were asked to be left out."""
+        scope = self._checker.scope
+        return tuple(sorted(scope.known - scope.wanted)) if self.configuration.layers else ()
+
+    def diagnose(self, recording: Recording) -> Report:
+        """The report on a recording, by the rules that were asked for."""
+        from torchvet.diagnosis.diagnose import diagnose
+
+        return self.kept(diagnose(recording, ignore=self.unwanted, memory_limit=self.memory_limit))
+
+    def kept(self, report: Report) -> Report:
+        """A report without what the configuration ignores in the files that findings stand in."""
+        import msgspec
+
+        if not self.configuration.per_file_ignores:
+            return report
+        kept = [f for f in report.findings if not self._left_out(f)]
+        verdict = report.verdict
+        if report.findings and not kept:
+            verdict = "clean" if report.earned else "undetermined"
+        return msgspec.structs.replace(report, findings=kept, verdict=verdict)
+
+    def _left_out(self, finding: Finding) -> bool:
+        """Whether the configuration ignores a finding's code in the file that it stands in."""
+        prefixes = self._checker.ignored_in(finding.location.path) if finding.location is not None else ()
+        return bool(prefixes) and finding.code.startswith(prefixes)
+
+    def deliver(self, report: Report) -> None:
+        """Write the files, then stdout. Raises `BadInput` where a file cannot be written."""
+        self.write(report)
+        if self.format is not None or not self.quiet:
+            from torchvet.renderers import renderer_for
+
+            print_text(renderer_for(self.format or "text").render(report, color=color(), width=_width()))
+
+    def write(self, report: Report) -> None:
+        """Write the files. Raises `BadInput` where one cannot be written."""
+        from torchvet.renderers import renderer_for_path
+
+        for name in self.outputs:
+            try:
+                Path(name).write_text(renderer_for_path(Path(name)).render(report), encoding="utf-8")
+            except OSError as error:
+                raise BadInput(f"{name}: the report could not be written: {error.strerror}") from error
+
+    def status(self, report: Report) -> int:
+        """0 clean, 1 findings at or above `fail_on`, 3 could not judge: notes beside a run that is evidence of nothing
+        are no clean verdict."""
+        from torchvet.finding import SEVERITIES
+
+        if self.exit_zero:
+            return CLEAN
+        if report.verdict == "undetermined":
+            return UNDETERMINED
+        worst, fail_on = report.worst(), self.fail_on or self.configuration.fail_on
+        levels: tuple[str, ...] = SEVERITIES
+        if worst is not None and fail_on != "never" and levels.index(worst) >= levels.index(fail_on):
+            return FINDINGS
+        return CLEAN if report.earned or worst not in (None, "info") else UNDETERMINED
+
+
+def _check_writable(path: Path) -> None:
+    folder = path.parent
+    if not folder.is_dir():
+        raise BadInput(f"{path}: the folder {folder} does not exist; make it first")
+    if path.is_dir():
+        raise BadInput(f"{path}: is a folder; give a file name for the report")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise BadInput(f"{path}: no permission to write there")
+
+
+def print_text(text: str) -> None:
+    """Print on stdout what any terminal can take; a reader that has gone away is no error."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head`: the verdict stands all the same
+        drop_stdout()
+
+
+def color() -> bool:
+    """Whether stdout is a terminal that wants colours."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _width() -> int:
+    if not sys.stdout.isatty():
+        return 100
+    import shutil
+
+    return shutil.get_terminal_size((100, 40)).columns

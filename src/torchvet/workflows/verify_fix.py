@@ -1,0 +1,232 @@
+"""What `torchvet fix --verify` does: a run as it is, runs with mends, and what was proven by them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from torchvet.errors import BadInput
+from torchvet.fixing.chosen import chosen, difference
+from torchvet.formatting import count
+from torchvet.supervisor import preflight
+from torchvet.supervisor.preflight import Program
+from torchvet.workflows.fix_options import Asked, deliver, write
+from torchvet.workflows.repeat import SEED, Bench
+from torchvet.workflows.report_output import CLEAN, FINDINGS, Delivery
+
+if TYPE_CHECKING:
+    from torchvet.checking.checker import Checker
+    from torchvet.finding import Finding, Report
+    from torchvet.fixing.documents import Document
+    from torchvet.rules import Rule
+    from torchvet.verifying.search import Mend, Proof, Verified
+    from torchvet.verifying.trial import Trial
+
+
+def verify(asked: Asked, delivery: Delivery) -> int:
+    """Do it. Gives the exit status; raises `BadInput` for what cannot be run twice and compared."""
+    target = Program(None if asked.module else asked.script, asked.module, asked.arguments)
+    _refuse(asked)
+    preflight.check(target)
+    if not asked.quiet:
+        _warn(asked)
+    bench = Bench(target, delivery, asked.steps, asked.show_output, _probes(asked))
+    before = bench.run({})
+    plan = Plan(asked, delivery, before)
+    verified = plan.verified(bench.run)
+    report = plan.report(verified)
+    if asked.apply:
+        report.facts["fix"]["written"] = plan.write(verified)
+    deliver(report, asked, delivery)
+    return plan.status(verified, report)
+
+
+def _refuse(asked: Asked) -> None:
+    if asked.script.lower().endswith(".ipynb"):
+        raise BadInput(
+            f"{asked.script}: --verify does not run notebooks; mend it without --verify, or export it as a script: "
+            "jupyter nbconvert --to script"
+        )
+    world = os.environ.get("WORLD_SIZE", "1")
+    if world.isdecimal() and int(world) > 1:
+        raise BadInput(
+            f"WORLD_SIZE is {world}: --verify runs one process and compares it with another; verify on one rank, "
+            "without torchrun"
+        )
+
+
+def _warn(asked: Asked) -> None:
+    """Said before anything runs: the program is run more than once."""
+    click.echo(
+        f"torchvet: {asked.script} is run twice or more, up to {count(asked.steps, 'step')} each, without a terminal: "
+        "the files that it writes are put back after each run (docs/fix.md says which cannot be)",
+        err=True,
+    )
+
+
+def _probes(asked: Asked) -> dict[str, Any]:
+    if asked.simulate_gpu is None:
+        return {}
+    preflight.check_card(asked.simulate_gpu)
+    return {"simulated_gpu": asked.simulate_gpu, "simulated_gpus": asked.gpus}
+
+
+class Plan:
+    """What is to be mended in one program, by the run as it is."""
+
+    def __init__(self, asked: Asked, delivery: Delivery, before: Trial) -> None:
+        from torchvet.checking.checker import Checker
+
+        self.asked, self.delivery, self.before = asked, delivery, before
+        self.checker = Checker(asked.chosen(delivery.configuration))
+        self.codes = self.checker.scope.wanted
+        self.wanted = [f for f in before.findings if f.code in self.codes]
+        self.candidates = _distinct([f for f in self.wanted if self._may_be_tried(f)])
+        self.documents: dict[str, Document] = {}
+        self.data: dict[str, bytes] = {}
+        self._open(self.candidates)
+
+    def _is_own(self, path: str) -> bool:
+        """Whether a file lies in the user's tree: below the working directory, the script's folder or the project's."""
+        roots = (os.getcwd(), os.path.dirname(os.path.realpath(self.asked.script)), self.delivery.configuration.root)
+        return any(Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)) for root in roots)
+
+    def verified(self, run: Callable[[Mapping[str, bytes]], Trial]) -> Verified:
+        """Try the mends. `run` runs the program with other contents in the place of files."""
+        from torchvet.rules import rule
+        from torchvet.verifying.search import Mend, Search
+
+        search = Search(
+            self.before, lambda mends: run(self.contents(mends)), self.asked.tolerance, self._uncovered
+        )  # fmt: skip
+        possible = chosen(self.documents, self.candidates)
+        for number, why in possible.refused.items():
+            search.result.refused.append((Mend(self.candidates[number]), why))
+        return search.run([Mend(f, _changes(rule(f.code)), rule(f.code).cost) for f in possible.made])
+
+    def _uncovered(self, after: Trial, made: Sequence[Finding]) -> list[Mend]:
+        """The fixes for what a run shows in which some findings' edits were made, as edits of the files on the disk."""
+        from msgspec.structs import replace
+
+        from torchvet.finding import Remedy
+        from torchvet.fixing.edits import line_before, rebased
+        from torchvet.rules import rule
+        from torchvet.verifying.search import Mend
+
+        shown = _distinct([f for f in after.findings if self._may_be_tried(f)])
+        self._open(shown)
+        texts = {path: text for document in self.documents.values() for path, text in document.texts.items()}
+        found: list[Mend] = []
+        for finding in shown:
+            edits = rebased(finding.remedy.edits, texts, made)
+            at = finding.location
+            line = line_before(at.path, at.line, texts, made) if at is not None else None
+            own = replace(
+                finding, remedy=Remedy(summary=finding.remedy.summary, edits=edits or []),
+                location=replace(at, line=line or at.line) if at is not None else None,
+            )  # fmt: skip
+            before = [*made, *(m.finding for m in found)]
+            if edits and own in chosen(self.documents, [*before, own]).made:
+                known = rule(finding.code)
+                found.append(Mend(own, _changes(known), known.cost, after, finding))
+        return found
+
+    def _may_be_tried(self, finding: Finding) -> bool:
+        return bool(finding.remedy.edits) and finding.evidence == "observed" and finding.code in self.codes
+
+    def _open(self, findings: Sequence[Finding]) -> None:
+        """Read the files that edits speak of and that no document has been made of."""
+        fresh = {e.path for f in findings for e in f.remedy.edits} - self.documents.keys()
+        documents, data = _documents(fresh, self.before.sources, self.checker, self._is_own)
+        self.documents.update(documents)
+        self.data.update(data)
+
+    def contents(self, mends: Sequence[Finding]) -> dict[str, bytes]:
+        """The files that mends change, by path, with their new contents."""
+        after = chosen(self.documents, mends).changed(self.documents)
+        return {path: document.encode() for path, document in after.items()}
+
+    def written(self, verified: Verified) -> list[Mend]:
+        """What --apply writes: proven, and either the losses are the same or --unsafe-fixes is given."""
+        return [m for m, proof in verified.proven if self.asked.unsafe_fixes or not m.changes or self._kept(m, proof)]
+
+    def _kept(self, mend: Mend, proof: Proof) -> bool:
+        """Whether a fix that may change losses, and is not made to, has left them as they were."""
+        from torchvet.rules import rule
+
+        return rule(mend.finding.code).mend_may_change_losses and proof.agreement.within(self.asked.tolerance)
+
+    def write(self, verified: Verified) -> list[str]:
+        """Write it. Gives the files."""
+        new = self.contents([mend.finding for mend in self.written(verified)])
+        write({path: (self.data[path], content) for path, content in new.items()}, self.asked.keep_original)
+        return sorted(new)
+
+    def difference(self, verified: Verified) -> str:
+        """The diff of everything proven."""
+        after = chosen(self.documents, [mend.finding for mend, _ in verified.proven]).documents
+        return difference(self.documents, after, {path: os.path.relpath(path) for path in self.documents})
+
+    def report(self, verified: Verified) -> Report:
+        """The report of the run as it is, what was proven said of its findings."""
+        from torchvet.verifying.report import Told, report_of
+
+        asked = self.asked
+        told = Told(asked.subject(), self.before, self.wanted, self.difference(verified), SEED, asked.tolerance)
+        report = report_of(told, verified)
+        held = [m.finding for m, _ in verified.proven if m not in self.written(verified)]
+        report.facts["fix"]["needs_unsafe_fixes"] = [f.code for f in held]
+        return report
+
+    def status(self, verified: Verified, report: Report) -> int:
+        """0 where all is proven, 1 where something was refused or remains, 3 where nothing could be judged."""
+        from msgspec.structs import replace
+
+        left = [f for f in report.findings if f.evidence != "proven"]
+        verdict = report.verdict if report.verdict == "undetermined" else "findings" if left else "clean"
+        status = self.delivery.status(replace(report, findings=left, verdict=verdict))
+        held = self.asked.apply and report.facts["fix"]["needs_unsafe_fixes"]
+        refused = verified.refused or held
+        return FINDINGS if refused and status == CLEAN and not self.asked.exit_zero else status
+
+
+def _changes(rule: Rule) -> bool:
+    """Whether a rule's mend changes losses on purpose."""
+    return rule.mend_changes_results or rule.mend_may_change_losses
+
+
+def _distinct(findings: Sequence[Finding]) -> list[Finding]:
+    """One finding for each set of edits: the first."""
+    seen: dict[Any, Finding] = {}
+    for finding in findings:
+        key = tuple((e.path, e.start, e.end, e.text) for e in finding.remedy.edits)
+        seen.setdefault(key, finding)
+    return list(seen.values())
+
+
+def _documents(
+    paths: Iterable[str], sources: Mapping[str, str], checker: Checker, is_own: Callable[[str], bool]
+) -> tuple[dict[str, Document], dict[str, bytes]]:
+    """Files that edits speak of, as documents and as read. Raises `BadInput` where one is no longer what ran."""
+    from importlib.util import decode_source
+
+    from torchvet.fixing.documents import open_document
+
+    documents: dict[str, Document] = {}
+    data: dict[str, bytes] = {}
+    for path in sorted(paths):
+        if path not in sources or not is_own(path):
+            continue
+        try:
+            data[path] = Path(path).read_bytes()
+            same = decode_source(data[path]) == sources[path]
+            documents[path] = open_document(path, data[path], *checker.for_file(path))
+        except (OSError, SyntaxError, ValueError, LookupError) as error:
+            raise BadInput(f"{path}: cannot be read again: {error}") from error
+        if not same:
+            raise BadInput(f"{path}: has changed while the program ran; start again")
+    return documents, data
