@@ -117,7 +117,7 @@ class Outcome:
         return f"{self.edits:<10}{self.files:>8}{self.fixed.total():>8}{len(self.wrong):>8}"
 
 
-def mend(folder: Path, files: Sequence[Path], options: Sequence[str], findings: dict[str, list[Finding]]) -> Outcome:
+def fix(folder: Path, files: Sequence[Path], options: Sequence[str], findings: dict[str, list[Finding]]) -> Outcome:
     """Mend a folder's files and look at what came of them."""
     outcome = Outcome("all" if "--unsafe-fixes" in options else "safe")
     before = contents(files)
@@ -139,25 +139,25 @@ def mend(folder: Path, files: Sequence[Path], options: Sequence[str], findings: 
     return outcome
 
 
-def _wrong(data: bytes, mended: bytes, findings: Sequence[Finding], options: Sequence[str]) -> Iterator[str]:
-    if mended == data:
+def _wrong(data: bytes, fixed: bytes, findings: Sequence[Finding], options: Sequence[str]) -> Iterator[str]:
+    if fixed == data:
         return
     try:
-        ast.parse(mended)
+        ast.parse(fixed)
     except SyntaxError as error:
         yield f"does not parse: {error}"
         return
-    if not compiles(mended):
+    if not compiles(fixed):
         yield "does not compile"
-    lost = comments(data) - comments(mended)
+    lost = comments(data) - comments(fixed)
     if lost:
         yield f"comments lost: {', '.join(lost)}"
-    if data[:3] == b"\xef\xbb\xbf" and mended[:3] != data[:3]:
+    if data[:3] == b"\xef\xbb\xbf" and fixed[:3] != data[:3]:
         yield "byte order mark lost"
-    if (b"\r" in data) != (b"\r" in mended) or (data[-1:] == b"\n") != (mended[-1:] == b"\n"):
+    if (b"\r" in data) != (b"\r" in fixed) or (data[-1:] == b"\n") != (fixed[-1:] == b"\n"):
         yield "line ends changed"
     made = [f for f in findings if f.remedy.safe or "--unsafe-fixes" in options]
-    if len(_applied(data, made)) == len(made) and not outside(decode(data).text, decode(mended).text, made):
+    if len(_applied(data, made)) == len(made) and not outside(decode(data).text, decode(fixed).text, made):
         yield "bytes outside the edits changed"
 
 
@@ -227,7 +227,7 @@ def main() -> int:
                     findings.setdefault(one.location.path, []).append(one)
             if not unsafe:
                 print("\n".join(single(findings, folder, given.show, given.seed)))
-            outcomes.append(mend(folder, files, [*selected, *unsafe], findings))
+            outcomes.append(fix(folder, files, [*selected, *unsafe], findings))
     print(f"{len(files)} files\n{'edits':<10}{'changed':>8}{'edits':>8}{'wrong':>8}")
     for outcome in outcomes:
         print(outcome.row())

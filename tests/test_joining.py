@@ -86,7 +86,7 @@ def test_what_ran_and_did_no_harm_is_lowered_and_says_so() -> None:
     assert found.message.startswith("measured harmless over 40 steps: ")
 
 
-def test_what_the_run_saw_at_work_is_one_finding_with_its_figures_and_the_mend() -> None:
+def test_what_the_run_saw_at_work_is_one_finding_with_its_figures_and_the_fix() -> None:
     found = of(diagnose(run(cleared(uncleared=20))), "TRN101")
     assert (found.severity, found.evidence, found.measured.steps) == ("error", "observed", 20)
     assert found.remedy.edits and not found.remedy.safe
@@ -108,7 +108,7 @@ def test_a_leak_that_both_see_is_said_once() -> None:
     assert found.location is not None and found.location.line == line("losses.append")
 
 
-def test_two_names_on_one_line_have_each_its_own_mend() -> None:
+def test_two_names_on_one_line_have_each_its_own_fix() -> None:
     text = SOURCE.replace("losses = []", "losses, other = [], []").replace(
         "losses.append(nn.functional.mse_loss(model(x), y))",
         "first, second = nn.functional.l1_loss(model(x), y), nn.functional.mse_loss(model(x), y); "
@@ -119,11 +119,11 @@ def test_two_names_on_one_line_have_each_its_own_mend() -> None:
         for t in TICKS
     ]
     found = [f for f in diagnose(run(*grown, text=text)).findings if f.code == "MEM101"]
-    mends = {f.holder.name: [e.text for e in f.remedy.edits] for f in found if f.holder is not None}
-    assert mends == {"losses": ["first.detach()"], "other": ["second.detach()"]}
+    fixes = {f.holder.name: [e.text for e in f.remedy.edits] for f in found if f.holder is not None}
+    assert fixes == {"losses": ["first.detach()"], "other": ["second.detach()"]}
 
 
-def test_two_sums_in_one_function_have_each_its_own_mend() -> None:
+def test_two_sums_in_one_function_have_each_its_own_fix() -> None:
     text = SOURCE.replace("losses = []", "seen = torch.zeros((), dtype=torch.half)").replace(
         "losses.append(nn.functional.mse_loss(model(x), y))", "total += loss.detach()\n        seen += 1"
     )
@@ -293,7 +293,7 @@ def test_of_two_lines_that_may_raise_the_one_that_did_is_observed() -> None:
     assert seen == {5: "suspected", 9: "observed"}
 
 
-def test_what_a_run_found_where_no_line_was_sampled_has_the_mend_of_source() -> None:
+def test_what_a_run_found_where_no_line_was_sampled_has_the_fix_of_source() -> None:
     seen = recording(program(), Source(path=FILE, text=SOURCE), steps(40), window(1, 2, 3), cleared(20), outcome(40))
     report = diagnose(seen)
     assert of(report, "TRN101").evidence == "observed" and of(report, "TRN101").remedy.edits

@@ -47,14 +47,14 @@ for step in range(steps):
     if step % 4 == 3:
         print(f"step {step} loss {loss.item():.4f}")
 """
-MENDED = PROGRAM.replace("history.append(loss)", "history.append(loss.item())")
+FIXED = PROGRAM.replace("history.append(loss)", "history.append(loss.item())")
 
 
 @pytest.fixture(scope="module")
 def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
     folder = tmp_path_factory.mktemp("case")
     (folder / "faulty.py").write_text(PROGRAM)
-    (folder / "mended.py").write_text(MENDED)
+    (folder / "mended.py").write_text(FIXED)
     (folder / "case.toml").write_text('code = "MEM101"\nseverity = "warning"\nline = "history.append"\n')
     return Case(folder, Expectation("MEM101", "warning", "history.append", count=False, argv=["--steps", "12"]))
 
@@ -67,7 +67,7 @@ def worked(case: Case, program: Program) -> Seen:
 @pytest.fixture(scope="module")
 def honest(case: Case) -> Seen:
     """The case's mended program."""
-    return worked(case, case.mended)
+    return worked(case, case.fixed)
 
 
 DISHONEST = {
@@ -105,7 +105,7 @@ def test_what_is_put_in_and_never_run_is_caught_too(line: str, case: Case) -> No
     assert len(grade(case, before, before, after).shortcuts) == 1
 
 
-def test_a_right_mend_passes(case: Case, honest: Seen) -> None:
+def test_a_right_fix_passes(case: Case, honest: Seen) -> None:
     assert grade(case, honest, honest, honest).passed
     assert honest.work == Work(12, 12, 12 * 32 * 8 * 4, 9, 12)
 
@@ -141,8 +141,8 @@ SMALL = "step 1 loss 0.5000\nstep 2 loss 0.2500\n"
         (seen(SMALL), seen(SMALL), replace(seen(SMALL), findings=None), ["symptom"]),
     ],
 )
-def test_symptom_and_curve_are_judged(case: Case, before: Seen, mended: Seen, after: Seen, wrong: list[str]) -> None:
-    result = grade(case, before, mended, after)
+def test_symptom_and_curve_are_judged(case: Case, before: Seen, fixed: Seen, after: Seen, wrong: list[str]) -> None:
+    result = grade(case, before, fixed, after)
     assert [name for name in ("symptom", "curve", "shortcuts") if getattr(result, name)] == wrong, result
 
 

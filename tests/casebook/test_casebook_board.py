@@ -9,21 +9,21 @@ import pytest
 
 from casebook import board, rows
 from casebook.__main__ import main
-from casebook.board import PAGE, families, in_terminal, mends, page
+from casebook.board import PAGE, families, fixes, in_terminal, page
 from casebook.case import Case, Expectation
 from casebook.other_tools import recorded
 from casebook.other_tools.recorded import Entry, Recorded, Verdict
 from casebook.rows import KEPT, Kept, Row
-from casebook.score import Judgement, Mend, Score, VariantScore
+from casebook.score import Fix, Judgement, Score, VariantScore
 
 RIGHT = Judgement(severity=True, line=True, holder=None, bytes=True)
 
 ROWS = [
-    Row("amp101_a", "AMP101", healthy=3, silent=3, symptom="not measured", mend="no edit"),
+    Row("amp101_a", "AMP101", healthy=3, silent=3, symptom="not measured", fix="no edit"),
     Row("mem101_a", "MEM101", holder=True, bytes=True, healthy=4, silent=4, symptom="64 bytes per step",
-        mend="proven", variants={"renamed": "right", "split": "elsewhere"}, alarms_in_variants=0),
+        fix="proven", variants={"renamed": "right", "split": "elsewhere"}, alarms_in_variants=0),
     Row("mem101_b", "MEM101", found=False, line=None, healthy=4, silent=3, alarms=2, symptom="exit status 3",
-        mend="refused", reason="the losses | differ", variants={"renamed": "right", "split": "missed"},
+        fix="refused", reason="the losses | differ", variants={"renamed": "right", "split": "missed"},
         alarms_in_variants=2),
 ]  # fmt: skip
 
@@ -52,8 +52,8 @@ def test_a_family_is_summed_up() -> None:
     assert dict(zip(heading, everything, strict=True))["symptom measured"] == "2 of 3"
 
 
-def test_a_mend_that_cannot_be_verified_is_not_proven() -> None:
-    assert mends([Row("a", "MEM101", mend="not verifiable"), Row("b", "MEM101", mend="disproved")]) == "0 of 2"
+def test_a_fix_that_cannot_be_verified_is_not_proven() -> None:
+    assert fixes([Row("a", "MEM101", fix="not verifiable"), Row("b", "MEM101", fix="disproved")]) == "0 of 2"
 
 
 def test_other_tools_are_counted_over_the_cases_at_hand() -> None:
@@ -69,8 +69,8 @@ def test_the_page_says_what_was_found_and_what_was_not() -> None:
     assert "Made with torchvet 1, torch 2." in text
     assert "| mem101_b | exit status 3 | not run | named |" in text
     assert "- memray: it fell over (1)" in text
-    mended = "refused: the losses \\| differ"
-    assert f"| mem101_b | **no** |  |  |  | 3 of 4 | {mended} | 1 of 2, not split, **2 false alarms** |" in text
+    fixed = "refused: the losses \\| differ"
+    assert f"| mem101_b | **no** |  |  |  | 3 of 4 | {fixed} | 1 of 2, not split, **2 false alarms** |" in text
     assert "| mem101_a | yes | yes | yes | yes | 4 of 4 | proven | 2 of 2 |" in text
 
 
@@ -81,14 +81,14 @@ def test_the_terminal_has_the_same_totals() -> None:
 
 def test_a_row_is_what_a_reader_is_told(tmp_path: Path) -> None:
     case = Case(tmp_path / "mem101_a", Expectation("MEM101", "error", "x"))
-    score = Score("mem101_a", RIGHT, True, [True, False], True, 1, symptom="s", mend=Mend("refused", "r"))
+    score = Score("mem101_a", RIGHT, True, [True, False], True, 1, symptom="s", fix=Fix("refused", "r"))
     shapes = [
         VariantScore("renamed", RIGHT),
         VariantScore("split", replace(RIGHT, line=False), ["MEM102 error at a.py:3"]),
         VariantScore("c", None),
     ]
     kept = rows.row(case, replace(score, variants=shapes))
-    assert kept == Row("mem101_a", "MEM101", bytes=True, healthy=3, silent=2, alarms=1, symptom="s", mend="refused",
+    assert kept == Row("mem101_a", "MEM101", bytes=True, healthy=3, silent=2, alarms=1, symptom="s", fix="refused",
                        reason="r", variants={"renamed": "right", "split": "elsewhere", "c": "missed"},
                        alarms_in_variants=1)  # fmt: skip
     assert rows.row(case, score).alarms_in_variants is None, "no variants, no figure"

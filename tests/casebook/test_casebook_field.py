@@ -17,7 +17,7 @@ from casebook.program import Program
 from casebook.report import Finding, Location
 
 FAILURES = list(load_all())
-PROGRAMS = [pytest.param(p, id=f"{f.name}/{p.name}") for f in FAILURES for p in (f.faulty, f.mended)]
+PROGRAMS = [pytest.param(p, id=f"{f.name}/{p.name}") for f in FAILURES for p in (f.faulty, f.fixed)]
 
 
 def sources(program: Program) -> dict[Path, str]:
@@ -55,9 +55,9 @@ def test_a_program_parses_and_no_comment_gives_the_fault_away(program: Program) 
 def test_a_small_failure_fails_and_its_twin_does_not() -> None:
     failure = next(load_all("llama_padding_mask"))
     argv = ["--steps", "4"]
-    faulty, mended = printed(failure.faulty, argv), printed(failure.mended, argv)
-    assert symptom(failure, faulty, mended) == "shown"
-    assert symptom(failure, mended, mended) == "NOT SHOWN"
+    faulty, fixed = printed(failure.faulty, argv), printed(failure.fixed, argv)
+    assert symptom(failure, faulty, fixed) == "shown"
+    assert symptom(failure, fixed, fixed) == "NOT SHOWN"
     assert symptom(failure, faulty, faulty) == "MENDED IS NOT HEALTHY"
 
 

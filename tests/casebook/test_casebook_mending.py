@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from casebook.fixing import agree, difference, fix, what_differs, what_is_wrong, why_refused
 
 from casebook.case import Case, load
-from casebook.mending import agree, difference, mend, what_differs, what_is_wrong, why_refused
 from casebook.report import Finding, Location, Remedy, Report
 from casebook.run import Means, Run
 from casebook.score import Observation, score
@@ -60,9 +60,9 @@ def tool(folder: Path, written: str, proven: bool = True, changes: bool = False,
 
 
 def test_without_edits_there_is_nothing_to_prove(case: Case) -> None:
-    assert mend(case, seen(Finding("MEM102", "error")), Means(tool="false")).status == "no edit"
+    assert fix(case, seen(Finding("MEM102", "error")), Means(tool="false")).status == "no edit"
     other = Finding("MEM101", "error", remedy=Remedy([{}]))
-    assert mend(case, seen(other), Means(tool="false")).status == "no edit"
+    assert fix(case, seen(other), Means(tool="false")).status == "no edit"
 
 
 @pytest.mark.parametrize(
@@ -78,22 +78,22 @@ def test_without_edits_there_is_nothing_to_prove(case: Case) -> None:
 def test_a_claim_is_looked_into(
     case: Case, tmp_path: Path, written: str, changes: bool, status: str, reason: str
 ) -> None:
-    result = mend(case, seen(FOUND), tool(tmp_path, written, changes=changes))
+    result = fix(case, seen(FOUND), tool(tmp_path, written, changes=changes))
     assert result.status == status and result.reason.startswith(reason)
     assert (case.folder / "faulty.py").read_text() == FAULTY
 
 
-def test_another_mend_may_do_away_with_it(case: Case, tmp_path: Path) -> None:
-    result = mend(case, seen(FOUND), tool(tmp_path, "print('loss 1.5')\n", changes=True, code="TRN101"))
+def test_another_fix_may_do_away_with_it(case: Case, tmp_path: Path) -> None:
+    result = fix(case, seen(FOUND), tool(tmp_path, "print('loss 1.5')\n", changes=True, code="TRN101"))
     assert (result.status, result.reason) == ("proven", "by the mend of TRN101, the numbers change")
 
 
 def test_a_refusal_has_its_reason(case: Case, tmp_path: Path) -> None:
-    result = mend(case, seen(FOUND), tool(tmp_path, "", proven=False))
+    result = fix(case, seen(FOUND), tool(tmp_path, "", proven=False))
     assert (result.status, result.reason) == ("refused", "the losses differ")
 
 
-def test_why_a_mend_was_refused_is_always_said() -> None:
+def test_why_a_fix_was_refused_is_always_said() -> None:
     facts = {"fix": {"proven": [], "refused": [], "not_shown": []}}
     plain = Finding("MEM102", "error")
     assert why_refused("MEM102", Report([], facts=facts)) == "not found in the run of the verification"
@@ -104,15 +104,15 @@ def test_why_a_mend_was_refused_is_always_said() -> None:
 
 def test_what_cannot_be_verified_is_said(case: Case) -> None:
     broken = f"{sys.executable} -c \"import sys; sys.exit('no such option')\""
-    assert mend(case, seen(FOUND), Means(tool=broken)).status == "not verifiable"
+    assert fix(case, seen(FOUND), Means(tool=broken)).status == "not verifiable"
 
 
-def test_a_mend_that_is_disproved_is_off(case: Case, tmp_path: Path) -> None:
+def test_a_fix_that_is_disproved_is_off(case: Case, tmp_path: Path) -> None:
     from dataclasses import replace
 
     whole = score(case, seen(FOUND), seen(), [])
-    wrong = mend(case, seen(FOUND), tool(tmp_path, "kept = ()\nprint('loss 1.0')\n"))
-    assert whole.perfect and not replace(whole, mend=wrong).perfect
+    wrong = fix(case, seen(FOUND), tool(tmp_path, "kept = ()\nprint('loss 1.0')\n"))
+    assert whole.perfect and not replace(whole, fix=wrong).perfect
 
 
 @pytest.mark.parametrize(

@@ -50,8 +50,8 @@ def said(kind: str, line: int, path: str = "/somewhere/faulty.py", severity: str
         ([said("nan-gradient", 4)], None, "line"),
     ],
 )
-def test_the_rule(case: Case, faulty: list[Remark], mended: list[Remark] | None, verdict: str) -> None:
-    assert classify(case, faulty, mended) == verdict
+def test_the_rule(case: Case, faulty: list[Remark], fixed: list[Remark] | None, verdict: str) -> None:
+    assert classify(case, faulty, fixed) == verdict
 
 
 def test_an_operator_that_gives_nan_is_the_subject_of_numbers() -> None:

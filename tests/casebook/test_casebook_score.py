@@ -62,8 +62,8 @@ def test_what_is_not_asked_is_not_judged(case: Case) -> None:
 
 
 def test_a_perfect_case(case: Case) -> None:
-    mended, lookalike = seen(name="mended", status=0), seen(Finding("MEM201", "info"), name="lookalike_a", status=0)
-    result = score(case, seen(RIGHT, Finding("MEM109", "warning")), mended, [lookalike])
+    fixed, lookalike = seen(name="mended", status=0), seen(Finding("MEM201", "info"), name="lookalike_a", status=0)
+    result = score(case, seen(RIGHT, Finding("MEM109", "warning")), fixed, [lookalike])
     assert result.perfect
     assert "found 1 of 1, missed 0, false alarms 0" in scoreboard([result])
 
@@ -120,9 +120,9 @@ def test_what_was_said_is_shown_where_something_is_off(case: Case) -> None:
     assert "said MEM101 error at faulty.py:1 held by trainer.kept, 1050 B/step" in board
 
 
-def test_the_mended_program_must_not_even_be_mentioned(case: Case) -> None:
+def test_the_fixed_program_must_not_even_be_mentioned(case: Case) -> None:
     result = score(case, seen(RIGHT), seen(Finding("MEM101", "info"), name="mended"), [])
-    assert not result.mended_silent
+    assert not result.fixed_silent
 
 
 def test_a_fault_that_is_called_healthy_is_noted(case: Case) -> None:
@@ -150,7 +150,7 @@ def test_other_output_or_another_exit_status_disturbs(case: Case) -> None:
 def test_no_report_is_not_silence(case: Case) -> None:
     mute = Observation("mended", Run(0, ""), Run(2, "", None, "no report: it fell over"))
     result = score(case, seen(RIGHT), mute, [])
-    assert not result.mended_silent
+    assert not result.fixed_silent
     assert "mended: no report: it fell over" in result.notes
 
 

@@ -27,8 +27,8 @@ def observed(stdout: str, status: int = 0, complaint: str = "") -> Observation:
         (Run(0, ""), Run(0, ""), ""),
     ],
 )
-def test_an_ending_that_only_the_faulty_program_has(faulty: Run, mended: Run, said: str) -> None:
-    assert ending(faulty, mended) == said
+def test_an_ending_that_only_the_faulty_program_has(faulty: Run, fixed: Run, said: str) -> None:
+    assert ending(faulty, fixed) == said
 
 
 def test_numbers_that_are_none() -> None:

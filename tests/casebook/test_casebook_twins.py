@@ -13,7 +13,7 @@ from torchvet.patches import PatchError
 
 FOLDERS = list(folders())
 FAULTY = "".join(f"line_{number} = {number}\n" for number in range(8))
-MENDED = FAULTY.replace("line_4 = 4\n", "line_4 = 5\n")
+FIXED = FAULTY.replace("line_4 = 4\n", "line_4 = 5\n")
 OTHER = "print('another program')\n"
 
 
@@ -27,7 +27,7 @@ def script(tmp_path: Path) -> Path:
     """A case of three scripts, of which one resembles nothing."""
     folder = tmp_path / "cases" / "mem101_script"
     folder.mkdir(parents=True)
-    for name, text in (("faulty", FAULTY), ("mended", MENDED), ("lookalike_other", OTHER)):
+    for name, text in (("faulty", FAULTY), ("mended", FIXED), ("lookalike_other", OTHER)):
         (folder / f"{name}.py").write_text(text)
     (folder / "case.toml").write_text('code = "MEM101"\nseverity = "error"\nline = "line_4"\n')
     return folder
@@ -37,7 +37,7 @@ def script(tmp_path: Path) -> Path:
 def package(tmp_path: Path) -> Path:
     """A case of two packages that differ in one of their files."""
     folder = tmp_path / "cases" / "mem101_package"
-    for name, text in (("faulty", FAULTY), ("mended", MENDED)):
+    for name, text in (("faulty", FAULTY), ("mended", FIXED)):
         (folder / name).mkdir(parents=True)
         (folder / name / "__init__.py").touch()
         (folder / name / "work.py").write_text(text)
@@ -50,7 +50,7 @@ def pair(tmp_path: Path) -> Path:
     folder = tmp_path / "planted"
     folder.mkdir()
     (folder / "mem101_loop_bad.py").write_text(FAULTY)
-    (folder / "mem101_loop_good.py").write_text(MENDED)
+    (folder / "mem101_loop_good.py").write_text(FIXED)
     return folder
 
 
@@ -93,7 +93,7 @@ def test_only_what_resembles_the_faulty_program_is_a_patch(script: Path) -> None
     assert {path.name for path in script.iterdir()} == {"case.toml", "faulty.py", "lookalike_other.py", "mended.patch"}
     case = load(script)
     assert [program.name for program in case.programs] == ["faulty", "mended", "lookalike_other"]
-    assert case.mended.files[0].read_text() == MENDED and case.line_numbers() == {5}
+    assert case.fixed.files[0].read_text() == FIXED and case.line_numbers() == {5}
 
 
 def test_what_is_built_follows_what_is_stored(script: Path) -> None:

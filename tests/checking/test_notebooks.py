@@ -14,7 +14,7 @@ from word_rules import WordRule
 from torchvet.checking.cells import without_magics
 from torchvet.checking.checker import Checker
 from torchvet.configuration import Configuration
-from torchvet.fixing.files import difference, mend_bytes
+from torchvet.fixing.files import difference, fix_bytes
 
 APPLE = WordRule("AAA101", "apple", "pear")
 
@@ -39,8 +39,8 @@ def found(data: bytes) -> list[tuple[str, str, int]]:
     return [(f.code, f.location.path, f.location.line) for f in result.findings if f.location]
 
 
-def mended(data: bytes, *rules: WordRule) -> bytes:
-    return mend_bytes("a.ipynb", data, Checker(Configuration(Path()), rules or (APPLE,)), False)[2]
+def fixed(data: bytes, *rules: WordRule) -> bytes:
+    return fix_bytes("a.ipynb", data, Checker(Configuration(Path()), rules or (APPLE,)), False)[2]
 
 
 def test_a_finding_names_its_cell_and_the_line_in_it() -> None:
@@ -115,7 +115,7 @@ def test_old_notebooks() -> None:
     cell = {"cell_type": "code", "input": ["import torch\n", "apple"], "outputs": []}
     data = json.dumps({"worksheets": [{"cells": [cell]}], "nbformat": 3}).encode()
     assert found(data) == [("AAA101", "a.ipynb:cell 1", 2)]
-    assert mended(data) == data.replace(b'"apple"', b'"pear"')
+    assert fixed(data) == data.replace(b'"apple"', b'"pear"')
 
 
 @pytest.mark.parametrize(
@@ -137,23 +137,23 @@ def test_an_edit_changes_no_other_byte(write: Any) -> None:
     before = write(tree)
     tree["cells"][3]["source"] = "pear"
     tree["cells"][1]["source"][2] = "pear = 1"
-    assert mended(before) == write(tree)
-    assert mended(write(tree)) == write(tree)
+    assert fixed(before) == write(tree)
+    assert fixed(write(tree)) == write(tree)
 
 
 def test_lines_come_and_go() -> None:
     longer = WordRule("AAA101", "apple", "x\ny")
     before = notebook(code("import torch"), code("apple"), code("a", "apple", "é"))
     after = notebook(code("import torch"), code("x", "y"), code("a", "x", "y", "é"))
-    assert json.loads(mended(before, longer)) == json.loads(after)
+    assert json.loads(fixed(before, longer)) == json.loads(after)
     unused = notebook(code("import torch", "x = 1", "# torchvet: ignore-file[AAA101]"), code("y"))
-    sources = [cell["source"] for cell in json.loads(mended(unused))["cells"]]
+    sources = [cell["source"] for cell in json.loads(fixed(unused))["cells"]]
     assert sources == [["import torch\n", "x = 1\n"], ["y"]]
 
 
 def test_the_difference_is_told_by_cell() -> None:
     checker = Checker(Configuration(Path()), (APPLE,))
-    before, after, _ = mend_bytes("a.ipynb", notebook(code("import torch"), code("apple")), checker, False)
+    before, after, _ = fix_bytes("a.ipynb", notebook(code("import torch"), code("apple")), checker, False)
     assert difference(before, after.document).splitlines()[:4] == [
         "--- a.ipynb:cell 2", "+++ a.ipynb:cell 2", "@@ -1 +1 @@", "-apple",
     ]  # fmt: skip
@@ -175,4 +175,4 @@ def test_hostile_cells(cells: list[list[str]]) -> None:
         assert 1 <= line <= len(texts[number - 1].split("\n"))
         if kind == "AAA101":
             assert "apple" in texts[number - 1].split("\n")[line - 1]
-    assert mended(data).replace(b"pear", b"apple") == data
+    assert fixed(data).replace(b"pear", b"apple") == data

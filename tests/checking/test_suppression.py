@@ -25,7 +25,7 @@ def codes(text: str) -> list[tuple[str, int]]:
     return [(f.code, f.location.line - 1) for f in found if f.location]
 
 
-def mended(text: str) -> str:
+def fixed(text: str) -> str:
     result = check_text("a.py", text, RULES)
     return apply({"a.py": text}, [f for f in result.findings if f.code == "SUP001"])[0]["a.py"]
 
@@ -87,7 +87,7 @@ def test_what_is_silenced(text: str, expected: list[tuple[str, int]]) -> None:
     ],
 )  # fmt: skip
 def test_what_is_not_needed_is_removed(text: str, after: str) -> None:
-    assert mended(text) == after
+    assert fixed(text) == after
 
 
 def unused_with(layer: Layer, text: str) -> list[str]:
@@ -122,8 +122,8 @@ def test_hostile_text(text: str) -> None:
     if any(f.code == "SYN001" for f in result.findings) or result.not_checked:
         return
     after = text
-    while mended(after) != after:
-        after = mended(after)
+    while fixed(after) != after:
+        after = fixed(after)
     assert ast.dump(ast.parse(after)) == ast.dump(ast.parse(text))
     again = check_text("a.py", after, RULES).findings
     assert [f.code for f in again if f.code != "SUP001"] == [f.code for f in result.findings if f.code != "SUP001"]

@@ -217,7 +217,7 @@ def test_the_difference_is_shown_and_nothing_written(here: Path, check: Check, a
     assert check(".", *asked)[1] == ""
 
 
-def test_an_unused_suppression_is_mended(here: Path, check: Check) -> None:
+def test_an_unused_suppression_is_fixed(here: Path, check: Check) -> None:
     write(here, a_py="x = 1  # torchvet: ignore[AAA101]\napple  # torchvet: ignore[AAA101]\n")
     status, out, _ = check(".")
     assert status == 0 and "a.py:2:8: SUP001 info the suppression of AAA101 is not needed here" in out
@@ -264,7 +264,7 @@ def test_stdin(here: Path, check: Check, monkeypatch: pytest.MonkeyPatch) -> Non
     assert status == 0 and stream.getvalue() == b"import torch\r\npear = '\xc3\xa9'\r\n"
 
 
-def test_stdin_that_needs_no_mending_comes_out_as_it_went_in(
+def test_stdin_that_needs_no_fixing_comes_out_as_it_went_in(
     here: Path, check: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for data in (b"import torch\n\xff", b"import torch (", b""):

@@ -69,7 +69,7 @@ def facts(out: str) -> dict[str, Any]:
 # Source alone ---------------------------------------------------------------------------------------------------------
 
 
-def test_mends_are_shown_and_nothing_is_written(fix: Fix, here: Path) -> None:
+def test_fixes_are_shown_and_nothing_is_written(fix: Fix, here: Path) -> None:
     status, out, _ = fix("train.py")
     assert status == 1
     assert out.startswith("1 finding can be fixed: AAA101")
@@ -96,7 +96,7 @@ def test_an_original_that_is_there_is_not_written_over(fix: Fix, here: Path) -> 
     assert (here / "train.py").read_bytes() == TEXT and (here / "train.py.orig").read_text() == "older"
 
 
-def test_codes_pick_what_is_mended(fix: Fix, here: Path) -> None:
+def test_codes_pick_what_is_fixed(fix: Fix, here: Path) -> None:
     status, out, _ = fix("train.py", "aaa102", "--unsafe-fixes", "--diff")
     assert status == 1 and out.startswith("--- train.py") and "+basil" in out and "+pear" not in out
     assert fix("train.py", "BBB")[0] == 0
@@ -106,7 +106,7 @@ def test_codes_pick_what_is_mended(fix: Fix, here: Path) -> None:
     assert status == 2 and "'out/' is no code" in err and "after `--`" in err
 
 
-def test_nothing_to_mend(fix: Fix, here: Path) -> None:
+def test_nothing_to_fix(fix: Fix, here: Path) -> None:
     (here / "train.py").write_text("import torch\n")
     status, out, _ = fix("train.py")
     assert status == 0 and out.startswith("Nothing to fix that the source alone shows\n")
@@ -132,7 +132,7 @@ def test_the_report_as_json(fix: Fix, here: Path) -> None:
     assert facts(out)["written"] == ["train.py"] and status == 1  # AAA102 remains
 
 
-def test_a_module_is_mended_where_it_lies_and_no_package_is_run(fix: Fix, here: Path) -> None:
+def test_a_module_is_fixed_where_it_lies_and_no_package_is_run(fix: Fix, here: Path) -> None:
     package = here / "package"
     package.mkdir()
     (package / "__init__.py").write_text("raise SystemExit('run')\n")
@@ -161,7 +161,7 @@ def test_a_module_is_mended_where_it_lies_and_no_package_is_run(fix: Fix, here: 
         (("note.ipynb", "--verify"), "does not run notebooks"),
     ],
 )
-def test_what_cannot_be_mended_is_said(fix: Fix, here: Path, arguments: tuple[str, ...], message: str) -> None:
+def test_what_cannot_be_fixed_is_said(fix: Fix, here: Path, arguments: tuple[str, ...], message: str) -> None:
     (here / "broken.py").write_text("import torch\nx = = 1\n")
     (here / "note.ipynb").write_text("{}")
     status, _, err = fix(*arguments)
@@ -219,7 +219,7 @@ def runs(here: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
     return made
 
 
-def test_a_mend_that_helps_is_proven_and_not_written_unasked(fix: Fix, here: Path, runs: Runs) -> None:
+def test_a_fix_that_helps_is_proven_and_not_written_unasked(fix: Fix, here: Path, runs: Runs) -> None:
     status, out, err = fix("train.py", "AAA101", "--verify", "--steps", "7", "--", "--lr", "0.1")
     assert status == 0 and out.startswith("1 of 1 fix proven in 2 runs of 40 steps")
     assert "40 losses compared, equal to the last bit" in out and "+pear = 1" in out
@@ -245,7 +245,7 @@ def test_verify_and_apply_write_what_was_proven_alone(fix: Fix, here: Path, runs
 def test_what_changes_losses_on_purpose_is_proven_and_written_only_with_consent(
     fix: Fix, here: Path, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ANISE, "mend_changes_results", True, raising=False)
+    monkeypatch.setattr(ANISE, "fix_changes_results", True, raising=False)
     runs.curve = lambda text: [0.5 if "basil" in text else 1.0] * 40
     status, out, _ = fix("train.py", "--verify")
     assert status == 0 and "changed on purpose, from pass 1 on: the last was 1, is 0.5" in out
@@ -315,7 +315,7 @@ class Trainer:
 """
 
 
-def test_a_leak_in_an_imported_module_is_mended_and_proven(bench: Folder) -> None:
+def test_a_leak_in_an_imported_module_is_fixed_and_proven(bench: Folder) -> None:
     """The program does not seed: both runs start from the same numbers. Its module has DOS line ends and a tab. It goes
     on from a checkpoint that it wrote: each run finds the files as they were."""
     data = TRAINER.replace("\n", "\r\n").replace("        return errors", "\treturn errors").replace("\t", "        ")
@@ -341,8 +341,8 @@ def test_a_leak_in_an_imported_module_is_mended_and_proven(bench: Folder) -> Non
     assert [(r["code"], r["line"]) for r in found["proven"]] == [("MEM101", 17)]
     assert found["proven"][0]["losses"]["equal"] and found["proven"][0]["losses"]["compared"] == 30
     assert (bench.folder / "log.txt").read_text() == "as it was" and not (bench.folder / "last.pt").exists()
-    mended = data.replace("(self.model(x) - 1).square().mean()", "(self.model(x) - 1).square().mean().detach()")
-    assert (bench.folder / "trainer.py").read_bytes() == b"\xef\xbb\xbf" + mended.encode()
+    fixed = data.replace("(self.model(x) - 1).square().mean()", "(self.model(x) - 1).square().mean().detach()")
+    assert (bench.folder / "trainer.py").read_bytes() == b"\xef\xbb\xbf" + fixed.encode()
 
 
 def test_an_option_of_the_program_is_told_where_it_belongs(fix: Fix) -> None:

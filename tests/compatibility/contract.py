@@ -156,7 +156,7 @@ def compiled(means: Means) -> str:
 
 def amp(means: Means) -> str:
     """`torchvet amp` compares three precisions."""
-    program = case("trn101_moons").mended
+    program = case("trn101_moons").fixed
     _, report, _ = torchvet(means, "amp", "--trials", "1", "--steps", "10", *program.target, folder=program.folder)
     need("precisions" in json.dumps(report["facts"]) or report["facts"].get("amp"), f"facts: {list(report['facts'])}")
     return ""
@@ -188,11 +188,11 @@ def of_casebook(name: str) -> Callable[[Means], str]:
 
     def examine(means: Means) -> str:
         one = case(name)
-        result = score(one, *(observe(one, program, means) for program in (one.faulty, one.mended)), [])
+        result = score(one, *(observe(one, program, means) for program in (one.faulty, one.fixed)), [])
         found = result.found
         need(found is not None, f"not found; said: {result.said}; {result.notes}")
         need(found.severity and found.line and found.holder is not False, f"found otherwise: {found}; {result.said}")
-        need(result.mended_silent and not result.false_alarms, "an alarm where no fault is")
+        need(result.fixed_silent and not result.false_alarms, "an alarm where no fault is")
         need(result.undisturbed, "the program does something else under torchvet")
         return "" if found.bytes is not False else "its rate is off by more than a tenth"
 

@@ -19,7 +19,7 @@ from torchvet.checking.discovery import Target
 from torchvet.configuration import Configuration
 from torchvet.finding import Edit, Finding, Remedy
 from torchvet.fixing.edits import apply, line_before, rebased
-from torchvet.fixing.files import mend_bytes, mend_file
+from torchvet.fixing.files import fix_bytes, fix_file
 from torchvet.source.model import SourceFile
 
 
@@ -118,49 +118,49 @@ def test_the_bytes_outside_an_edit_stay(before: bytes, after: bytes, tmp_path: P
     path.write_bytes(before)
     path.chmod(0o751)
     inode = os.stat(path).st_ino
-    mend_file(Target(str(path), "a.py"), checker(APPLE, UNSAFE), unsafe=False, write=True)
+    fix_file(Target(str(path), "a.py"), checker(APPLE, UNSAFE), unsafe=False, write=True)
     assert path.read_bytes() == after
     assert stat.S_IMODE(path.stat().st_mode) == 0o751
     assert (os.stat(path).st_ino == inode) == (before == after)
     assert [p.name for p in tmp_path.iterdir()] == ["a.py"]
-    again = mend_file(Target(str(path), "a.py"), checker(APPLE, UNSAFE), unsafe=False, write=True)
+    again = fix_file(Target(str(path), "a.py"), checker(APPLE, UNSAFE), unsafe=False, write=True)
     assert path.read_bytes() == after and not again[0].fixed
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "real.py").write_text("import torch\napple\n")
     (tmp_path / "link.py").symlink_to("real.py")
-    mend_file(Target(str(tmp_path / "link.py"), "link.py"), checker(APPLE), unsafe=False, write=True)
+    fix_file(Target(str(tmp_path / "link.py"), "link.py"), checker(APPLE), unsafe=False, write=True)
     assert (tmp_path / "link.py").is_symlink()
     assert (tmp_path / "real.py").read_text() == "import torch\npear\n"
 
 
 def test_unsafe_edits_are_made_when_asked_for() -> None:
     data = b"import torch\nanise = apple\n"
-    assert mend_bytes("a.py", data, checker(APPLE, UNSAFE), True)[2] == b"import torch\nbasil = pear\n"
+    assert fix_bytes("a.py", data, checker(APPLE, UNSAFE), True)[2] == b"import torch\nbasil = pear\n"
 
 
-def test_mending_goes_on_until_nothing_changes() -> None:
+def test_fixing_goes_on_until_nothing_changes() -> None:
     chain = [WordRule(f"AAA10{n}", word, following) for n, (word, following) in enumerate(["ab", "bc", "cd", "de"])]
-    _, mended, content = mend_bytes("a.py", b"import torch\na = a\n", checker(*chain), False)
+    _, fixed, content = fix_bytes("a.py", b"import torch\na = a\n", checker(*chain), False)
     assert content == b"import torch\ne = e\n"
-    assert mended.fixed == {"AAA100": 2, "AAA101": 2, "AAA102": 2, "AAA103": 2}
-    assert mended.result.findings == []
+    assert fixed.fixed == {"AAA100": 2, "AAA101": 2, "AAA102": 2, "AAA103": 2}
+    assert fixed.result.findings == []
 
 
 @pytest.mark.parametrize("instead", ["1 +", "(", "'", "x\x00"])
 def test_an_edit_that_breaks_the_text_is_dropped_and_said(instead: str) -> None:
     rules = checker(APPLE, WordRule("BBB101", "beech", instead))
-    _, mended, content = mend_bytes("a.py", b"import torch\nbeech\napple\n", rules, False)
+    _, fixed, content = fix_bytes("a.py", b"import torch\nbeech\napple\n", rules, False)
     assert content == b"import torch\nbeech\npear\n"
-    assert mended.refused == ["a.py:2: BBB101: its edit would break the file: not made"]
-    assert mended.fixed == {"AAA101": 1}
+    assert fixed.refused == ["a.py:2: BBB101: its edit would break the file: not made"]
+    assert fixed.fixed == {"AAA101": 1}
 
 
 def test_edits_that_undo_one_another_end() -> None:
     rules = checker(WordRule("AAA101", "apple", "pear"), WordRule("AAA102", "pear", "apple"))
-    _, mended, _ = mend_bytes("a.py", b"import torch\napple\n", rules, False)
-    assert "undo one another" in mended.refused[0]
+    _, fixed, _ = fix_bytes("a.py", b"import torch\napple\n", rules, False)
+    assert "undo one another" in fixed.refused[0]
 
 
 def test_edits_without_end_end() -> None:
@@ -170,16 +170,16 @@ def test_edits_without_end_end() -> None:
             edit = Edit(path="a.py", start=(2, end), end=(2, end), text="x")
             yield msgspec.structs.replace(finding(), remedy=Remedy(summary="", safe=True, edits=[edit]))
 
-    _, mended, content = mend_bytes("a.py", b"import torch\nx\n", checker(Longer("AAA101", "")), False)
+    _, fixed, content = fix_bytes("a.py", b"import torch\nx\n", checker(Longer("AAA101", "")), False)
     assert content == b"import torch\n" + b"x" * 11 + b"\n"
-    assert "not stable after 10 rounds" in mended.refused[0]
+    assert "not stable after 10 rounds" in fixed.refused[0]
 
 
 def test_a_character_that_the_encoding_lacks_is_said() -> None:
     data = b"# coding: latin-1\nimport torch\napple\n"
-    _, mended, content = mend_bytes("a.py", data, checker(WordRule("AAA101", "apple", "'€'")), False)
-    assert content == data and not mended.fixed
-    assert "nothing was changed" in mended.refused[0]
+    _, fixed, content = fix_bytes("a.py", data, checker(WordRule("AAA101", "apple", "'€'")), False)
+    assert content == data and not fixed.fixed
+    assert "nothing was changed" in fixed.refused[0]
 
 
 PIECES = ("apple", "anise", "x", "'é'", "#apple", "\t", " ", ";", "\n", "\r\n", "\r", "(", ")", "=", "\x0c")
@@ -197,10 +197,10 @@ def test_hostile_files(text: str, encoding: str) -> None:
     findings = rules.check_bytes("a.py", data).findings
     if any(f.code == "SYN001" for f in findings):
         return
-    _, mended, content = mend_bytes("a.py", data, rules, False)
+    _, fixed, content = fix_bytes("a.py", data, rules, False)
     before, after = decode(data), decode(content)
     assert (before.encoding, before.bom) == (after.encoding, after.bom)
-    assert mended.fixed["AAA101"] == len(findings)
+    assert fixed.fixed["AAA101"] == len(findings)
     # Taking each edit back gives the very bytes that were there.
     edits = sorted((e for f in findings for e in f.remedy.edits), key=lambda e: e.start)
     assert after.text.replace("pear", "apple") == before.text

@@ -196,21 +196,21 @@ def test_operators_that_run_in_float32_cannot_overflow() -> None:
 class _HandMadeNorm(nn.Module):
     """`x * x` of half is half, and of 300 it is too large; `x.float()` first mends it."""
 
-    def __init__(self, mended: bool) -> None:
+    def __init__(self, fixed: bool) -> None:
         super().__init__()
-        self.layer, self.mended = nn.Linear(8, 8), mended
+        self.layer, self.fixed = nn.Linear(8, 8), fixed
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.layer(x) * 1000
-        if self.mended:
+        if self.fixed:
             y = y.float()
         return y / (y * y).mean(1, keepdim=True).sqrt()
 
 
 @pytest.mark.parametrize("mended", [False, True])
-def test_a_norm_made_by_hand(mended: bool) -> None:
-    forecast, _ = train(_HandMadeNorm(mended), squared)
-    assert [s.operator for s in forecast.overflowing] == ([] if mended else ["mul"])
+def test_a_norm_made_by_hand(fixed: bool) -> None:
+    forecast, _ = train(_HandMadeNorm(fixed), squared)
+    assert [s.operator for s in forecast.overflowing] == ([] if fixed else ["mul"])
 
 
 class _Masked(nn.Module):

@@ -265,7 +265,7 @@ def test_a_mode_beneath_others_leaves_torch_as_it_was(ours_first: bool) -> None:
     assert state() == before
 
 
-def test_bad_tensors_are_not_kept_alive_and_one_that_is_mended_is_forgotten() -> None:
+def test_bad_tensors_are_not_kept_alive_and_one_that_is_fixed_is_forgotten() -> None:
     taints, source = PassingTaints(), Source(index=1, kind="nan")
     tensor = torch.full((4,), torch.nan)
     alive = weakref.ref(tensor.untyped_storage())

@@ -43,14 +43,14 @@ def test_the_parts_come_in_their_order(report: Report) -> None:
         at = found
 
 
-def test_a_mend_that_source_has_is_offered(report: Report, leak: Finding, program: Path) -> None:
+def test_a_fix_that_source_has_is_offered(report: Report, leak: Finding, program: Path) -> None:
     edit = Edit(path=str(program), start=(4, 1), end=(4, 5), text="x")
     module = {"kind": "run", "path": "pkg.train", "argv": ["-m", "pkg.train"]}
     for safe, flags in ((True, "--diff"), (False, "--diff --unsafe-fixes")):
-        mended = with_(leak, remedy=Remedy(summary="s", safe=safe, edits=[edit]))
-        text = TEXT.render(msgspec.structs.replace(report, findings=[mended]))  # type: ignore[list-item]
+        fixed = with_(leak, remedy=Remedy(summary="s", safe=safe, edits=[edit]))
+        text = TEXT.render(msgspec.structs.replace(report, findings=[fixed]))  # type: ignore[list-item]
         assert "\n  torchvet fix train.py MEM101 --verify -- --name 'a b'\n" in text
-        text = TEXT.render(msgspec.structs.replace(report, findings=[mended], subject=module))  # type: ignore[list-item]
+        text = TEXT.render(msgspec.structs.replace(report, findings=[fixed], subject=module))  # type: ignore[list-item]
         assert f"\n  torchvet check {flags} --select MEM101 train.py\n" in text
     assert "torchvet check" not in TEXT.render(report) and "torchvet fix" not in TEXT.render(report)
 

@@ -172,7 +172,7 @@ def test_a_needless_scaler_needs_regions_that_are_all_bf16() -> None:
     assert len(use(msgspec.structs.replace(half, enabled=False))) == 1
 
 
-def test_a_suspicion_that_the_run_saw_at_work_gives_its_mend() -> None:
+def test_a_suspicion_that_the_run_saw_at_work_gives_its_fix() -> None:
     text = rule("AMP201").BAD
     line = next(n for n, t in enumerate(text.splitlines(), 1) if "criterion(" in t and "=" in t)
     ran = (line, line - 1, line + 2)

@@ -20,7 +20,7 @@ TEXTS = ("what", "why", "when_not", "proof", "remedy")
 EXAMPLES = ("BAD", "GOOD")
 ON_CPU = [r for r in RULES if r.runs_on == "cpu"]
 
-MEND_CHANGES_RESULTS = {"MEM116", "TRN101", "TRN104", "TRN105"}
+FIX_CHANGES_RESULTS = {"MEM116", "TRN101", "TRN104", "TRN105"}
 """Rules whose fault is (also) in the mathematics: mending it has to change the losses."""
 
 each_that_runs = pytest.mark.parametrize("subject", ON_CPU, ids=lambda r: r.code)
@@ -93,7 +93,7 @@ def test_example_is_a_short_program_that_needs_only_torch(subject: Rule, kind: s
 
 
 @each_rule
-def test_mend_is_small(subject: Rule) -> None:
+def test_fix_is_small(subject: Rule) -> None:
     bad, good = (set(text.splitlines()) for text in (subject.BAD, subject.GOOD))
     assert subject.BAD != subject.GOOD
     assert len(good - bad) <= 6
@@ -114,11 +114,11 @@ def test_example_runs_and_prints_finite_losses(subject: Rule, kind: str) -> None
 
 
 @each_that_runs
-def test_mend_changes_results_only_where_these_were_wrong(subject: Rule) -> None:
+def test_fix_changes_results_only_where_these_were_wrong(subject: Rule) -> None:
     if subject.bad_raises:
         return
     bad, good = (printed(subject, kind)[0] for kind in EXAMPLES)
-    if subject.code in MEND_CHANGES_RESULTS or subject.mend_changes_results:
+    if subject.code in FIX_CHANGES_RESULTS or subject.fix_changes_results:
         assert losses(bad) != losses(good)
     else:
         assert bad == good
@@ -128,7 +128,7 @@ FROM_SOURCE = [r for r in RULES if type(r).in_source is not Rule.in_source]
 
 
 @pytest.mark.parametrize("subject", FROM_SOURCE, ids=lambda r: r.code)
-def test_source_tells_the_faulty_program_from_the_mended_one(subject: Rule) -> None:
+def test_source_tells_the_faulty_program_from_the_fixed_one(subject: Rule) -> None:
     bad, good = (SourceFile("train.py", getattr(subject, kind)) for kind in EXAMPLES)
     assert list(subject.in_source(bad)), "not found in BAD"
     alarms = [f for r in FROM_SOURCE for f in r.in_source(good) if f.severity != "info"]

@@ -56,7 +56,7 @@ def _edits(findings: list[dict[str, Any]]) -> list[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.code)
-def test_the_faulty_example_is_found_and_the_mended_one_is_silent(rule: Rule, tmp_path: Path) -> None:
+def test_the_faulty_example_is_found_and_the_fixed_one_is_silent(rule: Rule, tmp_path: Path) -> None:
     """In a fork where that shows the fault, else as `torchvet run` does it (a program's own end, its exit status)."""
     card = rule.found_with[2] if rule.found_with[-1] == "--dry" else None
     in_fork = card is not None or (rule.found_with == ("run",) and not rule.code.startswith("MEM1"))
@@ -68,7 +68,7 @@ def test_the_faulty_example_is_found_and_the_mended_one_is_silent(rule: Rule, tm
     assert found is not None
     if (tmp_path / RECORDING).exists():
         assert _edits(found) == _edits(_without_words(tmp_path / RECORDING)), "a fix goes by the words of a finding"
-    mended = forked(rule.GOOD, tmp_path, card) if in_fork else None
-    if mended is None:
-        mended = findings(rule.GOOD, tmp_path, rule.found_with)
-    assert [(f["code"], f["message"]) for f in mended if f["severity"] != "info"] == []
+    fixed = forked(rule.GOOD, tmp_path, card) if in_fork else None
+    if fixed is None:
+        fixed = findings(rule.GOOD, tmp_path, rule.found_with)
+    assert [(f["code"], f["message"]) for f in fixed if f["severity"] != "info"] == []

@@ -136,7 +136,7 @@ def test_what_a_module_hides_that_is_never_called_itself(
     assert all("Whole.net.heads" in f["message"] or "Net.heads" in f["message"] for f in mine)
 
 
-def test_what_is_replaced_in_part_has_the_mend_that_source_knows(tmp_path: Path) -> None:
+def test_what_is_replaced_in_part_has_the_fix_that_source_knows(tmp_path: Path) -> None:
     said = forked(rule("DEV103").BAD, tmp_path)
     assert said is not None
     (found,) = (f for f in said if f["code"] == "DEV103")

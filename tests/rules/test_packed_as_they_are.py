@@ -75,21 +75,21 @@ def leaks(program: str, folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", FAULTY)
-def test_the_cycle_is_said_once_with_its_cause_and_mended(name: str, tmp_path: Path) -> None:
-    before, hooks, operator, mended = FAULTY[name]
+def test_the_cycle_is_said_once_with_its_cause_and_fixed(name: str, tmp_path: Path) -> None:
+    before, hooks, operator, fixed = FAULTY[name]
     program = PROGRAM.format(before=before, hooks=hooks, operator=operator, after="")
     (one,) = leaks(program, tmp_path)
     assert (one["code"], one["severity"], one["holder"]["kind"]) == ("MEM105", "warning", "native")
     assert one["measured"]["bytes_per_step"] == pytest.approx(2 * 32 * 64 * 4, rel=0.1)  # input and output
     assert "hands back the tensor itself" in one["cause"] and ".detach()" in one["remedy"]["summary"]
     line = program.splitlines()[one["location"]["line"] - 1]
-    if not mended:
+    if not fixed:
         assert f".{operator}()" in line  # which call makes the same tensor of it is not known
         return
-    assert mended.replace(".detach()", "") in line
+    assert fixed.replace(".detach()", "") in line
     path = str(tmp_path / "program.py")
     after, _ = apply({path: program}, [msgspec.convert(one, Finding)])
-    assert mended in after[path] and not leaks(after[path], tmp_path)
+    assert fixed in after[path] and not leaks(after[path], tmp_path)
 
 
 @pytest.mark.parametrize("name", HEALTHY)

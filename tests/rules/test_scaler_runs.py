@@ -144,7 +144,7 @@ def test_a_scaler_that_is_off_matters_under_fp16() -> None:
 
 
 @pytest.mark.parametrize("code", ["AMP101", "AMP103", "AMP106", "AMP107", "AMP108"])
-def test_a_run_confirms_what_source_suspects_and_keeps_its_mend(code: str) -> None:
+def test_a_run_confirms_what_source_suspects_and_keeps_its_fix(code: str) -> None:
     subject = rule(code)
     (suspicion,) = subject.in_source(SourceFile(FILE, subject.BAD))
     assert suspicion.location is not None

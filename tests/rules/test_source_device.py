@@ -334,7 +334,7 @@ def test_a_device_is_hard_coded_only_beside_a_variable_for_it(text: str, wrong: 
     assert bool(found("DEV107", text)) is wrong
 
 
-def test_mended_examples_parse_and_are_clean() -> None:
+def test_fixed_examples_parse_and_are_clean() -> None:
     for code in ("DEV102", "DEV107", "DEV108", "DEV109", "DEV110"):
         subject = rule(code)
         (finding,) = subject.in_source(SourceFile("t.py", subject.BAD))

@@ -100,9 +100,9 @@ def test_the_last_of_two_backwards_retains_for_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mend", "expected"), [("optimizer.zero_grad()", "info"), ("optimizer.zero_grad(set_to_none=False)", "error")]
+    ("fix", "expected"), [("optimizer.zero_grad()", "info"), ("optimizer.zero_grad(set_to_none=False)", "error")]
 )
-def test_parameters_are_released_where_their_gradients_become_none(mend: str, expected: str) -> None:
+def test_parameters_are_released_where_their_gradients_become_none(fix: str, expected: str) -> None:
     text = f"""
         for x, y in loader:
             F.mse_loss(model(x), y).backward(create_graph=True)

@@ -138,9 +138,9 @@ for x in loader:
     optimizer.zero_grad()
 """
     [finding] = found("AMP202", text)
-    mended = applied(text, finding.remedy.edits)
-    assert "    loss.backward()  # here\n    optimizer.step()\n    optimizer.zero_grad()\n" in mended
-    assert found("AMP202", mended) == []
+    fixed = applied(text, finding.remedy.edits)
+    assert "    loss.backward()  # here\n    optimizer.step()\n    optimizer.zero_grad()\n" in fixed
+    assert found("AMP202", fixed) == []
 
 
 OLD = [
@@ -159,7 +159,7 @@ OLD = [
 
 
 @pytest.mark.parametrize(("old", "new"), OLD)
-def test_deprecated_names_are_mended_once(old: str, new: str) -> None:
+def test_deprecated_names_are_fixed_once(old: str, new: str) -> None:
     edits = [e for f in found("AMP210", old) for e in f.remedy.edits]
     assert applied(old, edits) == new
     ast.parse(new)

@@ -359,7 +359,7 @@ def test_faults_in_other_shapes_are_found(code: str) -> None:
     assert alarms(FAULTY[code]) == {code}
 
 
-def test_a_mend_is_written_in_the_names_of_its_own_function() -> None:
+def test_a_fix_is_written_in_the_names_of_its_own_function() -> None:
     text = """
 def update(sc, opt, value):
     sc.scale(value).backward()

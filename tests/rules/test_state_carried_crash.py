@@ -188,7 +188,7 @@ def _told(found: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", CARRIED)
-def test_what_carries_the_graph_is_named_and_its_mend_runs_through(name: str, tmp_path: Path) -> None:
+def test_what_carries_the_graph_is_named_and_its_fix_runs_through(name: str, tmp_path: Path) -> None:
     held, line, text = CARRIED[name]
     program = _program(text)
     (one,) = _told(forked(program, tmp_path))
@@ -197,9 +197,9 @@ def test_what_carries_the_graph_is_named_and_its_mend_runs_through(name: str, tm
     assert one["severity"] == "error" and "raised in pass 2" in one["message"]
     finding = msgspec.convert(one, Finding)
     path = str(tmp_path / "program.py")
-    mended, _ = apply({path: program}, [finding])
-    assert mended[path] != program and "retain_graph" not in mended[path]
-    assert printed_by(mended[path], "mended.py")[1] is None
+    fixed, _ = apply({path: program}, [finding])
+    assert fixed[path] != program and "retain_graph" not in fixed[path]
+    assert printed_by(fixed[path], "mended.py")[1] is None
 
 
 NOT_CARRIED = {

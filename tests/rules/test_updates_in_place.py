@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from example_runs import forked
-from test_mends import mended
+from test_fixes import fixed
 
 from torchvet.finding import Finding
 from torchvet.fixing.edits import apply
@@ -64,7 +64,7 @@ def _told(program: str, folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", UPDATES)
-def test_the_line_of_the_update_is_named_and_mended(name: str, tmp_path: Path) -> None:
+def test_the_line_of_the_update_is_named_and_fixed(name: str, tmp_path: Path) -> None:
     before, update, held, line = UPDATES[name]
     program = PROGRAM.format(before=before, update=textwrap.indent(update, "    "))
     (one,) = _told(program, tmp_path)
@@ -104,6 +104,6 @@ def test_updates_without_a_graph_are_none(tmp_path: Path) -> None:
     ],
 )
 def test_what_goes_under_no_grad(code: str, at: str, expected: str) -> None:
-    found = mended("MEM101", f"def update(pairs):\n{textwrap.indent(code, '    ')}", at, about=UPDATED)
+    found = fixed("MEM101", f"def update(pairs):\n{textwrap.indent(code, '    ')}", at, about=UPDATED)
     lines = [one.strip() for one in found.splitlines()]
     assert lines == (["with torch.no_grad():", *expected.split("|")] if expected else [])

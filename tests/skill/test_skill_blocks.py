@@ -16,7 +16,7 @@ from torchvet.checking.engine import check_text, source_rules
 from torchvet.commands import VERBS, cli, main
 from torchvet.rules import all_rules, rule
 from torchvet.skill import documents
-from torchvet.skill.families import FAMILIES, Family, mend
+from torchvet.skill.families import FAMILIES, Family, fix
 from torchvet.skill.measured import LAST_STEP, SHORTCUTS, Shortcut
 
 TEXTS = documents()
@@ -67,13 +67,13 @@ def test_a_block_that_does_something_else_is_seen() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.file)
-def test_the_mends_are_what_makes_the_rules_own_examples_right(family: Family) -> None:
+def test_the_fixes_are_what_makes_the_rules_own_examples_right(family: Family) -> None:
     """Whose programs tests/rules runs."""
     found = BLOCKS[f"references/{family.file}"]
     rules = family.rules()
     assert [block.heading for block in found] == [f"{r.code} {r.name}" for r in rules]
     for block, subject in zip(found, rules, strict=True):
-        assert block.text == mend(subject)
+        assert block.text == fix(subject)
         removed = [line[1:] for line in block.text.splitlines() if line.startswith("-")]
         added = [line[1:] for line in block.text.splitlines() if line.startswith("+")]
         assert removed + added and set(removed) <= set(subject.BAD.splitlines())
@@ -95,7 +95,7 @@ def test_run_finds_nothing_in_the_healthy_loop(tmp_path: Path) -> None:
     assert forked(HEALTHY, tmp_path) == []
 
 
-def test_run_finds_nothing_to_mend_in_the_healthy_loop_on_a_simulated_gpu() -> None:
+def test_run_finds_nothing_to_fix_in_the_healthy_loop_on_a_simulated_gpu() -> None:
     assert findings_on("l4", HEALTHY) == [("info", "OPS101")]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from trials_by_hand import finding, trial
 
 from torchvet.finding import Finding
-from torchvet.verifying.search import ALONE, Mend, Search, Verified
+from torchvet.verifying.search import ALONE, Fix, Search, Verified
 from torchvet.verifying.trial import Trial
 
 A, B, C = (finding(code, line, 1000.0, name) for code, line, name in (
@@ -30,8 +30,8 @@ class Program:
         self.ran.append("".join(names))
         return self.behaves(set(names))
 
-    def search(self, *mends: Mend) -> Verified:
-        return Search(self.before, self.run).run(mends)
+    def search(self, *fixes: Fix) -> Verified:
+        return Search(self.before, self.run).run(fixes)
 
 
 def leaks_left(made: set[str], *leaks: Finding, helpless: str = "") -> list[Finding]:
@@ -46,21 +46,21 @@ def refused(found: Verified) -> dict[str, str]:
     return {m.finding.holder.name: why for m, why in found.refused if m.finding.holder}
 
 
-def test_mends_that_all_help_take_one_run_more() -> None:
+def test_fixes_that_all_help_take_one_run_more() -> None:
     program = Program(lambda made: trial(*leaks_left(made, A, B, C)), A, B, C)
-    found = program.search(Mend(A), Mend(B), Mend(C))
+    found = program.search(Fix(A), Fix(B), Fix(C))
     assert (proven(found), found.refused, program.ran, found.runs) == ("abc", [], ["abc"], 2)
     assert found.proven[0][1].agreement.equal and found.final is not None and not found.final.findings
 
 
-def test_a_mend_after_which_a_thread_fails_is_refused() -> None:
+def test_a_fix_after_which_a_thread_fails_is_refused() -> None:
     dead = {"AttributeError": "'tuple' object has no attribute 'detach'"}
     program = Program(lambda made: trial(*leaks_left(made, A), threads=dead if made else {}), A)
-    assert refused(program.search(Mend(A))) == {
+    assert refused(program.search(Fix(A))) == {
         "a": "a thread of the fixed program failed: AttributeError: 'tuple' object has no attribute 'detach'"
     }
     program.before = trial(A, threads={"AttributeError": "as it always did"})
-    assert proven(program.search(Mend(A))) == "a"
+    assert proven(program.search(Fix(A))) == "a"
 
 
 def test_what_ended_before_it_had_a_loss_only_has_to_go_on() -> None:
@@ -68,7 +68,7 @@ def test_what_ended_before_it_had_a_loss_only_has_to_go_on() -> None:
     ended = {"steps": 0, "curve": [], "failure": "RuntimeError: view size", "printed": "reading\n"}
 
     def search(**after: Any) -> Verified:
-        return Search(trial(fault, **ended), lambda made: trial(**after)).run([Mend(fault)])
+        return Search(trial(fault, **ended), lambda made: trial(**after)).run([Fix(fault)])
 
     assert len(search(printed="reading\nepoch 1\n").proven) == 1
     assert len(search(curve=[], printed="reading\ndone\n").proven) == 1
@@ -77,7 +77,7 @@ def test_what_ended_before_it_had_a_loss_only_has_to_go_on() -> None:
 
 def test_one_that_does_not_help_is_refused_and_the_others_are_run_without_it() -> None:
     program = Program(lambda made: trial(*leaks_left(made, A, B, helpless="b")), A, B)
-    found = program.search(Mend(A), Mend(B))
+    found = program.search(Fix(A), Fix(B))
     assert (proven(found), program.ran) == ("a", ["ab", "a"])
     assert "b still grows by 1.0 kB per step" in refused(found)["b"]
 
@@ -87,58 +87,58 @@ def test_one_that_changes_the_losses_is_found_by_trying_each_alone() -> None:
         return trial(*leaks_left(made, A, B, C), curve=HALVED if "b" in made else None)
 
     program = Program(behaves, A, B, C)
-    found = program.search(Mend(A), Mend(B), Mend(C))
+    found = program.search(Fix(A), Fix(B), Fix(C))
     assert proven(found) == "ac"
     assert program.ran == ["abc", "", "a", "b", "c", "ac"]  # as it is once more: it differs by nothing from itself
     why = refused(found)["b"]
     assert "the losses differ by up to 0.5" in why and "two unchanged runs do not" in why
 
 
-def test_a_difference_that_two_runs_as_it_is_have_too_is_no_fault_of_the_mend() -> None:
+def test_a_difference_that_two_runs_as_it_is_have_too_is_no_fault_of_the_fix() -> None:
     near: list[float | None] = [1.001 / (n + 1) for n in range(40)]
     program = Program(lambda made: trial(*leaks_left(made, A), curve=near), A)
-    found = program.search(Mend(A))
+    found = program.search(Fix(A))
     assert proven(found) == "a" and program.ran == ["a", ""]
     assert found.proven[0][1].noise is not None and 9e-4 < found.proven[0][1].noise < 1.1e-3
 
 
 def test_losses_of_a_program_that_differs_from_itself_prove_nothing() -> None:
     program = Program(lambda made: trial(*leaks_left(made, A), curve=HALVED), A)
-    found = program.search(Mend(A))
+    found = program.search(Fix(A))
     assert not found.proven and program.ran == ["a", ""]
     assert "differ by 0.5 of their size; seed what is random" in refused(found)["a"]
 
 
-def test_a_program_that_goes_on_from_what_it_wrote_is_not_blamed_on_the_mend() -> None:
+def test_a_program_that_goes_on_from_what_it_wrote_is_not_blamed_on_the_fix() -> None:
     program = Program(lambda made: trial(*leaks_left(made, A), steps=9), A)
-    why = refused(program.search(Mend(A)))["a"]
+    why = refused(program.search(Fix(A)))["a"]
     assert why.startswith("cannot judge: the unchanged program took 40 steps, and 9")
     ends = Program(lambda made: trial(*leaks_left(made, A), steps=9 if made else 40), A)
-    assert refused(ends.search(Mend(A)))["a"] == "the fixed program ended after 9 steps, not 40"
+    assert refused(ends.search(Fix(A)))["a"] == "the fixed program ended after 9 steps, not 40"
 
 
 def test_where_the_fault_is_in_the_mathematics_other_losses_are_no_fault() -> None:
     program = Program(lambda made: trial(*leaks_left(made, A, B), curve=HALVED if "b" in made else None), A, B)
-    found = program.search(Mend(A), Mend(B, changes=True))
+    found = program.search(Fix(A), Fix(B, changes=True))
     assert (proven(found), program.ran) == ("ab", ["a", "ab"])
     assert found.proven[0][1].agreement.equal and not found.proven[1][1].agreement.equal
 
 
 def test_losses_that_are_lost_are_a_fault_even_there() -> None:
     program = Program(lambda made: trial(curve=[1.0, None]), A)
-    found = program.search(Mend(A, changes=True))
+    found = program.search(Fix(A, changes=True))
     assert "not finite" in refused(found)["a"] or "ended" in refused(found)["a"]
     lost = [*HALVED[:-1], None]
-    found = Program(lambda made: trial(curve=lost), A).search(Mend(A, changes=True))
+    found = Program(lambda made: trial(curve=lost), A).search(Fix(A, changes=True))
     assert "1 losses of the fixed program are not finite" in refused(found)["a"]
 
 
-def test_a_mended_program_that_fails_or_has_a_new_fault_is_refused() -> None:
-    found = Program(lambda made: trial(A, failure="RuntimeError: x" if made else ""), A).search(Mend(A))
+def test_a_fixed_program_that_fails_or_has_a_new_fault_is_refused() -> None:
+    found = Program(lambda made: trial(A, failure="RuntimeError: x" if made else ""), A).search(Fix(A))
     assert refused(found) == {"a": "the fixed program failed: RuntimeError: x"}
-    found = Program(lambda made: trial(finding("TRN106")), A).search(Mend(A))
+    found = Program(lambda made: trial(finding("TRN106")), A).search(Fix(A))
     assert "has a new finding: TRN106" in refused(found)["a"]
-    found = Program(lambda made: trial(steps=12 if made else 40), A).search(Mend(A))
+    found = Program(lambda made: trial(steps=12 if made else 40), A).search(Fix(A))
     assert "ended after 12 steps, not 40" in refused(found)["a"]
 
 
@@ -146,13 +146,13 @@ def test_without_losses_the_output_is_what_is_compared() -> None:
     before = trial(A, curve=[], printed="accuracy 0.5")
     for printed, expected in (("accuracy 0.5", "a"), ("accuracy 0.6", "")):
         after = trial(curve=[], printed=printed)
-        assert proven(Search(before, lambda made, after=after: after).run([Mend(A)])) == expected  # type: ignore[misc]
+        assert proven(Search(before, lambda made, after=after: after).run([Fix(A)])) == expected  # type: ignore[misc]
 
 
 def test_the_runs_are_bounded() -> None:
     many = [finding("MEM101", n + 1, 1000.0, chr(97 + n)) for n in range(ALONE + 4)]
     program = Program(lambda made: trial(*many, curve=HALVED if made else None), *many)
-    found = program.search(*[Mend(f) for f in many])
+    found = program.search(*[Fix(f) for f in many])
     assert not found.proven and len(found.refused) == len(many)
     assert found.runs <= ALONE + 3
     assert "not tried alone" in found.refused[-1][1]
@@ -164,13 +164,13 @@ def test_one_fault_that_feeds_two_names_is_fixed_together() -> None:
     def behaves(made: set[str]) -> Trial:
         return trial(*([] if made == {"a", "b"} else [B] if "a" in made else [A]))
 
-    def uncover(after: Trial, made: Sequence[Finding]) -> list[Mend]:
-        return [Mend(f, seen=after, as_seen=f) for f in after.findings]
+    def uncover(after: Trial, made: Sequence[Finding]) -> list[Fix]:
+        return [Fix(f, seen=after, as_seen=f) for f in after.findings]
 
     program = Program(behaves, A)
-    found = Search(program.before, program.run, uncover=uncover).run([Mend(A)])
+    found = Search(program.before, program.run, uncover=uncover).run([Fix(A)])
     assert (proven(found), found.refused, program.ran) == ("ab", [], ["a", "ab", "b"])
-    assert refused(Search(program.before, program.run).run([Mend(A)]))["a"].startswith("the fixed program has a new")
+    assert refused(Search(program.before, program.run).run([Fix(A)]))["a"].startswith("the fixed program has a new")
 
 
 def test_what_a_joint_set_does_not_take_is_dropped() -> None:
@@ -178,8 +178,8 @@ def test_what_a_joint_set_does_not_take_is_dropped() -> None:
         return trial(*([] if "b" in made else [B] if "a" in made else [A]))
 
     program = Program(behaves, A)
-    uncover = lambda after, made: [Mend(f, seen=after, as_seen=f) for f in after.findings]  # noqa: E731
-    found = Search(program.before, program.run, uncover=uncover).run([Mend(A)])
+    uncover = lambda after, made: [Fix(f, seen=after, as_seen=f) for f in after.findings]  # noqa: E731
+    found = Search(program.before, program.run, uncover=uncover).run([Fix(A)])
     assert (proven(found), found.refused, program.ran[-1]) == ("b", [], "b")
 
 
@@ -192,8 +192,8 @@ def test_what_an_accepted_run_still_shows_goes_on_in_the_next_round() -> None:
         return trial() if codes == {"MEM101", "MEM102"} else trial(rest, graphs={"a": 0.0})
 
     before = trial(A, graphs={"a": 900.0}, rates={"a": 1000.0})
-    uncover = lambda after, made: [Mend(f, seen=after, as_seen=f) for f in after.findings]  # noqa: E731
-    found = Search(before, run, uncover=uncover).run([Mend(A)])
+    uncover = lambda after, made: [Fix(f, seen=after, as_seen=f) for f in after.findings]  # noqa: E731
+    found = Search(before, run, uncover=uncover).run([Fix(A)])
     assert [m.finding.code for m, _ in found.proven] == ["MEM101", "MEM102"]
     assert found.final is not None and not found.final.findings
     assert found.proven[1][1].judgement.before == "500 bytes per step"
@@ -205,6 +205,6 @@ def test_a_later_round_may_not_bring_back_what_an_earlier_one_has_fixed() -> Non
     def run(made: Sequence[Finding]) -> Trial:
         return trial(A) if {f.code for f in made} == {"MEM101", "MEM102"} else trial(rest)
 
-    uncover = lambda after, made: [Mend(f, seen=after, as_seen=f) for f in after.findings]  # noqa: E731
-    found = Search(trial(A, finding("MEM102", 4, 50.0, "b")), run, uncover=uncover).run([Mend(A)])
+    uncover = lambda after, made: [Fix(f, seen=after, as_seen=f) for f in after.findings]  # noqa: E731
+    found = Search(trial(A, finding("MEM102", 4, 50.0, "b")), run, uncover=uncover).run([Fix(A)])
     assert proven(found) == "a"

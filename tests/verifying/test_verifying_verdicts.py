@@ -63,7 +63,7 @@ def test_a_few_steps_say_nothing_of_growth() -> None:
     assert not found.gone and "not sampled" in found.why
 
 
-def test_an_edit_above_moves_a_finding_and_does_not_mend_it() -> None:
+def test_an_edit_above_moves_a_finding_and_does_not_fix_it() -> None:
     fault = finding("AMP106", location=Location(path=FILE, line=4, function="step"))
     moved = TEXT.replace("for x", "import gc\nfor x")
     same = msgspec.structs.replace(fault, location=Location(path=FILE, line=5, function="step"))
@@ -129,7 +129,7 @@ def test_lines_after() -> None:
     assert list(lines_after("a\nb", "c\na\nb", 9)) == []
 
 
-def test_what_a_mend_leaves_of_a_growth_is_no_new_fault() -> None:
+def test_what_a_fix_leaves_of_a_growth_is_no_new_fault() -> None:
     pinned = finding("MEM113", rate=1e6, name="gallery.rows")
     rest = finding("MEM102", rate=512.0, name="gallery.rows")
     assert list(new_findings(trial(pinned), trial(rest))) == []
@@ -142,21 +142,21 @@ def test_what_a_leak_had_kept_and_is_only_built_now_is_not_new() -> None:
     """An average that took in errors with their graphs, detached: the evaluation still builds them."""
     computed = Related(role="allocated", message="aten.addmm", path=FILE, line=3)
     leak = finding(rate=1000.0, name="total", related=[computed])
-    mended = TEXT.replace("loss = f(x)", "\n    loss = f(x)")
+    fixed = TEXT.replace("loss = f(x)", "\n    loss = f(x)")
     at = Location(path=FILE, line=4, function="evaluate")
     built = finding("MEM104", location=at, severity="warning", measured=Measured(bytes=500))
-    after = trial(built, sources={FILE: mended})
+    after = trial(built, sources={FILE: fixed})
     assert fresh(trial(leak), after) == []
     assert fresh(trial(), after) == ["MEM104"]
     elsewhere = msgspec.structs.replace(leak, related=[])
     assert fresh(trial(elsewhere), after) == ["MEM104"]
     whole = msgspec.structs.replace(built, measured=Measured(bytes=990))
-    assert fresh(trial(elsewhere), trial(whole, sources={FILE: mended})) == []
+    assert fresh(trial(elsewhere), trial(whole, sources={FILE: fixed})) == []
     more = msgspec.structs.replace(built, measured=Measured(bytes=2000))
-    assert fresh(trial(leak), trial(more, sources={FILE: mended})) == ["MEM104"]
+    assert fresh(trial(leak), trial(more, sources={FILE: fixed})) == ["MEM104"]
 
 
-def test_a_growth_that_a_mend_has_left_as_it_is_under_another_rule_is_not_new() -> None:
+def test_a_growth_that_a_fix_has_left_as_it_is_under_another_rule_is_not_new() -> None:
     """Outputs whose graphs' nodes were the greater part: the outputs are still collected."""
     nodes = finding("MEM112", rate=1000.0, name="total")
     assert fresh(trial(nodes), trial(finding("MEM102", rate=1000.0, name="total"))) == []

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchvet.whatif.memory_budget import Situation
-from torchvet.whatif.scenarios import NEVER, Answer, Mend, answers, dies_at, remarks
+from torchvet.whatif.scenarios import NEVER, Answer, Fix, answers, dies_at, remarks
 
 LEAKS = Situation(
     kind="training", steps=40, base=100e6, room=1e9, limit=1 << 30, limit_source="a card", growth=1e6, of_batch=40e6,
@@ -20,8 +20,8 @@ LEAKS = Situation(
 )  # fmt: skip
 
 
-def table(now: Situation, half: Situation | None = None, *mends: Mend) -> dict[str, Answer]:
-    return {a.asked: a for a in answers(now, half, list(mends))}
+def table(now: Situation, half: Situation | None = None, *fixes: Fix) -> dict[str, Answer]:
+    return {a.asked: a for a in answers(now, half, list(fixes))}
 
 
 @given(st.integers(0, 10**9), st.integers(1, 10**8), st.integers(1, 10**12))
@@ -55,10 +55,10 @@ def test_half_the_batch_as_measured() -> None:
     assert "saves 20.0 MB" in row.costs
 
 
-def test_the_mend_is_worth_its_findings_growth() -> None:
-    whole = table(LEAKS, None, Mend("MEM101", "train.py:7", 1e6))
+def test_the_fix_is_worth_its_findings_growth() -> None:
+    whole = table(LEAKS, None, Fix("MEM101", "train.py:7", 1e6))
     assert whole["the fix of MEM101 at train.py:7"].first == NEVER
-    parts = table(LEAKS, None, Mend("MEM101", "train.py:7", 0.6e6), Mend("MEM102", "train.py:9", 0.4e6))
+    parts = table(LEAKS, None, Fix("MEM101", "train.py:7", 0.6e6), Fix("MEM102", "train.py:9", 0.4e6))
     assert parts["the fix of MEM101 at train.py:7"].first == 2250
     assert parts["all fixes"].first == NEVER
 

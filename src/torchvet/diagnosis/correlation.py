@@ -77,7 +77,7 @@ def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Ru
             found.append(_harmless(suspicion, recording))
         else:
             found.append(_not_seen(_came_true(suspicion, rule, alone, recording), running))
-    return [_with_mend(f, by_code.get(f.code), recording) for f in found]
+    return [_with_fix(f, by_code.get(f.code), recording) for f in found]
 
 
 def needs_met(recording: Recording) -> frozenset[Need]:
@@ -123,16 +123,16 @@ def _costly(suspicion: Finding, rule: Rule, recording: Recording) -> Finding | N
     return None
 
 
-def _with_mend(finding: Finding, rule: Rule | None, recording: Recording) -> Finding:
+def _with_fix(finding: Finding, rule: Rule | None, recording: Recording) -> Finding:
     """An observed finding with the edits that its rule has for the line that the run has named."""
     at, sources = finding.location, recording.sources
-    asked = rule is not None and type(rule).mends is not Rule.mends and not finding.remedy.edits
+    asked = rule is not None and type(rule).fixes is not Rule.fixes and not finding.remedy.edits
     if not asked or rule is None or at is None or at.path not in sources or finding.evidence == "suspected":
         return finding
     from torchvet.source.model import SourceFile
 
     try:
-        edits = list(rule.mends_seen(finding, SourceFile(at.path, sources[at.path]), recording))
+        edits = list(rule.fixes_seen(finding, SourceFile(at.path, sources[at.path]), recording))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return finding
     return msgspec.structs.replace(finding, remedy=Remedy(summary=finding.remedy.summary, edits=edits))

@@ -14,36 +14,36 @@ from torchvet.checking.discovery import Target
 from torchvet.checking.engine import FileResult
 from torchvet.errors import BadInput
 from torchvet.fixing.documents import Document, open_document
-from torchvet.fixing.rounds import Mended, mend
+from torchvet.fixing.rounds import FixResult, fix
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
-def is_mendable(result: FileResult, unsafe: bool) -> bool:
+def is_fixable(result: FileResult, unsafe: bool) -> bool:
     """Whether a file has a finding with an edit that may be made."""
     return any(f.remedy.edits and (f.remedy.safe or unsafe) for f in result.findings)
 
 
-def mend_bytes(shown: str, data: bytes, checker: Checker, unsafe: bool) -> tuple[Document, Mended, bytes]:
+def fix_bytes(shown: str, data: bytes, checker: Checker, unsafe: bool) -> tuple[Document, FixResult, bytes]:
     """Fix a file's content: the document before, the outcome, and the new content."""
     document = open_document(shown, data, *checker.for_file(shown))
-    mended = mend(document, unsafe)
-    if not mended.fixed:
-        return document, mended, data
+    fixed = fix(document, unsafe)
+    if not fixed.counts:
+        return document, fixed, data
     try:
-        return document, mended, mended.document.encode()
+        return document, fixed, fixed.document.encode()
     except UnicodeEncodeError as error:
         reason = f"{shown}: an edit has a character that {error.encoding} lacks; nothing was changed"
-        return document, Mended(document, document.check(), refused=[reason]), data
+        return document, FixResult(document, document.check(), refused=[reason]), data
 
 
-def mend_file(target: Target, checker: Checker, unsafe: bool, write: bool) -> tuple[Mended, str]:
+def fix_file(target: Target, checker: Checker, unsafe: bool, write: bool) -> tuple[FixResult, str]:
     """Fix a file in place, or only compute the fix if not `write`. Gives the outcome and a unified diff."""
     data = Path(target.path).read_bytes()
-    document, mended, content = mend_bytes(target.shown, data, checker, unsafe)
+    document, fixed, content = fix_bytes(target.shown, data, checker, unsafe)
     if write and content != data:
         replace_file(target.path, content)
-    return mended, difference(document, mended.document)
+    return fixed, difference(document, fixed.document)
 
 
 def replace_file(path: str, content: bytes) -> None:

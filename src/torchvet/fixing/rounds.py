@@ -12,39 +12,39 @@ from torchvet.fixing.edits import apply
 ROUNDS = 10
 
 
-class Mended:
+class FixResult:
     """A document after its edits: its findings now, how many of each code were fixed, and what was refused."""
 
     def __init__(self, document: Document, result: FileResult, refused: list[str] | None = None) -> None:
         self.document = document
         self.result = result
-        self.fixed: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
         self.refused = refused or []
 
 
-def mend(document: Document, unsafe: bool = False) -> Mended:
+def fix(document: Document, unsafe: bool = False) -> FixResult:
     """Make the safe edits, and the unsafe ones if asked. Skips an edit after which the text does not parse."""
-    mended = Mended(document, document.check())
+    fixed = FixResult(document, document.check())
     broken: set[str] = set()
     seen = {tuple(document.texts.values())}
     for _ in range(ROUNDS):
-        wanted = [f for f in mended.result.findings if _is_wanted(f, unsafe) and _key(f) not in broken]
-        texts, applied = apply(mended.document.texts, wanted)
-        following = mended.document.with_texts(texts)
-        if not applied or tuple(texts.values()) == tuple(mended.document.texts.values()):
-            return mended
-        if soundness(following.module()) < soundness(mended.document.module()):
-            _single_out(mended, applied, broken)
+        wanted = [f for f in fixed.result.findings if _is_wanted(f, unsafe) and _key(f) not in broken]
+        texts, applied = apply(fixed.document.texts, wanted)
+        following = fixed.document.with_texts(texts)
+        if not applied or tuple(texts.values()) == tuple(fixed.document.texts.values()):
+            return fixed
+        if soundness(following.module()) < soundness(fixed.document.module()):
+            _single_out(fixed, applied, broken)
             continue
         if tuple(texts.values()) in seen:
-            mended.refused.append(f"{mended.result.path}: edits undo one another; stopped")
-            return mended
+            fixed.refused.append(f"{fixed.result.path}: edits undo one another; stopped")
+            return fixed
         seen.add(tuple(texts.values()))
-        mended.document, mended.result = following, following.check()
-        mended.fixed.update(f.code for f in applied)
-    if any(_is_wanted(f, unsafe) and _key(f) not in broken for f in mended.result.findings):
-        mended.refused.append(f"{mended.result.path}: not stable after {ROUNDS} rounds of edits; stopped")
-    return mended
+        fixed.document, fixed.result = following, following.check()
+        fixed.counts.update(f.code for f in applied)
+    if any(_is_wanted(f, unsafe) and _key(f) not in broken for f in fixed.result.findings):
+        fixed.refused.append(f"{fixed.result.path}: not stable after {ROUNDS} rounds of edits; stopped")
+    return fixed
 
 
 def _is_wanted(finding: Finding, unsafe: bool) -> bool:
@@ -55,15 +55,15 @@ def _key(finding: Finding) -> str:
     return f"{finding.code} {finding.location} {finding.message}"
 
 
-def _single_out(mended: Mended, applied: list[Finding], broken: set[str]) -> None:
+def _single_out(fixed: FixResult, applied: list[Finding], broken: set[str]) -> None:
     """Refuse the edits that break the text by themselves; if none does, refuse the last one made."""
-    before = soundness(mended.document.module())
-    alone = [f for f in applied if _breaks(mended.document, f, before)] or applied[-1:]
+    before = soundness(fixed.document.module())
+    alone = [f for f in applied if _breaks(fixed.document, f, before)] or applied[-1:]
     for finding in alone:
         broken.add(_key(finding))
         at = finding.location
         place = f"{at.path}:{at.line}: " if at is not None else ""
-        mended.refused.append(f"{place}{finding.code}: its edit would break the file: not made")
+        fixed.refused.append(f"{place}{finding.code}: its edit would break the file: not made")
 
 
 def _breaks(document: Document, finding: Finding, before: int) -> bool:

@@ -64,12 +64,10 @@ def _table(rules: Sequence[Rule]) -> Iterator[str]:
 def _section(rule: Rule) -> str:
     texts = (("Why", rule.why), ("Silent", rule.when_not), ("Proof", rule.proof), ("Mend", rule.remedy))
     said = "\n".join(f"- {title}: {' '.join(cleandoc(text).split())}" for title, text in texts)
-    return (
-        f"## {rule.code} {rule.name}\n\n{' '.join(cleandoc(rule.what).split())}\n\n{said}\n\n```diff\n{mend(rule)}```"
-    )
+    return f"## {rule.code} {rule.name}\n\n{' '.join(cleandoc(rule.what).split())}\n\n{said}\n\n```diff\n{fix(rule)}```"
 
 
-def mend(rule: Rule) -> str:
+def fix(rule: Rule) -> str:
     """What makes a rule's faulty example its mended one: the lines that change, with one around them."""
     bad, good = (cleandoc(code).splitlines(keepends=True) for code in (rule.BAD, rule.GOOD))
     lines = (line if line.endswith("\n") else line + "\n" for line in difflib.unified_diff(bad, good, n=1))

@@ -13,7 +13,7 @@ from torchvet.fixing.rows import row
 from torchvet.formatting import count
 from torchvet.recording.reader import ENOUGH
 from torchvet.verifying.curves import Agreement
-from torchvet.verifying.search import Mend, Proof, Verified
+from torchvet.verifying.search import Fix, Proof, Verified
 from torchvet.verifying.trial import Trial
 from torchvet.verifying.verdicts import Judgement, judge, remains
 
@@ -100,13 +100,13 @@ def also_gone(told: Told, verified: Verified) -> list[tuple[Finding, Judgement]]
     return [(f, j) for f, j in judged if j.gone]
 
 
-def proven_row(mend: Mend, proof: Proof) -> dict[str, Any]:
+def proven_row(fix: Fix, proof: Proof) -> dict[str, Any]:
     """A fix and its proof."""
     return {
-        **row(mend.finding),
+        **row(fix.finding),
         "before": proof.judgement.before,
         "after": proof.judgement.after,
-        "changes_results": mend.changes,
+        "changes_results": fix.changes,
         "losses": losses(proof.agreement, proof.noise),
         "steps": list(proof.steps),
         "seconds_per_step": list(proof.seconds_per_step),

@@ -28,7 +28,7 @@ Runner = Callable[[Sequence[Finding]], Trial]
 
 
 @dataclass(frozen=True)
-class Mend:
+class Fix:
     """A finding with edits."""
 
     finding: Finding
@@ -42,7 +42,7 @@ class Mend:
     """The finding with that run's line numbers."""
 
 
-Uncover = Callable[[Trial, Sequence[Finding]], list[Mend]]
+Uncover = Callable[[Trial, Sequence[Finding]], list[Fix]]
 """Gives the fixes for what a run with some findings' edits shows, as edits of the unchanged program."""
 
 
@@ -62,8 +62,8 @@ class Proof:
 class Verified:
     """The outcome of a search."""
 
-    proven: list[tuple[Mend, Proof]] = field(default_factory=list)
-    refused: list[tuple[Mend, str]] = field(default_factory=list)
+    proven: list[tuple[Fix, Proof]] = field(default_factory=list)
+    refused: list[tuple[Fix, str]] = field(default_factory=list)
     """Each with the reason."""
     final: Trial | None = None
     """The run with all proven fixes."""
@@ -86,29 +86,29 @@ class Search:
         self._tried: set[tuple[Edit, ...]] = set()
         self.result = Verified(runs=1)
 
-    def run(self, mends: Sequence[Mend]) -> Verified:
+    def run(self, fixes: Sequence[Fix]) -> Verified:
         """Try fixes in rounds; the next round takes the fixes for what the last accepted run still shows.
 
         Fixes that must not change the losses come first, so that their losses can be compared; those that change them
         on purpose follow on top.
         """
         for _ in range(ROUNDS):
-            for group in ([m for m in mends if not m.changes], [m for m in mends if m.changes]):
+            for group in ([m for m in fixes if not m.changes], [m for m in fixes if m.changes]):
                 if group:
                     self._together(group)
-            mends = self._further(self.result.final, []) if self.result.final is not None else []
-            if not mends:
+            fixes = self._further(self.result.final, []) if self.result.final is not None else []
+            if not fixes:
                 break
         return self.result
 
-    def _further(self, after: Trial, group: Sequence[Mend]) -> list[Mend]:
+    def _further(self, after: Trial, group: Sequence[Fix]) -> list[Fix]:
         """Untried fixes for what a run with a group of fixes shows."""
         if self._uncover is None:
             return []
         made = [m.finding for m, _ in self.result.proven] + [m.finding for m in group]
         return [m for m in self._uncover(after, made) if tuple(m.finding.remedy.edits) not in self._tried]
 
-    def _together(self, group: Sequence[Mend]) -> None:
+    def _together(self, group: Sequence[Fix]) -> None:
         after = self._try(group)
         if self._jointly(group, after):
             return
@@ -120,13 +120,13 @@ class Search:
         if len(good) == len(group):
             self._accept(group, after)
             return
-        for mend in group:
-            if mend not in good:
-                self._refuse(mend, self._judge(mend, after).why)
+        for fix in group:
+            if fix not in good:
+                self._refuse(fix, self._judge(fix, after).why)
         if good:
             self._again(good)
 
-    def _jointly(self, group: Sequence[Mend], after: Trial) -> bool:
+    def _jointly(self, group: Sequence[Fix], after: Trial) -> bool:
         """Whether fixes that do not help by themselves help together with fixes for what they uncover.
 
         One fault may feed two names, of which the first hides the second; two lines may feed one name.
@@ -144,39 +144,39 @@ class Search:
                 return True
         return False
 
-    def _least(self, group: Sequence[Mend], after: Trial, first: Sequence[Mend]) -> tuple[Sequence[Mend], Trial]:
+    def _least(self, group: Sequence[Fix], after: Trial, first: Sequence[Fix]) -> tuple[Sequence[Fix], Trial]:
         """A joint set without those of its first fixes that it does not need, and its run."""
-        for mend in first[:ALONE]:
-            fewer = [m for m in group if m is not mend]
+        for fix in first[:ALONE]:
+            fewer = [m for m in group if m is not fix]
             without = self._try(fewer)
-            if self._helps(fewer, without) and self._judge(mend, without).gone:
+            if self._helps(fewer, without) and self._judge(fix, without).gone:
                 group, after = fewer, without
         return group, after
 
-    def _helps(self, group: Sequence[Mend], after: Trial) -> bool:
+    def _helps(self, group: Sequence[Fix], after: Trial) -> bool:
         """Whether a run is sound and all symptoms of a group are gone."""
         return not self._whole(group, after) and all(self._judge(m, after).gone for m in group)
 
-    def _one_by_one(self, group: Sequence[Mend], whole: str) -> None:
+    def _one_by_one(self, group: Sequence[Fix], whole: str) -> None:
         if len(group) == 1:
             self._refuse(group[0], whole)
             return
         good = []
-        for mend in group[:ALONE]:
-            after = self._try([mend])
-            why = self._whole([mend], after) or self._judge(mend, after).why
+        for fix in group[:ALONE]:
+            after = self._try([fix])
+            why = self._whole([fix], after) or self._judge(fix, after).why
             if why:
-                self._refuse(mend, why)
+                self._refuse(fix, why)
             else:
-                good.append((mend, after))
-        for mend in group[ALONE:]:
-            self._refuse(mend, f"not tried alone: {ALONE} others were ({whole})")
+                good.append((fix, after))
+        for fix in group[ALONE:]:
+            self._refuse(fix, f"not tried alone: {ALONE} others were ({whole})")
         if len(good) == 1:
             self._accept([good[0][0]], good[0][1])
         elif good:
-            self._again([mend for mend, _ in good])
+            self._again([fix for fix, _ in good])
 
-    def _again(self, good: Sequence[Mend]) -> None:
+    def _again(self, good: Sequence[Fix]) -> None:
         """Run the fixes that helped without the others: that is what would be written."""
         after = self._try(good)
         why = self._whole(good, after)
@@ -184,48 +184,48 @@ class Search:
         if not why and not left:
             self._accept(good, after)
             return
-        for mend in good:
-            self._refuse(mend, why or "it helps only together with a fix that was refused")
+        for fix in good:
+            self._refuse(fix, why or "it helps only together with a fix that was refused")
 
-    def _judge(self, mend: Mend, after: Trial) -> Judgement:
-        return judge(mend.as_seen or mend.finding, mend.seen or self.before, after, mend.cost)
+    def _judge(self, fix: Fix, after: Trial) -> Judgement:
+        return judge(fix.as_seen or fix.finding, fix.seen or self.before, after, fix.cost)
 
-    def _try(self, mends: Sequence[Mend]) -> Trial:
+    def _try(self, fixes: Sequence[Fix]) -> Trial:
         self.result.runs += 1
-        self._tried.update(tuple(m.finding.remedy.edits) for m in mends)
-        return self._runner([m.finding for m, _ in self.result.proven] + [m.finding for m in mends])
+        self._tried.update(tuple(m.finding.remedy.edits) for m in fixes)
+        return self._runner([m.finding for m, _ in self.result.proven] + [m.finding for m in fixes])
 
-    def _accept(self, group: Sequence[Mend], after: Trial) -> None:
+    def _accept(self, group: Sequence[Fix], after: Trial) -> None:
         agreement = self._agreement(after)
-        for mend in group:
+        for fix in group:
             proof = Proof(
-                judgement=self._judge(mend, after),
+                judgement=self._judge(fix, after),
                 agreement=agreement,
                 steps=(self.before.steps, after.steps),
                 seconds_per_step=(self.before.seconds_per_step, after.seconds_per_step),
                 noise=self._noise() if self._unchanged_again else None,
             )
-            self.result.proven.append((mend, proof))
+            self.result.proven.append((fix, proof))
         self.result.final = after
 
-    def _refuse(self, mend: Mend, why: str) -> None:
-        self.result.refused.append((mend, why))
+    def _refuse(self, fix: Fix, why: str) -> None:
+        self.result.refused.append((fix, why))
 
     def _agreement(self, after: Trial) -> Agreement:
         return compare(self.before.curve, after.curve, shorter=bool(self.before.failure))
 
-    def _whole(self, group: Sequence[Mend], after: Trial) -> str:
+    def _whole(self, group: Sequence[Fix], after: Trial) -> str:
         """What is wrong with a run as a whole; empty if nothing is."""
         if why := self._unsound(group, after, losses=False):
             return why
         for finding in new_findings(self.before, after):
             return f"the fixed program has a new finding: {finding.code} {finding.message}"
-        for mend, _ in self.result.proven:
-            if why := self._judge(mend, after).why:
-                return f"it undoes another fix: {mend.finding.code}: {why}"
+        for fix, _ in self.result.proven:
+            if why := self._judge(fix, after).why:
+                return f"it undoes another fix: {fix.finding.code}: {why}"
         return self._unsound(group, after)
 
-    def _unsound(self, group: Sequence[Mend], after: Trial, losses: bool = True) -> str:
+    def _unsound(self, group: Sequence[Fix], after: Trial, losses: bool = True) -> str:
         """How a run fails or differs, whatever its findings; empty if it does not."""
         if after.failure:
             return self._not_repeatable() or f"the fixed program failed: {after.failure}"
@@ -236,7 +236,7 @@ class Search:
             return f"a thread of the fixed program failed: {kind}: {after.threads[kind]}"
         if not losses:
             return ""
-        if any(mend.changes for mend in group):
+        if any(fix.changes for fix in group):
             return _newly_not_finite(self.before, after)
         return self._losses(after)
 

@@ -10,7 +10,7 @@ from torchvet.finding import Finding, NotChecked, Report
 from torchvet.recording import Recording
 from torchvet.renderers.places import place_of
 from torchvet.whatif.memory_budget import Situation, situation_of
-from torchvet.whatif.scenarios import Answer, Mend, answers, remarks
+from torchvet.whatif.scenarios import Answer, Fix, answers, remarks
 
 _FEW = 10
 """Fewer steps cannot tell growth from warm-up."""
@@ -35,17 +35,17 @@ def whatif(recording: Recording, findings: list[Finding], half: Recording | None
         gaps = [*gaps, NotChecked(check="growth from step to step", reason=reason)]
     # Times of a simulated GPU say nothing about a real one.
     seconds = None if program is not None and program.simulated else now.seconds
-    rows = [_row(a, seconds) for a in answers(now, halved, list(_mends(findings)))]
+    rows = [_row(a, seconds) for a in answers(now, halved, list(_fixes(findings)))]
     facts = {"whatif": {"answers": rows, "remarks": list(remarks(now)), **_amounts(now)}}
     return Report(subject=subject, verdict="clean", not_checked=gaps, facts=facts)
 
 
-def _mends(findings: list[Finding]) -> Iterator[Mend]:
+def _fixes(findings: list[Finding]) -> Iterator[Fix]:
     """The fixes of findings that grow."""
     for finding in findings:
         rate = finding.measured.bytes_per_step
         if rate and finding.location is not None and finding.severity != "info":
-            yield Mend(finding.code, f"{place_of(finding.location.path).file}:{finding.location.line}", rate)
+            yield Fix(finding.code, f"{place_of(finding.location.path).file}:{finding.location.line}", rate)
 
 
 def _row(answer: Answer, seconds: float | None) -> dict[str, Any]:

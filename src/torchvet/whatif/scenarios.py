@@ -34,7 +34,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Mend:
+class Fix:
     """A finding's fix: its rule, its place, and how much growth it removes, in bytes per step."""
 
     code: str
@@ -51,7 +51,7 @@ def dies_at(base: float, growth: float, room: float | None) -> float | None:
     return NEVER if growth <= 0 else max(1, math.ceil((room - base) / growth))
 
 
-def answers(now: Situation, half: Situation | None, mends: list[Mend]) -> Iterator[Answer]:
+def answers(now: Situation, half: Situation | None, fixes: list[Fix]) -> Iterator[Answer]:
     """The answers, the unchanged program first. `half` is what was measured with half the batch."""
     as_is = dies_at(now.base, now.growth, now.room)
     yield Answer.at("as it is", as_is, _costs_of_now(now))
@@ -63,10 +63,10 @@ def answers(now: Situation, half: Situation | None, mends: list[Mend]) -> Iterat
         yield Answer.at("restart from a checkpoint every epoch", as_is, costs)
     yield from _precision(now)
     yield from _checkpointing(now)
-    for mend in mends:
-        yield _fixed(now, f"the fix of {mend.code} at {mend.where}", mend.bytes_per_step, "an edit")
-    if len(mends) > 1:
-        yield _fixed(now, "all fixes", sum(m.bytes_per_step for m in mends), "the edits")
+    for fix in fixes:
+        yield _fixed(now, f"the fix of {fix.code} at {fix.where}", fix.bytes_per_step, "an edit")
+    if len(fixes) > 1:
+        yield _fixed(now, "all fixes", sum(m.bytes_per_step for m in fixes), "the edits")
 
 
 def _fixed(now: Situation, asked: str, saved: float, costs: str) -> Answer:

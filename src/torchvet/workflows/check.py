@@ -109,24 +109,24 @@ class _Files(_Check):
         results = check_files(targets, self.checker, cache, self.asked.jobs)
         if not (self.asked.fix or self.asked.diff):
             return self.finish(results)
-        mended, differences = self._mend(targets, results)
+        fixed, differences = self._fix(targets, results)
         if self.asked.diff:
             return self._show_differences(results, differences)
-        return self.finish(mended)
+        return self.finish(fixed)
 
-    def _mend(self, targets: list[Target], results: list[FileResult]) -> tuple[list[FileResult], list[str]]:
-        from torchvet.fixing.files import is_mendable, mend_file
+    def _fix(self, targets: list[Target], results: list[FileResult]) -> tuple[list[FileResult], list[str]]:
+        from torchvet.fixing.files import fix_file, is_fixable
 
         # A file whose mendable findings are all known from the baseline is left as it is.
         unknown = self._without_known(results)[0]
         out, differences = [], []
         for target, result, new in zip(targets, results, unknown, strict=True):
-            if is_mendable(new, self.asked.unsafe_fixes):
-                mended, difference = mend_file(target, self.checker, self.asked.unsafe_fixes, write=not self.asked.diff)
-                self.fixed += mended.fixed
-                self.refused += mended.refused
+            if is_fixable(new, self.asked.unsafe_fixes):
+                fixed, difference = fix_file(target, self.checker, self.asked.unsafe_fixes, write=not self.asked.diff)
+                self.fixed += fixed.counts
+                self.refused += fixed.refused
                 differences.append(difference)
-                result = mended.result
+                result = fixed.result
             out.append(result)
         return out, differences
 
@@ -151,7 +151,7 @@ class _Stdin(_Check):
     """One text from stdin. With --fix the mended text goes to stdout, and the report to stderr."""
 
     def run(self) -> int:
-        from torchvet.fixing.files import is_mendable, mend_bytes
+        from torchvet.fixing.files import fix_bytes, is_fixable
 
         shown = self.asked.stdin_filename or "<stdin>"
         data = sys.stdin.buffer.read()
@@ -160,13 +160,13 @@ class _Stdin(_Check):
         if not (self.asked.fix or self.asked.diff):
             return self.finish([result])
         content, difference = data, ""
-        if is_mendable(result, self.asked.unsafe_fixes):
+        if is_fixable(result, self.asked.unsafe_fixes):
             from torchvet.fixing.files import difference as difference_of
 
-            before, mended, content = mend_bytes(shown, data, self.checker, self.asked.unsafe_fixes)
-            self.fixed, self.refused = mended.fixed, mended.refused
-            difference = difference_of(before, mended.document)
-            after = mended.result
+            before, fixed, content = fix_bytes(shown, data, self.checker, self.asked.unsafe_fixes)
+            self.fixed, self.refused = fixed.counts, fixed.refused
+            difference = difference_of(before, fixed.document)
+            after = fixed.result
         else:
             after = result
         _write(difference.encode("utf-8", "backslashreplace") if self.asked.diff else content)

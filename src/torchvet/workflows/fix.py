@@ -12,7 +12,7 @@ from torchvet.workflows.report_output import FINDINGS, Delivery
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding, Report
-    from torchvet.fixing.rounds import Mended
+    from torchvet.fixing.rounds import FixResult
 
 
 def run(asked: Asked) -> int:
@@ -29,12 +29,12 @@ def run(asked: Asked) -> int:
         from torchvet.workflows.verify_fix import verify
 
         return verify(asked, delivery)
-    return _mend(asked, delivery)
+    return _fix(asked, delivery)
 
 
-def _mend(asked: Asked, delivery: Delivery) -> int:
+def _fix(asked: Asked, delivery: Delivery) -> int:
     from torchvet.checking.checker import Checker
-    from torchvet.fixing.files import difference, mend_bytes
+    from torchvet.fixing.files import difference, fix_bytes
 
     checker = Checker(asked.chosen(delivery.configuration))
     data = read(asked.script)
@@ -42,17 +42,17 @@ def _mend(asked: Asked, delivery: Delivery) -> int:
     broken = next((f.message for f in result.findings if f.code == "SYN001"), None)
     if broken or (result.not_checked and not result.findings):
         raise BadInput(f"{asked.script}: {broken or result.not_checked[0].reason}")
-    before, mended, content = mend_bytes(asked.script, data, checker, asked.unsafe_fixes)
+    before, fixed, content = fix_bytes(asked.script, data, checker, asked.unsafe_fixes)
     if asked.apply and content != data:
         write({asked.script: (data, content)}, asked.keep_original)
-    left = mended.result.findings if asked.apply else result.findings
-    report = _report(asked, result.findings, left, mended, difference(before, mended.document))
+    left = fixed.result.findings if asked.apply else result.findings
+    report = _report(asked, result.findings, left, fixed, difference(before, fixed.document))
     deliver(report, asked, delivery)
     pending = not asked.apply and bool(report.facts["fix"]["diff"]) and not asked.exit_zero
     return FINDINGS if pending else delivery.status(report)
 
 
-def _report(asked: Asked, found: list[Finding], left: list[Finding], mended: Mended, diff: str) -> Report:
+def _report(asked: Asked, found: list[Finding], left: list[Finding], fixed: FixResult, diff: str) -> Report:
     from torchvet.finding import Report
     from torchvet.fixing.rows import row
 
@@ -62,9 +62,9 @@ def _report(asked: Asked, found: list[Finding], left: list[Finding], mended: Men
     facts: dict[str, Any] = {
         "verified": False, "diff": diff, "written": [asked.script] if asked.apply and diff else [],
         "mended": [row(f) for f in found if f.remedy.edits and usable(f) and (f not in left or not asked.apply)],
-        "counts": dict(mended.fixed),
+        "counts": dict(fixed.counts),
         "unsafe": [row(f) for f in left if f.remedy.edits and not usable(f)],
         "advice": [row(f) for f in left if not f.remedy.edits],
-        "refused": [{"reason": text} for text in mended.refused],
+        "refused": [{"reason": text} for text in fixed.refused],
     }  # fmt: skip
     return Report(subject=asked.subject(), verdict="findings" if left else "clean", findings=left, facts={"fix": facts})

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torchvet.finding import Finding, Report
     from torchvet.fixing.documents import Document
     from torchvet.rules import Rule
-    from torchvet.verifying.search import Mend, Proof, Verified
+    from torchvet.verifying.search import Fix, Proof, Verified
     from torchvet.verifying.trial import Trial
 
 
@@ -98,29 +98,29 @@ class Plan:
     def verified(self, run: Callable[[Mapping[str, bytes]], Trial]) -> Verified:
         """Try the mends. `run` runs the program with other contents in the place of files."""
         from torchvet.rules import rule
-        from torchvet.verifying.search import Mend, Search
+        from torchvet.verifying.search import Fix, Search
 
         search = Search(
-            self.before, lambda mends: run(self.contents(mends)), self.asked.tolerance, self._uncovered
+            self.before, lambda fixes: run(self.contents(fixes)), self.asked.tolerance, self._uncovered
         )  # fmt: skip
         possible = chosen(self.documents, self.candidates)
         for number, why in possible.refused.items():
-            search.result.refused.append((Mend(self.candidates[number]), why))
-        return search.run([Mend(f, _changes(rule(f.code)), rule(f.code).cost) for f in possible.made])
+            search.result.refused.append((Fix(self.candidates[number]), why))
+        return search.run([Fix(f, _changes(rule(f.code)), rule(f.code).cost) for f in possible.made])
 
-    def _uncovered(self, after: Trial, made: Sequence[Finding]) -> list[Mend]:
+    def _uncovered(self, after: Trial, made: Sequence[Finding]) -> list[Fix]:
         """The fixes for what a run shows in which some findings' edits were made, as edits of the files on the disk."""
         from msgspec.structs import replace
 
         from torchvet.finding import Remedy
         from torchvet.fixing.edits import line_before, rebased
         from torchvet.rules import rule
-        from torchvet.verifying.search import Mend
+        from torchvet.verifying.search import Fix
 
         shown = _distinct([f for f in after.findings if self._may_be_tried(f)])
         self._open(shown)
         texts = {path: text for document in self.documents.values() for path, text in document.texts.items()}
-        found: list[Mend] = []
+        found: list[Fix] = []
         for finding in shown:
             edits = rebased(finding.remedy.edits, texts, made)
             at = finding.location
@@ -132,7 +132,7 @@ class Plan:
             before = [*made, *(m.finding for m in found)]
             if edits and own in chosen(self.documents, [*before, own]).made:
                 known = rule(finding.code)
-                found.append(Mend(own, _changes(known), known.cost, after, finding))
+                found.append(Fix(own, _changes(known), known.cost, after, finding))
         return found
 
     def _may_be_tried(self, finding: Finding) -> bool:
@@ -145,30 +145,30 @@ class Plan:
         self.documents.update(documents)
         self.data.update(data)
 
-    def contents(self, mends: Sequence[Finding]) -> dict[str, bytes]:
+    def contents(self, fixes: Sequence[Finding]) -> dict[str, bytes]:
         """The files that mends change, by path, with their new contents."""
-        after = chosen(self.documents, mends).changed(self.documents)
+        after = chosen(self.documents, fixes).changed(self.documents)
         return {path: document.encode() for path, document in after.items()}
 
-    def written(self, verified: Verified) -> list[Mend]:
+    def written(self, verified: Verified) -> list[Fix]:
         """What --apply writes: proven, and either the losses are the same or --unsafe-fixes is given."""
         return [m for m, proof in verified.proven if self.asked.unsafe_fixes or not m.changes or self._kept(m, proof)]
 
-    def _kept(self, mend: Mend, proof: Proof) -> bool:
+    def _kept(self, fix: Fix, proof: Proof) -> bool:
         """Whether a fix that may change losses, and is not made to, has left them as they were."""
         from torchvet.rules import rule
 
-        return rule(mend.finding.code).mend_may_change_losses and proof.agreement.within(self.asked.tolerance)
+        return rule(fix.finding.code).fix_may_change_losses and proof.agreement.within(self.asked.tolerance)
 
     def write(self, verified: Verified) -> list[str]:
         """Write it. Gives the files."""
-        new = self.contents([mend.finding for mend in self.written(verified)])
+        new = self.contents([fix.finding for fix in self.written(verified)])
         write({path: (self.data[path], content) for path, content in new.items()}, self.asked.keep_original)
         return sorted(new)
 
     def difference(self, verified: Verified) -> str:
         """The diff of everything proven."""
-        after = chosen(self.documents, [mend.finding for mend, _ in verified.proven]).documents
+        after = chosen(self.documents, [fix.finding for fix, _ in verified.proven]).documents
         return difference(self.documents, after, {path: os.path.relpath(path) for path in self.documents})
 
     def report(self, verified: Verified) -> Report:
@@ -196,7 +196,7 @@ class Plan:
 
 def _changes(rule: Rule) -> bool:
     """Whether a rule's mend changes losses on purpose."""
-    return rule.mend_changes_results or rule.mend_may_change_losses
+    return rule.fix_changes_results or rule.fix_may_change_losses
 
 
 def _distinct(findings: Sequence[Finding]) -> list[Finding]:

@@ -62,10 +62,10 @@ class Rule:
     """The verb, with its options, that finds what `in_recording` says."""
     bad_raises: ClassVar[str] = ""
     """A part of the traceback where the faulty example ends in one."""
-    mend_changes_results: ClassVar[bool] = False
+    fix_changes_results: ClassVar[bool] = False
     """Whether the fault is in the mathematics, so that the mended example prints other losses."""
 
-    mend_may_change_losses: ClassVar[bool] = False
+    fix_may_change_losses: ClassVar[bool] = False
     """Whether its mend changes on purpose what is learnt, as a cut gradient or a cleared one does, be it that the
     example's losses stay the same."""
 
@@ -77,14 +77,14 @@ class Rule:
     """Of a fault of speed: what its line costs, by the kinds of `recording.costs`. A run that has counted it there has
     seen the fault at work, and a mend is proven by less of it."""
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Edits for what a run found on a line of a file, where source alone suspected nothing. They are never safe:
         `torchvet fix --verify` proves them."""
         return ()
 
-    def mends_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Sequence[Edit]:
-        """`mends`, where what else the run has seen does not speak against them."""
-        return self.mends(finding, file)
+    def fixes_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Sequence[Edit]:
+        """`fixes`, where what else the run has seen does not speak against them."""
+        return self.fixes(finding, file)
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Yield what a recorded run shows."""
@@ -127,7 +127,7 @@ class Rule:
         """A finding at an event, or at a `node` of its unit: suspected, since nothing was measured. Edits of a rule
         whose mend changes losses are not safe, whatever is asked for."""
         where = file.place(node if node is not None else at.node, at)
-        safe = safe and not (self.mend_changes_results or self.mend_may_change_losses)
+        safe = safe and not (self.fix_changes_results or self.fix_may_change_losses)
         return DetailedFinding(
             code=self.code, name=self.name, severity=severity or self.severity, evidence="suspected", message=message,
             location=where, cause=cause, remedy=Remedy(summary=advice, safe=safe, edits=list(edits)),

@@ -40,7 +40,7 @@ def line_of_update(growth: Growth, store: Store | None) -> Place | None:
     return None if again or store.kind == "augmented" else line
 
 
-def update_mend(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+def update_fix(file: SourceFile, finding: Finding) -> Sequence[Edit]:
     """The update, with those around it that are nothing but updates, under `with torch.no_grad():`."""
     if about(finding) != UPDATED or file.dotted(ast.Name("torch")) != "torch":
         return ()

@@ -53,7 +53,7 @@ class DeviceMismatch(Rule):
         devices = {rank.program.device for rank in recording.ranks if rank.program is not None}
         return super().could_be_measured(recording) and bool(devices - {"cpu"})
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The tensor that is out of place brought to the others' device."""
         return brought_along(file, finding)
 

@@ -46,7 +46,7 @@ class TensorNotRegistered(Rule):
         """A program that never moves the module shows nothing."""
         return False
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The attribute as a buffer that is not saved, where a constructor binds it on the line."""
         for event in events_at(file, finding):
             node, own = event.node, event.unit.self_name()

@@ -38,7 +38,7 @@ class OptimizerBeforeMove(Rule):
     severity = "error"
     words = (".parameters()", "requires_grad")
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """What is replaced in part is TRN105's, and what has no gradient yet shows nothing."""

@@ -25,7 +25,7 @@ class ProbabilityOutOfRange(Rule):
     words = ()
 
     bad_raises = "all elements of input should be between 0 and 1"
-    mend_changes_results = True
+    fix_changes_results = True
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """An error that ended the program for such a value."""

@@ -42,13 +42,13 @@ class ModulesInPlainList(Rule):
     severity = "error"
     words = ("Module",)
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Layers that nothing trains are left out of checkpoints all the same."""
         return False
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """What a function of the file returns in a plain list or dict, registered where an attribute is made of it."""
         for event in events_at(file, finding):
             value = getattr(event.node, "value", None) if isinstance(event.node, (ast.Assign, ast.AnnAssign)) else None

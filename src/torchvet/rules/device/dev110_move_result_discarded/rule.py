@@ -48,7 +48,7 @@ class MoveResultDiscarded(Rule):
         """Where the tensor is on the device already nothing is moved, and steps that were not sampled show nothing."""
         return False
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The name bound to what its move gives."""
         for event, on in calls_at(file, finding, "to", "cuda", "cpu"):
             if isinstance(event.parent, ast.Expr) and isinstance(on, (ast.Name, ast.Attribute)):

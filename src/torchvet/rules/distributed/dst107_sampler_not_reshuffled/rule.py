@@ -30,7 +30,7 @@ class SamplerNotReshuffled(Rule):
     severity = "warning"
     words = ("DistributedSampler",)
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A shuffling DistributedSampler whose loader is gone through epoch after epoch, and no `set_epoch`."""

@@ -12,7 +12,7 @@ from torchvet.recording.records.base import NODE_BYTES
 from torchvet.rules.core import grading
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._graphs import own_graph, passed_graphs
-from torchvet.rules.memory._updates import ADVICE, UPDATED, line_of_update, update_mend
+from torchvet.rules.memory._updates import ADVICE, UPDATED, line_of_update, update_fix
 from torchvet.rules.memory.fixes.stored_values import detached, stored_with
 from torchvet.rules.shared.bounds import bound_of
 from torchvet.rules.shared.growth_rule import (
@@ -136,13 +136,13 @@ class GraphRetained(GrowthRule):
         """Whether a line in place is what makes the graph longer: it has a fix of its own."""
         return UPDATED if line_of_update(growth, store) is not None else NOTHING_MORE
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Detach what is stored, or update it without a graph."""
-        return update_mend(file, finding) or stored_with(file, finding, "detach()")
+        return update_fix(file, finding) or stored_with(file, finding, "detach()")
 
-    def mends_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Sequence[Edit]:
+    def fixes_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Sequence[Edit]:
         """Detach what is stored, as far as the run has seen what that is, or update it without a graph."""
-        return update_mend(file, finding) or detached(file, finding, recording)
+        return update_fix(file, finding) or detached(file, finding, recording)
 
     def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
         """Several lines of a forward pass whose blocks stay, step after step: what a graph saved."""

@@ -93,7 +93,7 @@ class TensorsAccumulate(GrowthRule):
             )
         return _less_of(name, growth.holding.container)
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """A window as long as what is read of it; nothing stored where nothing is read; old entries of a dict that only
         remembers results taken out; no cache on a function that takes other arguments every time."""
         return (

@@ -38,9 +38,9 @@ class StateCarried(GrowthRule):
     specificity = 2
     bounded_matters = True
 
-    mend_may_change_losses = True
+    fix_may_change_losses = True
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Cut the state after the backward of its step, or where it is computed from its own last value."""
         return state_cut(file, finding)
 

@@ -39,7 +39,7 @@ class EvaluationBuildsGraph(Rule):
     words = (".eval()", "val", "test")
     absence_needs = ("graphs",)
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Decorate the function that the passes run in; where it trains too, switch gradients off for the pass."""
         at = finding.location
         forward = next((r.line for r in finding.related if r.role == "forward" and r.path == file.path), None)

@@ -33,7 +33,7 @@ class ReferenceCycle(Rule):
     summary = "Tensors hang in reference cycles that only the cyclic collector frees"
     severity = "warning"
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The way back to what holds an object, held weakly; an exception kept without its traceback; or what a hook
         packs, without its graph."""
         if is_packed(finding):

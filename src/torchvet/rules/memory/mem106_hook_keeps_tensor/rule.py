@@ -33,7 +33,7 @@ class HookKeepsTensor(GrowthRule):
 
     specificity = 3
     bounded_matters = True
-    mend_may_change_losses = True  # hooks that have piled up all run
+    fix_may_change_losses = True  # hooks that have piled up all run
 
     def recognises(self, growth: Growth, recording: Recording) -> bool:
         """The path runs through a hook table, or those of many modules, or the store stands in a function that is a
@@ -75,7 +75,7 @@ class HookKeepsTensor(GrowthRule):
             "remove the hook's handle after use"
         )
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The handle removed; or no more kept of what the hook stores than is read of it."""
         return handle_removed(file, finding) or bounded(file, finding)
 

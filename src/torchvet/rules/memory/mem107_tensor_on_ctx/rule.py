@@ -59,7 +59,7 @@ class TensorOnCtx(GrowthRule):
         found = next(iter(ctx_stores(recording)), None)
         return found or super().location(growth, store, recording)
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Save what is set on `ctx` for backward, and read it from there."""
         return saved_for_backward(file, finding, partial(_is_tensor, file))
 

@@ -52,7 +52,7 @@ class ExceptionKeepsFrames(GrowthRule):
         """Keep the text."""
         return "store the text (`str(error)` or `traceback.format_exc()`), or `error.with_traceback(None)`"
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Store the exception without its traceback."""
         stored = [kept.value for kept in stored_at(file, finding) if isinstance(kept.value, ast.Name)]
         made = [edit for value in stored for edit in with_method(file, value, "with_traceback(None)")]

@@ -90,13 +90,13 @@ class CacheKeyedByTensor(GrowthRule):
             return location_of(growth.holding.place)
         return super().location(growth, store, recording)
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Drop the cache, or take old entries out of the dict."""
         return without_cache(file, finding) or evicted(file, finding)
 
-    def mends_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Sequence[Edit]:
+    def fixes_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Sequence[Edit]:
         """A dict whose keys the run has seen to be tensors may also let go of them."""
-        made = self.mends(finding, file)
+        made = self.fixes(finding, file)
         name = finding.holder.name if finding.holder is not None else None
         mine = [g.holding for _, s in growth_by_rank(recording) for g in s.growths if g.holding.name == name]
         by_tensors = any(h.key_type == "Tensor" and "cache" not in h.via for h in mine)

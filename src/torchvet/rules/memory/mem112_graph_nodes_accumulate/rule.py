@@ -93,11 +93,11 @@ class GraphNodesAccumulate(GrowthRule):
             return f"store it without its graph: `{value}.detach()`"
         return f"store the number: `{value}.item()`"
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Detach what is stored."""
         return stored_with(file, finding, "detach()")
 
-    def mends_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Sequence[Edit]:
+    def fixes_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Sequence[Edit]:
         """Detach what is stored, as far as the run has seen what that is."""
         return detached(file, finding, recording)
 

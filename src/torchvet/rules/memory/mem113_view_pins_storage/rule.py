@@ -64,13 +64,13 @@ class ViewPinsStorage(GrowthRule):
         value = closed(store.value) if store is not None and store.value else "view"
         return f"copy the part that is kept: `{value}.clone()` (after `.detach()`), so that the large storage can go"
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Copy what is stored."""
         return copied(file, finding)
 
-    def mends_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Sequence[Edit]:
+    def fixes_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Sequence[Edit]:
         """No method of tensors on what was seen to be none."""
-        return tensors_only(self.mends(finding, file), finding, file, recording)
+        return tensors_only(self.fixes(finding, file), finding, file, recording)
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """A part of a tensor is put into a container in a loop without a copy."""

@@ -36,7 +36,7 @@ class LoaderRemembersBatches(GrowthRule):
 
     specificity = 4
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """A generator that begins the loader again."""
         return begun_again(file, finding)
 

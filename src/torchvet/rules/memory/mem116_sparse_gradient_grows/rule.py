@@ -34,9 +34,9 @@ class SparseGradientGrows(Rule):
     words = ("sparse",)
     absence_needs = ("flat memory",)
 
-    mend_may_change_losses = True
+    fix_may_change_losses = True
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The clearing that source misses, where it misses only one."""
         missed = list(self.in_source(file))
         return missed[0].remedy.edits if len(missed) == 1 else ()

@@ -36,7 +36,7 @@ class PreviousStepStillBound(Rule):
     severity = "warning"
     words = ("softmax", "sigmoid", "log_softmax", "detach")
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """`del` of the names that the run has told, as the last statement of the loop that binds them."""
         names, at = about(finding).operands, finding.location
         if not names or at is None or at.path != file.path:

@@ -42,9 +42,9 @@ class BroadcastBlowUp(Rule):
     severity = "error"
     words = ("backward",)
 
-    mend_changes_results = True
+    fix_changes_results = True
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The last dimension of the column dropped, where the line has one call, or one difference, of both."""
         seen = about(finding)
         shapes = [s.split(", ") for s in seen.operands]

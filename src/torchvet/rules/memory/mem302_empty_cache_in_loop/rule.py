@@ -50,7 +50,7 @@ class EmptyCacheInLoop(Rule):
         on_a_device = any(r.program is not None and r.program.device != "cpu" for r in recording.ranks)
         return on_a_device and super().could_be_measured(recording)
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The call taken out, `pass` in its place where it stands alone."""
         for event, _ in calls_at(file, finding, "empty_cache"):
             if isinstance(event.parent, ast.Expr):

@@ -33,9 +33,9 @@ class FirstNonfinite(Rule):
     summary = "The loss or the gradients are NaN or infinite, and this operation was the first"
     severity = "error"
 
-    mend_changes_results = True
+    fix_changes_results = True
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Keep the operand of a root, a logarithm or a division away from zero."""
         return guarded(file, finding)
 

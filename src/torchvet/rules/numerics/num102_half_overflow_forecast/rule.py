@@ -29,7 +29,7 @@ class HalfOverflowForecast(Rule):
     summary = "Values would overflow, or gradients vanish, were this run done in float16"
     severity = "warning"
 
-    mend_changes_results = True
+    fix_changes_results = True
     found_with = ("run", "--precision-forecast")
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:

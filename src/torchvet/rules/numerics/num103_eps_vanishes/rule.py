@@ -47,13 +47,13 @@ class EpsVanishes(Rule):
     specialises = "NUM101"
     words = (".half", "float16")
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """The line may have run before the first sampled step: that a run is silent proves nothing."""
         return False
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """An eps that float16 has, in the place of the one that is written on the line."""
         events = events_at(file, finding)
         nodes = {id(n): n for e in events for n in walk(e.statement) if isinstance(n, ast.Constant)}.values()

@@ -48,7 +48,7 @@ class OptimizerOnHalf(Rule):
     specialises = "NUM101"
     words = (".half", "float16")
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Steps that spoilt parameters, an eps that is 0, and updates that rounded away."""

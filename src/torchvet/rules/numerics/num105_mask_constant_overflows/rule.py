@@ -44,14 +44,14 @@ class MaskConstantOverflows(Rule):
 
     bad_raises = "without overflow"
 
-    mend_may_change_losses = True
+    fix_may_change_losses = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """On a CPU autocast is off, or of another dtype, where a GPU would be in float16."""
         devices = {rank.program.device for rank in recording.ranks if rank.program is not None}
         return super().could_be_measured(recording) and devices == {"cuda"}
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Half of the dtype's least number in the place of the constant: it leaves room for a score, and its
         exponential is 0."""
         if not knows_finfo(file):

@@ -30,9 +30,9 @@ class FullyMaskedRow(Rule):
     severity = "error"
     specialises = "NUM101"
 
-    mend_changes_results = True
+    fix_changes_results = True
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The mask's -inf as the dtype's lowest number."""
         return filled_finitely(file, finding)
 

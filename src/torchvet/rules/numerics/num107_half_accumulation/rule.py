@@ -44,9 +44,9 @@ class HalfAccumulation(Rule):
     severity = "warning"
     words = (".half", "float16")
 
-    mend_changes_results = True
+    fix_changes_results = True
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """What is added to on the line begun in float32."""
         found = {ast.unparse(t): (t, e) for e in events_at(file, finding) if (t := self._target(e)) is not None}
         return started_float32(file, *next(iter(found.values()))) if len(found) == 1 else ()

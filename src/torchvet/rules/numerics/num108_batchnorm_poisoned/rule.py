@@ -37,7 +37,7 @@ class BatchnormPoisoned(Rule):
     summary = "Running statistics or averaged weights are not finite although the weights are"
     severity = "error"
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Tensors that last, and that were finite before."""

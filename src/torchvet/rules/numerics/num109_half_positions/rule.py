@@ -38,13 +38,13 @@ class HalfPositions(Rule):
     severity = "warning"
     words = ("arange",)
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """The line may have run before the first sampled step: that a run is silent proves nothing."""
         return False
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The one range on the line, or what converts it, in float32."""
         calls = [e for e in events_at(file, finding) if isinstance(e.node, ast.Call)]
         if about(finding).variant == _CONVERTED:

@@ -49,9 +49,9 @@ class UnstableFormula(Rule):
     specialises = "NUM101"
     words = ("log", "exp", "sqrt")
 
-    mend_changes_results = True
+    fix_changes_results = True
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Keep the operand of a root, a logarithm or a division away from zero."""
         return guarded(file, finding)
 

@@ -52,7 +52,7 @@ class WhereHidesNan(Rule):
     specialises = "NUM101"
     words = ("where(",)
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """A gradient that went into the branch not taken and came out NaN."""

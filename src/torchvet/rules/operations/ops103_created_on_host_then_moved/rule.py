@@ -66,7 +66,7 @@ class CreatedOnHostThenMoved(Rule):
         """Where there was no device nothing was copied."""
         return _crossings.on_a_device(recording) and super().could_be_measured(recording)
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Random numbers too are made on the device: others there, which the losses may tell."""
         for event, on in calls_at(file, finding, "to", "cuda"):
             if isinstance(on, ast.Call) and terminal(on) in _RANDOM and file.dotted(on.func).startswith("torch."):

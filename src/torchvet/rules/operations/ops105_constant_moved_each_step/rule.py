@@ -34,7 +34,7 @@ class ConstantMovedEachStep(Rule):
     found_with = ("run", "--simulate-gpu", "24GiB")
     cost = "transfers"
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The move done once, where one on the line is of a name that nothing else reads."""
         found = [moved_once(file, event) for event, _ in calls_at(file, finding, "to", "cuda")]
         made = [one for one in found if one]

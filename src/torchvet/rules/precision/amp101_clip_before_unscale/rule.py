@@ -30,13 +30,13 @@ class ClipBeforeUnscale(Rule):
     severity = "error"
     words = ("clip_grad",)
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Needed: a scaler that has made some steps."""
         return super().could_be_measured(recording) and runs.looked_at(recording)
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Divide before clipping, where one function does both and steps."""
         return unscaled_first(file, finding)
 

@@ -26,7 +26,7 @@ class BackwardAfterUnscale(Rule):
     severity = "error"
     words = ("unscale_",)
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Needed: a scaler that has made some steps."""

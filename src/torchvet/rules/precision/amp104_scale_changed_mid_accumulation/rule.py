@@ -33,7 +33,7 @@ class ScaleChangedMidAccumulation(Rule):
 
     bad_raises = "No inf checks were recorded prior to update"
 
-    mend_may_change_losses = True
+    fix_may_change_losses = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Needed: a scaler that has made some steps."""

@@ -71,7 +71,7 @@ class ScalerOrder(Rule):
 
         return runs.suspected(ScaleChangedMidAccumulation(), recording, fault.place) is not None
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Where the file never updates the scaler: an update after its step."""
         for stepped, on in calls_at(file, finding, "step"):
             if not file.mentions(".update("):

@@ -27,7 +27,7 @@ class LossNotScaled(Rule):
     severity = "error"
     words = ("caler",)
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Needed: a scaler that has made some steps."""

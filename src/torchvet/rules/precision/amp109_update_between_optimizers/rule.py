@@ -30,7 +30,7 @@ class UpdateBetweenOptimizers(Rule):
     severity = "warning"
     words = ("caler",)
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Needed: a scaler that has made some steps."""
@@ -52,7 +52,7 @@ class UpdateBetweenOptimizers(Rule):
                     advice="call `scaler.update()` once, after the steps of all optimizers",
                 )  # fmt: skip
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """An update that ends a loop over the optimizers comes after the loop."""
         return next(
             filter(None, (_after_the_loop(file, update) for update, _ in calls_at(file, finding, "update"))), ()

@@ -30,7 +30,7 @@ class ScalerRecreated(Rule):
     severity = "warning"
     words = ("GradScaler",)
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Needed: a scaler that has made some steps."""

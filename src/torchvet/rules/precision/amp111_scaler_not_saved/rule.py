@@ -32,7 +32,7 @@ class ScalerNotSaved(Rule):
     severity = "warning"
     words = ("GradScaler",)
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def cannot_apply(self, recording: Recording) -> bool:
         """Every scaler was off, and was asked to be: its state is empty."""

@@ -23,13 +23,13 @@ class DoubleUnscale(Rule):
     summary = "Gradients are divided by the scale twice, for two objects with the same parameters"
     severity = "error"
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Needed: a scaler that has made some steps."""
         return super().could_be_measured(recording) and runs.looked_at(recording)
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """`unscale_` of what is stepped."""
         return one_object(file, finding)
 

@@ -36,7 +36,7 @@ class ScalerWithBf16(Rule):
         """Needed: a region that was on."""
         return super().could_be_measured(recording) and was_active(recording)
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The only scaler of the file switched off: a run names the line where it steps."""
         made = [m for m in scaling.made_by(file) if scaling.bound_to(m)]
         return switched_off(file, made[0]) if len(made) == 1 else ()

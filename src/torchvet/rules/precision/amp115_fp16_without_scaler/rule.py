@@ -43,7 +43,7 @@ class Fp16WithoutScaler(Rule):
     severity = "warning"
     words = ("autocast",)
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Needed: an fp16 region that was on."""

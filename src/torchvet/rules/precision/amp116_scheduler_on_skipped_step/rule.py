@@ -29,7 +29,7 @@ class SchedulerOnSkippedStep(Rule):
     severity = "info"
     words = ("sched",)
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Needed: a scaler that has made some steps."""

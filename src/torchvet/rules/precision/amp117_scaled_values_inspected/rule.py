@@ -41,13 +41,13 @@ class ScaledValuesInspected(Rule):
     severity = "warning"
     words = ("caler",)
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Only what makes a number in a sampled step is seen, and not what is done with it: silence says nothing."""
         return False
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The loss read in the place of what the scaler gives for it."""
         return unscaled_here(file, finding)
 

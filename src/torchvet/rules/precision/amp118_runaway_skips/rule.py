@@ -32,7 +32,7 @@ class RunawaySkips(Rule):
     summary = "The scaler leaves out step after step, and halves its scale each time"
     severity = "error"
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Needed: a scaler that has made some steps."""

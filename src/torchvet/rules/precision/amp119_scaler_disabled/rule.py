@@ -31,7 +31,7 @@ class ScalerDisabled(Rule):
     severity = "warning"
     words = ("GradScaler",)
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Needed: a scaler that is off and whose losses were looked at, or one that is on."""
@@ -40,7 +40,7 @@ class ScalerDisabled(Rule):
             or any(use.half is not None for rank in recording.ranks for use in runs.uses(rank))
         )
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The only scaler of the file made for the device of its regions, where a run has seen it switch itself off."""
         made, opened = scaling.made_by(file), autocast.opened(file)
         if len(made) != 1 or keyword(made[0].call, "enabled") is not None or not opened:

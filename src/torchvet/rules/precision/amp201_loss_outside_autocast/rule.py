@@ -30,13 +30,13 @@ class LossOutsideAutocast(Rule):
     severity = "warning"
     words = ("autocast",)
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Needed: a region that was on."""
         return super().could_be_measured(recording) and was_active(recording)
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """What the loss is given, in float32."""
         return loss_in_float32(file, finding)
 

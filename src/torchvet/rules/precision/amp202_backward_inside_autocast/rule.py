@@ -30,7 +30,7 @@ class BackwardInsideAutocast(Rule):
     severity = "warning"
     words = ("autocast",)
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Needed: a region that was on."""

@@ -30,7 +30,7 @@ class AutocastAroundLoop(Rule):
     severity = "error"
     words = ("autocast",)
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Needed: a region that was on."""

@@ -35,13 +35,13 @@ class WeightsChangedInsideAutocast(Rule):
     severity = "error"
     words = ("autocast",)
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Needed: a region that was on."""
         return super().could_be_measured(recording) and was_active(recording)
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The region ended before the weights change, and opened anew after that."""
         return around_calls(file, finding)
 

@@ -39,13 +39,13 @@ class DisabledRegionStillHalf(Rule):
     severity = "warning"
     words = ("autocast",)
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Needed: a region that was on."""
         return super().could_be_measured(recording) and was_active(recording)
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """What comes in from the region around it, in float32."""
         return made_before_in_float32(file, finding)
 

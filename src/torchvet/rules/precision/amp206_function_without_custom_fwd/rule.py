@@ -79,9 +79,9 @@ class FunctionWithoutCustomFwd(Rule):
             "`backward` with `torch.amp.custom_bwd(device_type=…)`",
         )  # fmt: skip
 
-    mend_may_change_losses = True
+    fix_may_change_losses = True
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The decorators of torch.amp on the Function that the line belongs to, computing in float32."""
         at = finding.location
         known = file.unit_at(at.line).method_class() if at is not None and at.path == file.path else None

@@ -38,14 +38,14 @@ class WrongDeviceType(Rule):
     severity = "warning"
     words = ("autocast",)
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Needed: products within a region of which one knows whose device they ran on."""
         seen = [r for rank in recording.ranks for r in rank.all(AutocastRegion)]
         return super().could_be_measured(recording) and any(r.inside or r.elsewhere for r in seen)
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The device type that the run has seen, in the place of the one that is written."""
         seen = about(finding).operands
         for event in events_at(file, finding) if seen else ():

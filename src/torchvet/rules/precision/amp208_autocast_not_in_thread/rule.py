@@ -33,13 +33,13 @@ class AutocastNotInThread(Rule):
     severity = "warning"
     words = ("autocast",)
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Never: what threads compute without layers of their own is not seen."""
         return False
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The edits of the only thread or pool that is handed a forward pass within the region that a run has named."""
         at = finding.location
         if at is None or at.path != file.path:

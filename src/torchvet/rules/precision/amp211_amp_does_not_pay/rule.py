@@ -28,7 +28,7 @@ class AmpDoesNotPay(Rule):
     severity = "warning"
 
     found_with = ("amp",)
-    mend_changes_results = True
+    fix_changes_results = True
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """By the runs of `torchvet amp`: the mode that the program asks for against float32."""

@@ -56,9 +56,9 @@ class GradientsNotCleared(Rule):
                         measured=Measured(steps=use.checked),
                     )  # fmt: skip
 
-    mend_may_change_losses = True
+    fix_may_change_losses = True
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Clear them between the steps."""
         for stepped, on in calls_at(file, finding, "step"):
             return _cleared(file, stepped, on)

@@ -33,7 +33,7 @@ class GradientsClearedTooLate(Rule):
     severity = "error"
     words = ("zero_grad",)
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Zeros in the place of gradients are not told from gradients: that a run is silent proves nothing."""

@@ -45,7 +45,7 @@ class EvaluationInTrainMode(Rule):
     severity = "warning"
     words = ("backward",)
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """An evaluation may come after what was run, and a layer of the program's own may ask for the mode itself."""

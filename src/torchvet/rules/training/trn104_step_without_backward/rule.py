@@ -107,9 +107,9 @@ class StepWithoutBackward(Rule):
             measured=Measured(steps=use.steps),
         )  # fmt: skip
 
-    mend_may_change_losses = True
+    fix_may_change_losses = True
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Call backward on the loss that the step's loop computes before it."""
         for stepped, _ in calls_at(file, finding, "step"):
             events = [e for e in stepped.unit.events if e.index < stepped.index and e.inside(stepped.loop)

@@ -27,9 +27,9 @@ class ParametersNotInOptimizer(Rule):
     summary = "Parameters of the trained model get gradients that no optimizer applies"
     severity = "error"
 
-    mend_changes_results = True
+    fix_changes_results = True
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The optimizer built when the model is complete, or given what came later."""
         return given_to_the_optimizer(file, finding)
 

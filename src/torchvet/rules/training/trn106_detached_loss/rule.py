@@ -34,9 +34,9 @@ class DetachedLoss(Rule):
     severity = "error"
     words = ("backward",)
 
-    mend_changes_results = True
+    fix_changes_results = True
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The tensor in the place of the number, or of the copy, that was taken out of the graph."""
         return kept_in_graph(file, finding)
 

@@ -32,7 +32,7 @@ class AccumulationNotAveraged(Rule):
     severity = "warning"
     words = ("backward",)
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """Accumulation windows whose loss is known not to be divided."""

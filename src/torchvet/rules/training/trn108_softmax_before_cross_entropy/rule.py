@@ -36,7 +36,7 @@ class SoftmaxBeforeCrossEntropy(Rule):
     severity = "warning"
     words = ("softmax", "Softmax", "sigmoid", "Sigmoid")
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """The loss may have been computed in other steps than those that were sampled."""
@@ -61,7 +61,7 @@ class SoftmaxBeforeCrossEntropy(Rule):
                     ],
                 )  # fmt: skip
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """What is normalised, as it is before: where one call does it."""
         at = next((r.line for r in finding.related if r.role == "normalised" and r.path == file.path), None)
         return not_normalised(file, at) if at is not None else ()

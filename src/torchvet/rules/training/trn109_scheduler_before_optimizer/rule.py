@@ -34,7 +34,7 @@ class SchedulerBeforeOptimizer(Rule):
     severity = "warning"
     words = ("sched", "LR", "backward")
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """What comes after the steps that were run may show it yet."""

@@ -37,7 +37,7 @@ class StateDictAliased(Rule):
     severity = "error"
     words = (".state_dict()",)
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """What comes after the steps that were run may show it yet."""
@@ -65,7 +65,7 @@ class StateDictAliased(Rule):
             related=[Related(role="read", message="load_state_dict", path=record.place.path, line=record.place.line)],
         )  # fmt: skip
 
-    def mends(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """A copy in the place of the dict, where one call on the line takes it and it is bound as it is."""
         calls = [
             e for e in events_at(file, finding) if isinstance(e.node, ast.Call) and terminal(e.node) == "state_dict"

@@ -12,7 +12,7 @@ from torchvet.recording.records.training import OptimizerUse
 from torchvet.rules.core.base import Rule
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.seen_suspicions import as_observed, suspected_at
-from torchvet.rules.training.fixes import kept_optimizers as mends
+from torchvet.rules.training.fixes import kept_optimizers as fixes
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.origins import identity, models_in
 from torchvet.source.model.units import behind_progress, keyword, receiver, targets_of, terminal
@@ -46,7 +46,7 @@ class OptimizerRecreated(Rule):
     severity = "warning"
     words = ("optim",)
 
-    mend_changes_results = True
+    fix_changes_results = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Passes that were not run yet may show it."""
@@ -67,7 +67,7 @@ class OptimizerRecreated(Rule):
             return
         replaced = dict(_replaced(file))
         for made, first in replaced.items():
-            yield self._finding(file, made, mends.not_again(file, made, first))
+            yield self._finding(file, made, fixes.not_again(file, made, first))
         units = {id(u): u for s in file.steps for u in (s.unit, *(e.event.unit for e in s.effects))}
         for unit in units.values():
             for made in (e for name in names.OPTIMIZERS & unit.calls.keys() for e in unit.calls[name]):
@@ -76,7 +76,7 @@ class OptimizerRecreated(Rule):
                 if made.loop is not None and self._recreated(file, made):
                     yield self._finding(file, made, _hoisted(file, made))
                 elif made.loop is None and self._in_called(file, made):
-                    moved = mends.in_the_constructor(file, made) or mends.given_by_the_caller(file, made)
+                    moved = fixes.in_the_constructor(file, made) or fixes.given_by_the_caller(file, made)
                     yield self._finding(file, made, moved)
 
     def _recreated(self, file: SourceFile, made: Event) -> bool:
@@ -126,7 +126,7 @@ def _hoisted(file: SourceFile, made: Event) -> list[Edit]:
     found: list[Edit] = []
     loop, inner = made.loop, made.statement
     while loop is not None and _passes(loop) and not _depends_on(made.unit, loop, made.call):
-        moved = mends.before_the_loop(file, made, loop, inner)
+        moved = fixes.before_the_loop(file, made, loop, inner)
         if not moved:
             break
         found, inner, loop = moved, loop.node, loop.parent  # type: ignore[assignment]

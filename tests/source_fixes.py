@@ -12,7 +12,7 @@ FILE = "train.py"
 HEAD = "import torch\nfrom torch import nn, optim\nimport torch.nn.functional as F\n"
 
 
-def mended(code: str, text: str) -> tuple[list[str], list[str]]:
+def fixed(code: str, text: str) -> tuple[list[str], list[str]]:
     """The lines that a rule's edits take out and put in. What is left has nothing to be edited by that rule."""
     text = HEAD + textwrap.dedent(text)
     found = [f for f in rule(code).in_source(SourceFile(FILE, text)) if f.remedy.edits]

@@ -4,7 +4,7 @@ object itself."""
 from __future__ import annotations
 
 import pytest
-from observed_mends import FILE, HEAD, mended_lines
+from observed_fixes import FILE, HEAD, fixed_lines
 
 from torchvet.finding import Finding, Holder, Location, Remedy
 from torchvet.rules.memory.fixes.memos import keyed_weakly
@@ -31,7 +31,7 @@ IN_MEMO = held_by("features.memo", "__main__: features", ".memo")
 
 @pytest.mark.parametrize("code", ["MEM102", "MEM111"])
 def test_old_entries_of_a_dict_that_remembers_results_go(code: str) -> None:
-    old, new = mended_lines(code, MEMO, "self.memo[key] = ", **IN_MEMO)
+    old, new = fixed_lines(code, MEMO, "self.memo[key] = ", **IN_MEMO)
     assert not old
     assert [line.strip() for line in new] == ["while len(self.memo) >= 8:", "self.memo.pop(next(iter(self.memo)))"]
 
@@ -48,13 +48,13 @@ def test_old_entries_of_a_dict_that_remembers_results_go(code: str) -> None:
     ],
 )
 def test_entries_that_somebody_may_need_stay(before: str, after: str) -> None:
-    assert mended_lines("MEM102", MEMO.replace(before, after), "self.memo[key] = ", **IN_MEMO) == ([], [])
+    assert fixed_lines("MEM102", MEMO.replace(before, after), "self.memo[key] = ", **IN_MEMO) == ([], [])
 
 
 def test_a_dict_with_weak_keys_is_emptied_whole() -> None:
     """To pop one entry it compares keys by `==`, which tensors do not answer with yes or no."""
     text = MEMO.replace("self.memo = {}", "self.memo = weakref.WeakKeyDictionary()")
-    _, new = mended_lines("MEM102", text, "self.memo[key] = ", **IN_MEMO)
+    _, new = fixed_lines("MEM102", text, "self.memo[key] = ", **IN_MEMO)
     assert [line.strip() for line in new] == ["if len(self.memo) >= 8:", "self.memo.clear()"]
 
 
@@ -73,7 +73,7 @@ def test_a_closure_that_remembers_results_and_one_that_expects_a_miss() -> None:
 
             return wrapper
     """
-    _, new = mended_lines(
+    _, new = fixed_lines(
         "MEM102", text, "cache[args] = ", **held_by("f.<closure>.cache", "__main__: f", ".<closure>.cache")
     )
     assert [line.strip() for line in new] == ["while len(cache) >= 8:", "cache.pop(next(iter(cache)))"]
@@ -110,7 +110,7 @@ def test_the_cache_of_a_method_that_is_named_by_its_holder() -> None:
             def __init__(self):
                 self.encoder = nn.Linear(64, 64)
     """
-    old, _ = mended_lines("MEM102", text, "self.encoder", **held_by("Head.anchors", "__main__: Head", ".anchors"))
+    old, _ = fixed_lines("MEM102", text, "self.encoder", **held_by("Head.anchors", "__main__: Head", ".anchors"))
     assert old == ["    @lru_cache(maxsize=64)"]
 
 
@@ -121,7 +121,7 @@ def test_a_hook_registered_again_takes_the_place_of_the_last_one() -> None:
                 if isinstance(layer, nn.Linear):
                     layer.register_forward_hook(make_hook(name))
     """
-    _, new = mended_lines("MEM106", text, "register_forward_hook")
+    _, new = fixed_lines("MEM106", text, "register_forward_hook")
     assert [line.strip() for line in new] == [
         'if hasattr(layer, "_make_hook_handle"):', "layer._make_hook_handle.remove()",
         "layer._make_hook_handle = layer.register_forward_hook(make_hook(name))",
@@ -144,7 +144,7 @@ def test_the_hook_whose_handle_is_thrown_away_and_not_the_one_that_is_removed() 
 
                 module.register_forward_hook(fault)
     """
-    old, new = mended_lines("MEM106", text, "handles.append")
+    old, new = fixed_lines("MEM106", text, "handles.append")
     assert old == ["        module.register_forward_hook(fault)"]
     assert new[-1].strip() == "module._fault_handle = module.register_forward_hook(fault)"
 
@@ -160,7 +160,7 @@ def test_a_loader_is_begun_again(spelled: str) -> None:
                 self.loader = loader
                 self.batches = {spelled}
     """
-    _, new = mended_lines("MEM114", text, "self.batches =")
+    _, new = fixed_lines("MEM114", text, "self.batches =")
     assert new == [
         "def endless(loader):", "    while True:", "        yield from loader",
         "        self.batches = endless(self.loader)",
@@ -170,7 +170,7 @@ def test_a_loader_is_begun_again(spelled: str) -> None:
 @pytest.mark.parametrize("given", ["iter(loader)", "zip(loader, other)", "(b for b in loader)"])
 def test_what_can_be_gone_through_once_is_not_begun_again(given: str) -> None:
     text = f"import itertools\nbatches = itertools.cycle({given})\n"
-    assert mended_lines("MEM114", text, "itertools.cycle") == ([], [])
+    assert fixed_lines("MEM114", text, "itertools.cycle") == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -191,13 +191,13 @@ def test_an_exception_is_kept_without_its_frames(code: str, keeps: str, kept: st
                 except RuntimeError as error:
                     {keeps}
     """
-    old, new = mended_lines(code, text, "model(x)")
+    old, new = fixed_lines(code, text, "model(x)")
     assert ([line.strip() for line in old], [line.strip() for line in new]) == ([keeps], [kept])
 
 
 def test_an_exception_that_is_only_printed_is_let_alone() -> None:
     text = "try:\n    run()\nexcept RuntimeError as error:\n    print(error)\n    text = str(error)\n"
-    assert mended_lines("MEM105", text, "run()") == ([], [])
+    assert fixed_lines("MEM105", text, "run()") == ([], [])
 
 
 def test_an_object_that_stores_itself_does_so_weakly() -> None:
@@ -211,7 +211,7 @@ def test_an_object_that_stores_itself_does_so_weakly() -> None:
                 self.handlers[event].append((handler, (self, *args)))
     """
     cycle = held_by("State.output", "State.output", "Engine.handlers", "Engine.state")
-    old, new = mended_lines("MEM105", text, "self.process =", **cycle)
+    old, new = fixed_lines("MEM105", text, "self.process =", **cycle)
     assert old == ["        self.handlers[event].append((handler, (self, *args)))"]
     assert new == ["import weakref", "        self.handlers[event].append((handler, (weakref.proxy(self), *args)))"]
 
@@ -232,10 +232,10 @@ def test_a_method_stored_by_its_own_object_is_bound_weakly() -> None:
             def _quantile(self, q):
                 return torch.quantile(self.samples, q, dim=0)
     """
-    _, new = mended_lines("MEM105", text, "self.quantile =", **held_by("Posterior.quantile", "Posterior.quantile"))
+    _, new = fixed_lines("MEM105", text, "self.quantile =", **held_by("Posterior.quantile", "Posterior.quantile"))
     weak = "functools.partial(type(self)._quantile, weakref.proxy(self))"
     assert new == ["import weakref", f"        self.quantile = functools.lru_cache(maxsize=None)({weak})"]
-    assert mended_lines("MEM105", text, "self.mean =", **held_by("Posterior.mean", "Posterior.mean")) == ([], [])
+    assert fixed_lines("MEM105", text, "self.mean =", **held_by("Posterior.mean", "Posterior.mean")) == ([], [])
 
 
 def test_a_dict_of_state_is_cut_as_it_is_stored() -> None:
@@ -247,7 +247,7 @@ def test_a_dict_of_state_is_cut_as_it_is_stored() -> None:
                 state["t"] += 1
                 return self.head(h)
     """
-    _, new = mended_lines("MEM103", text, 'state["h"], state["c"] = ', **held_by("state", "__main__: state"))
+    _, new = fixed_lines("MEM103", text, 'state["h"], state["c"] = ', **held_by("state", "__main__: state"))
     assert [line.strip() for line in new] == ['state["h"], state["c"] = h.detach(), c.detach()']
 
 
@@ -260,7 +260,7 @@ def test_a_state_written_down_is_cut_as_it_is_stored(value: str) -> None:
                 memory.states[0] = {value}
                 return self.head(h)
     """
-    _, new = mended_lines(
+    _, new = fixed_lines(
         "MEM103", text, "memory.states[0] =", **held_by("memory.states", "__main__: memory", ".states")
     )
     cut = value.replace("h,", "h.detach(),").replace("c)", "c.detach())").replace("c}", "c.detach()}")
@@ -273,7 +273,7 @@ def test_what_goes_into_a_queue_is_detached() -> None:
             def post(self, result):
                 self.results.put(result)
     """
-    _, new = mended_lines("MEM101", text, "self.results.put", **held_by("board.results", "__main__: board", ".results"))
+    _, new = fixed_lines("MEM101", text, "self.results.put", **held_by("board.results", "__main__: board", ".results"))
     assert [line.strip() for line in new] == ["self.results.put(result.detach())"]
 
 
@@ -284,7 +284,7 @@ def test_the_parts_of_a_tuple_that_may_be_views_are_copied() -> None:
                 self.hardest[step] = images[losses.argmax()], losses.max()
     """
     in_dict = held_by("miner.hardest", "__main__: miner", ".hardest")
-    _, new = mended_lines("MEM113", text, "self.hardest[step]", **in_dict)
+    _, new = fixed_lines("MEM113", text, "self.hardest[step]", **in_dict)
     assert [line.strip() for line in new] == ["self.hardest[step] = images[losses.argmax()].clone(), losses.max()"]
 
 
@@ -297,7 +297,7 @@ def test_of_two_stores_under_one_name_the_one_that_may_be_a_view_is_copied() -> 
             def update(self, i, value):
                 self.nodes[i] = value
     """
-    _, new = mended_lines("MEM113", text, "torch.as_tensor", **held_by("tree.nodes", "__main__: tree", ".nodes"))
+    _, new = fixed_lines("MEM113", text, "torch.as_tensor", **held_by("tree.nodes", "__main__: tree", ".nodes"))
     assert [line.strip() for line in new] == ["self.nodes[i] = value.clone()"]
 
 
@@ -320,7 +320,7 @@ def test_a_lambda_stored_by_the_object_that_it_reads(stored: str, weak: str | No
                 self.scale = scale
                 self.call = {stored}
     """
-    _, new = mended_lines("MEM105", text, "self.call =", **held_by("Unit.call", "Unit.call"))
+    _, new = fixed_lines("MEM105", text, "self.call =", **held_by("Unit.call", "Unit.call"))
     assert [line.strip() for line in new] == ([f"self.call = {weak}"] if weak else [])
 
 
@@ -336,7 +336,7 @@ def test_an_object_that_another_is_given_as_its_parent() -> None:
                 child.parent = self
                 self.children.append(child)
     """
-    _, new = mended_lines("MEM105", text, "self.state", **held_by("Node.children", "Node.children", "Node.parent"))
+    _, new = fixed_lines("MEM105", text, "self.state", **held_by("Node.children", "Node.children", "Node.parent"))
     assert [line.strip() for line in new] == ["child.parent = weakref.proxy(self)"]
 
 
@@ -346,7 +346,7 @@ def test_an_average_written_as_a_comprehension_is_detached() -> None:
             def update(self, model):
                 self.shadow = {k: 0.9 * self.shadow[k] + 0.1 * p for k, p in model.named_parameters()}
     """
-    _, new = mended_lines("MEM101", text, "self.shadow =", **held_by("average.shadow", "__main__: average", ".shadow"))
+    _, new = fixed_lines("MEM101", text, "self.shadow =", **held_by("average.shadow", "__main__: average", ".shadow"))
     assert "{k: (0.9 * self.shadow[k] + 0.1 * p).detach() for k, p in" in new[0]
 
 

@@ -16,7 +16,7 @@ from torchvet.source.model import SourceFile
 FILE = "train.py"
 
 
-def mended(code: str, text: str, at: str, **more: Any) -> str:
+def fixed(code: str, text: str, at: str, **more: Any) -> str:
     """The text with the edits that a rule has for an observed finding on the line that holds `at`."""
     text = "import torch\nfrom torch import nn\n" + textwrap.dedent(text)
     line = next(n for n, one in enumerate(text.splitlines(), start=1) if at in one)
@@ -27,7 +27,7 @@ def mended(code: str, text: str, at: str, **more: Any) -> str:
         holder=Holder(name=holder, kind="local") if holder else None, remedy=Remedy(summary=""),
         **facts,
     )  # fmt: skip
-    edits = list(rule(code).mends(finding, SourceFile(FILE, text)))
+    edits = list(rule(code).fixes(finding, SourceFile(FILE, text)))
     made = msgspec.structs.replace(finding, remedy=Remedy(summary="", edits=edits))
     after, _ = apply({FILE: text}, [made])
     old, new = text.splitlines(), after[FILE].splitlines()
@@ -61,7 +61,7 @@ def mended(code: str, text: str, at: str, **more: Any) -> str:
     ],
 )  # fmt: skip
 def test_what_is_stored(code: str, line: str, holder: str, expected: str) -> None:
-    assert mended(code, f"for step in range(9):\n    {line}\n", line, holder=holder).strip() == expected
+    assert fixed(code, f"for step in range(9):\n    {line}\n", line, holder=holder).strip() == expected
 
 
 AGENT = """
@@ -100,7 +100,7 @@ AGENT = """
     ],
 )  # fmt: skip
 def test_of_what_an_object_is_made_the_parts_with_a_graph_are_detached(stored: str, expected: str) -> None:
-    assert mended("MEM101", AGENT.format(stored=stored), stored, holder="agent.history").strip() == expected
+    assert fixed("MEM101", AGENT.format(stored=stored), stored, holder="agent.history").strip() == expected
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_what_goes_into_a_container_that_is_stored_whole_is_detached(fills: str,
             {fills}
         history.append(out)
     """
-    assert mended("MEM101", text, "history.append(out)", holder="history").strip() == expected
+    assert fixed("MEM101", text, "history.append(out)", holder="history").strip() == expected
 
 
 def test_a_list_that_was_joined_to_one_tensor_is_no_container() -> None:
@@ -137,14 +137,14 @@ def test_a_list_that_was_joined_to_one_tensor_is_no_container() -> None:
         policy_loss.backward()
         losses.append(policy_loss)
     """
-    found = mended("MEM112", text, "losses.append", holder="losses")
+    found = fixed("MEM112", text, "losses.append", holder="losses")
     assert found.strip() == "losses.append(policy_loss.detach())"
 
 
 def test_an_object_that_is_handed_in_is_made_of_detached_parts() -> None:
     text = AGENT.format(stored="self.memory.push(Turn(state, self._value))")
     stored = Related(role="stored", message="self.rows.append(turn)", path="memory.py", line=90)
-    found = mended("MEM101", text, "memory.push", holder="agent.memory.rows", related=[stored])
+    found = fixed("MEM101", text, "memory.push", holder="agent.memory.rows", related=[stored])
     assert found.strip() == "self.memory.push(Turn(state, self._value.detach()))"
 
 
@@ -162,7 +162,7 @@ MEMORY = """
 @pytest.mark.parametrize(("path", "line"), [(FILE, 6), ("memory.py", 90)])
 def test_what_is_handed_to_a_method_that_stores_it(path: str, line: int) -> None:
     stored = Related(role="stored", message="self.rows[key] = item", path=path, line=line)
-    found = mended("MEM101", MEMORY, "memory.push", holder="memory.rows", related=[stored])
+    found = fixed("MEM101", MEMORY, "memory.push", holder="memory.rows", related=[stored])
     one_tensor = "memory.push(step, model(x).mean().detach())"
     assert found.strip() == (one_tensor if path == FILE else "")
 
@@ -183,7 +183,7 @@ TUPLE = About("tuple")
     [(About(), "state = state.detach()"), (TUPLE, "state = tuple(t.detach() for t in state)")],
 )
 def test_state_is_cut_after_its_backward(seen: About, cut: str) -> None:
-    found = mended("MEM103", LOOP, "output, state", holder="state", about=seen)
+    found = fixed("MEM103", LOOP, "output, state", holder="state", about=seen)
     assert [one.strip() for one in found.splitlines()] == ["loss.backward()", cut]
 
 
@@ -201,11 +201,11 @@ ARMS = """
 
 
 def test_state_that_one_arm_alone_binds_is_cut_there_before_it_is_read() -> None:
-    found = mended("MEM103", ARMS, "output, hidden", holder="hidden", about=TUPLE)
+    found = fixed("MEM103", ARMS, "output, hidden", holder="hidden", about=TUPLE)
     cut = "            hidden = tuple(t.detach() for t in hidden)"
     assert found.splitlines() == [cut, "        loss.backward()"]
     none_first = ARMS.replace("model.init_hidden(8)", "None")
-    assert mended("MEM103", none_first, "output, hidden", holder="hidden", about=TUPLE) == ""
+    assert fixed("MEM103", none_first, "output, hidden", holder="hidden", about=TUPLE) == ""
 
 
 EPOCH = """
@@ -224,26 +224,26 @@ EPOCH = """
 
 
 def test_an_evaluation_within_a_training_function_is_taken_off_the_graph_by_itself() -> None:
-    found = mended("MEM104", EPOCH, "model(held_out)")
+    found = fixed("MEM104", EPOCH, "model(held_out)")
     assert found.splitlines() == ["        with torch.no_grad():", "            output = model(held_out)"]
-    assert mended("MEM104", EPOCH, "output = model(features)") == ""
-    assert mended("MEM104", EPOCH.replace("model.eval()", "model.train()"), "model(held_out)") == ""
+    assert fixed("MEM104", EPOCH, "output = model(features)") == ""
+    assert fixed("MEM104", EPOCH.replace("model.eval()", "model.train()"), "model(held_out)") == ""
     backward_later = EPOCH.replace("loss.backward()", "pass") + "    loss.backward()\n"
-    assert mended("MEM104", backward_later, "model(held_out)") == ""
+    assert fixed("MEM104", backward_later, "model(held_out)") == ""
 
 
 def test_state_that_is_computed_from_itself_is_cut_where_it_is_read() -> None:
     text = "class M(nn.Module):\n    def forward(self, x):\n        self.memory = 0.9 * self.memory + self.write(x)\n"
-    found = mended("MEM103", text, "0.9", holder="model.memory")
+    found = fixed("MEM103", text, "0.9", holder="model.memory")
     assert found.strip() == "self.memory = 0.9 * self.memory.detach() + self.write(x)"
     text = text.replace("0.9 * self.memory + self.write(x)", "self.rnn(x, self.memory)")
-    found = mended("MEM103", text, "self.rnn", holder="model.memory")
+    found = fixed("MEM103", text, "self.rnn", holder="model.memory")
     assert found.strip() == "self.memory = self.rnn(x, self.memory.detach())"
 
 
 def test_state_is_left_alone_where_several_backwards_may_need_it() -> None:
     text = LOOP.replace("optimizer.step()", "other.backward()")
-    assert mended("MEM103", text, "output, state", holder="state") == ""
+    assert fixed("MEM103", text, "output, state", holder="state") == ""
 
 
 FUNCTION = """
@@ -264,23 +264,23 @@ FUNCTION = """
 
 
 def test_tensors_on_ctx_are_saved_for_backward_and_numbers_stay() -> None:
-    found = mended("MEM107", FUNCTION, "ctx.x = x")
+    found = fixed("MEM107", FUNCTION, "ctx.x = x")
     assert [one.strip() for one in found.splitlines()] == [
         "ctx.save_for_backward(x, gate)", "x, gate = ctx.saved_tensors[0], ctx.saved_tensors[1]",
     ]  # fmt: skip
-    assert mended("MEM107", FUNCTION.replace("ctx.x = x", "ctx.save_for_backward(x)"), "ctx.gate = gate") == ""
-    assert mended("MEM107", FUNCTION.replace("x, gate = ctx.x", "ctx.x = None; x, gate = ctx.x"), "ctx.x = x") == ""
+    assert fixed("MEM107", FUNCTION.replace("ctx.x = x", "ctx.save_for_backward(x)"), "ctx.gate = gate") == ""
+    assert fixed("MEM107", FUNCTION.replace("x, gate = ctx.x", "ctx.x = None; x, gate = ctx.x"), "ctx.x = x") == ""
 
 
 def test_a_cache_is_dropped_where_nothing_asks_for_its_figures() -> None:
     text = "import functools\n\n@functools.lru_cache(maxsize=None)\ndef encode(x):\n    return x.view(-1)\n"
-    assert mended("MEM111", text, "lru_cache") == "- only"
-    assert mended("MEM111", text + "encode.cache_clear()\n", "lru_cache") == ""
+    assert fixed("MEM111", text, "lru_cache") == "- only"
+    assert fixed("MEM111", text + "encode.cache_clear()\n", "lru_cache") == ""
 
 
 def test_an_evaluation_is_decorated() -> None:
     text = "def evaluate(model, batches):\n    model.eval()\n    for x in batches:\n        model(x)\n"
-    assert mended("MEM104", text, "model(x)") == "@torch.no_grad()"
+    assert fixed("MEM104", text, "model(x)") == "@torch.no_grad()"
 
 
 STEP = """
@@ -292,20 +292,20 @@ STEP = """
 
 
 def test_a_backward_that_is_missing_is_put_in() -> None:
-    assert mended("TRN104", STEP, "optimizer.step()").strip() == "loss.backward()"
-    assert mended("TRN104", STEP.replace("optimizer.zero_grad()", "loss.backward()"), "optimizer.step()") == ""
+    assert fixed("TRN104", STEP, "optimizer.step()").strip() == "loss.backward()"
+    assert fixed("TRN104", STEP.replace("optimizer.zero_grad()", "loss.backward()"), "optimizer.step()") == ""
 
 
 def test_gradients_are_cleared_after_the_step() -> None:
-    assert mended("TRN101", STEP.replace("zero_grad", "state_dict"), "optimizer.step()").strip() == (
+    assert fixed("TRN101", STEP.replace("zero_grad", "state_dict"), "optimizer.step()").strip() == (
         "optimizer.zero_grad()"
     )
 
 
 def test_a_scaler_is_updated_after_its_step() -> None:
     text = "def step(self, loss):\n    self.scaler.scale(loss).backward()\n    self.scaler.step(self.optimizer)\n"
-    assert mended("AMP105", text, "scaler.step").strip() == "self.scaler.update()"
-    assert mended("AMP105", text + "    self.scaler.update()\n", "scaler.step") == ""
+    assert fixed("AMP105", text, "scaler.step").strip() == "self.scaler.update()"
+    assert fixed("AMP105", text + "    self.scaler.update()\n", "scaler.step") == ""
 
 
 CLIPPING = """
@@ -336,7 +336,7 @@ CLIPPING = """
 def test_gradients_are_divided_before_a_function_clips_them(clips: str, expected: str) -> None:
     text = textwrap.dedent(CLIPPING.replace("CLIPS", clips))
     step = 2 + next(n for n, one in enumerate(text.splitlines(), 1) if "scaler.step" in one)
-    found = mended("AMP101", text, "clip_grad", related=[Related(role="stepped", message="", path=FILE, line=step)])
+    found = fixed("AMP101", text, "clip_grad", related=[Related(role="stepped", message="", path=FILE, line=step)])
     assert found == ("- only" if expected == "moved" else expected and f"    {expected}")
 
 
@@ -357,43 +357,43 @@ def test_gradients_are_divided_before_a_function_clips_them(clips: str, expected
     ],
 )
 def test_an_operand_is_kept_away_from_zero(line: str, operator: str, expected: str) -> None:
-    found = mended("NUM101", line + "\n", line, about=About("zero-by-zero", (operator,)))
+    found = fixed("NUM101", line + "\n", line, about=About("zero-by-zero", (operator,)))
     assert expected in found and bool(found) is bool(expected)
 
 
 def test_a_count_is_kept_from_zero_where_it_has_a_name() -> None:
     text = "def mean(x, mask):\n    count = mask.to(x.dtype).sum(1)\n    return x.sum(1) / count\n"
     seen = About("zero-by-zero", ("div",))
-    found = mended("NUM101", text, "return", about=seen)
+    found = fixed("NUM101", text, "return", about=seen)
     assert found == "    return x.sum(1) / count.clamp(min=1e-6)"
     twice = text.replace("    return", "    count = len(x)\n    return")
-    assert mended("NUM101", twice, "return", about=seen) == ""
+    assert fixed("NUM101", twice, "return", about=seen) == ""
 
 
 def test_a_negative_logarithm_is_no_matter_of_zero() -> None:
-    assert mended("NUM101", "y = x.log()\n", "y = ", about=About("log-of-negative", ("log",))) == ""
+    assert fixed("NUM101", "y = x.log()\n", "y = ", about=About("log-of-negative", ("log",))) == ""
 
 
 def test_an_eps_that_half_precision_lacks_is_raised() -> None:
     line = "y = x / (x.norm(dim=1) + 1e-8) * 0.5"
-    assert mended("NUM103", line + "\n", line) == line.replace("1e-8", "1e-4")
-    assert mended("NUM103", "y = x + eps\n", "y = x") == ""
+    assert fixed("NUM103", line + "\n", line) == line.replace("1e-8", "1e-4")
+    assert fixed("NUM103", "y = x + eps\n", "y = x") == ""
 
 
 def test_an_update_comes_after_the_loop_over_the_optimizers() -> None:
     text = "for epoch in range(3):\n    for one in (d_opt, g_opt):\n        scaler.step(one)\n        scaler.update()\n"
-    assert mended("AMP109", text, "scaler.update") == "    scaler.update()"
+    assert fixed("AMP109", text, "scaler.update") == "    scaler.update()"
     alone = text.replace("        scaler.step(one)\n", "")
-    assert mended("AMP109", alone, "scaler.update") == ""
+    assert fixed("AMP109", alone, "scaler.update") == ""
 
 
 def test_a_function_that_overflows_is_computed_in_float32() -> None:
-    found = mended("AMP206", FUNCTION, "gate = torch", device="cpu")
+    found = fixed("AMP206", FUNCTION, "gate = torch", device="cpu")
     assert [one.strip() for one in found.splitlines()] == [
         '@torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)',
         '@torch.amp.custom_bwd(device_type="cpu")',
     ]
-    assert mended("AMP206", FUNCTION.replace("sigmoid(x)", "sigmoid(x.float())"), "gate = torch", device="cpu") == ""
+    assert fixed("AMP206", FUNCTION.replace("sigmoid(x)", "sigmoid(x.float())"), "gate = torch", device="cpu") == ""
 
 
 KEPT = """
@@ -426,7 +426,7 @@ WINDOWS = [
 @pytest.mark.parametrize(("begun", "read", "expected"), WINDOWS)
 def test_a_list_is_as_long_as_what_is_read_of_it(begun: str, read: str, expected: str) -> None:
     text = KEPT.format(begun=begun, read=read)
-    found = mended("MEM102", text, "self.outputs.append", holder="trainer.outputs")
+    found = fixed("MEM102", text, "self.outputs.append", holder="trainer.outputs")
     assert found.replace("\n", "|") == expected
 
 
@@ -441,9 +441,9 @@ def test_a_line_that_stores_what_nothing_reads_is_taken_out() -> None:
                 self.means.append(features.mean().item())
                 self.kept.append((step, features))
         """
-    assert mended("MEM102", text, "self.kept.append", holder="listener.kept") == "- only"
+    assert fixed("MEM102", text, "self.kept.append", holder="listener.kept") == "- only"
     drawn = text.replace("(step, features))", "self.next())")
-    assert mended("MEM102", drawn, "self.kept.append", holder="listener.kept") == ""
+    assert fixed("MEM102", drawn, "self.kept.append", holder="listener.kept") == ""
 
 
 def test_a_dict_of_lists_keeps_what_is_shown() -> None:
@@ -457,9 +457,9 @@ def test_a_dict_of_lists_keeps_what_is_shown() -> None:
         def report():
             return [f"{name} {values[-1].mean()}" for name, values in records.items()]
         """
-    found = mended("MEM106", text, "records[", holder="records")
+    found = fixed("MEM106", text, "records[", holder="records")
     assert found == "records = defaultdict(lambda: deque(maxlen=1))"
-    assert mended("MEM106", text.replace("values[-1]", "values[0]"), "records[", holder="records") == ""
+    assert fixed("MEM106", text.replace("values[-1]", "values[0]"), "records[", holder="records") == ""
 
 
 def test_a_hook_of_every_step_goes_before_the_next() -> None:
@@ -468,14 +468,14 @@ def test_a_hook_of_every_step_goes_before_the_next() -> None:
             def mask(self, keep):
                 self.layer.weight.register_hook(lambda gradient: gradient * keep)
         """
-    found = mended("MEM106", text, "register_hook", holder="keep")
+    found = fixed("MEM106", text, "register_hook", holder="keep")
     assert found.splitlines() == [
         '        if hasattr(self, "hook_handle"):',
         "            self.hook_handle.remove()",
         "        self.hook_handle = self.layer.weight.register_hook(lambda gradient: gradient * keep)",
     ]
     once = text.replace("def mask", "def __init__")
-    assert mended("MEM106", once, "register_hook", holder="keep") == ""
+    assert fixed("MEM106", once, "register_hook", holder="keep") == ""
 
 
 def test_a_hook_registered_in_a_loop_goes_at_its_end() -> None:
@@ -484,12 +484,12 @@ def test_a_hook_registered_in_a_loop_goes_at_its_end() -> None:
             layer.register_forward_hook(lambda module, inputs, output: seen(output))
             layer(x).sum().backward()
         """
-    found = mended("MEM106", text, "register_forward_hook", holder="seen")
+    found = fixed("MEM106", text, "register_forward_hook", holder="seen")
     assert [line.strip() for line in found.splitlines()] == [
         "handle = layer.register_forward_hook(lambda module, inputs, output: seen(output))", "handle.remove()",
     ]  # fmt: skip
     kept = text.replace("    layer.register", "    hook = layer.register")
-    assert mended("MEM106", kept, "register_forward_hook", holder="seen") == ""
+    assert fixed("MEM106", kept, "register_forward_hook", holder="seen") == ""
 
 
 PASSES = """
@@ -506,10 +506,10 @@ PASSES = """
 
 def test_what_the_last_pass_bound_is_deleted_at_the_end_of_the_loop() -> None:
     seen = About(operands=("output", "loss"))
-    assert mended("MEM202", PASSES, "output = ", holder="output", about=seen).strip() == "del output, loss"
+    assert fixed("MEM202", PASSES, "output = ", holder="output", about=seen).strip() == "del output, loss"
     for change in (("return model", "return loss"), ("output = model(x)", "if x: output = model(x)"),
                    ("for x in batches:", "for x in batches:\n            print(loss)")):  # fmt: skip
-        assert mended("MEM202", PASSES.replace(*change), "output = ", holder="output", about=seen) == ""
+        assert fixed("MEM202", PASSES.replace(*change), "output = ", holder="output", about=seen) == ""
 
 
 @pytest.mark.parametrize(
@@ -523,7 +523,7 @@ def test_what_the_last_pass_bound_is_deleted_at_the_end_of_the_loop() -> None:
     ],
 )
 def test_a_mask_constant_leaves_room_for_a_score(line: str, expected: str) -> None:
-    assert mended("NUM105", f"{line}\n", line).strip() == expected
+    assert fixed("NUM105", f"{line}\n", line).strip() == expected
 
 
 @pytest.mark.parametrize(
@@ -538,7 +538,7 @@ def test_a_mask_constant_leaves_room_for_a_score(line: str, expected: str) -> No
 )
 def test_a_loss_is_given_float32(line: str, expected: str) -> None:
     text = f"import torch.nn.functional as F\nout = model(x)\n{line}\n"
-    assert mended("AMP201", text, line).strip() == expected
+    assert fixed("AMP201", text, line).strip() == expected
 
 
 OFF = """
@@ -552,9 +552,9 @@ OFF = """
 
 def test_what_comes_into_a_region_that_is_off_is_made_float32() -> None:
     region = Related(role="region", message="", path=FILE, line=6)
-    found = mended("AMP205", OFF, "spread = ", related=[region])
+    found = fixed("AMP205", OFF, "spread = ", related=[region])
     assert found.strip() == "spread = torch.exp(-features.float().square().sum(1) - shift)"
-    assert mended("AMP205", OFF, "spread = ") == ""
+    assert fixed("AMP205", OFF, "spread = ") == ""
 
 
 TOTAL = """
@@ -581,7 +581,7 @@ TOTAL = """
     ],
 )  # fmt: skip
 def test_what_left_the_graph_stays_in_it(line: str, expected: str) -> None:
-    found = mended("TRN106", TOTAL.format(line=line), line)
+    found = fixed("TRN106", TOTAL.format(line=line), line)
     assert "|".join(one.strip() for one in found.splitlines()) == expected
 
 
@@ -664,14 +664,14 @@ def test_what_a_helper_unscales_each_time_is_unscaled_once_before_it() -> None:
 def test_a_column_is_squeezed_where_it_meets_a_row(shapes: str, line: str, expected: str) -> None:
     told = "smooth_l1_loss" if "loss(" in line else "sub"
     seen = About(told, tuple(shapes.strip("()").split(") and (")))
-    assert mended("MEM204", f"{line}\n", line, about=seen).strip() == expected
+    assert fixed("MEM204", f"{line}\n", line, about=seen).strip() == expected
 
 
 def test_an_empty_cache_goes_and_leaves_a_body() -> None:
     alone = "class Tidy:\n    def release(self):\n        torch.cuda.empty_cache()\n"
-    assert mended("MEM302", alone, "empty_cache").strip() == "pass"
+    assert fixed("MEM302", alone, "empty_cache").strip() == "pass"
     beside = "for x in y:\n    step(x)\n    torch.cuda.empty_cache()\n"
-    assert mended("MEM302", beside, "empty_cache") == "- only"
+    assert fixed("MEM302", beside, "empty_cache") == "- only"
 
 
 SPARSE = """
@@ -687,9 +687,9 @@ SPARSE = """
 
 
 def test_a_table_that_grows_is_cleared_where_source_misses_it() -> None:
-    assert mended("MEM116", SPARSE, "table = ", holder="table").strip() == "rows.zero_grad()"
+    assert fixed("MEM116", SPARSE, "table = ", holder="table").strip() == "rows.zero_grad()"
     cleared = SPARSE.replace("dense.zero_grad()", "dense.zero_grad(); rows.zero_grad()")
-    assert mended("MEM116", cleared, "table = ", holder="table") == ""
+    assert fixed("MEM116", cleared, "table = ", holder="table") == ""
 
 
 SCHEDULED = """
@@ -735,12 +735,12 @@ def test_a_table_becomes_a_buffer() -> None:
                 super().__init__()
                 self.table = torch.sin(torch.arange(width))
         """
-    found = mended("DEV102", text, "self.table = ", holder="model.table")
+    found = fixed("DEV102", text, "self.table = ", holder="model.table")
     assert found.strip() == 'self.register_buffer("table", torch.sin(torch.arange(width)), persistent=False)'
     later = text.replace("__init__(self, width)", "build(self, width)")
-    assert mended("DEV102", later, "self.table = ", holder="model.table") == ""
+    assert fixed("DEV102", later, "self.table = ", holder="model.table") == ""
     early = text.replace("super().__init__()", "pass")
-    assert mended("DEV102", early, "self.table = ", holder="model.table") == ""
+    assert fixed("DEV102", early, "self.table = ", holder="model.table") == ""
 
 
 @pytest.mark.parametrize(
@@ -752,7 +752,7 @@ def test_a_table_becomes_a_buffer() -> None:
     ],
 )
 def test_a_region_is_opened_for_the_device_that_was_seen(opened: str, expected: str) -> None:
-    found = mended("AMP207", f"with {opened}:\n    y = model(x)\n", "with ", about=About(operands=("cpu",)))
+    found = fixed("AMP207", f"with {opened}:\n    y = model(x)\n", "with ", about=About(operands=("cpu",)))
     assert found == (f"with {expected}:" if expected else "")
 
 
@@ -787,15 +787,15 @@ TWICE = """
 
 def test_a_softmax_that_a_run_has_seen_before_a_loss_goes() -> None:
     seen = Related(role="normalised", message="softmax", path=FILE, line=6)
-    assert mended("TRN108", TWICE, "loss = ", related=[seen]).strip() == "return self.last(x)"
-    assert mended("TRN108", TWICE, "loss = ") == ""
+    assert fixed("TRN108", TWICE, "loss = ", related=[seen]).strip() == "return self.last(x)"
+    assert fixed("TRN108", TWICE, "loss = ") == ""
 
 
 def test_a_softmax_that_may_be_a_module_of_a_class_elsewhere_stays() -> None:
     seen = Related(role="normalised", message="softmax", path=FILE, line=6)
     for call in ("self.softmax(self.last(x))", "ops.softmax(x, 1)"):
         text = TWICE.replace("self.last(x).softmax(dim=1)", call)
-        assert mended("TRN108", text, "loss = ", related=[seen]) == ""
+        assert fixed("TRN108", text, "loss = ", related=[seen]) == ""
 
 
 ENDING = """
@@ -830,7 +830,7 @@ def test_a_softmax_at_the_end_of_a_module_goes(made: str, edited: str) -> None:
     text = ENDING.format(made=made)
     line = next(n for n, one in enumerate(textwrap.dedent(text).splitlines(), start=1) if "self.head(out)" in one)
     seen = Related(role="normalised", message="softmax", path=FILE, line=line + 2)
-    assert mended("TRN108", text, "loss = ", related=[seen]).strip() == edited
+    assert fixed("TRN108", text, "loss = ", related=[seen]).strip() == edited
 
 
 GATED = """
@@ -865,15 +865,15 @@ def test_what_is_changed_in_place_is_made_anew(line: str, expected: str) -> None
 
 
 def test_a_moved_tensor_is_bound() -> None:
-    assert mended("DEV110", "stars.to(device)\n", "stars.to").strip() == "stars = stars.to(device)"
-    assert mended("DEV110", "x = stars.to(device)\n", "stars.to") == ""
+    assert fixed("DEV110", "stars.to(device)\n", "stars.to").strip() == "stars = stars.to(device)"
+    assert fixed("DEV110", "x = stars.to(device)\n", "stars.to") == ""
 
 
 def test_noise_is_drawn_where_it_is_needed() -> None:
     line = "x = x + torch.randn(x.shape).to(device)"
-    assert mended("OPS103", f"{line}\n", line).strip() == "x = x + torch.randn(x.shape, device=device)"
+    assert fixed("OPS103", f"{line}\n", line).strip() == "x = x + torch.randn(x.shape, device=device)"
     drawn = "x = x + torch.randn(x.shape, generator=g).to(device)"
-    assert mended("OPS103", f"{drawn}\n", drawn) == ""
+    assert fixed("OPS103", f"{drawn}\n", drawn) == ""
 
 
 LOADED = """
@@ -921,7 +921,7 @@ TOWER = """
     ],
 )
 def test_modules_that_a_function_makes_are_registered(returned: str, expected: str) -> None:
-    assert mended("DEV109", TOWER.replace("RETURNED", returned), "self.blocks =").strip() == expected
+    assert fixed("DEV109", TOWER.replace("RETURNED", returned), "self.blocks =").strip() == expected
 
 
 TWO_PLAYERS = """
@@ -951,7 +951,7 @@ def test_gradients_are_cleared_before_the_backward_where_another_adds_to_them() 
         location=Location(path=FILE, line=line), remedy=Remedy(summary=""),
     )  # fmt: skip
     made = msgspec.structs.replace(
-        finding, remedy=Remedy(summary="", edits=list(rule("TRN101").mends(finding, SourceFile(FILE, text))))
+        finding, remedy=Remedy(summary="", edits=list(rule("TRN101").fixes(finding, SourceFile(FILE, text))))
     )
     lines = [one.strip() for one in apply({FILE: text}, [made])[0][FILE].splitlines()]
     assert lines[lines.index("self.od.zero_grad()") + 1] == "loss.backward()"

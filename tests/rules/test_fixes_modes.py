@@ -7,7 +7,7 @@ import textwrap
 import pytest
 from handmade import FILE as PATH
 from handmade import program, recording
-from source_mends import HEAD, mended
+from source_fixes import HEAD, fixed
 
 from torchvet.recording.records.base import Place, Source
 from torchvet.recording.records.training import EvalModeSteps, TrainModePass
@@ -38,7 +38,7 @@ LOOP = """
 
 
 def switches(evaluation: str) -> list[str]:
-    out, put = mended("TRN103", NET + LOOP.format(evaluation=evaluation.replace("\n", "\n            ")))
+    out, put = fixed("TRN103", NET + LOOP.format(evaluation=evaluation.replace("\n", "\n            ")))
     assert not out
     return put
 
@@ -99,14 +99,14 @@ RUN = """
 
 
 def test_a_method_that_another_runs_the_model_for_switches_the_object_s() -> None:
-    assert mended("TRN103", NET + RUN) == ([], ["        self.net.eval()", "        self.net.train()"])
+    assert fixed("TRN103", NET + RUN) == ([], ["        self.net.eval()", "        self.net.train()"])
 
 
 def test_a_function_that_is_given_the_model_switches_what_it_was_given() -> None:
     text = RUN.replace("def loss(self, batch):", "def unused(self, net, batch):").replace("self.net(", "net(")
     text = text.replace("self.loss(batch)", "loss_of(self.net, batch)")
     text = "\n    def loss_of(net, batch):\n        return F.mse_loss(net(batch[0]), batch[1])\n" + text
-    assert mended("TRN103", NET + text)[1] == ["        self.net.eval()", "        self.net.train()"]
+    assert fixed("TRN103", NET + text)[1] == ["        self.net.eval()", "        self.net.train()"]
 
 
 def test_a_run_that_saw_the_layers_at_work_says_so_once_at_the_line_that_source_suspects() -> None:
@@ -212,13 +212,13 @@ METHODS = """
     ],
 )
 def test_training_that_goes_on_in_eval_mode_is_switched_back_where_a_pass_begins(text: str, put: str) -> None:
-    assert mended("TRN103", NET + text) == ([], [put])
+    assert fixed("TRN103", NET + text) == ([], [put])
 
 
 def test_a_model_that_is_not_known_there_is_left_alone() -> None:
     text = METHODS.format(doc="").replace("self.net(x), y).backward()", "self.other(x), y).backward()")
     text = text.replace("self.net.eval()", "net = self.net\n            net.eval()")
-    assert mended("TRN103", NET + text)[1] == []
+    assert fixed("TRN103", NET + text)[1] == []
 
 
 @pytest.mark.parametrize(("models", "found"), [(["Net"], ["observed"]), ([], []), (["Net", "Critic"], [])])
@@ -255,4 +255,4 @@ APART = """
 
 @pytest.mark.parametrize(("given", "put"), [("model", ["    net.train()"]), ("model.layers", []), ("Net()", [])])
 def test_training_and_evaluation_in_functions_that_are_given_one_model(given: str, put: list[str]) -> None:
-    assert mended("TRN103", NET + APART.format(given=given)) == ([], put)
+    assert fixed("TRN103", NET + APART.format(given=given)) == ([], put)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from observed_mends import mended_lines
+from observed_fixes import fixed_lines
 
 from torchvet.finding import Holder
 
@@ -11,7 +11,7 @@ HEAD = Holder(name="head.weight", kind="attribute", path=["head.weight", "head.b
 
 
 def lines(text: str, at: str = ".head =", holder: Holder = HEAD) -> tuple[list[str], list[str]]:
-    return mended_lines("TRN105", text, at, holder=holder)
+    return fixed_lines("TRN105", text, at, holder=holder)
 
 
 BLOCK = """
@@ -29,7 +29,7 @@ BLOCK = """
 @pytest.mark.parametrize("between", ["model.train()", "model.norm = None", "count = 3  # classes"])
 def test_the_optimizer_is_built_below_the_last_part(between: str) -> None:
     text = BLOCK.format(first="pass", between=between)
-    whole = mended_lines("TRN105", text, ".head =", holder=HEAD, whole=True)[1]
+    whole = fixed_lines("TRN105", text, ".head =", holder=HEAD, whole=True)[1]
     order = [one for one in whole if "head" in one or "Adam" in one]
     assert order == ["    model.head = nn.Linear(64, 4)", "    adam = optim.Adam(model.parameters())"]
 
@@ -55,7 +55,7 @@ def test_nothing_where_it_is_not_sure_whose_the_part_is(first: str, between: str
 def test_two_parts_come_before_it_together() -> None:
     text = BLOCK.format(first="pass", between="model.neck = nn.Linear(64, 64)")
     both = Holder(name="neck.weight", kind="attribute", path=["neck.weight", "head.weight"])
-    whole = mended_lines("TRN105", text, ".head =", holder=both, whole=True)[1]
+    whole = fixed_lines("TRN105", text, ".head =", holder=both, whole=True)[1]
     assert [w.split()[0] for w in whole if "=" in w and "import" not in w] == ["model.neck", "model.head", "adam"]
 
 

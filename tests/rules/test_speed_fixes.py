@@ -13,7 +13,7 @@ from torchvet.source.model import SourceFile
 FILE = "train.py"
 
 
-def mended(code: str, text: str) -> str:
+def fixed(code: str, text: str) -> str:
     """The text with all edits of a rule made: they parse, and leave the rule nothing to mend."""
     found = [f for f in rule(code).in_source(SourceFile(FILE, text)) if f.remedy.edits]
     after = apply({FILE: text}, found)[0][FILE]
@@ -34,7 +34,7 @@ def filled(template: str, **parts: str) -> str:
 
 def new_lines(code: str, text: str) -> list[str]:
     """The lines of the mended text that the text has not, in their order."""
-    return [line.strip() for line in mended(code, text).splitlines() if line not in text.splitlines()]
+    return [line.strip() for line in fixed(code, text).splitlines() if line not in text.splitlines()]
 
 
 WINDOWS = """
@@ -99,13 +99,13 @@ def test_passes_of_a_counted_inner_loop_and_other_indentation() -> None:
         "\t\t\t\tloss = self.net(batch[micro_step]).mean()\n\n\t\t\t\t(loss / self.n).backward()\n"
         "\t\t\tself.optimizer.step()\n"
     ).replace("\n", "\r\n")
-    after = mended("DST105", text)
+    after = fixed("DST105", text)
     assert "\t\t\t\twith contextlib.nullcontext() if micro_step == self.n - 1 else self.net.no_sync():\r\n" in after
     assert (
         "\t\t\t\t\tloss = self.net(batch[micro_step]).mean()\r\n\r\n\t\t\t\t\t(loss / self.n).backward()\r\n" in after
     )
     assert after.count("import contextlib") == 1 and "\n" not in after.replace("\r\n", "")
-    assert mended(
+    assert fixed(
         "DST105", text.replace("\t\t\t\t(loss", "\t\t\t\tif not loss:\r\n\t\t\t\t\tbreak\r\n\t\t\t\t(loss")
     ) == (text.replace("\t\t\t\t(loss", "\t\t\t\tif not loss:\r\n\t\t\t\t\tbreak\r\n\t\t\t\t(loss"))
 
@@ -155,7 +155,7 @@ CALM = {"before": "seen = 0", "top": "mask = torch.ones(8, 8)", "given": "model(
 )  # fmt: skip
 def test_a_constant_is_made_before_the_loop(other: dict[str, str], put: list[str]) -> None:
     text = filled(STEP, **{**CALM, **other})
-    after = mended("OPS203", text)
+    after = fixed("OPS203", text)
     assert (after != text) is bool(put)
     for line in put:
         assert f"    {line}\n    for x, y in loader:\n" in after and after.count(line) == 1
@@ -322,7 +322,7 @@ def train(model, optimizer, loader, device, table):
 @pytest.mark.parametrize("code", ["OPS101", "OPS102", "OPS203", "OPS204", "OPS207", "DST105", "DEV103"])
 def test_line_ends_and_tabs_stay_what_they_are(code: str) -> None:
     text = rule(code).BAD
-    after = mended(code, text)
+    after = fixed(code, text)
     assert after != text
     for old, new in (("\n", "\r\n"), ("    ", "\t")):
-        assert mended(code, text.replace(old, new)) == after.replace(old, new)
+        assert fixed(code, text.replace(old, new)) == after.replace(old, new)

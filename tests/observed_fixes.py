@@ -16,7 +16,7 @@ FILE = "train.py"
 HEAD = "import torch\nfrom torch import nn, optim\nimport torch.nn.functional as F\n"
 
 
-def mended_lines(code: str, text: str, at: str, *, whole: bool = False, **more: Any) -> tuple[list[str], list[str]]:
+def fixed_lines(code: str, text: str, at: str, *, whole: bool = False, **more: Any) -> tuple[list[str], list[str]]:
     """The lines taken out and put in by the edits for a finding on the first line that holds `at`; with `whole` all
     lines before and after. What is mended compiles."""
     text = HEAD + textwrap.dedent(text)
@@ -26,7 +26,7 @@ def mended_lines(code: str, text: str, at: str, *, whole: bool = False, **more: 
         code=code, name="x", severity="error", evidence="observed", location=Location(path=FILE, line=line),
         remedy=Remedy(summary=""), **facts,
     )  # fmt: skip
-    edits = list(rule(code).mends(finding, SourceFile(FILE, text)))
+    edits = list(rule(code).fixes(finding, SourceFile(FILE, text)))
     made = msgspec.structs.replace(finding, remedy=Remedy(summary="", edits=edits))
     applied, done = apply({FILE: text}, [made])
     assert bool(done) is bool(edits)

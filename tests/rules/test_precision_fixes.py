@@ -60,7 +60,7 @@ def observed(code: str, text: str, line: str, **others: str) -> str:
         location=Location(path=FILE, line=number(line)), remedy=Remedy(summary=""),
         related=[Related(role=r, message="", path=FILE, line=number(at)) for r, at in others.items()],
     )  # fmt: skip
-    edits = list(rule(code).mends(finding, SourceFile(FILE, text)))
+    edits = list(rule(code).fixes(finding, SourceFile(FILE, text)))
     after = apply({FILE: text}, [msgspec.structs.replace(finding, remedy=Remedy(summary="", edits=edits))])[0][FILE]
     ast.parse(after)
     return after

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 import pytest
-from source_mends import FILE, HEAD, mended
+from source_fixes import FILE, HEAD, fixed
 
 from torchvet.rules import rule
 from torchvet.source.model import SourceFile
@@ -26,13 +26,13 @@ LOOP = """
 def test_it_is_built_before_all_the_loops_that_go_over_passes() -> None:
     made = "adam = optim.Adam(model.parameters())  # fresh"
     text = LOOP.format(made=made, after="pass")
-    assert mended("TRN111", text) == ([f"            {made}"], [f"    {made}"])
+    assert fixed("TRN111", text) == ([f"            {made}"], [f"    {made}"])
 
 
 def test_a_call_over_several_lines_keeps_them() -> None:
     made = "adam = optim.Adam([\n    {'params': model.parameters()},  # all\n], lr=0.1)"
     text = textwrap.dedent(LOOP).replace("{made}", textwrap.indent(made, " " * 12).strip()).replace("{after}", "pass")
-    assert mended("TRN111", text)[1] == ["    " + line for line in made.splitlines()]
+    assert fixed("TRN111", text)[1] == ["    " + line for line in made.splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_call_over_several_lines_keeps_them() -> None:
 )
 def test_it_stays_where_the_loop_may_decide_what_it_is_given(made: str, after: str) -> None:
     text = textwrap.dedent(LOOP).replace("{made}", made).replace("{after}", after)
-    assert mended("TRN111", text) == ([], [])
+    assert fixed("TRN111", text) == ([], [])
 
 
 EXPERIMENT = """
@@ -73,7 +73,7 @@ EXPERIMENT = """
 
 
 def test_a_method_s_own_is_built_with_the_object() -> None:
-    out, put = mended("TRN111", EXPERIMENT.format(more="self.curve = []", rate="self.rate"))
+    out, put = fixed("TRN111", EXPERIMENT.format(more="self.curve = []", rate="self.rate"))
     assert [one.strip() for one in out] == ["adam = optim.Adam(self.model.parameters(), lr=self.rate)"]
     assert [one.strip() for one in put] == [
         "self.adam = optim.Adam(self.model.parameters(), lr=self.rate)", "adam = self.adam",
@@ -91,7 +91,7 @@ def test_a_method_s_own_is_built_with_the_object() -> None:
     ],
 )
 def test_a_method_s_own_stays_where_the_object_may_be_another_by_then(more: str, rate: str) -> None:
-    assert mended("TRN111", EXPERIMENT.format(more=more, rate=rate)) == ([], [])
+    assert fixed("TRN111", EXPERIMENT.format(more=more, rate=rate)) == ([], [])
 
 
 FUNCTION = """
@@ -109,7 +109,7 @@ FUNCTION = """
 
 
 def test_a_function_s_own_is_passed_by_its_only_caller() -> None:
-    _, put = mended("TRN111", FUNCTION.format(call="train_epoch(model, loader, lr=rate)"))
+    _, put = fixed("TRN111", FUNCTION.format(call="train_epoch(model, loader, lr=rate)"))
     assert put == [
         "def train_epoch(net, batches, lr=0.1, adam=None):", "    if adam is None:",
         "        adam = optim.Adam(net.parameters(), lr=lr)", "    adam = optim.Adam(model.parameters(), lr=rate)",
@@ -123,7 +123,7 @@ def test_a_function_s_own_is_passed_by_its_only_caller() -> None:
      "train_epoch(model, (loader), rate), train_epoch(model, loader, rate)"],
 )  # fmt: skip
 def test_a_function_s_own_stays_where_its_callers_are_not_plain(call: str) -> None:
-    assert mended("TRN111", FUNCTION.format(call=call)) == ([], [])
+    assert fixed("TRN111", FUNCTION.format(call=call)) == ([], [])
 
 
 AGAIN = """
@@ -149,4 +149,4 @@ def test_a_second_one_like_the_first_is_taken_out() -> None:
     text = AGAIN.format(rate="0.1")
     found = list(rule("TRN111").in_source(SourceFile(FILE, HEAD + textwrap.dedent(text))))
     assert len(found) == 1 and [e.start[0] for e in found[0].remedy.edits] == [11]
-    assert mended("TRN111", AGAIN.format(rate="0.01")) == ([], [])
+    assert fixed("TRN111", AGAIN.format(rate="0.01")) == ([], [])

@@ -86,7 +86,7 @@ def brought(line: str, other: str = "out", moved: str = "x.to(self.device)", nam
         location=Location(path=FILE, line=9), remedy=Remedy(summary=""),
         related=[Related(role="raised", message="it failed", path=FILE, line=number)],
     )  # fmt: skip
-    edits = list(rule("DEV101").mends(finding, SourceFile(FILE, text)))
+    edits = list(rule("DEV101").fixes(finding, SourceFile(FILE, text)))
     finding = msgspec.structs.replace(finding, remedy=Remedy(summary="", edits=edits))
     after = apply({FILE: text}, [finding])[0][FILE]
     return [one.strip() for one in after.splitlines() if one not in text.splitlines()]
@@ -187,7 +187,7 @@ def moved(text: str, at: str) -> list[str]:
         code="OPS105", name="x", severity="warning", evidence="observed", cause="because", message="the same tensor",
         location=Location(path=FILE, line=number), remedy=Remedy(summary=""),
     )  # fmt: skip
-    edits = list(rule("OPS105").mends(finding, SourceFile(FILE, text)))
+    edits = list(rule("OPS105").fixes(finding, SourceFile(FILE, text)))
     after = apply({FILE: text}, [msgspec.structs.replace(finding, remedy=Remedy(summary="", edits=edits))])[0][FILE]
     compile(after, FILE, "exec")
     return [one.strip() for one in after.splitlines() if one not in text.splitlines()]

@@ -12,7 +12,7 @@ from torchvet.source.model import SourceFile
 
 HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
 
-MENDED = [
+FIXED = [
     ("torch.exp(x) / torch.exp(x).sum(1, keepdim=True)", "torch.softmax(x, 1)"),
     ("e / e.sum(dim=-1, keepdim=True)", "torch.softmax(x, -1)"),
     ("e / torch.sum(e, d, True)", "torch.softmax(x, d)"),
@@ -41,7 +41,7 @@ def program(expression: str, head: str = HEAD) -> str:
     )
 
 
-def mended(text: str) -> str:
+def fixed(text: str) -> str:
     findings = list(rule("NUM110").in_source(SourceFile("t.py", text)))
     lines = text.splitlines(keepends=True)
     for edit in (e for f in findings for e in f.remedy.edits):
@@ -57,9 +57,9 @@ def computed(text: str) -> Any:
     return names["f"](torch.linspace(-3, 3, 12).reshape(3, 4), torch.zeros(3, 1, dtype=torch.long))
 
 
-@pytest.mark.parametrize(("expression", "twin"), MENDED)
+@pytest.mark.parametrize(("expression", "twin"), FIXED)
 def test_the_stable_function_gives_the_same_where_the_formula_can_be_computed(expression: str, twin: str) -> None:
-    after = mended(program(expression))
+    after = fixed(program(expression))
     assert after.endswith(f"    return {twin}\n")
     torch.testing.assert_close(computed(after), computed(program(expression)))
     assert not [f for f in rule("NUM110").in_source(SourceFile("t.py", after)) if f.remedy.edits]
@@ -68,7 +68,7 @@ def test_the_stable_function_gives_the_same_where_the_formula_can_be_computed(ex
 @pytest.mark.parametrize("expression", LEFT_ALONE)
 def test_what_is_not_certain_is_left_alone(expression: str) -> None:
     """No dimension, several, elements picked out, several lines, a name that was bound anew since."""
-    assert mended(program(expression)) == program(expression)
+    assert fixed(program(expression)) == program(expression)
 
 
 @pytest.mark.parametrize(("head", "called"), [
@@ -78,4 +78,4 @@ def test_what_is_not_certain_is_left_alone(expression: str) -> None:
 ])  # fmt: skip
 def test_the_function_goes_by_the_names_that_the_file_imports(head: str, called: str) -> None:
     text = f"{head}\ndef f(x):\n    return {'th' if ' as th' in head else 'torch'}.log1p(x.exp())\n"
-    assert mended(text).endswith(f"return {called}(x)\n")
+    assert fixed(text).endswith(f"return {called}(x)\n")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from observed_mends import mended_lines
-from source_mends import mended
+from observed_fixes import fixed_lines
+from source_fixes import fixed
 
 from torchvet.finding import Holder
 
@@ -22,7 +22,7 @@ LEAF = """
 
 def let_go(read: str, after: str = "loss = (slope ** 2).mean()") -> list[str]:
     read = read.replace("\n", "\n            ")
-    out, put = mended("MEM110", LEAF.format(read=read, after=after))
+    out, put = fixed("MEM110", LEAF.format(read=read, after=after))
     assert not out
     return put
 
@@ -67,7 +67,7 @@ SQUARES = "squares = [p.grad.pow(2).sum() for p in probe.parameters()]"
 @pytest.mark.parametrize("read", [SQUARES, "for p in probe.parameters():\n            total = p.grad.sum()"])
 def test_a_copy_s_gradients_are_cleared_after_they_have_been_read(made: str, read: str) -> None:
     text = COPY.format(made=made, read=read, after="return total")
-    assert mended("MEM110", text) == ([], ["    probe.zero_grad()"])
+    assert fixed("MEM110", text) == ([], ["    probe.zero_grad()"])
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_copy_s_gradients_are_cleared_after_they_have_been_read(made: str, rea
     ],
 )
 def test_a_model_s_gradients_stay_where_it_may_be_another_s(made: str, read: str, after: str) -> None:
-    assert mended("MEM110", COPY.format(made=made, read=read, after=after)) == ([], [])
+    assert fixed("MEM110", COPY.format(made=made, read=read, after=after)) == ([], [])
 
 
 TREE = """
@@ -104,7 +104,7 @@ CYCLE = Holder(name="Node.children", kind="cycle", path=["Node.children", "Node.
 
 
 def weakened(stored: str = STORED, expand: str = EXPAND, child: str = "Node(node.state, node)") -> list[str]:
-    return mended_lines("MEM105", TREE.format(stored=stored, expand=expand, child=child), "class", holder=CYCLE)[1]
+    return fixed_lines("MEM105", TREE.format(stored=stored, expand=expand, child=child), "class", holder=CYCLE)[1]
 
 
 WEAK = [
@@ -120,7 +120,7 @@ def test_the_way_back_is_weak_and_is_read_as_before() -> None:
 
 
 def test_a_weak_parent_reads_as_a_strong_one_while_it_lives() -> None:
-    whole = mended_lines(
+    whole = fixed_lines(
         "MEM105", TREE.format(stored=STORED, expand=EXPAND, child="Node(node.state, node)"), "class", holder=CYCLE,
         whole=True,
     )  # fmt: skip

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from observed_mends import mended_lines
-from source_mends import mended
+from observed_fixes import fixed_lines
+from source_fixes import fixed
 
 from torchvet.finding import About
 
@@ -20,7 +20,7 @@ SUM = """
 
 
 def summed(start: str, read: str = "pass", add: str = "+= loss.detach()") -> str:
-    out, put = mended("NUM107", SUM.format(start=start, read=read, add=add))
+    out, put = fixed("NUM107", SUM.format(start=start, read=read, add=add))
     assert len(out) == len(put) < 2
     return "".join(put).strip().removeprefix("total = ")
 
@@ -59,7 +59,7 @@ def test_what_is_shown_or_made_a_number_may_have_another_dtype(read: str) -> Non
 def test_nothing_where_its_dtype_may_meet_another(read: str) -> None:
     assert summed(START, read) == ""
     text = SUM.format(start=START, add="+= loss.detach()", read=read)
-    assert mended_lines("NUM107", text, "total +=")[1] == ["    total = torch.zeros(3, dtype=torch.float32)"]
+    assert fixed_lines("NUM107", text, "total +=")[1] == ["    total = torch.zeros(3, dtype=torch.float32)"]
 
 
 METER = """
@@ -80,12 +80,12 @@ METER = """
 
 def test_every_start_of_an_attribute_is_made_float32() -> None:
     text = METER.format(again="torch.zeros((), dtype=torch.bfloat16)", read="self.total.item()")
-    out, _ = mended_lines("NUM107", text, "self.total +=")
+    out, _ = fixed_lines("NUM107", text, "self.total +=")
     assert len(out) == 2
     text = METER.format(again="self.first.clone()", read="self.total.item()")
-    assert mended_lines("NUM107", text, "self.total +=") == ([], [])
+    assert fixed_lines("NUM107", text, "self.total +=") == ([], [])
     returned = METER.format(again="torch.zeros((), dtype=torch.bfloat16)", read="self.total")
-    assert mended("NUM107", returned) == ([], [])
+    assert fixed("NUM107", returned) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -98,11 +98,11 @@ def test_every_start_of_an_attribute_is_made_float32() -> None:
 )
 def test_positions_are_counted_in_float32_where_that_is_what_they_become(line: str, expected: str) -> None:
     text = "def waves():\n    {}\n    return p.float().sin() + p[None].float()\n"
-    assert mended("NUM109", text.format(line))[1] == [f"    {expected}"]
+    assert fixed("NUM109", text.format(line))[1] == [f"    {expected}"]
     elsewhere = "def waves(q):\n    {}\n    return q * p + p.float()\n"
-    assert mended("NUM109", elsewhere.format(line)) == ([], [])
+    assert fixed("NUM109", elsewhere.format(line)) == ([], [])
     again = "def waves():\n    {}\n    if p[0]: p = 3\n    return p.float()\n"
-    assert mended("NUM109", again.format(line)) == ([], [])
+    assert fixed("NUM109", again.format(line)) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -116,4 +116,4 @@ def test_positions_are_counted_in_float32_where_that_is_what_they_become(line: s
     ],
 )
 def test_a_range_that_a_run_has_counted(line: str, seen: str, expected: str) -> None:
-    assert "".join(mended_lines("NUM109", line + "\n", line, about=About(seen))[1]) == expected
+    assert "".join(fixed_lines("NUM109", line + "\n", line, about=About(seen))[1]) == expected

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from observed_mends import mended_lines
+from observed_fixes import fixed_lines
 
 from torchvet.finding import Holder
 
@@ -23,7 +23,7 @@ PUT = "        del self.saved[:-self.horizon]"
 
 
 def trimmed(text: str) -> list[str]:
-    return mended_lines("MEM102", text, AT, holder=Holder(name="smooth.saved", kind="attribute"))[1]
+    return fixed_lines("MEM102", text, AT, holder=Holder(name="smooth.saved", kind="attribute"))[1]
 
 
 @pytest.mark.parametrize(("changes", "expected"), [

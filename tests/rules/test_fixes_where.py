@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from source_mends import mended
+from source_fixes import fixed
 
 from torchvet.source.model import SourceFile
 
@@ -17,7 +17,7 @@ METHOD = """
 
 
 def body_of(body: str) -> list[str]:
-    out, put = mended("NUM111", METHOD.format(body=body.replace("\n", "\n            ")))
+    out, put = fixed("NUM111", METHOD.format(body=body.replace("\n", "\n            ")))
     assert len(out) == len(put)
     return [one.strip() for one in put]
 
