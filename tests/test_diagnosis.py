@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from handmade import FILE, census, evidence, heap, holding, outcome, program, rank, recording, site, steps, window
 
-from torchvet.analysis.growth import growth_of
+from torchvet.analysis import growth_of
 from torchvet.diagnosis.diagnose import _unattributed, diagnose
 from torchvet.finding import SEVERITIES, Finding, Holder, Measured, Remedy, Report
 from torchvet.recording import Recording

@@ -16,7 +16,7 @@ import torch
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from torchvet.analysis.growth import growth_of
+from torchvet.analysis import growth_of
 from torchvet.probes.base.ledger import Ledger
 from torchvet.probes.base.persistent_state import KnownMemory
 from torchvet.probes.memory.census import CensusTaker

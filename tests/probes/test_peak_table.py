@@ -8,8 +8,8 @@ import pytest
 import torch
 from autocast_runs import observed
 
+from torchvet.analysis import growth_of
 from torchvet.analysis.facts import facts_of
-from torchvet.analysis.growth import growth_of
 
 ROWS, WIDTH = 64, 256
 WEIGHTS = 2 * (WIDTH * WIDTH + WIDTH) * 4

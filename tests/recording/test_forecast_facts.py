@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 from handmade import program, rank
 
+from torchvet.analysis import growth_of
 from torchvet.analysis.facts import facts_of
 from torchvet.analysis.forecast import forecast_of, subnormal, underflow
-from torchvet.analysis.growth import growth_of
 from torchvet.analysis.half_precision_devices import CARDS
 from torchvet.finding import Report
 from torchvet.recording import Recording

@@ -10,7 +10,8 @@ from handmade import FILE, GIB, MAIN, census, holding, outcome, program, rank, s
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchvet.analysis.growth import Growth, GrowthSummary, evaluation_growth, growth_of, outlives_evaluation
+from torchvet.analysis import growth_of
+from torchvet.analysis.growth import Growth, GrowthSummary, evaluation_growth, outlives_evaluation
 from torchvet.recording.records.base import Census, Holding, Place, Record, Source, StepKind, Survivors
 from torchvet.recording.records.training import CollectorUse
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from handmade import FILE, GIB, census, holding, outcome, program, rank, steps
 
-from torchvet.analysis.growth import growth_of
+from torchvet.analysis import growth_of
 from torchvet.recording import Recording
 from torchvet.recording.records.base import Place, Record, Source
 from torchvet.recording.records.training import LoopBound

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from handmade import FILE, census, holding, outcome, program, rank, steps
 
-from torchvet.analysis.growth import growth_of
+from torchvet.analysis import growth_of
 from torchvet.rules import rule
 from torchvet.source.stores import SourceIndex
 

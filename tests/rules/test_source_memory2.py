@@ -107,7 +107,7 @@ def test_parameters_are_released_where_their_gradients_become_none(fix: str, exp
         for x, y in loader:
             F.mse_loss(model(x), y).backward(create_graph=True)
             optimizer.step()
-            {mend}
+            {fix}
         """
     assert severities("MEM110", text) == [expected]
 

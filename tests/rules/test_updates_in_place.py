@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from example_runs import forked
-from test_fixes import fixed
+from test_fixes_of_runs import fixed
 
 from torchvet.finding import Finding
 from torchvet.fixing.edits import apply

@@ -1,1 +1,27 @@
 """What recordings mean as numbers: growth of names, steps, memory limits, costs, facts. Arithmetic, no judgment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+if TYPE_CHECKING:
+    from torchvet.analysis.growth import GrowthSummary
+    from torchvet.recording import RankRecording, Recording
+
+_COMPARED: WeakKeyDictionary[RankRecording, GrowthSummary] = WeakKeyDictionary()
+"""What was computed before: many rules ask about one rank, and nothing changes what was read."""
+
+
+def growth_of(rank: RankRecording) -> GrowthSummary:
+    """What grew in a rank. The arithmetic is loaded when a rule first asks: `check`, which loads the rule, never does."""
+    if rank not in _COMPARED:
+        from torchvet.analysis.growth import compared
+
+        _COMPARED[rank] = compared(rank)
+    return _COMPARED[rank]
+
+
+def growth_by_rank(recording: Recording) -> list[tuple[RankRecording, GrowthSummary]]:
+    """What grew, rank by rank."""
+    return [(rank, growth_of(rank)) for rank in recording.ranks]

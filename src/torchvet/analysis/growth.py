@@ -10,8 +10,8 @@ import itertools
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from weakref import WeakKeyDictionary
 
+from torchvet.analysis import growth_of
 from torchvet.analysis.growth_series import (
     Key,
     Points,
@@ -27,7 +27,7 @@ from torchvet.analysis.growth_series import (
 from torchvet.analysis.memory_limit import memory_left
 from torchvet.analysis.sawtooth import Tooth, teeth_of
 from torchvet.analysis.steps import steps_between, steps_of_bursts, steps_until
-from torchvet.recording.reader import RankRecording, Recording
+from torchvet.recording.reader import RankRecording
 from torchvet.recording.records.base import NODE_BYTES, Census, Holding, Source, StepKind, Survivors
 from torchvet.recording.records.training import Outcome
 
@@ -98,23 +98,8 @@ class GrowthSummary:
         return self.unexplained <= 0.05 * self.measured
 
 
-_SUMMARIES: WeakKeyDictionary[RankRecording, GrowthSummary] = WeakKeyDictionary()
-"""What was computed before: many rules ask about one rank, and nothing changes what was read."""
-
-
-def growth_by_rank(recording: Recording) -> list[tuple[RankRecording, GrowthSummary]]:
-    """What grew, rank by rank."""
-    return [(rank, growth_of(rank)) for rank in recording.ranks]
-
-
-def growth_of(rank: RankRecording) -> GrowthSummary:
-    """Compare a rank's censuses. Nothing to compare is no growth; the report says how much was sampled."""
-    if rank not in _SUMMARIES:
-        _SUMMARIES[rank] = _compared(rank)
-    return _SUMMARIES[rank]
-
-
-def _compared(rank: RankRecording) -> GrowthSummary:
+def compared(rank: RankRecording) -> GrowthSummary:
+    """What grew between a rank's censuses. Nothing to compare is no growth; the report says how much was sampled."""
     usable = usable_censuses(rank)
     summary = GrowthSummary(unreached=unreached_rate(rank))
     survived = survival_rate(rank)

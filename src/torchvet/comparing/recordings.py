@@ -6,7 +6,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from torchvet.analysis.growth import growth_of
+from torchvet.analysis import growth_of
 from torchvet.analysis.steps import current_steps
 from torchvet.comparing.tables import Side, Table
 from torchvet.finding import Finding

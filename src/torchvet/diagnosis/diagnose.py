@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from torchvet.analysis import growth_of
 from torchvet.analysis.facts import facts_of, overhead_of
-from torchvet.analysis.growth import growth_of
 from torchvet.diagnosis import observed
 from torchvet.diagnosis.correlation import joined
 from torchvet.diagnosis.dry_run import facts_of as sizes_of

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from torchvet.analysis import growth_of
 from torchvet.analysis.costs import Costs, costs
-from torchvet.analysis.growth import growth_of
 from torchvet.finding import Finding, Report
 from torchvet.recording.records.base import Step, Window
 from torchvet.recording.records.training import Outcome

@@ -6,7 +6,8 @@ import itertools
 import statistics
 from dataclasses import dataclass, field
 
-from torchvet.analysis.growth import Growth, growth_of
+from torchvet.analysis import growth_of
+from torchvet.analysis.growth import Growth
 from torchvet.analysis.memory_limit import LASTING, room_of
 from torchvet.analysis.steps import current_steps
 from torchvet.recording import RankRecording

@@ -44,7 +44,7 @@ WATCHERS: tuple[str, ...] = (
     "memory.updated_lines.UpdatedLines",
     "memory.micro_batches.MicroBatches",
 )
-"""In the order in which they hear of events. The first docstring line of a watcher that fails says what is unchecked."""
+"""In the order in which they hear of events. The first docstring line of a failing watcher says what is unchecked."""
 
 
 def load(names: tuple[str, ...], failed: Callable[[str, Exception], object]) -> Iterator[type[Watcher]]:

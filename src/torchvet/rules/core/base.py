@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from torchvet.finding import NOTHING_MORE, About, DetailedFinding, Edit, Finding, Related, Remedy, Severity
+from torchvet.finding import (
+    NOTHING_MORE,
+    About,
+    DetailedFinding,
+    Edit,
+    Finding,
+    Holder,
+    Location,
+    Measured,
+    Related,
+    Remedy,
+    Severity,
+)
 from torchvet.rules.core import documents
 from torchvet.rules.core.documents import Document
 
@@ -13,7 +25,8 @@ if TYPE_CHECKING:
     import ast
 
     from torchvet.readers.trace_facts import Trace
-    from torchvet.recording import Recording
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.records.base import Place
     from torchvet.snapshots.memory import SnapshotMemory
     from torchvet.snapshots.ranks import RankPeak
     from torchvet.source.model import Event, SourceFile
@@ -133,6 +146,41 @@ class Rule:
             location=where, cause=cause, remedy=Remedy(summary=advice, safe=safe, edits=list(edits)),
             related=list(related), about=about,
         )  # fmt: skip
+
+    def observed(
+        self,
+        rank: RankRecording,
+        *,
+        severity: Severity,
+        message: str,
+        place: Place | Location | None,
+        cause: str,
+        advice: str,
+        measured: Measured | None = None,
+        holder: Holder | None = None,
+        related: Sequence[Related] = (),
+        about: About = NOTHING_MORE,
+    ) -> Finding:
+        """A finding of a run, with what all of them have in common filled in."""
+        if place is not None and not isinstance(place, Location):
+            place = Location(path=place.path, line=place.line, function=place.function)
+        program = rank.program
+        return DetailedFinding(
+            code=self.code,
+            name=self.name,
+            severity=severity,
+            evidence="observed",
+            message=message,
+            location=place,
+            cause=cause,
+            remedy=Remedy(summary=advice),
+            related=list(related),
+            holder=holder,
+            measured=measured or Measured(),
+            rank=program.rank if program else None,
+            device=program.device if program else None,
+            about=about,
+        )
 
     @staticmethod
     def also(file: SourceFile, role: str, at: Event, message: str) -> Related:

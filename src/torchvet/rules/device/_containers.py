@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
-from torchvet.source.model.units import receiver, targets_of, terminal
-
-if TYPE_CHECKING:
-    from torchvet.source.model import Event, Unit
+from torchvet.source.model import Event, Unit, receiver, targets_of, terminal
 
 _DISPLAYS = (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp)
 _ADDING = ("append", "extend", "insert")

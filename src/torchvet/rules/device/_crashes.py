@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Related
 from torchvet.recording.records.device import BadValue, DeviceMismatch, Placed
-
-if TYPE_CHECKING:
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.records.base import Place
+from torchvet.rules.kit import Iterator, Place, RankRecording, Recording, Related
 
 _MOST = 4
 _ANY = re.compile(r"\bcpu\b|\bcuda:\d+")

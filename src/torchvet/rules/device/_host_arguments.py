@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING
 
-from torchvet.source.model.units import targets_of, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.source.model import Event, SourceFile, Unit
+from torchvet.rules.kit import SourceFile
+from torchvet.source.model import Event, Unit, targets_of, terminal, walk
 
 _LENGTHS = re.compile(r"(^|_)(len|lens|lengths?|seqlens?|num_frames|n_frames)(_|$|\d)")
 _DEEPEST = 3

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
-from torchvet.source.model.units import terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.source.model import ClassModel, SourceFile, Unit
+from torchvet.rules.kit import SourceFile
+from torchvet.source.model import ClassModel, Unit, terminal, walk
 
 _CARRYING = frozenset(
     ("unsqueeze", "squeeze", "view", "reshape", "expand", "repeat", "transpose", "permute", "t", "float", "clone",

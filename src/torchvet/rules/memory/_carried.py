@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torchvet.source.model.units import targets_of, terminal
-from torchvet.source.model.walking import walk
+from torchvet.rules.kit import Iterator, Recording, Sequence, SourceFile, Store
+from torchvet.source.model import Event, targets_of, terminal, walk
 
 if TYPE_CHECKING:
-    from torchvet.recording import Recording
     from torchvet.recording.records.memory import CarriedGraph, CarriedName
-    from torchvet.source.model import Event, SourceFile
-    from torchvet.source.stores import Store
 
 _CUTTING = frozenset(("detach", "data", "item", "tolist", "shape", "size", "dtype", "device", "dim", "append", "numpy"))
 """What may be asked of a name without its graph going anywhere."""

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.source.model.units import terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.analysis.growth import Growth
-    from torchvet.recording import Recording
+from torchvet.rules.kit import Growth, Iterator, Recording
+from torchvet.source.model import terminal, walk
 
 _SHOWN = 0.9
 """Share of the bytes held that the items show. Views that pin larger storages, and graphs, are no result."""

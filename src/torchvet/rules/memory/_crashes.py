@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
-from torchvet.finding import NOTHING_MORE, About, Finding, Holder, HolderKind, Location, Measured, Related
+from torchvet.finding import HolderKind
 from torchvet.recording.records.memory import CarriedGraph
 from torchvet.recording.records.training import Outcome
+from torchvet.rules.kit import (
+    NOTHING_MORE,
+    About,
+    Finding,
+    Holder,
+    Location,
+    Measured,
+    RankRecording,
+    Recording,
+    Related,
+    Rule,
+)
 from torchvet.rules.memory._carried import Carrier, carriers
 from torchvet.rules.memory.fixes.detached_state import CONTAINERS, PASSED
-from torchvet.rules.shared.share_rule import observed
-
-if TYPE_CHECKING:
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.rules.core.base import Rule
 
 _KINDS = frozenset(get_args(HolderKind))
 _NO_ANSWER = "`retain_graph=True` is no answer: it keeps every pass's graph alive, and each backward goes through all"
@@ -56,8 +63,8 @@ def _finding(
     at = Location(path=store.path, line=store.line, column=store.column, end_line=store.end_line,
                   function=store.function or None)  # fmt: skip
     kind = name.kind if name.kind in _KINDS else "unknown"
-    return observed(
-        rule, rank, severity="error", message=_message(record, group), place=at, cause=_cause(record, group),
+    return rule.observed(
+        rank, severity="error", message=_message(record, group), place=at, cause=_cause(record, group),
         advice=_advice(group), about=_about(group), measured=Measured(steps=record.passes + 1),
         holder=Holder(name=name.name, kind=kind, path=name.path), related=_related(rank, recording, record, carrier),  # type: ignore[arg-type]
     )  # fmt: skip
@@ -138,8 +145,8 @@ def _related(rank: RankRecording, recording: Recording, record: CarriedGraph, ca
 
 def _unnamed(rule: Rule, rank: RankRecording, record: CarriedGraph) -> Finding:
     passes = record.passes + 1
-    return observed(
-        rule, rank, severity="error", place=record.place, measured=Measured(steps=passes),
+    return rule.observed(
+        rank, severity="error", place=record.place, measured=Measured(steps=passes),
         message=f"the backward went into the autograd graph of the pass before, and raised in pass {passes}",
         cause="something that the pass before has computed is used in this one with its graph; no name "
         "leads to it",

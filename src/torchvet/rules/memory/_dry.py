@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from torchvet.recording.records.dry import DryPart, DrySize
-
-if TYPE_CHECKING:
-    from torchvet.recording import RankRecording, Recording
+from torchvet.rules.kit import Iterator, RankRecording, Recording
 
 SMALL = 64 << 20
 """Bytes below which a peak is no one's trouble, whatever it consists of."""

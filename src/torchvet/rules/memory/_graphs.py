@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
+from torchvet.rules.kit import SourceFile
 from torchvet.rules.memory._stores import bindings_at
+from torchvet.source.model import Event, receiver, targets_of, terminal, value_for
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.destinations import Destinations
-from torchvet.source.model.units import receiver, targets_of, terminal, value_for
-
-if TYPE_CHECKING:
-    from torchvet.source.model import Event, SourceFile
 
 _DEEPEST = 10
 _LINEAR = {"mean", "sum", "view", "reshape", "squeeze", "unsqueeze", "transpose", "permute", "t", "contiguous",

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
-from torchvet.source.model.units import Unit, receiver, terminal
-
-if TYPE_CHECKING:
-    from torchvet.source.model import Event, Loop, SourceFile
+from torchvet.rules.kit import SourceFile
+from torchvet.source.model import Event, Loop, Unit, receiver, terminal
 
 ON_MODULES = ("register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook",
               "register_backward_hook", "register_full_backward_pre_hook")  # fmt: skip

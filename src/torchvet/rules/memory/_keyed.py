@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from torchvet.source.model.units import targets_of, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.source.model import Event, Loop, SourceFile
+from torchvet.rules.kit import Iterator, SourceFile
+from torchvet.source.model import Event, Loop, targets_of, terminal, walk
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from torchvet.rules.kit import SourceFile
+from torchvet.source.model import Event, Loop, Unit, receiver, targets_of, terminal, value_for
 from torchvet.source.model import torch_names as names
-from torchvet.source.model.units import receiver, targets_of, terminal, value_for
-
-if TYPE_CHECKING:
-    from torchvet.source.model import Event, Loop, SourceFile, Unit
 
 _NO_GRAPH = frozenset(("data", "shape", "dtype", "device", "grad", "ndim", "is_cuda", "requires_grad", "training"))
 _PLAIN = frozenset(("float", "int", "len", "str", "bool", "range", "repr", "round", "next", "iter", "isinstance"))

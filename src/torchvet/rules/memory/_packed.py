@@ -7,20 +7,11 @@ output leads to its node and the node to the output, out of the sight of Python'
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Finding, Location
 from torchvet.recording.records.base import SAVED_HOOKS, Census, Stranger
+from torchvet.rules.kit import Edit, Finding, Iterator, Location, Recording, Rule, Sequence, SourceFile
 from torchvet.rules.shared.unreachable_storages import stranger_findings
-from torchvet.source.model import edits
-from torchvet.source.model.units import terminal
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit
-    from torchvet.recording import Recording
-    from torchvet.rules.core.base import Rule
-    from torchvet.source.model import SourceFile
+from torchvet.source.model import edits, terminal
 
 _Function = ast.FunctionDef | ast.Lambda
 _CAUSE = (

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
+from torchvet.rules.kit import SourceFile
 from torchvet.rules.memory._sizes import Shape, after, broadcast, indexed, size_of, written
+from torchvet.source.model import Event, Unit, receiver, targets_of, terminal, value_for
 from torchvet.source.model.origins import made_by
-from torchvet.source.model.units import receiver, targets_of, terminal, value_for
-
-if TYPE_CHECKING:
-    from torchvet.source.model import Event, SourceFile, Unit
 
 _SIZED = {"randn", "rand", "zeros", "ones", "empty", "randint", "full", "normal"}
 _LIKE = {"zeros_like", "ones_like", "randn_like", "rand_like", "empty_like", "full_like"}

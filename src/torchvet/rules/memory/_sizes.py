@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from types import EllipsisType
 
-from torchvet.source.model.units import keyword, terminal
+from torchvet.source.model import keyword, terminal
 
 Dim = int | str | None | EllipsisType
 Shape = tuple[Dim, ...]

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
+from torchvet.rules.kit import SourceFile
 from torchvet.rules.memory._stores import bindings_at
-from torchvet.source.model.units import receiver, targets_of, terminal, value_for
-
-if TYPE_CHECKING:
-    from torchvet.source.model import Event, SourceFile
+from torchvet.source.model import Event, receiver, targets_of, terminal, value_for
 
 _SAME_SIZE = {"detach", "cpu", "clone", "contiguous", "to", "float", "half", "double", "view", "reshape", "squeeze",
               "flatten", "permute", "transpose", "cuda", "requires_grad_", "unsqueeze", "bfloat16", "numpy", "sigmoid",

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from torchvet.rules.kit import Iterator, SourceFile, Step
 from torchvet.rules.memory import _keyed, _stores
-from torchvet.source.model.units import receiver, terminal
-
-if TYPE_CHECKING:
-    from torchvet.source.model import Event, Loop, SourceFile
-    from torchvet.source.model.steps import Step
+from torchvet.source.model import Event, Loop, receiver, terminal
 
 _ADDING = ("append", "extend", "appendleft", "add")
 

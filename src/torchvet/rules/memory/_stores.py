@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from torchvet.rules.kit import Iterator, SourceFile
 from torchvet.rules.memory import _keyed
+from torchvet.source.model import (
+    ClassModel,
+    Event,
+    Loop,
+    Unit,
+    keyword,
+    receiver,
+    targets_of,
+    terminal,
+    value_for,
+    walk,
+)
 from torchvet.source.model.destinations import reaching
-from torchvet.source.model.units import Unit, keyword, receiver, targets_of, terminal, value_for
-from torchvet.source.model.walking import walk
 from torchvet.source.syntax import limit
-
-if TYPE_CHECKING:
-    from torchvet.source.model import ClassModel, Event, Loop, SourceFile
 
 _ADDABLE = re.compile(r"\s*[^\s\d\"'\[{]")
 _BINDS = re.compile(r"([A-Za-z_][\w.]*)[ \t]*(?::[^=]+)?=(?!=)(.*)")

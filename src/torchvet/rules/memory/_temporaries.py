@@ -7,16 +7,11 @@ out by hand, and for which torch has another way, count here.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Severity
 from torchvet.recording.records.base import Place, SiteBytes, Window
 from torchvet.recording.records.memory import AttentionMatrix
-
-if TYPE_CHECKING:
-    from torchvet.recording import RankRecording, Recording
+from torchvet.rules.kit import Iterator, RankRecording, Recording, Severity
 
 _WIDE = 1024
 """Classes from which on logits are worth another form."""

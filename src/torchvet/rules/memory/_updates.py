@@ -5,20 +5,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import About, about
-from torchvet.rules.core.fixing import events_at
-from torchvet.source.model import blocks
-from torchvet.source.model.units import receiver, terminal
-
-if TYPE_CHECKING:
-    from torchvet.analysis.growth import Growth
-    from torchvet.finding import Edit, Finding
-    from torchvet.recording.records.base import Place
-    from torchvet.source.model import SourceFile
-    from torchvet.source.stores import Store
+from torchvet.rules.kit import About, Edit, Finding, Growth, Place, Sequence, SourceFile, Store, about, events_at
+from torchvet.source.model import blocks, receiver, terminal
 
 _BINDING = ("assign", "augmented", "item", "setattr")
 _METHOD = re.compile(r"\.\w+[a-z]_\(")

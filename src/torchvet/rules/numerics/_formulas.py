@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from torchvet.rules.kit import Iterator, SourceFile
 from torchvet.rules.numerics import _terms
 from torchvet.rules.numerics.fixes import stable_forms
-from torchvet.source.model.units import receiver, terminal
-
-if TYPE_CHECKING:
-    from torchvet.source.model import Event, SourceFile
+from torchvet.source.model import Event, receiver, terminal
 
 _PICKING = {"gather", "take_along_dim", "index_select", "squeeze", "unsqueeze", "flatten", "view", "reshape"}
 """What gives some elements of a tensor, or all of them, as they are."""

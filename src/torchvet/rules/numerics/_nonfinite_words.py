@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from torchvet.finding import About
 from torchvet.recording.records.nonfinite import NonFinite, Operand
+from torchvet.rules.kit import About, Iterator
 
 ENDS = {"float16": 65504.0, "bfloat16": 3.39e38, "float32": 3.40e38, "float64": 1.80e308}
 """Greatest finite values."""

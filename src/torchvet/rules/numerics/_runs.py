@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-from torchvet.finding import Severity
 from torchvet.recording.records.base import Place, Record
 from torchvet.recording.records.nonfinite import NonFinite, NonFiniteTotals, Operand
+from torchvet.rules.kit import Iterator, RankRecording, Recording, Severity
 from torchvet.rules.numerics.num101_first_nonfinite.rule import severity_of
-
-if TYPE_CHECKING:
-    from torchvet.recording import RankRecording, Recording
 
 R = TypeVar("R", bound=Record)
 

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from torchvet.rules.kit import Iterator, SourceFile
 from torchvet.rules.shared.half_precision import latest
-from torchvet.source.model.units import receiver, targets_of, terminal, value_for
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.source.model import Event, SourceFile, Unit
+from torchvet.source.model import Event, Unit, receiver, targets_of, terminal, value_for, walk
 
 SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
 

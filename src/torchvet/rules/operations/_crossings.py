@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
-from torchvet.finding import Measured
 from torchvet.formatting import size
 from torchvet.recording.records.crossing import Crossing
-
-if TYPE_CHECKING:
-    from torchvet.recording import RankRecording, Recording
+from torchvet.rules.kit import Iterator, Measured, RankRecording, Recording
 
 LARGE = 1 << 20
 """Bytes a step from which on a copy that need not be is worth a warning: a tenth of a millisecond on a fast bus, a

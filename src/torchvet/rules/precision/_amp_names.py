@@ -6,15 +6,10 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
-from torchvet.source.model import Event, edits
+from torchvet.rules.kit import Edit, Iterator, SourceFile
+from torchvet.source.model import Event, Unit, edits
 from torchvet.source.model.events import Context
-
-if TYPE_CHECKING:
-    from torchvet.source.model import SourceFile, Unit
 
 NAMES = ("autocast", "GradScaler", "custom_fwd", "custom_bwd")
 DEVICES = {"torch.cuda.amp": "cuda", "torch.cpu.amp": "cpu"}

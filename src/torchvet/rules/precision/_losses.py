@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
 from torchvet.rules.shared import autocast_regions
-from torchvet.source.model import origins
-from torchvet.source.model.units import receiver, targets_of, terminal, value_for
-
-if TYPE_CHECKING:
-    from torchvet.source.model import ClassModel, Event, Unit
+from torchvet.source.model import ClassModel, Event, Unit, origins, receiver, targets_of, terminal, value_for
 
 STAYS_HALF = frozenset(("cross_entropy", "CrossEntropyLoss", "multi_margin_loss", "MultiMarginLoss"))
 """Losses against class indices. Against a float32 target the result is promoted to float32."""

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from torchvet.finding import Related
 from torchvet.recording.records.autocast import AutocastRegion, HalfOperator
 from torchvet.recording.records.base import Record
-
-if TYPE_CHECKING:
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.records.base import Place
+from torchvet.rules.kit import Place, RankRecording, Recording, Related
 
 R = TypeVar("R", bound=Record)
 

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Finding, Location, Measured, Related, Severity
 from torchvet.recording.records.scaling import FaultKind, ScalingFault, ScalingUse
 from torchvet.recording.records.training import Outcome
+from torchvet.rules.kit import Finding, Location, Measured, Place, RankRecording, Recording, Related, Rule, Severity
 from torchvet.rules.shared.growth_rule import location_of
-from torchvet.rules.shared.share_rule import observed
-
-if TYPE_CHECKING:
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.records.base import Place
-    from torchvet.rules.core.base import Rule
 
 ENOUGH = 8
 """Steps of a scaler from which on its silence says something."""
@@ -64,8 +57,8 @@ def seen(
         related.append(also(role, fault.other))
     if fault.waiting and not fault.after:
         message = f"{message.rstrip('.')}; no optimizer has stepped since"
-    return observed(
-        rule, rank, severity=severity, message=message, place=place or fault.place, cause=cause, advice=advice,
+    return rule.observed(
+        rank, severity=severity, message=message, place=place or fault.place, cause=cause, advice=advice,
         measured=Measured(steps=fault.steps or fault.count), related=related,
     )  # fmt: skip
 

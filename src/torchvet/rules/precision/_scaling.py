@@ -5,19 +5,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
-from torchvet.source.model import edits, origins
-from torchvet.source.model.units import keyword, receiver, targets_of, terminal
-from torchvet.source.model.walking import walk
+from torchvet.rules.kit import Edit, Effect, Iterator, SourceFile, Step
+from torchvet.source.model import Event, Loop, Unit, edits, keyword, origins, receiver, targets_of, terminal, walk
 
 if TYPE_CHECKING:
-    from torchvet.source.model import Event, Loop, SourceFile, Unit
     from torchvet.source.model.events import Arm
-    from torchvet.source.model.steps import Effect, Step
 
 _ACCUMULATION = re.compile(
     r"accum|micro|is_last|last_batch|(need|do|should|can|is|will)_(update|step|sync|optimi)|update_(grad|now)|boundary"

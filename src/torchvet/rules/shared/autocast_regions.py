@@ -5,12 +5,10 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from torchvet.source.model.units import receiver, terminal
-
-if TYPE_CHECKING:
-    from torchvet.source.model import ClassModel, Event, SourceFile, Unit
+from torchvet.rules.kit import SourceFile
+from torchvet.source.model import ClassModel, Event, Unit, receiver, terminal
 
 Enabled = Literal["yes", "no", "unknown"]
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from torchvet.analysis.growth_series import CONTAINERS
 from torchvet.recording.records.training import LoopBound, OptimizerUse, Ran
+from torchvet.rules.kit import Growth, Recording, Store
 
 if TYPE_CHECKING:
-    from torchvet.analysis.growth import Growth
-    from torchvet.recording import Recording
-    from torchvet.source.stores import Limit, Removal, Store
+    from torchvet.source.stores import Limit, Removal
 
 
 _STEPS_A_TURN = 4

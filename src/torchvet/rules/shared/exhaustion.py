@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from torchvet.analysis.growth import growth_of
+from torchvet.analysis import growth_of
 from torchvet.recording.records.base import NODE_BYTES
 from torchvet.recording.records.training import CollectorUse, Outcome
+from torchvet.rules.kit import Growth, RankRecording, Recording
 from torchvet.rules.shared.bounds import bound_of
 
 if TYPE_CHECKING:
-    from torchvet.analysis.growth import Growth
-    from torchvet.recording import RankRecording, Recording
     from torchvet.recording.records.base import StepKind
 
 _WORTH = 0.05

@@ -11,34 +11,34 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, get_args
 
-from torchvet.analysis.growth import growth_by_rank
-from torchvet.finding import (
-    NOTHING_MORE,
-    SEVERITIES,
-    About,
-    DetailedFinding,
-    Finding,
-    Holder,
-    HolderKind,
-    Location,
-    Measured,
-    Related,
-    Remedy,
-    Severity,
-)
+from torchvet.analysis import growth_by_rank
+from torchvet.finding import SEVERITIES, HolderKind
 from torchvet.formatting import count
 from torchvet.recording.records.base import NODE_BYTES, Window
 from torchvet.rules.core import grading
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import (
+    NOTHING_MORE,
+    About,
+    DetailedFinding,
+    Finding,
+    Growth,
+    Holder,
+    Location,
+    Measured,
+    Place,
+    Recording,
+    Related,
+    Remedy,
+    Rule,
+    Severity,
+    Store,
+)
 from torchvet.rules.shared.bounds import Bound, bound_of
 from torchvet.rules.shared.exhaustion import end_for, exhaustion_of, part_of, rank_of
 from torchvet.rules.shared.number_format import per_step, size
 
 if TYPE_CHECKING:
-    from torchvet.analysis.growth import Growth
-    from torchvet.recording import Recording
-    from torchvet.recording.records.base import Holding, Place, SiteBytes
-    from torchvet.source.stores import Store
+    from torchvet.recording.records.base import Holding, SiteBytes
 
 _KINDS = frozenset(get_args(HolderKind))
 _NUMBER = 8

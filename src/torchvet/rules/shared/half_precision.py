@@ -8,13 +8,10 @@ from __future__ import annotations
 import ast
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
+from torchvet.rules.kit import SourceFile
 from torchvet.rules.shared import autocast_regions
-from torchvet.source.model.units import keyword, receiver, targets_of, terminal, value_for
-
-if TYPE_CHECKING:
-    from torchvet.source.model import ClassModel, Event, SourceFile, Unit
+from torchvet.source.model import ClassModel, Event, Unit, keyword, receiver, targets_of, terminal, value_for
 
 _HALF = re.compile(r"\.half\b")
 DTYPES = {"torch.float16": "fp16", "torch.half": "fp16", "torch.bfloat16": "bf16"}

@@ -12,18 +12,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from torchvet.analysis.growth import growth_of
-from torchvet.finding import ALSO_GROWS, Edit, Finding, Related, Remedy
+from torchvet.analysis import growth_of
+from torchvet.finding import ALSO_GROWS
 from torchvet.recording.records.base import NODE_BYTES, SiteBytes
+from torchvet.rules.kit import Edit, Finding, Growth, RankRecording, Recording, Related, Remedy, Store
 from torchvet.rules.shared.bounds import bound_of
 from torchvet.rules.shared.growth_rule import GrowthRule, allocated, first_place, measured_of
 from torchvet.rules.shared.number_format import per_step, size
 
 if TYPE_CHECKING:
-    from torchvet.analysis.growth import Growth
-    from torchvet.recording import RankRecording, Recording
     from torchvet.rules import Rule
-    from torchvet.source.stores import Store
 
 _AS_LARGE = 0.9
 """Share of the largest name's rate from which on a name is as large: the first in the source is the one to say, in

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
 import msgspec
 
+from torchvet.rules.kit import Finding, Iterator, Measured, Place, RankRecording, Recording, Rule
 from torchvet.source.model import SourceFile
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding, Measured
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.records.base import Place
-    from torchvet.rules.core.base import Rule
 
 
 def suspected_at(rule: Rule, recording: Recording, place: Place | None, role: str = "") -> Iterator[Finding]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Finding, Measured, Related
 from torchvet.rules.core import grading
+from torchvet.rules.kit import Finding, Measured, Related, Rule
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.snapshot_rule import ASSUMED_LIMIT, in_memory, limit_of, location_of, named
 
 if TYPE_CHECKING:
-    from torchvet.rules.core.base import Rule
     from torchvet.snapshots.growth import Growth, Leak
     from torchvet.snapshots.memory import DeviceMemory
 

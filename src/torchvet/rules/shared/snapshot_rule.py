@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Finding, Location, Measured, Related, Remedy, Severity
+from torchvet.rules.kit import Finding, Location, Measured, Related, Remedy, Rule, Severity
 from torchvet.rules.shared.number_format import size
 
 if TYPE_CHECKING:
-    from torchvet.rules.core.base import Rule
     from torchvet.snapshots.memory import DeviceMemory
     from torchvet.snapshots.places import Place
     from torchvet.snapshots.state_at import Row

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
+from torchvet.rules.kit import SourceFile
 from torchvet.rules.shared.training_loops import is_test
-from torchvet.source.model.units import Unit
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.source.model import Event, Loop, SourceFile
+from torchvet.source.model import Event, Loop, Unit, walk
 
 _HOOKS = frozenset(("forward", "training_step"))
 _MOVES = (

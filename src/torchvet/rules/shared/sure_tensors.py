@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
+from torchvet.rules.kit import SourceFile
+from torchvet.source.model import Event, receiver, targets_of, terminal, value_for
 from torchvet.source.model import torch_names as names
-from torchvet.source.model.units import receiver, targets_of, terminal, value_for
-
-if TYPE_CHECKING:
-    from torchvet.source.model import Event, SourceFile
 
 _TENSOR_ONLY = frozenset(("unsqueeze", "view", "size", "numel", "contiguous", "permute", "transpose", "squeeze",
                           "flatten", "expand", "backward", "argmax", "softmax", "detach", "eq", "view_as", "sum",

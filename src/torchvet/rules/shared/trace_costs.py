@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from torchvet.finding import Finding, Location, Measured, Related, Remedy, Severity
 from torchvet.formatting import size
 from torchvet.rules.core import grading
+from torchvet.rules.kit import Finding, Location, Measured, Related, Remedy, Rule, Severity, Trace
 
 if TYPE_CHECKING:
-    from torchvet.readers.trace_facts import Cost, RankTrace, Trace, Where
-    from torchvet.rules.core.base import Rule
+    from torchvet.readers.trace_facts import Cost, RankTrace, Where
 
 __all__ = ["LEAST_SHARE", "Worst", "ms", "observed", "of_step", "percent", "share_of", "size", "where_text", "worst"]
 

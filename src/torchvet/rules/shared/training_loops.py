@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
-from torchvet.source.model import edits
+from torchvet.rules.kit import Edit, Effect, Iterator, SourceFile, Step
+from torchvet.source.model import Event, Loop, Unit, edits, receiver, terminal, walk
 from torchvet.source.model.origins import Identity, identity, made_by, models_in
-from torchvet.source.model.units import behind_progress, receiver, terminal
-from torchvet.source.model.walking import walk
+from torchvet.source.model.units import behind_progress
 
 if TYPE_CHECKING:
-    from torchvet.source.model import Event, Loop, SourceFile, Unit
     from torchvet.source.model.events import Arm
-    from torchvet.source.model.steps import Effect, Step
 
 _BY_HAND = re.compile(r"\.grad(\.data)?(\s*=[^=]|\.(zero_|fill_|mul_|copy_|detach_|sub_|div_|add_)|\[)|_foreach_")
 _MAY_CLEAR = re.compile(r"zero|clear|reset|grad|hook|callback|optim|step|update|backward|train|handler|call_event")

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable
+from typing import Literal
 
-from torchvet.analysis.growth import growth_of
-from torchvet.finding import Finding, Holder, Location, Measured, Remedy
+from torchvet.analysis import growth_of
 from torchvet.recording.records.base import Census, Stranger, Survivors, Window
 from torchvet.recording.records.training import CollectorUse, Outcome
 from torchvet.rules.core import grading
+from torchvet.rules.kit import Finding, Holder, Iterator, Location, Measured, RankRecording, Recording, Remedy, Rule
 from torchvet.rules.shared.exhaustion import exhaustion_of
 from torchvet.rules.shared.growth_rule import allocated, first_place, location_of
 from torchvet.rules.shared.number_format import size
-
-if TYPE_CHECKING:
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.rules.core.base import Rule
-
 
 _WORTH_SAYING = 0.05
 """Share of all growth below which what no name reaches is a remainder of the search and no finding."""

@@ -9,19 +9,19 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from torchvet.analysis.growth import growth_of, usable_censuses
+from torchvet.analysis import growth_of
+from torchvet.analysis.growth import usable_censuses
 from torchvet.analysis.growth_series import key_of
 from torchvet.analysis.memory_limit import room_of
 from torchvet.analysis.memory_series import device_sizes, heap_sizes, per_step, resident_sizes
 from torchvet.analysis.steps import steps_between
 from torchvet.recording.records.base import NODE_BYTES, Census, Survivors, Window
+from torchvet.rules.kit import Growth, RankRecording, Recording
 from torchvet.rules.shared.bounds import bound_of
 from torchvet.rules.shared.number_format import count, size
 
 if TYPE_CHECKING:
-    from torchvet.analysis.growth import Growth
     from torchvet.analysis.trend import Sizes
-    from torchvet.recording import RankRecording, Recording
 
 State = Literal["flat", "grows", "not seen"]
 WitnessName = Literal["live storages", "device memory", "heap", "resident set", "graph nodes"]

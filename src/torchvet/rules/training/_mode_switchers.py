@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.source.model.units import receiver, terminal
-
-if TYPE_CHECKING:
-    from torchvet.source.model import Event, SourceFile, Unit
+from torchvet.rules.kit import Iterator, SourceFile
+from torchvet.source.model import Event, Unit, receiver, terminal
 
 _SWITCHES = re.compile(r"(^|_)(eval|evaluat\w*|mode|freeze)($|_)|Eval|Mode|Freeze")
 """Names of functions from elsewhere that switch modes, and of decorators."""

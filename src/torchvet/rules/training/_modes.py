@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from torchvet.rules.kit import Iterator, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.step_code import names_in
 from torchvet.rules.training import _mode_switchers as switchers
+from torchvet.source.model import ClassModel, Event, Loop, Unit, receiver, targets_of, terminal
 from torchvet.source.model.origins import Identity, identity, made_by
-from torchvet.source.model.units import receiver, targets_of, terminal
-
-if TYPE_CHECKING:
-    from torchvet.source.model import ClassModel, Event, Loop, SourceFile, Unit
 
 _MODES = re.compile(r"Drop(out|path)|Batch_?Norm|BatchNorm|dropout|drop_path|\bDropPath\b|nn\.Transformer|rrelu|RReLU")
 _JUDGES = re.compile(r"eval|valid|(^|_)test", re.IGNORECASE)

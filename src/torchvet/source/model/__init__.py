@@ -5,14 +5,19 @@
 
 from typing import TYPE_CHECKING, Any
 
+from torchvet.source.model import blocks, edits
 from torchvet.source.model.events import Event, Loop
-from torchvet.source.model.units import ClassModel, Unit
+from torchvet.source.model.units import ClassModel, Unit, keyword, receiver, targets_of, terminal, value_for
+from torchvet.source.model.walking import walk
 from torchvet.source.model.words import signs_of
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
 
-__all__ = ["ClassModel", "Event", "Loop", "SourceFile", "Unit", "signs_of"]
+__all__ = [
+    "ClassModel", "Event", "Loop", "SourceFile", "Unit", "blocks", "edits", "keyword", "receiver", "signs_of",
+    "targets_of", "terminal", "value_for", "walk",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

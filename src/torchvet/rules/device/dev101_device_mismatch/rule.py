@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.finding import About
-from torchvet.rules.core.base import Rule
 from torchvet.rules.device import _crashes
 from torchvet.rules.device._host_arguments import taken_on_host, targets_may_stay
 from torchvet.rules.device.fixes.one_device import ON_CPU, brought_along
-from torchvet.rules.shared.share_rule import observed
+from torchvet.rules.kit import About, Edit, Finding, Iterator, RankRecording, Recording, Rule, Sequence, SourceFile
+from torchvet.source.model import ClassModel, Event, Unit, targets_of, terminal, value_for, walk
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.devices import operands
-from torchvet.source.model.units import targets_of, terminal, value_for
-from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.recording import RankRecording, Recording
     from torchvet.recording.records.device import DeviceMismatch as Mismatch
     from torchvet.recording.records.device import Placed
-    from torchvet.source.model import ClassModel, Event, SourceFile, Unit
 
 _MIXING = frozenset(("cat", "stack", "matmul", "mm", "bmm", "where", "dot", "addmm", "einsum", "mv"))
 _STATEFUL = re.compile(r"(Linear|Conv\dd|ConvTranspose\dd|LSTM|GRU|Embedding|Norm\dd?|Parameter|Attention)\(")
@@ -64,8 +57,8 @@ class DeviceMismatch(Rule):
             if record.dtypes_differ or elsewhere:
                 continue
             if stray is None:
-                yield observed(
-                    self, rank, severity="error", place=record.place, message=record.message,
+                yield self.observed(
+                    rank, severity="error", place=record.place, message=record.message,
                     cause="the tensors of this operation could not be told apart by name", advice=self.remedy,
                     related=_crashes.where(record),
                 )  # fmt: skip
@@ -79,8 +72,8 @@ class DeviceMismatch(Rule):
         related = [*([_crashes.raised(record)] if place != record.place else []), *_crashes.where(record)]
         other = _crashes.companion(record, stray)
         on_cpu = here == "cpu" and stray.name.isidentifier()
-        return observed(
-            self, rank, severity="error", place=place, about=About(ON_CPU if on_cpu else "", (stray.name, other)),
+        return self.observed(
+            rank, severity="error", place=place, about=About(ON_CPU if on_cpu else "", (stray.name, other)),
             message=f"{stray.name} is on {here} where {other} is on {there}: "
             f"{record.operation}{module} takes tensors of one device",
             cause=_why(record, stray), advice=_how(stray, there), related=related,

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.rules.core.base import Rule
-from torchvet.rules.core.fixing import events_at
 from torchvet.rules.device import _crashes, _uses
-from torchvet.rules.shared.share_rule import observed
-from torchvet.source.model import edits
+from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Rule, Sequence, SourceFile, events_at
+from torchvet.source.model import ClassModel, Event, Unit, edits, receiver, targets_of, terminal, walk
 from torchvet.source.model import torch_names as names
-from torchvet.source.model.units import receiver, targets_of, terminal
-from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.recording import RankRecording, Recording
     from torchvet.recording.records.device import DeviceMismatch, Placed
-    from torchvet.source.model import ClassModel, Event, SourceFile, Unit
 
 _PLACING = ("to", "cuda", "cpu", "type_as", "numpy", "tolist", "item", "pin_memory")
 _MATRIX = frozenset(("zeros", "ones", "empty", "full", "rand", "randn", "arange", "linspace", "eye", "from_numpy",
@@ -73,8 +65,8 @@ class TensorNotRegistered(Rule):
         there = min(others, default="another type") if by_type else _crashes.there(record, stray)
         mine = f"is {stray.dtype}" if by_type else f"is on {stray.device}"
         attribute = stray.name.removeprefix(f"{stray.owner}.")
-        return observed(
-            self, rank, severity="error", place=_crashes.made(stray, record.place),
+        return self.observed(
+            rank, severity="error", place=_crashes.made(stray, record.place),
             message=f"{stray.name} is a plain tensor: it {mine} where {stray.owner} was moved to {there}",
             cause=f"{stray.name} is neither a parameter nor a registered buffer: `.to()` passes it over",
             advice=f'register it: `self.register_buffer("{attribute}", …, persistent=False)`',

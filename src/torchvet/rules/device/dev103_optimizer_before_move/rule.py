@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Measured
 from torchvet.recording.records.device import ReplacedParameters
 from torchvet.recording.records.training import UnownedParameters, still_unowned
-from torchvet.rules.core.base import Rule
 from torchvet.rules.device import _crashes
 from torchvet.rules.device.fixes.optimizer_order import made_after
+from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.shared.seen_suspicions import as_observed, suspected_at
-from torchvet.rules.shared.share_rule import observed
+from torchvet.source.model import Event, keyword, receiver, targets_of, terminal
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.steps import text_of
-from torchvet.source.model.units import keyword, receiver, targets_of, terminal
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.recording import RankRecording, Recording
     from torchvet.recording.records.device import DeviceMismatch, Placed
-    from torchvet.source.model import Event, SourceFile
 
 _REPLACING = frozenset(("to_empty", "resize_token_embeddings", "reset_classifier"))
 _CALLS = _REPLACING | {"load_state_dict", "to", "cuda"}
@@ -62,8 +56,8 @@ class OptimizerBeforeMove(Rule):
                 yield self._state_left(rank, mismatch, stray)
 
     def _replaced_all(self, rank: RankRecording, record: ReplacedParameters) -> Finding:
-        return observed(
-            self, rank, severity="error", place=record.place,
+        return self.observed(
+            rank, severity="error", place=record.place,
             message=f"{record.optimizer} updates {record.count} parameters that {record.module} does not have any "
             "more: nothing is trained",
             cause=f"all {record.count} parameters of {record.module} get gradients and no optimizer has them; those "
@@ -73,8 +67,8 @@ class OptimizerBeforeMove(Rule):
         )  # fmt: skip
 
     def _state_left(self, rank: RankRecording, record: DeviceMismatch, stray: Placed) -> Finding:
-        return observed(
-            self, rank, severity="error", place=record.place,
+        return self.observed(
+            rank, severity="error", place=record.place,
             message=f"{stray.name} is on {stray.device} where the gradients are on {_crashes.there(record, stray)}",
             cause=f"{stray.owner} made its state while the parameters were on {stray.device}, and they were moved "
             "since: moving a model moves no optimizer's state",

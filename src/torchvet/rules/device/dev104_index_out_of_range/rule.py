@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
-from torchvet.finding import Measured
 from torchvet.recording.records.device import BadValue
-from torchvet.rules.core.base import Rule
 from torchvet.rules.device import _crashes
-from torchvet.rules.shared.share_rule import observed
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.recording import RankRecording, Recording
+from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, Rule
 
 _LATER = (
     "on a GPU this is a device-side assert: the error is raised at whatever the host does next, in another line, says "
@@ -48,16 +39,16 @@ class IndexOutOfRange(Rule):
         value = f"{record.values[0]:.0f}" if record.values else "a value"
         low, high = _range(record)
         later = _SIMULATED if record.simulated else _LATER
-        return observed(
-            self, rank, severity="error", place=record.place,
+        return self.observed(
+            rank, severity="error", place=record.place,
             message=f"{name} holds {value}{_crashes.positions(record)}: {record.operation} takes {low} to {high}",
             cause="; ".join(filter(None, [bound, later if record.asserted else ""])),
             advice=_advice(record), measured=Measured(),
         )  # fmt: skip
 
     def _assert(self, rank: RankRecording, record: BadValue) -> Finding:
-        return observed(
-            self, rank, severity="error", place=record.place,
+        return self.observed(
+            rank, severity="error", place=record.place,
             message="a kernel asserted: an index, a class or a probability that it was given is out of range",
             cause="the GPU reports it late: the fault is in this line or in one that ran before it, and the GPU cannot "
             "be read any more to see the value",

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
 from torchvet.recording.records.device import BadValue
-from torchvet.rules.core.base import Rule
 from torchvet.rules.device import _crashes
-from torchvet.rules.shared.share_rule import observed
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.recording import RankRecording, Recording
+from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Rule
 
 
 class ProbabilityOutOfRange(Rule):
@@ -37,8 +29,8 @@ class ProbabilityOutOfRange(Rule):
     def _finding(self, rank: RankRecording, record: BadValue) -> Finding:
         name = record.name or record.derived or f"what {record.operation} was given"
         made = f", of which {record.derived} is made," if record.derived and record.name else ""
-        return observed(
-            self, rank, severity="error", place=record.place,
+        return self.observed(
+            rank, severity="error", place=record.place,
             message=f"{name}{made} holds {_value(record)}{_crashes.positions(record)}: {record.operation} takes "
             f"{_wanted(record)}",
             cause="a kernel of the GPU asserts here: on a real one the error comes later, in another line"

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.rules.core.base import Rule
-from torchvet.source.model.units import terminal
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.source.model import Event, SourceFile
+from torchvet.rules.kit import Finding, Iterator, Rule, SourceFile
+from torchvet.source.model import Event, terminal
 
 
 class DataParallel(Rule):

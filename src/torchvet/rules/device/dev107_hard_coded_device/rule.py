@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.recording.records.device import AbsentDevice
-from torchvet.rules.core.base import Rule
 from torchvet.rules.device import _crashes
-from torchvet.rules.shared.share_rule import observed
-from torchvet.source.model import edits
+from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Rule, SourceFile
+from torchvet.source.model import Event, Unit, edits, receiver, terminal
 from torchvet.source.model import torch_names as names
-from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.recording import RankRecording, Recording
     from torchvet.recording.records.device import DeviceMismatch
-    from torchvet.source.model import Event, SourceFile, Unit
 
 _GUARD = re.compile(r"cuda|gpu|device|distributed|is_available|ngpu|parallel|rank", re.IGNORECASE)
 _MOVED_WITH_IT = "the module's device"
@@ -55,8 +49,8 @@ class HardCodedDevice(Rule):
         written = record.written
         assert written is not None
         where = next((t.device for t in record.tensors if t.name == record.hard_coded), "another device")
-        return observed(
-            self, rank, severity="error", place=written.place,
+        return self.observed(
+            rank, severity="error", place=written.place,
             message=f"{record.hard_coded} is on {where} because {written.text} is written out, where "
             f"{written.variable} is {written.device}: {record.operation} refuses it",
             cause=f"{written.variable} says which device to use, and this line does not ask it",
@@ -67,8 +61,8 @@ class HardCodedDevice(Rule):
     def _absent(self, rank: RankRecording, record: AbsentDevice) -> Finding:
         there = "no GPU is" if not record.devices else f"{record.devices} GPU{'s are' if record.devices > 1 else ' is'}"
         chosen = f", where {record.variable} is {record.held}" if record.variable else ""
-        return observed(
-            self, rank, severity="error", place=record.place,
+        return self.observed(
+            rank, severity="error", place=record.place,
             message=f"{record.asked} is written out here and {there} there{chosen}",
             cause=record.message, advice=f"use {record.variable}" if record.variable else self.remedy,
         )  # fmt: skip

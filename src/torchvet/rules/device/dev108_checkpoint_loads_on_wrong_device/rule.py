@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from torchvet import formatting
-from torchvet.finding import Measured, Severity
 from torchvet.recording.records.device import AbsentDevice, LoadedCheckpoint
 from torchvet.rules.core import grading
-from torchvet.rules.core.base import Rule
-from torchvet.rules.shared.share_rule import observed, peak_of
-from torchvet.source.model import edits
-from torchvet.source.model.units import targets_of, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.source.model import Event, SourceFile
-
+from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, Rule, Severity, SourceFile
+from torchvet.rules.shared.peaks import peak_of
+from torchvet.source.model import Event, edits, targets_of, terminal, walk
 
 _ADVICE = "add `map_location='cpu'`, and let load_state_dict copy to the right device"
 _KEPT = 3
@@ -56,8 +45,8 @@ class CheckpointLoadsOnWrongDevice(Rule):
                     yield self._kept(rank, loaded)
 
     def _absent(self, rank: RankRecording, record: AbsentDevice) -> Finding:
-        return observed(
-            self, rank, severity="error", place=record.place,
+        return self.observed(
+            rank, severity="error", place=record.place,
             message="the file was saved on a GPU that is not there, and nothing says where else to load it to",
             cause=record.message, advice=_ADVICE,
         )  # fmt: skip
@@ -66,8 +55,8 @@ class CheckpointLoadsOnWrongDevice(Rule):
         wrong = {d: n for d, n in record.bytes.items() if d != "cpu" and d not in record.into}
         size = sum(wrong.values())
         follows = set(wrong) <= set(record.settled)
-        return observed(
-            self, rank, severity=self._of_elsewhere(rank, record, size, follows), place=record.place,
+        return self.observed(
+            rank, severity=self._of_elsewhere(rank, record, size, follows), place=record.place,
             message=f"{formatting.size(size)} of a checkpoint were loaded to {', '.join(sorted(wrong))}, "
             f"and {record.owner} {'was' if follows else 'is'} on {', '.join(record.into)}"
             + (" then and moved there later" if follows else ""),
@@ -90,8 +79,8 @@ class CheckpointLoadsOnWrongDevice(Rule):
         size = sum(n for d, n in record.bytes.items() if d != "cpu")
         share = size / (peak_of(rank) or size)
         where = ", ".join(d for d in record.bytes if d != "cpu")
-        return observed(
-            self, rank, severity="info" if record.copied > 1 else grading.of_waste(size, share), place=record.place,
+        return self.observed(
+            rank, severity="info" if record.copied > 1 else grading.of_waste(size, share), place=record.place,
             message=f"a checkpoint's {formatting.size(size)} stayed on {where} over {record.kept:,} step boundaries "
             f"beside {record.owner or 'the model'}, which has its own copy",
             cause="what torch.load gave is still referred to after load_state_dict has copied it"

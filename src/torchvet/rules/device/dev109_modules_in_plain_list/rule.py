@@ -7,22 +7,14 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Measured
 from torchvet.recording.records.device import HiddenModules
-from torchvet.rules.core.base import Rule
-from torchvet.rules.core.fixing import events_at
 from torchvet.rules.device import _containers as containers
 from torchvet.rules.device import _crashes
-from torchvet.rules.shared.share_rule import observed
-from torchvet.source.model import edits
-from torchvet.source.model.units import targets_of, terminal, value_for
-from torchvet.source.model.walking import walk
+from torchvet.rules.kit import Edit, Finding, Measured, RankRecording, Recording, Rule, SourceFile, events_at
+from torchvet.source.model import ClassModel, Event, Unit, edits, targets_of, terminal, value_for, walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.recording import RankRecording, Recording
     from torchvet.recording.records.device import DeviceMismatch, Placed
-    from torchvet.source.model import ClassModel, Event, SourceFile, Unit
 
 _STATELESS = ("ReLU", "Tanh", "Sigmoid", "GELU", "SiLU", "ELU", "Softmax", "Pool", "Pad", "Flatten", "Identity",
               "Upsample", "Loss", "Softplus", "Mish", "Hardswish", "Unfold", "Fold", "Shuffle", "LogSoftmax",
@@ -76,8 +68,8 @@ class ModulesInPlainList(Rule):
 
     def _left_behind(self, rank: RankRecording, record: DeviceMismatch, stray: Placed) -> Finding:
         holder = stray.owner.partition("[")[0]
-        return observed(
-            self, rank, severity="error", place=_crashes.made(stray, record.place),
+        return self.observed(
+            rank, severity="error", place=_crashes.made(stray, record.place),
             message=f"the modules in {holder} are not registered: {stray.name} is on {stray.device} where the rest is "
             f"on {_crashes.there(record, stray)}",
             cause=f"{holder} is a plain container: `.to()`, `parameters()` and `state_dict()` pass over what is in it",
@@ -86,8 +78,8 @@ class ModulesInPlainList(Rule):
         )  # fmt: skip
 
     def _not_trained(self, rank: RankRecording, record: HiddenModules) -> Finding:
-        return observed(
-            self, rank, severity="error", place=record.made,
+        return self.observed(
+            rank, severity="error", place=record.made,
             message=f"{record.modules} modules in {record.holder} are not registered: their {record.parameters} "
             "parameters get gradients and no optimizer has them",
             cause=f"{record.holder} is a plain container of {', '.join(record.kinds)}: `parameters()`, `.to()` and "

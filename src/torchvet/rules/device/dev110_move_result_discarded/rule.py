@@ -7,24 +7,17 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Measured, Severity
 from torchvet.recording.records.device import DiscardedMove
 from torchvet.rules.core import grading
-from torchvet.rules.core.base import Rule
-from torchvet.rules.core.fixing import calls_at
 from torchvet.rules.device import _crashes
-from torchvet.rules.shared.share_rule import observed
+from torchvet.rules.kit import Edit, Finding, Measured, RankRecording, Recording, Rule, Severity, SourceFile, calls_at
 from torchvet.rules.shared.sure_tensors import surely_tensor
 from torchvet.source import timing
-from torchvet.source.model import edits
-from torchvet.source.model.units import receiver
+from torchvet.source.model import Event, edits, receiver
 
 if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.recording import RankRecording, Recording
     from torchvet.recording.records.device import DeviceMismatch
     from torchvet.recording.records.device import DiscardedMove as Discarded
-    from torchvet.source.model import Event, SourceFile
 
 _SURE = 2
 """Sampled steps that must have had it."""
@@ -69,8 +62,8 @@ class MoveResultDiscarded(Rule):
 
     def _crash(self, rank: RankRecording, record: DeviceMismatch) -> Finding:
         subject = record.discarded.rpartition(".")[0]
-        return observed(
-            self, rank, severity="error", place=record.discarded_at or record.place,
+        return self.observed(
+            rank, severity="error", place=record.discarded_at or record.place,
             message=f"the result of {record.discarded} is thrown away: {record.moved} stays as it is, and "
             f"{record.operation} refuses it",
             cause="a tensor's methods that move or convert it return a new one and leave the tensor as it is",
@@ -85,8 +78,8 @@ class MoveResultDiscarded(Rule):
             if wasted
             else f"{record.subject} is still {record.before}"
         )
-        return observed(
-            self, rank, severity=_of_going_on(record), place=record.place,
+        return self.observed(
+            rank, severity=_of_going_on(record), place=record.place,
             message=f"the result of {record.text} is thrown away: {told}, and "
             f"{record.after} is made and dropped {record.calls / record.steps:,.0f} times a step",
             cause="a tensor's methods that move or convert it return a new one and leave the tensor as it is",

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from torchvet.finding import Edit, about
-from torchvet.source.model import blocks, edits
+from torchvet.rules.kit import Edit, Finding, Sequence, SourceFile, about
+from torchvet.source.model import Event, Unit, blocks, edits, targets_of
 from torchvet.source.model.steps import text_of
-from torchvet.source.model.units import targets_of
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.source.model import Event, SourceFile, Unit
 
 ON_CPU = "on cpu"
 """One tensor was on the CPU and the others were not: `operands` are its name and that of one of the others."""

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
-from torchvet.source.model import blocks, edits
+from torchvet.rules.kit import Edit, SourceFile
+from torchvet.source.model import Event, blocks, edits, targets_of, terminal, walk
 from torchvet.source.model.steps import text_of
-from torchvet.source.model.units import targets_of, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.source.model import Event, SourceFile
 
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.If, ast.For, ast.With)
 _DEFINES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Return, ast.Raise, ast.Break, ast.Continue)

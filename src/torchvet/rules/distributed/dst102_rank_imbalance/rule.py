@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torchvet.finding import Finding, Measured, Remedy
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Finding, Iterator, Measured, Remedy, Rule, Sequence, Severity, Trace
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.snapshot_rule import location_of, named
 
 if TYPE_CHECKING:
-    from torchvet.finding import Severity
-    from torchvet.readers.trace_facts import Trace
     from torchvet.snapshots.places import Place
     from torchvet.snapshots.ranks import RankPeak
 

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
 import msgspec
 
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Finding, Iterator, Rule, Trace
 from torchvet.rules.shared import trace_costs
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.readers.trace_facts import Trace
 
 
 class Straggler(Rule):

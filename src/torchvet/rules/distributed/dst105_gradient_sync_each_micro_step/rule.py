@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.rules.core.base import Rule
 from torchvet.rules.distributed.fixes.no_sync import held_back
+from torchvet.rules.kit import Finding, Identity, Iterator, Rule, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.source.model.origins import identity
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
     from torchvet.rules.shared.training_loops import Window
-    from torchvet.source.model import SourceFile
-    from torchvet.source.model.origins import Identity
 
 
 class GradientSyncEachMicroStep(Rule):

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Edit, Finding, Iterator, Rule, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.source.model import edits
+from torchvet.source.model import Event, Loop, Unit, edits, keyword, targets_of, terminal
 from torchvet.source.model.origins import Identity, identity, made_by
-from torchvet.source.model.units import keyword, targets_of, terminal
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.source.model import Event, Loop, SourceFile, Unit
 
 _FRAMEWORKS = ("lightning", "pytorch_lightning", "accelerate", "lightning_fabric")
 """They wrap the loaders of a loop that the program writes itself, and tell their samplers the epoch."""

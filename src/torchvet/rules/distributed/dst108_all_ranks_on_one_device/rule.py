@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Finding, Identity, Iterator, Rule, SourceFile
 from torchvet.rules.shared.training_loops import is_test
+from torchvet.source.model import Event, Unit, keyword, receiver, terminal
 from torchvet.source.model.origins import identity, made_by
-from torchvet.source.model.units import keyword, receiver, terminal
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.source.model import Event, SourceFile, Unit
-    from torchvet.source.model.origins import Identity
 
 _SELECTS = re.compile(r"CUDA_VISIBLE_DEVICES|cuda\.device\(|cuda:\{|cuda:%|[\"']cuda:[\"'] *\+|device_id=|gpu_id"
                       r"|\.cuda\((?!\s*(?:\)|0|non_blocking))"

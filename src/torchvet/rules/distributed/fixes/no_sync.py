@@ -6,18 +6,14 @@ import ast
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from torchvet.finding import Edit
+from torchvet.rules.kit import Edit, Identity, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.source.model import blocks
+from torchvet.source.model import Event, Unit, blocks, keyword, targets_of, value_for, walk
 from torchvet.source.model.origins import identity
 from torchvet.source.model.steps import text_of
-from torchvet.source.model.units import keyword, targets_of, value_for
-from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.rules.shared.training_loops import Window
-    from torchvet.source.model import Event, SourceFile, Unit
-    from torchvet.source.model.origins import Identity
 
 _DEEPEST = 4
 _LEAVES = re.compile(r"\b(continue|break)\b")

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
-from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, targets_of, terminal
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.source.model import ClassModel, Event, SourceFile
+from torchvet.rules.kit import Edit, Finding, Sequence, SourceFile
+from torchvet.source.model import ClassModel, Event, edits, receiver, targets_of, terminal
 
 _STORED_WHOLE = (
     "pickle",

@@ -4,20 +4,15 @@ it is used."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from torchvet.finding import Edit
+from torchvet.rules.kit import Edit, Finding, Sequence, SourceFile
 from torchvet.rules.memory.fixes.stored_values import stored_at
 from torchvet.rules.shared.training_loops import without_statement
-from torchvet.source.model import blocks, edits
-from torchvet.source.model.units import receiver, terminal
-from torchvet.source.model.walking import walk
+from torchvet.source.model import blocks, edits, receiver, terminal, walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
     from torchvet.rules.memory._stored import Kept
-    from torchvet.source.model import SourceFile
 
 _HARMLESS = {"detach", "clone", "cpu", "float", "half", "sigmoid", "softmax", "argmax", "mean", "sum", "squeeze", "to"}
 """What may be left uncalled: none of them does anything but make its result."""

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from torchvet.rules.kit import Edit, Finding, Sequence, SourceFile
 from torchvet.rules.memory.fixes.bounded_containers import Parents, begins, read
 from torchvet.rules.memory.fixes.stored_values import stored_at
-from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.source.model import Event, SourceFile
+from torchvet.source.model import Event, edits, receiver, terminal, walk
 
 
 def trimmed(file: SourceFile, finding: Finding) -> Sequence[Edit]:

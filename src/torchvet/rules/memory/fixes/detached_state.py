@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import about
-from torchvet.rules.core.fixing import events_at, held, with_method
-from torchvet.source.model import blocks, edits
-from torchvet.source.model.units import keyword, targets_of, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.source.model import Event, SourceFile
+from torchvet.rules.core.fixing import held, with_method
+from torchvet.rules.kit import Edit, Finding, Iterator, Sequence, SourceFile, about, events_at
+from torchvet.source.model import Event, blocks, edits, keyword, targets_of, terminal, walk
 
 CONTAINERS = ("tuple", "list")
 """Variants of a state of several tensors: `state = tuple(t.detach() for t in state)`. Several `operands` are the

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from torchvet.rules.core.fixing import may_be_tensor, with_method
+from torchvet.rules.kit import Edit, Iterator, SourceFile
 from torchvet.rules.memory._stored import Kept, store
+from torchvet.source.model import Event, Unit, targets_of, terminal, value_for
 from torchvet.source.model.destinations import reaching
-from torchvet.source.model.units import targets_of, terminal, value_for
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit
-    from torchvet.source.model import Event, SourceFile, Unit
 
 _MADE = ("dict", "list", "defaultdict", "OrderedDict", "deque", "Counter")
 

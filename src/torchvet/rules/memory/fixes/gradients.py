@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
-from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit
-    from torchvet.source.model import Event, SourceFile, Unit
+from torchvet.rules.kit import Edit, SourceFile
+from torchvet.source.model import Event, Unit, edits, receiver, terminal, walk
 
 _BLOCKS = ("body", "orelse", "finalbody")
 

@@ -4,18 +4,10 @@ the loop's body."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
-from torchvet.rules.core.fixing import calls_at
+from torchvet.rules.kit import Edit, Finding, Sequence, SourceFile, calls_at
 from torchvet.rules.memory._hooks import ON_MODULES, ON_TENSORS
-from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, targets_of, terminal
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.source.model import Event, SourceFile
+from torchvet.source.model import Event, edits, receiver, targets_of, terminal
 
 
 def handle_removed(file: SourceFile, finding: Finding) -> Sequence[Edit]:

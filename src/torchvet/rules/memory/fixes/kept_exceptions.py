@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from torchvet.rules.core.fixing import with_method
-from torchvet.source.model.units import receiver, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.source.model import SourceFile
+from torchvet.rules.kit import Edit, Finding, Iterator, Sequence, SourceFile
+from torchvet.source.model import receiver, terminal, walk
 
 _PUTS = ("append", "appendleft", "add", "put", "insert", "setdefault")
 

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from torchvet.rules.core.fixing import places_of
+from torchvet.rules.kit import Edit, Finding, Iterator, Sequence, SourceFile
 from torchvet.rules.memory._keyed import is_dict
-from torchvet.source.model import blocks, edits
-from torchvet.source.model.units import targets_of, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.source.model import SourceFile
+from torchvet.source.model import blocks, edits, targets_of, terminal, walk
 
 _KEPT = 8
 """Entries that stay: enough for what is asked for again within a step."""

@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
-from torchvet.rules.core.fixing import events_at
-from torchvet.source.model import blocks, edits
-from torchvet.source.model.units import terminal
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.source.model import SourceFile
+from torchvet.rules.kit import Edit, Finding, Sequence, SourceFile, events_at
+from torchvet.source.model import blocks, edits, terminal
 
 _ONCE = ("iter", "map", "zip", "filter", "enumerate", "chain", "islice", "reversed")
 """What these make can be gone through once: to begin it again gives nothing."""

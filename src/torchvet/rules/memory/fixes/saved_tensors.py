@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from torchvet.finding import Edit
-from torchvet.source.model import edits
-from torchvet.source.model.units import targets_of, terminal, value_for
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.source.model import ClassModel, SourceFile, Unit
+from torchvet.rules.kit import Edit, Finding, Sequence, SourceFile
+from torchvet.source.model import ClassModel, Unit, edits, targets_of, terminal, value_for, walk
 
 
 def saved_for_backward(

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.analysis.growth import growth_by_rank
-from torchvet.finding import Edit
-from torchvet.rules.core.fixing import events_at, held, may_be_tensor, with_method
+from torchvet.analysis import growth_by_rank
+from torchvet.rules.core.fixing import held, may_be_tensor, with_method
+from torchvet.rules.kit import Edit, Finding, Iterator, Recording, Sequence, SourceFile, events_at
 from torchvet.rules.memory._stored import Kept, store
 from torchvet.rules.memory.fixes.filled_containers import filled_with
 from torchvet.rules.shared.growth_rule import is_tensor_class, item_type
 from torchvet.source import syntax
-from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.recording import Recording
-    from torchvet.source.model import Event, SourceFile, Unit
+from torchvet.source.model import Event, Unit, edits, receiver, terminal, walk
 
 _DEEPEST = 4
 

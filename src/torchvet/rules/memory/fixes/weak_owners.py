@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
+from torchvet.rules.kit import Edit, Finding, Iterator, Sequence, SourceFile
 from torchvet.rules.memory.fixes.back_references import imported
-from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, targets_of, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.source.model import ClassModel, SourceFile, Unit
+from torchvet.source.model import ClassModel, Unit, edits, receiver, targets_of, terminal, walk
 
 _PUTS = ("append", "appendleft", "add", "insert", "setdefault", "update", "put")
 

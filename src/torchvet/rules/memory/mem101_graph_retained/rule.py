@@ -5,11 +5,22 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import NOTHING_MORE, About
 from torchvet.recording.records.base import NODE_BYTES
 from torchvet.rules.core import grading
+from torchvet.rules.kit import (
+    NOTHING_MORE,
+    About,
+    Edit,
+    Finding,
+    Growth,
+    Location,
+    Recording,
+    Severity,
+    SnapshotMemory,
+    SourceFile,
+    Store,
+)
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._graphs import own_graph, passed_graphs
 from torchvet.rules.memory._updates import ADVICE, UPDATED, line_of_update, update_fix
@@ -28,18 +39,9 @@ from torchvet.rules.shared.growth_rule import (
 )
 from torchvet.rules.shared.number_format import count, per_step, size
 from torchvet.rules.shared.snapshot_growth import leaking
-from torchvet.source.model import edits
+from torchvet.source.model import Event, edits, targets_of, terminal, value_for
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.destinations import Destinations
-from torchvet.source.model.units import targets_of, terminal, value_for
-
-if TYPE_CHECKING:
-    from torchvet.analysis.growth import Growth
-    from torchvet.finding import Edit, Finding, Location, Severity
-    from torchvet.recording import Recording
-    from torchvet.snapshots.memory import SnapshotMemory
-    from torchvet.source.model import Event, SourceFile
-    from torchvet.source.stores import Store
 
 
 class GraphRetained(GrowthRule):

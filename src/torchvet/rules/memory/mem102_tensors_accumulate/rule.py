@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import About
+from torchvet.rules.kit import (
+    About,
+    Edit,
+    Finding,
+    Growth,
+    Recording,
+    Severity,
+    SnapshotMemory,
+    SourceFile,
+    Step,
+    Store,
+)
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._collected import result_of
 from torchvet.rules.memory._storages import of_a_batch
@@ -18,17 +28,7 @@ from torchvet.rules.shared.growth_rule import GrowthRule, is_tensor_class
 from torchvet.rules.shared.number_format import per_step
 from torchvet.rules.shared.snapshot_growth import leaking
 from torchvet.rules.shared.training_loops import is_test
-from torchvet.source.model.units import terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.analysis.growth import Growth
-    from torchvet.finding import Edit, Finding, Severity
-    from torchvet.recording import Recording
-    from torchvet.snapshots.memory import SnapshotMemory
-    from torchvet.source.model import ClassModel, Event, SourceFile, Unit
-    from torchvet.source.model.steps import Step
-    from torchvet.source.stores import Store
+from torchvet.source.model import ClassModel, Event, Unit, terminal, walk
 
 _OFTEN = 4
 """Steps from one store to the next below which it is no rare one."""

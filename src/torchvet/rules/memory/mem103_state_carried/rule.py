@@ -5,25 +5,17 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.analysis.growth import growth_by_rank
-from torchvet.finding import NOTHING_MORE, About
+from torchvet.analysis import growth_by_rank
+from torchvet.rules.kit import NOTHING_MORE, About, Edit, Finding, Growth, Recording, Severity, SourceFile, Store
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._crashes import crashed
 from torchvet.rules.memory.fixes.detached_state import CONTAINERS, state_cut
 from torchvet.rules.shared.growth_rule import GrowthRule, detached_as, nodes_outweigh
 from torchvet.rules.shared.number_format import count
+from torchvet.source.model import ClassModel, Event, keyword, targets_of, terminal
 from torchvet.source.model.destinations import Destinations
 from torchvet.source.model.forwards import RECURRENT
-from torchvet.source.model.units import keyword, targets_of, terminal
-
-if TYPE_CHECKING:
-    from torchvet.analysis.growth import Growth
-    from torchvet.finding import Edit, Finding, Severity
-    from torchvet.recording import Recording
-    from torchvet.source.model import ClassModel, Event, SourceFile
-    from torchvet.source.stores import Store
 
 
 class StateCarried(GrowthRule):

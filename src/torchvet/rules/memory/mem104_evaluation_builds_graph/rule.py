@@ -5,28 +5,29 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit, Finding, Location, Measured, Related
 from torchvet.recording.records.training import EvaluationForward
 from torchvet.rules.core import grading
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import (
+    Edit,
+    Finding,
+    Growth,
+    Location,
+    Measured,
+    RankRecording,
+    Recording,
+    Related,
+    Rule,
+    SourceFile,
+)
 from torchvet.rules.memory import _stores
 from torchvet.rules.shared.growth_rule import allocated, holder_of
 from torchvet.rules.shared.number_format import size
-from torchvet.rules.shared.share_rule import observed, peak_of
-from torchvet.source.model import edits
+from torchvet.rules.shared.peaks import peak_of
+from torchvet.source.model import Event, Unit, edits, receiver, targets_of, terminal, walk
 from torchvet.source.model.destinations import Destinations
 from torchvet.source.model.devices import passed
 from torchvet.source.model.origins import identity
-from torchvet.source.model.units import receiver, targets_of, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.analysis.growth import Growth
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.source.model import Event, SourceFile
-    from torchvet.source.model.units import Unit
 
 
 class EvaluationBuildsGraph(Rule):
@@ -99,8 +100,7 @@ class EvaluationBuildsGraph(Rule):
         """Backward starts from outputs of inner layers, and what the pass adds to them is for nobody."""
         peak = max(peak_of(rank), use.peak, use.left)
         share = use.left / peak
-        return observed(
-            self,
+        return self.observed(
             rank,
             severity=grading.of_waste(use.left, share),
             place=use.place,
@@ -115,8 +115,8 @@ class EvaluationBuildsGraph(Rule):
     def _finding(self, rank: RankRecording, use: EvaluationForward) -> Finding:
         peak = max(peak_of(rank), use.peak, use.graph)
         share = use.graph / peak if peak else 0.0
-        return observed(
-            self, rank, severity=grading.of_share(share), place=use.place,
+        return self.observed(
+            rank, severity=grading.of_share(share), place=use.place,
             message=f"evaluation builds an autograd graph that no backward uses: {size(use.graph)} a pass, "
             f"{share:.0%} of the peak ({use.module}, {use.calls} sampled passes)",
             cause=_cause(use), advice=_advice(use), measured=Measured(bytes=use.graph, peak_bytes=peak, share=share),
@@ -132,8 +132,8 @@ class EvaluationBuildsGraph(Rule):
         until = ", also after the evaluation" if outlives_evaluation(rank, kept) else " until the evaluation ends"
         stores = recording.index.stores(*kept.holding.where)
         place = Location(path=stores[0].path, line=stores[0].line, function=stores[0].function) if stores else use.place
-        return observed(
-            self, rank, severity=grading.of_share(share), place=place,
+        return self.observed(
+            rank, severity=grading.of_share(share), place=place,
             message=f"{name} keeps the autograd graph of every evaluation pass: {size(kept.bytes_per_step)} more "
             f"each pass{until} ({size(kept.bytes)} after {kept.last_step} of them), "
             "and no backward uses it",

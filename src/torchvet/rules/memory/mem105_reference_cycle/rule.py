@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Finding, Holder, Measured
 from torchvet.recording.records.base import Census, Stranger
 from torchvet.recording.records.training import CollectorUse
 from torchvet.rules.core import grading
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Edit, Finding, Holder, Measured, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.memory._packed import detached_when_packed, is_packed, packed_as_they_are
 from torchvet.rules.memory.fixes.back_references import held_weakly
 from torchvet.rules.memory.fixes.kept_exceptions import without_traceback
 from torchvet.rules.memory.fixes.weak_owners import own_self_weak
 from torchvet.rules.shared.growth_rule import allocated
 from torchvet.rules.shared.number_format import size
-from torchvet.rules.shared.share_rule import observed, peak_of
+from torchvet.rules.shared.peaks import peak_of
 from torchvet.rules.shared.unreachable_storages import names_of, stranger_findings, stranger_location
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.source.model import SourceFile
 
 
 class ReferenceCycle(Rule):
@@ -67,8 +60,8 @@ class ReferenceCycle(Rule):
         held = rate * max(1, use.longest)
         share = held / (held + peak_of(rank))
         who = [s for c in rank.all(Census) for s in c.strangers if s.kind == "cycle"]
-        return observed(
-            self, rank, severity=grading.of_share(share), place=stranger_location(who, recording) or use.place,
+        return self.observed(
+            rank, severity=grading.of_share(share), place=stranger_location(who, recording) or use.place,
             message=f"{size(rate)} a step is freed by the cyclic collector only, up to {use.longest} steps late "
             f"({size(held)} held in between)",
             cause="tensors allocated here end up in a reference cycle, which reference counting cannot free",

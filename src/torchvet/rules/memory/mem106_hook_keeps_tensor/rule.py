@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from torchvet.recording.records.training import HookFunction
+from torchvet.rules.kit import Edit, Finding, Growth, Iterator, Recording, Sequence, SourceFile, Store
 from torchvet.rules.memory import _hooks, _stores
 from torchvet.rules.memory._storages import of_parameters
 from torchvet.rules.memory.fixes.bounded_containers import bounded
 from torchvet.rules.memory.fixes.hooks import handle_removed
 from torchvet.rules.shared.growth_rule import GrowthRule
-from torchvet.source.model.units import receiver, terminal
-
-if TYPE_CHECKING:
-    from torchvet.analysis.growth import Growth
-    from torchvet.finding import Edit, Finding
-    from torchvet.recording import Recording
-    from torchvet.source.model import Event, SourceFile, Unit
-    from torchvet.source.stores import Store
+from torchvet.source.model import Event, Unit, receiver, terminal
 
 
 class HookKeepsTensor(GrowthRule):

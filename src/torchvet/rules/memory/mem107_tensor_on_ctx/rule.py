@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Finding, Location
+from torchvet.rules.kit import Edit, Finding, Growth, Iterator, Location, Recording, Sequence, SourceFile, Store
 from torchvet.rules.memory.fixes.saved_tensors import saved_for_backward
 from torchvet.rules.shared.growth_rule import GrowthRule
 from torchvet.rules.shared.unreachable_storages import stranger_findings
 from torchvet.source.context import context_stores
+from torchvet.source.model import ClassModel, Event, Unit, receiver, targets_of, terminal, value_for
 from torchvet.source.model import torch_names as names
-from torchvet.source.model.units import receiver, targets_of, terminal, value_for
-
-if TYPE_CHECKING:
-    from torchvet.analysis.growth import Growth
-    from torchvet.finding import Edit
-    from torchvet.recording import Recording
-    from torchvet.source.model import ClassModel, Event, SourceFile, Unit
-    from torchvet.source.stores import Store
 
 
 class TensorOnCtx(GrowthRule):

@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import About
 from torchvet.recording.records.base import Census
 from torchvet.rules.core.fixing import with_method
+from torchvet.rules.kit import About, Edit, Finding, Growth, Iterator, Recording, Sequence, SourceFile, Store
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory.fixes.kept_exceptions import without_traceback
 from torchvet.rules.memory.fixes.stored_values import stored_at
 from torchvet.rules.shared.growth_rule import GrowthRule
-from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, targets_of, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.analysis.growth import Growth
-    from torchvet.finding import Edit, Finding
-    from torchvet.recording import Recording
-    from torchvet.source.model import Event, SourceFile
-    from torchvet.source.stores import Store
+from torchvet.source.model import Event, edits, receiver, targets_of, terminal, walk
 
 
 class ExceptionKeepsFrames(GrowthRule):

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Finding, Measured
 from torchvet.recording.records.training import ENOUGH_JUDGED, BackwardUse
 from torchvet.rules.core import grading
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.memory._lineage import Lineage, lineage
 from torchvet.rules.shared.number_format import size
-from torchvet.rules.shared.share_rule import observed, peak_of
-from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, terminal
-
-if TYPE_CHECKING:
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.source.model import Event, SourceFile
+from torchvet.rules.shared.peaks import peak_of
+from torchvet.source.model import Event, edits, receiver, terminal
 
 
 class GraphKeptNeedlessly(Rule):
@@ -48,8 +40,8 @@ class GraphKeptNeedlessly(Rule):
     def _finding(self, rank: RankRecording, use: BackwardUse) -> Finding:
         peak = max(peak_of(rank), use.held)
         share = use.held / peak if peak else 0.0
-        return observed(
-            self, rank, severity=grading.of_share(share), place=use.place,
+        return self.observed(
+            rank, severity=grading.of_share(share), place=use.place,
             message=f"retain_graph=True keeps {size(use.held)} of saved tensors after backward, "
             f"{share:.0%} of the "
             f"peak; none of {use.judged} such graphs was used again",

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from torchvet.finding import Finding, Holder, Location, Severity
 from torchvet.recording.records.base import Census
 from torchvet.recording.records.training import BackwardUse
+from torchvet.rules.kit import Edit, Finding, Growth, Holder, Iterator, Location, Recording, Severity, SourceFile, Store
 from torchvet.rules.memory.fixes.gradients import copy_let_go, is_let_go, leaf_let_go
 from torchvet.rules.shared.growth_rule import GrowthRule, location_of
 from torchvet.rules.shared.unreachable_storages import stranger_findings
-from torchvet.source.model.units import keyword, targets_of, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.analysis.growth import Growth
-    from torchvet.finding import Edit
-    from torchvet.recording import Recording
-    from torchvet.source.model import Event, SourceFile
-    from torchvet.source.stores import Store
+from torchvet.source.model import Event, keyword, targets_of, terminal, walk
 
 
 class CreateGraphCycle(GrowthRule):

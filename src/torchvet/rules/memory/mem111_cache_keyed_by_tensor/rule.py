@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.analysis.growth import growth_by_rank
-from torchvet.finding import About, Location
+from torchvet.analysis import growth_by_rank
+from torchvet.rules.kit import About, Edit, Finding, Growth, Iterator, Location, Recording, Sequence, SourceFile, Store
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory.fixes.memos import evicted, keyed_weakly
 from torchvet.rules.memory.fixes.stored_values import CACHES, caching_decorator, without_cache
 from torchvet.rules.shared.growth_rule import GrowthRule, location_of
 from torchvet.rules.shared.number_format import per_step
-from torchvet.source.model.units import receiver, terminal
-
-if TYPE_CHECKING:
-    from torchvet.analysis.growth import Growth
-    from torchvet.finding import Edit, Finding
-    from torchvet.recording import Recording
-    from torchvet.source.model import Event, SourceFile, Unit
-    from torchvet.source.stores import Store
-
+from torchvet.source.model import Event, Unit, receiver, terminal
 
 _WRAPPER = "_lru_cache_wrapper"
 _MORE = 2

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import About
+from torchvet.rules.kit import About, Edit, Finding, Growth, Iterator, Recording, Sequence, Severity, SourceFile, Store
 from torchvet.rules.memory._lineage import lineage
 from torchvet.rules.memory._stored import Kept, kept_in_steps
 from torchvet.rules.memory._updates import line_of_update
@@ -23,15 +21,7 @@ from torchvet.rules.shared.growth_rule import (
     of_numbers,
 )
 from torchvet.rules.shared.number_format import count, per_step, size
-from torchvet.source.model import edits
-from torchvet.source.model.units import targets_of, terminal, value_for
-
-if TYPE_CHECKING:
-    from torchvet.analysis.growth import Growth
-    from torchvet.finding import Edit, Finding, Severity
-    from torchvet.recording import Recording
-    from torchvet.source.model import Event, SourceFile
-    from torchvet.source.stores import Store
+from torchvet.source.model import Event, edits, targets_of, terminal, value_for
 
 
 class GraphNodesAccumulate(GrowthRule):

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
-from torchvet.finding import About
+from torchvet.rules.kit import About, Edit, Finding, Growth, Iterator, Recording, Sequence, SourceFile, Store
 from torchvet.rules.memory._keyed import UNDER_A_KEY
 from torchvet.rules.memory._shapes import Shapes
 from torchvet.rules.memory._sizes import Shape, indexed, number
@@ -16,15 +14,7 @@ from torchvet.rules.memory._stored import Kept, kept_in_loops, kept_under_keys
 from torchvet.rules.memory.fixes.stored_values import copied, tensors_only
 from torchvet.rules.shared.growth_rule import GrowthRule, closed, no_tensor, nodes_outweigh
 from torchvet.rules.shared.number_format import size as in_bytes
-from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, terminal
-
-if TYPE_CHECKING:
-    from torchvet.analysis.growth import Growth
-    from torchvet.finding import Edit, Finding
-    from torchvet.recording import Recording
-    from torchvet.source.model import Event, SourceFile
-    from torchvet.source.stores import Store
+from torchvet.source.model import Event, edits, receiver, terminal
 
 
 class ViewPinsStorage(GrowthRule):

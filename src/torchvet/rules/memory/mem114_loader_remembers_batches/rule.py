@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Location, Severity
 from torchvet.recording.records.base import Window
 from torchvet.recording.records.training import LoaderMemory
 from torchvet.rules.core import grading
+from torchvet.rules.kit import Edit, Finding, Growth, Iterator, Location, Recording, Sequence, Severity, Store
 from torchvet.rules.memory.fixes.restarted_loaders import begun_again
 from torchvet.rules.shared.growth_rule import GrowthRule
 from torchvet.rules.shared.training_loops import is_test
-from torchvet.source.model import SourceFile, edits
-from torchvet.source.model.units import terminal
-
-if TYPE_CHECKING:
-    from torchvet.analysis.growth import Growth
-    from torchvet.finding import Edit, Finding
-    from torchvet.recording import Recording
-    from torchvet.source.model import Event, Unit
-    from torchvet.source.stores import Store
+from torchvet.source.model import Event, SourceFile, Unit, edits, terminal
 
 
 class LoaderRemembersBatches(GrowthRule):

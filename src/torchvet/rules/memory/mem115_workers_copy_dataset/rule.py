@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.rules.core.base import Rule
-from torchvet.source.model.units import behind_progress, keyword, receiver, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding, Severity
-    from torchvet.source.model import ClassModel, Event, SourceFile
+from torchvet.rules.kit import Finding, Iterator, Rule, Severity, SourceFile
+from torchvet.source.model import ClassModel, Event, keyword, receiver, terminal, walk
+from torchvet.source.model.units import behind_progress
 
 _PARSED = {"json.load", "json.loads", "pickle.load", "pickle.loads", "yaml.safe_load", "yaml.load", "orjson.loads",
            "ujson.load", "ujson.loads", "csv.reader", "csv.DictReader"}  # fmt: skip

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Finding, Holder, Location, Measured
 from torchvet.recording.records.training import OptimizerUse, SparseGradient
 from torchvet.rules.core import grading
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import (
+    Edit,
+    Effect,
+    Finding,
+    Holder,
+    Location,
+    Measured,
+    RankRecording,
+    Recording,
+    Rule,
+    SourceFile,
+    Step,
+)
 from torchvet.rules.shared.exhaustion import exhaustion_of
 from torchvet.rules.shared.number_format import size
-from torchvet.rules.shared.share_rule import observed
-from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, targets_of, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.source.model import Event, SourceFile
-    from torchvet.source.model.steps import Effect, Step
+from torchvet.source.model import Event, edits, receiver, targets_of, terminal, walk
 
 
 class SparseGradientGrows(Rule):
@@ -58,8 +59,8 @@ class SparseGradientGrows(Rule):
         exhausted = exhaustion_of(rank, recording).beside(rate).step
         uses = [u for u in rank.all(OptimizerUse) if u.step_place is not None]
         place = uses[-1].step_place if uses else None
-        return observed(
-            self, rank, severity=grading.of_growth(last.tick, exhausted), place=_sparse_line(recording) or place,
+        return self.observed(
+            rank, severity=grading.of_growth(last.tick, exhausted), place=_sparse_line(recording) or place,
             message=f"the sparse gradient of {last.name} grows by {size(rate)} a step: "
             f"{first.entries:,} entries at "
             f"step {first.tick}, {last.entries:,} at step {last.tick}",

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.finding import About
+from torchvet.rules.kit import About, Finding, Growth, Iterator, Recording, Severity, Store
 from torchvet.rules.memory._stored import Kept, store
 from torchvet.rules.shared.growth_rule import GrowthRule
 from torchvet.rules.shared.training_loops import is_test
-from torchvet.source.model import SourceFile
+from torchvet.source.model import ClassModel, Event, SourceFile, Unit, receiver, targets_of, terminal, value_for
 from torchvet.source.model.origins import made_by
-from torchvet.source.model.units import receiver, targets_of, terminal, value_for
-
-if TYPE_CHECKING:
-    from torchvet.analysis.growth import Growth
-    from torchvet.finding import Finding, Severity
-    from torchvet.recording import Recording
-    from torchvet.source.model import ClassModel, Event, Unit
-    from torchvet.source.stores import Store
 
 _PER_BATCH = {"training_step", "validation_step", "test_step", "predict_step", "on_train_batch_end",
               "on_validation_batch_end", "on_test_batch_end", "on_predict_batch_end"}  # fmt: skip

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.analysis.growth import growth_of, searched, usable_censuses
-from torchvet.finding import Finding, Holder, Measured, Severity
+from torchvet.analysis import growth_of
+from torchvet.analysis.growth import searched, usable_censuses
 from torchvet.formatting import count
 from torchvet.recording.records.base import Census, SiteBytes, Survivors
 from torchvet.recording.records.training import CollectorUse
 from torchvet.rules.core import grading
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Finding, Holder, Iterator, Measured, RankRecording, Recording, Rule, Severity
 from torchvet.rules.shared.growth_rule import allocated, first_place
 from torchvet.rules.shared.number_format import size
-from torchvet.rules.shared.share_rule import observed, peak_of
+from torchvet.rules.shared.peaks import peak_of
 from torchvet.rules.shared.unreachable_storages import names_of
 from torchvet.rules.shared.witnesses import (
     Witness,
@@ -27,9 +25,6 @@ from torchvet.rules.shared.witnesses import (
     windows_followed,
     without_a_name,
 )
-
-if TYPE_CHECKING:
-    from torchvet.recording import RankRecording, Recording
 
 
 class GrowthUnattributed(Rule):
@@ -67,8 +62,8 @@ class GrowthUnattributed(Rule):
         severity: Severity = self._grade(rank, rate) if sure else "info"
         if cut is not None and severity == "error":
             severity = "warning"
-        return observed(
-            self, rank, severity=severity, place=first_place(sites),
+        return self.observed(
+            rank, severity=severity, place=first_place(sites),
             message=message,
             cause=f"{_kind(rank)}. Ruled out: {_ruled_out(rank)}",
             advice="look at what the result of this line is handed to: a queue, a thread, a C extension, a hook or an "
@@ -81,8 +76,8 @@ class GrowthUnattributed(Rule):
         likely, sure = _likely(rank, counted)
         end = self._end(rank, rate) if sure else None
         between = f"between {size(counted.low or 0.0)} and {size(counted.high or 0.0)}"
-        return observed(
-            self, rank, severity=self._grade(rank, rate) if sure else "info", place=None,
+        return self.observed(
+            rank, severity=self._grade(rank, rate) if sure else "info", place=None,
             message=f"the {counted.name} grows by {size(rate)} per step ({between}) more than tensors do",
             cause=f"{likely}. Ruled out: {_ruled_out(rank)}",
             advice="look for what is kept once a step and is no tensor (NumPy arrays, bytes, figures, log records, a "

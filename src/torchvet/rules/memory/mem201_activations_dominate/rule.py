@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
-from torchvet.finding import Finding, Measured, Related, Remedy
 from torchvet.formatting import percent
 from torchvet.recording.records.dry import DryBatch, DryCheckpoint, DryModule
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Finding, Iterator, Measured, Recording, Related, Remedy, Rule
 from torchvet.rules.memory._dry import Sized, sized
 from torchvet.rules.shared.number_format import size
-
-if TYPE_CHECKING:
-    from torchvet.recording import Recording
 
 _SHARE, _WORTH = 0.4, 0.1
 """Shares of the peak: that activations have, and that checkpointing must save."""

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import About, Finding, Holder, Location, Measured, about
 from torchvet.recording.records.base import Place
 from torchvet.recording.records.training import StaleAtPeak
 from torchvet.rules.core import grading
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import (
+    About,
+    Edit,
+    Finding,
+    Holder,
+    Location,
+    Measured,
+    RankRecording,
+    Recording,
+    Rule,
+    SnapshotMemory,
+    SourceFile,
+    Step,
+    about,
+)
 from torchvet.rules.shared.growth_rule import allocated
 from torchvet.rules.shared.number_format import size
-from torchvet.rules.shared.share_rule import observed
 from torchvet.rules.shared.snapshot_rule import in_memory, named
-from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, targets_of, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.snapshots.memory import SnapshotMemory
-    from torchvet.source.model import Event, SourceFile, Unit
-    from torchvet.source.model.steps import Step
+from torchvet.source.model import Event, Unit, edits, receiver, targets_of, terminal, walk
 
 
 class PreviousStepStillBound(Rule):
@@ -66,8 +68,8 @@ class PreviousStepStillBound(Rule):
         severity = grading.of_share(share) if record.saving >= _WORTH_A_WARNING else "info"
         names = " and ".join(record.names[:2])
         graph = " with the autograd graph behind it" if record.with_graph > record.bytes // 2 else ""
-        return observed(
-            self, rank, severity=severity, place=self._line(recording, record),
+        return self.observed(
+            rank, severity=severity, place=self._line(recording, record),
             message=f"{names} of the step before is still bound{graph} when the next step peaks: "
             f"{size(record.bytes)}, the peak would be {size(record.saving)} ({share:.0%}) lower without",
             cause=f"{names} keeps its value until it is assigned again, which is after the next "

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Finding, Measured
 from torchvet.recording.records.training import ZeroedInPlace
 from torchvet.rules.core import grading
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.shared.number_format import size
-from torchvet.rules.shared.share_rule import observed
 from torchvet.rules.shared.training_loops import is_test
-from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, targets_of, terminal
-
-if TYPE_CHECKING:
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.source.model import Event, SourceFile
+from torchvet.source.model import Event, edits, receiver, targets_of, terminal
 
 
 class GradientsZeroedInPlace(Rule):
@@ -40,8 +31,8 @@ class GradientsZeroedInPlace(Rule):
     def _finding(self, rank: RankRecording, record: ZeroedInPlace) -> Finding:
         share = record.saving / record.peak if record.peak else 0.0
         effect = f"would lower the peak by {size(record.saving)} ({share:.0%})" if record.saving else "is simpler"
-        return observed(
-            self, rank, severity=grading.of_share(share), place=record.place,
+        return self.observed(
+            rank, severity=grading.of_share(share), place=record.place,
             message=f"{size(record.bytes)} of gradients are zeroed in place and stay allocated "
             "through the forward "
             f"pass; dropping them {effect}",

@@ -5,25 +5,27 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import About, Measured, about
 from torchvet.recording.records.memory import PairTable
-from torchvet.rules.core.base import Rule
-from torchvet.rules.core.fixing import events_at, with_method
+from torchvet.rules.core.fixing import with_method
+from torchvet.rules.kit import (
+    About,
+    Edit,
+    Finding,
+    Measured,
+    RankRecording,
+    Recording,
+    Rule,
+    SourceFile,
+    about,
+    events_at,
+)
 from torchvet.rules.memory._shapes import Shapes
 from torchvet.rules.memory._sizes import Shape, blows_up
 from torchvet.rules.shared.number_format import size
-from torchvet.rules.shared.share_rule import observed, peak_of
-from torchvet.source.model import edits
+from torchvet.rules.shared.peaks import peak_of
+from torchvet.source.model import Event, edits, receiver, terminal, value_for, walk
 from torchvet.source.model.origins import made_by
-from torchvet.source.model.units import receiver, terminal, value_for
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.source.model import Event, SourceFile
 
 _TO_ONE = re.compile(r"Linear\(\s*[^\n]*,\s*1\s*[,)]|out_features\s*=\s*1\b")
 _FUNCTIONS = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
@@ -67,8 +69,8 @@ class BroadcastBlowUp(Rule):
     def _observed(self, rank: RankRecording, record: PairTable) -> Finding:
         peak = peak_of(rank)
         share = f", {record.bytes / peak:.0%} of the peak" if peak >= record.bytes else ""
-        return observed(
-            self, rank, severity=self.severity, place=record.place,
+        return self.observed(
+            rank, severity=self.severity, place=record.place,
             message=f"{record.operator} of {record.shapes} compares each with every other: a table of "
             f"{size(record.bytes)}{share}",
             cause="a column and a row broadcast to a table: the loss averages over all pairs, and is least where every "

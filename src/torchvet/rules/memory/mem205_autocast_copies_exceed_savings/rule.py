@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
-from torchvet.finding import Measured, Related
 from torchvet.recording.records.autocast import AutocastRegion
 from torchvet.recording.records.memory import AutocastPeak
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Finding, Iterator, Measured, Place, RankRecording, Recording, Related, Rule
 from torchvet.rules.shared.number_format import size
-from torchvet.rules.shared.share_rule import observed
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.records.base import Place
 
 _LOOKED_AT, _WARNING = 0.02, 0.10
 """Shares of the peak that autocast must add: to be told, and to be a warning."""
@@ -46,8 +36,8 @@ class AutocastCopiesExceedSavings(Rule):
         more = record.peak - record.without
         share = more / record.peak
         copied = record.place
-        return observed(
-            self, rank, severity="warning" if share > _WARNING and more >= _WORTH else "info",
+        return self.observed(
+            rank, severity="warning" if share > _WARNING and more >= _WORTH else "info",
             place=_region(rank) or copied,
             message=f"autocast raises the peak by {size(more)} ({share:.0%}), from {size(record.without)}: "
             f"{size(record.copies)} in {record.dtype} copies of weights, while {size(record.halves)} of "

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
-from torchvet.finding import Finding, Location, Measured, Related, Remedy
 from torchvet.formatting import percent
 from torchvet.recording.records.dry import DryBatch, DryOptimizer, DryUpdate
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Finding, Iterator, Location, Measured, Recording, Related, Remedy, Rule
 from torchvet.rules.memory._dry import Sized, sized
 from torchvet.rules.shared.number_format import count
 from torchvet.rules.shared.number_format import size as in_bytes
-
-if TYPE_CHECKING:
-    from torchvet.recording import Recording
 
 _SHARE, _FUSED = 0.25, 0.02
 """Shares of the peak: of all optimizers' state; that a fused update must save to be told."""

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Measured
 from torchvet.recording.records.base import SiteBytes, Window
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, Rule, SnapshotMemory
 from torchvet.rules.memory._temporaries import Pattern, patterns
 from torchvet.rules.shared.growth_rule import allocated as allocated_in_run
 from torchvet.rules.shared.number_format import size as in_bytes
-from torchvet.rules.shared.share_rule import observed
 from torchvet.rules.shared.snapshot_rule import allocated, in_memory, named
 from torchvet.snapshots.categories import ACTIVATIONS, TEMPORARIES
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.snapshots.memory import DeviceMemory, SnapshotMemory
+    from torchvet.snapshots.memory import DeviceMemory
     from torchvet.snapshots.state_at import Row
 
 _BLOCK, _LINE = 0.10, 0.25
@@ -48,8 +43,8 @@ class LargeTemporary(Rule):
     def _observed(self, rank: RankRecording, window: Window, pattern: Pattern) -> Finding:
         share, largest = pattern.bytes / window.peak, pattern.largest
         shape = " × ".join(f"{size:,}" for size in largest.site.shape)
-        return observed(
-            self, rank, severity=pattern.severity, place=pattern.place,
+        return self.observed(
+            rank, severity=pattern.severity, place=pattern.place,
             message=f"{in_bytes(pattern.bytes)} in {pattern.storages} {pattern.what} are {share:.0%} of the peak; "
             f"the largest is {shape} {largest.site.dtype}, {in_bytes(_of_one(largest))}",
             cause="written out in single operators, each result is kept for the backward pass",

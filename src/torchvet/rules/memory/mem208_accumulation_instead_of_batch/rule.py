@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Finding, Measured, Related, Remedy, Severity
 from torchvet.formatting import percent
 from torchvet.recording.records.dry import DryBatch, DrySearch
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Finding, Iterator, Measured, Recording, Related, Remedy, Rule, Severity
 from torchvet.rules.memory._dry import Sized, sized
 from torchvet.rules.shared.number_format import size
-
-if TYPE_CHECKING:
-    from torchvet.recording import Recording
 
 _WORTH = 2
 """How many times the program's batch the largest must be, to be told where both fit."""

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
-from torchvet.finding import Measured
 from torchvet.recording.records.training import SummedLosses
 from torchvet.rules.core import grading
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, Rule
 from torchvet.rules.shared.number_format import size
-from torchvet.rules.shared.share_rule import observed, peak_of
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.recording import RankRecording, Recording
+from torchvet.rules.shared.peaks import peak_of
 
 _MANY = 3
 """Losses from which on they are micro-batches: two are often a pair that belongs together, as of a discriminator."""
@@ -47,8 +39,8 @@ class MicroBatchesPileUp(Rule):
     def _finding(self, rank: RankRecording, record: SummedLosses, saving: int, peak: int) -> Finding:
         share = min(1.0, saving / peak)
         grave = saving >= _WORTH_A_WARNING and record.parts >= _SURE
-        return observed(
-            self, rank, severity=grading.of_share(share) if grave else "info", place=record.place,
+        return self.observed(
+            rank, severity=grading.of_share(share) if grave else "info", place=record.place,
             message=f"the graphs of {record.parts} losses are alive when backward begins and save "
             f"{size(record.saved)}; one at a time they save {size(record.largest)}",
             cause="the losses are summed before backward(), and their graphs share no node: none needs another's",

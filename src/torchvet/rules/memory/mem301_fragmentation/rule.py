@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchvet.allocator import Settings
-from torchvet.finding import Measured, Related
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Finding, Iterator, Measured, Related, Rule, Severity, SnapshotMemory
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.snapshot_rule import in_memory, location_of, named
 from torchvet.snapshots.replaying import replay
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding, Severity
     from torchvet.snapshots.failure import Failure
     from torchvet.snapshots.layout import Layout, Pin
-    from torchvet.snapshots.memory import DeviceMemory, SnapshotMemory
+    from torchvet.snapshots.memory import DeviceMemory
 
 _LOOKED_AT, _WARNING = 0.10, 0.25
 """Shares of the reserved memory that lie free in split segments: to be looked at, and to be a warning where nothing has

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit, Measured
 from torchvet.recording.records.memory import CacheEmptied
-from torchvet.rules.core.base import Rule
-from torchvet.rules.core.fixing import calls_at
+from torchvet.rules.kit import (
+    Edit,
+    Finding,
+    Measured,
+    RankRecording,
+    Recording,
+    Rule,
+    SnapshotMemory,
+    SourceFile,
+    Step,
+    calls_at,
+)
 from torchvet.rules.memory.mem114_loader_remembers_batches.rule import loader_in
 from torchvet.rules.shared.number_format import size
-from torchvet.rules.shared.share_rule import observed
 from torchvet.rules.shared.snapshot_rule import in_memory
-from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, terminal
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.snapshots.memory import SnapshotMemory
-    from torchvet.source.model import Event, Loop, SourceFile, Unit
-    from torchvet.source.model.steps import Step
+from torchvet.source.model import Event, Loop, Unit, edits, receiver, terminal
 
 _PER_BATCH = {"training_step", "on_train_batch_end", "on_train_batch_start", "on_before_zero_grad",
               "on_after_backward", "optimizer_step"}  # fmt: skip
@@ -71,8 +70,8 @@ class EmptyCacheInLoop(Rule):
         given = f"{size(record.given / record.steps)} a step go back to the driver"
         segments = f" in {record.segments / record.steps:,.1f} segments" if record.segments else ""
         again = f", {size(record.again / record.steps)} are asked for again"
-        return observed(
-            self, rank, severity="warning" if useless else "info", place=record.place,
+        return self.observed(
+            rank, severity="warning" if useless else "info", place=record.place,
             message=f"empty_cache() {times} ({record.steps:,} of {record.of_steps:,}): "
             + (f"{given}{segments}{again}" if record.given else "there is nothing to give back, the host waits"),
             cause="it frees no tensor, only cached segments, and waits for the device; the next step asks the driver "

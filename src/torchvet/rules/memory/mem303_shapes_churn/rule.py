@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
-from torchvet.finding import Measured
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Finding, Iterator, Measured, Rule, SnapshotMemory
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.snapshot_rule import in_memory, named
 from torchvet.snapshots.shapes import churn_of
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.snapshots.memory import SnapshotMemory
 
 _MOST_STEPS, _BYTES, _DRIVER = 0.6, 0.25, 0.3
 """Shares: of steps with new sizes, of their forward's bytes in new sizes; of steps that go to the driver for them."""

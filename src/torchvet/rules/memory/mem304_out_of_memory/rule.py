@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Measured, Related
 from torchvet.formatting import limit
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Finding, Iterator, Measured, Related, Rule, SnapshotMemory
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.snapshot_rule import allocated, in_memory, named
 from torchvet.snapshots.categories import GRADIENTS, STATE
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
     from torchvet.snapshots.failure import Failure
-    from torchvet.snapshots.memory import SnapshotMemory
 
 
 class OutOfMemory(Rule):

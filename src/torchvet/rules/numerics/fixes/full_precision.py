@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
+from torchvet.rules.kit import Edit, Iterator, SourceFile
 from torchvet.rules.shared import half_precision
-from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, targets_of, terminal, value_for
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.source.model import Event, SourceFile, Unit
+from torchvet.source.model import Event, Unit, edits, receiver, targets_of, terminal, value_for, walk
 
 _FACTORIES = frozenset(("zeros", "ones", "empty", "full", "tensor", "as_tensor", "arange", "new_zeros"))
 _LIKE = frozenset(("zeros_like", "ones_like", "full_like", "empty_like", "new_zeros"))

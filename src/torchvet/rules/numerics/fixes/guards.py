@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit, about
-from torchvet.rules.core.fixing import events_at
-from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.source.model import Event, SourceFile
+from torchvet.rules.kit import Edit, Finding, Sequence, SourceFile, about, events_at
+from torchvet.source.model import Event, edits, receiver, terminal, walk
 
 _WITHIN = "clamp(-1 + 1e-6, 1 - 1e-6)"
 _BEFORE = {

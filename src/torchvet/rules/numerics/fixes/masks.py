@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.rules.core.fixing import events_at
-from torchvet.source.model import edits
-from torchvet.source.model.units import keyword, receiver, terminal
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.source.model import Event, SourceFile
+from torchvet.rules.kit import Edit, Finding, Sequence, SourceFile, events_at
+from torchvet.source.model import Event, edits, keyword, receiver, terminal
 
 _FILLS = ("masked_fill", "masked_fill_")
 _INFINITE = ("math.inf", "torch.inf", "numpy.inf")

@@ -4,13 +4,10 @@ certain what to write: what stands over several lines, or goes by names that wer
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
+from torchvet.rules.kit import SourceFile
 from torchvet.rules.numerics import _terms
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.source.model import Event, SourceFile
+from torchvet.source.model import Event, walk
 
 _FUNCTIONAL = (("torch.nn.functional", ""), ("torch.nn", ".functional"), ("torch", ".nn.functional"))
 

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from torchvet.rules.kit import Edit, Sequence, SourceFile
 from torchvet.rules.numerics import _terms
-from torchvet.source.model import edits
-from torchvet.source.model.units import terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit
-    from torchvet.source.model import Event, SourceFile
+from torchvet.source.model import Event, edits, terminal, walk
 
 _STANDS_IN = {"acos": "0.0", "asin": "0.0", "arccos": "0.0", "arcsin": "0.0", "atanh": "0.0", "acosh": "2.0"}
 """Arguments at which both a function and its derivative are finite; 1 for all others."""

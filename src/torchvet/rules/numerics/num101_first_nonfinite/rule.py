@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Finding, Measured, Related, Severity
 from torchvet.recording.records.nonfinite import NonFinite, NonFiniteTotals
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Edit, Finding, Measured, RankRecording, Recording, Related, Rule, Severity, SourceFile
 from torchvet.rules.numerics import _nonfinite_words as say
 from torchvet.rules.numerics.fixes.guards import guarded
-from torchvet.rules.shared.share_rule import observed
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.source.model import SourceFile
 
 _HABIT, _OFTEN = 3, 20
 """So many losses that are not finite, and one in so many steps, are no accident of a single batch."""
@@ -51,8 +43,8 @@ class FirstNonfinite(Rule):
                     yield self._finding(rank, record, totals)
 
     def _finding(self, rank: RankRecording, record: NonFinite, totals: NonFiniteTotals) -> Finding:
-        return observed(
-            self, rank, severity=severity_of(record, totals, rank.ticks), place=record.place,
+        return self.observed(
+            rank, severity=severity_of(record, totals, rank.ticks), place=record.place,
             message=message_of(record), cause=say.cause(record), advice=say.advice(record),
             measured=Measured(steps=_happened(record)), related=list(related_of(record, totals)),
             about=say.about(record),

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.analysis.forecast import INITIAL, LARGEST, forecast_of, headroom, underflow
 from torchvet.analysis.forecast_facts import label, power
-from torchvet.finding import Finding, Remedy
 from torchvet.formatting import percent
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Remedy, Rule
 from torchvet.rules.shared.growth_rule import location_of
 
 if TYPE_CHECKING:
     from torchvet.analysis.forecast import Forecast
-    from torchvet.recording import RankRecording, Recording
     from torchvet.recording.records.forecast import ForecastSite
 
 _NAMED = 3

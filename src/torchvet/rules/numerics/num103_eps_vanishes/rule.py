@@ -7,23 +7,15 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Measured
 from torchvet.recording.records.numeric import VanishedConstant
-from torchvet.rules.core.base import Rule
-from torchvet.rules.core.fixing import events_at
+from torchvet.rules.kit import Edit, Finding, Measured, RankRecording, Recording, Rule, Severity, SourceFile, events_at
 from torchvet.rules.numerics import _nonfinite_words as say
 from torchvet.rules.numerics import _runs, _terms
 from torchvet.rules.shared import half_precision
-from torchvet.rules.shared.share_rule import observed
-from torchvet.source.model import edits
-from torchvet.source.model.units import keyword, terminal
-from torchvet.source.model.walking import walk
+from torchvet.source.model import Event, edits, keyword, terminal, walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding, Severity
-    from torchvet.recording import RankRecording, Recording
     from torchvet.recording.records.nonfinite import NonFinite
-    from torchvet.source.model import Event, SourceFile
 
 _LARGEST_ZERO = 2.0**-25
 """The largest number that float16 rounds to 0."""
@@ -79,8 +71,8 @@ class EpsVanishes(Rule):
         self, rank: RankRecording, failure: NonFinite, record: VanishedConstant, severity: Severity
     ) -> Finding:  # fmt: skip
         zeros = max((o.zeros for o in failure.operands), default=0)
-        return observed(
-            self, rank, severity=severity, place=record.place,
+        return self.observed(
+            rank, severity=severity, place=record.place,
             message=f"{record.constant:g} is 0 in float16: in step {failure.tick} {say.operator(failure)} met "
             f"{zeros:,} zeros that it was to keep away, and the result is not finite",
             cause="the smallest number of float16 is 5.96e-8; what is at most half of it becomes 0",
@@ -91,8 +83,8 @@ class EpsVanishes(Rule):
     def _seen(self, rank: RankRecording, record: VanishedConstant) -> Finding:
         met = f"{record.zeros:,} of {record.elements:,} elements were 0 there"
         none = f"none of {record.elements:,} elements was 0 in the sampled steps"
-        return observed(
-            self, rank, severity="error" if record.zeros else "info", place=record.place,
+        return self.observed(
+            rank, severity="error" if record.zeros else "info", place=record.place,
             message=f"{record.constant:g} is 0 in float16: nothing keeps 0 away from {record.user}; "
             + (met if record.zeros else none),
             cause="the smallest number of float16 is 5.96e-8; what is at most half of it becomes 0",

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Measured
 from torchvet.recording.records.numeric import HalfOptimizer
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.numerics import _runs, _terms
 from torchvet.rules.shared import half_precision
-from torchvet.rules.shared.share_rule import observed
-from torchvet.source.model.units import keyword, receiver, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.source.model import Event, SourceFile
+from torchvet.source.model import Event, keyword, receiver, terminal, walk
 
 _ADAPTIVE = ("Adam", "AdamW", "NAdam", "RMSprop", "Adagrad", "Adamax")
 _LARGEST_ZERO = 2.0**-25
@@ -63,8 +53,8 @@ class OptimizerOnHalf(Rule):
         names = ", ".join(record.spoilt_names[:4])
         vanishes = record.eps is not None and record.dtype == "float16" and record.eps <= _LARGEST_ZERO
         zero = f"eps={record.eps:g} is 0 in float16, and a gradient that is 0, or whose square is, is divided by 0"
-        return observed(
-            self, rank, severity="error", place=record.place or record.step_place,
+        return self.observed(
+            rank, severity="error", place=record.place or record.step_place,
             message=f"step {record.spoilt_at} of {record.optimizer} made {record.spoilt} of {record.parameters} "
             f"{record.dtype} parameters NaN or infinite: {names}; they and their gradients were finite before",
             cause=zero if vanishes else f"what {record.optimizer} computes in {record.dtype} does not fit into it",
@@ -82,8 +72,8 @@ class OptimizerOnHalf(Rule):
             f"; {_runs.share(record.stuck, record.followed)} of the followed elements had not moved at all from step "
             f"{record.first} to step {record.last}"
         )
-        yield observed(
-            self, rank, severity="warning" if grave else "info", place=record.place or record.step_place,
+        yield self.observed(
+            rank, severity="warning" if grave else "info", place=record.place or record.step_place,
             message=f"{_runs.share(record.lost, record.updates)} of the updates of {record.optimizer} round away in "
             f"{record.dtype}" + (still if record.stuck else ""),
             cause=f"an update of less than half the distance to the next {record.dtype} number, about 1/"

@@ -7,24 +7,16 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeGuard
 
-from torchvet.finding import Measured
 from torchvet.recording.records.training import Outcome
-from torchvet.rules.core.base import Rule
-from torchvet.rules.core.fixing import events_at
+from torchvet.rules.kit import Edit, Finding, Measured, RankRecording, Recording, Rule, Severity, SourceFile, events_at
 from torchvet.rules.numerics import _nonfinite_words as say
 from torchvet.rules.numerics import _runs, _terms
 from torchvet.rules.numerics.fixes.masks import knows_finfo
 from torchvet.rules.shared import autocast_regions, half_precision
-from torchvet.rules.shared.share_rule import observed
-from torchvet.source.model import edits
-from torchvet.source.model.units import keyword, receiver, terminal
-from torchvet.source.model.walking import walk
+from torchvet.source.model import Event, edits, keyword, receiver, terminal, walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding, Severity
-    from torchvet.recording import RankRecording, Recording
     from torchvet.recording.records.nonfinite import NonFinite
-    from torchvet.source.model import Event, SourceFile
 
 _LARGEST = 65504.0
 _RAISED = re.compile(r"cannot be converted to type .*Half without overflow")
@@ -70,8 +62,8 @@ class MaskConstantOverflows(Rule):
         for rank in recording.ranks:
             outcome = rank.last(Outcome)
             if outcome is not None and outcome.place is not None and _RAISED.search(outcome.error or ""):
-                yield observed(
-                    self, rank, severity="error", place=outcome.place,
+                yield self.observed(
+                    rank, severity="error", place=outcome.place,
                     message=f"the program ended in its step {outcome.ticks + 1}: a constant that does not fit into "
                     "float16, which ends at 65504, was filled in",
                     cause="the tensor is float16 here, by its dtype or under autocast",
@@ -87,8 +79,8 @@ class MaskConstantOverflows(Rule):
                     yield self._multiplied(rank, failure, _times_mask(failure), severity)
 
     def _pushed(self, rank: RankRecording, failure: NonFinite, constant: float, severity: Severity) -> Finding:
-        return observed(
-            self, rank, severity=severity, place=failure.place,
+        return self.observed(
+            rank, severity=severity, place=failure.place,
             message=f"in step {failure.tick} {say.operator(failure)} pushed a constant of {_runs.figure(constant)} out "
             "of float16's range, which ends at 65504: the result is infinite",
             cause="a mask constant close to the limit leaves no room for the score that it is added to",
@@ -97,8 +89,8 @@ class MaskConstantOverflows(Rule):
         )  # fmt: skip
 
     def _multiplied(self, rank: RankRecording, failure: NonFinite, constant: float, severity: Severity) -> Finding:
-        return observed(
-            self, rank, severity=severity, place=failure.place,
+        return self.observed(
+            rank, severity=severity, place=failure.place,
             message=f"in step {failure.tick} a mask of zeros and ones is multiplied by a constant of {constant:.3g} in "
             "float16, which ends at 65504: the result is infinite",
             cause="an infinity that is added to scores leaves NaN where a row is masked throughout, or meets another",

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Finding, Measured, Severity
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Edit, Finding, Measured, RankRecording, Recording, Rule, Severity, SourceFile
 from torchvet.rules.numerics import _nonfinite_words as say
 from torchvet.rules.numerics import _runs
 from torchvet.rules.numerics.fixes.masks import filled_finitely
-from torchvet.rules.shared.share_rule import observed
 
 if TYPE_CHECKING:
-    from torchvet.finding import Edit
-    from torchvet.recording import RankRecording, Recording
     from torchvet.recording.records.nonfinite import NonFinite
-    from torchvet.source.model import SourceFile
 
 _MOST_ROWS = 6
 
@@ -51,8 +46,8 @@ class FullyMaskedRow(Rule):
         rows += " and more" if len(failure.rows) > _MOST_ROWS else ""
         of = f" of {shape[0]}" if len(shape) > 1 else ""
         which = f" in row {rows}{of}" if rows else ""
-        return observed(
-            self, rank, severity=severity, place=failure.place,
+        return self.observed(
+            rank, severity=severity, place=failure.place,
             message=f"in step {failure.tick} {say.operator(failure).strip('_')} met a row whose every score is -inf"
             f"{which}, and gave NaN{masked}",
             cause="the mask leaves such a row nothing: softmax computes -inf minus -inf",

@@ -5,25 +5,13 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Measured
 from torchvet.recording.records.numeric import HalfSum
-from torchvet.rules.core.base import Rule
-from torchvet.rules.core.fixing import events_at
+from torchvet.rules.kit import Edit, Finding, Measured, Place, RankRecording, Recording, Rule, SourceFile, events_at
 from torchvet.rules.numerics import _runs, _terms
 from torchvet.rules.numerics.fixes.full_precision import only_numbers_come_out, started_float32
 from torchvet.rules.shared import half_precision
-from torchvet.rules.shared.share_rule import observed
-from torchvet.source.model.events import Loop
-from torchvet.source.model.units import receiver, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.records.base import Place
-    from torchvet.source.model import Event, SourceFile
+from torchvet.source.model import Event, Loop, receiver, terminal, walk
 
 _STARTS = ("zeros", "zeros_like", "tensor", "ones", "ones_like", "full", "new_zeros", "empty", "full_like", "as_tensor",
            "register_buffer")  # fmt: skip
@@ -68,9 +56,9 @@ class HalfAccumulation(Rule):
         harm = f"has stopped moving{part}: at {value}" if stopped else f"moves in jumps: at {value}"
         since = f" (last change after step {record.moved} of {record.tick})" if stopped else ""
         carried = record.operator in ("add", "sub") and record.elements > 1
-        return observed(
+        return self.observed(
             # `x = x - rate * f(x)` may be a sampler's state: that it rounds is no accumulator's fault.
-            self, rank, severity="info" if carried else "warning", place=record.place,
+            rank, severity="info" if carried else "warning", place=record.place,
             message=f"{what} that is added to in {record.dtype} {harm} the next number is {apart} away, and {addend} "
             f"is added{since}",
             cause=f"{record.dtype} has {8 if record.dtype == 'bfloat16' else 11} binary digits: the sum is rounded to "
@@ -84,8 +72,8 @@ class HalfAccumulation(Rule):
         most = _ENOUGH["bf16" if record.dtype == "bfloat16" else "fp16"]
         left = max(0.0, most - abs(record.value / record.addend)) if record.addend else most
         lasts = record.grows and record.looks >= _LASTS
-        return observed(
-            self, rank, severity="warning" if lasts and record.operator.endswith("_") else "info", place=record.place,
+        return self.observed(
+            rank, severity="warning" if lasts and record.operator.endswith("_") else "info", place=record.place,
             message=f"what is added to here in {record.dtype} stands still once it is {most:,} times what is added: "
             f"at {_runs.figure(record.value)}, with {_runs.figure(record.addend)} added, in about {left:,.0f} steps",
             cause=f"{record.dtype} has {8 if record.dtype == 'bfloat16' else 11} binary digits: the sum is rounded to "

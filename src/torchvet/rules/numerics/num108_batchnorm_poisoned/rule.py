@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Finding, Holder, Measured, Related, Severity
 from torchvet.recording.records.numeric import Poisoned
 from torchvet.recording.records.training import OptimizerUse
-from torchvet.rules.core.base import Rule
-from torchvet.rules.shared.share_rule import observed
-
-if TYPE_CHECKING:
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.records.base import Place
+from torchvet.rules.kit import Finding, Holder, Measured, Place, RankRecording, Recording, Related, Rule, Severity
 
 _WHAT = {
     "statistics": "running statistics",
@@ -54,8 +47,8 @@ class BatchnormPoisoned(Rule):
         after = f"; finite again since step {record.recovered}" if record.recovered is not None else ""
         harm = _HARM[record.what] if record.recovered is None else "until then " + _HARM[record.what]
         step = f"step {record.tick}" if record.skipped is None else f"step {record.skipped}, which the scaler skipped"
-        return observed(
-            self, rank, severity=severity, place=self._place(rank, record),
+        return self.observed(
+            rank, severity=severity, place=self._place(rank, record),
             message=f"{record.count} of {record.of} {_WHAT[record.what]}{owner} are not finite since {step}"
             f"{self._range(record)}, although all weights are: {names}{more}{after}; {harm}",
             cause=self._cause(record), advice=self._advice(record),

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import About, about
 from torchvet.recording.records.numeric import HalfPositions as Seen
-from torchvet.rules.core.base import Rule
-from torchvet.rules.core.fixing import events_at
+from torchvet.rules.kit import About, Edit, Finding, Recording, Rule, Severity, SourceFile, about, events_at
 from torchvet.rules.numerics import _runs, _terms
 from torchvet.rules.numerics.fixes.full_precision import made_float32, only_widened
 from torchvet.rules.shared import half_precision
-from torchvet.rules.shared.share_rule import observed
-from torchvet.source.model.units import keyword, receiver, terminal
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding, Severity
-    from torchvet.recording import Recording
-    from torchvet.source.model import Event, SourceFile, Unit
+from torchvet.source.model import Event, Unit, keyword, receiver, terminal
 
 _LIMIT = {"fp16": 2048, "bf16": 256}
 _LAYOUT = ("unsqueeze", "view", "reshape", "expand", "to", "cuda", "repeat", "flatten", "squeeze")
@@ -58,8 +49,8 @@ class HalfPositions(Rule):
         for rank in recording.ranks:
             for record in _runs.by_place(rank, Seen):
                 if record.distinct < record.length:
-                    yield observed(
-                        self, rank, severity="warning", place=record.place,
+                    yield self.observed(
+                        rank, severity="warning", place=record.place,
                         message=f"{record.length:,} positions have {record.distinct:,} different numbers in "
                         f"{record.dtype}" + (", to which they are converted here" if record.converted else ""),
                         cause=f"{record.dtype} tells whole numbers apart up to "

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Measured
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Edit, Finding, Iterator, Measured, RankRecording, Recording, Rule, Sequence, Severity
 from torchvet.rules.numerics import _formulas, _runs
 from torchvet.rules.numerics import _nonfinite_words as say
 from torchvet.rules.numerics.fixes.guards import guarded
-from torchvet.rules.shared.share_rule import observed
 from torchvet.source.model import SourceFile, edits
 
 if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding, Severity
-    from torchvet.recording import RankRecording, Recording
     from torchvet.recording.records.nonfinite import NonFinite
 
 _TWINS = {
@@ -92,8 +87,8 @@ class UnstableFormula(Rule):
         if worst is not None:
             zeros = f", {worst.zeros:,} of them 0" if worst.zeros else ""
             held = f" on {worst.dtype} values up to {_runs.figure(worst.largest)}{zeros}"
-        return observed(
-            self, rank, severity=severity, place=failure.place,
+        return self.observed(
+            rank, severity=severity, place=failure.place,
             message=f"in step {failure.tick} {say.operator(failure)}{held} gave {say.what(failure)}",
             cause=cause, advice=advice, measured=Measured(steps=failure.tick), about=say.about(failure),
         )  # fmt: skip

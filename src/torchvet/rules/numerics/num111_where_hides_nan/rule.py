@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Measured
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Finding, Iterator, Measured, Recording, Rule, Severity, SourceFile
 from torchvet.rules.numerics import _nonfinite_words as say
 from torchvet.rules.numerics import _runs, _terms
 from torchvet.rules.numerics.fixes.where_branches import Hidden, chosen_first
-from torchvet.rules.shared.share_rule import observed
-from torchvet.source.model.units import receiver, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding, Severity
-    from torchvet.recording import Recording
-    from torchvet.source.model import Event, SourceFile
+from torchvet.source.model import Event, receiver, terminal, walk
 
 _SINGULAR = (
     "log",
@@ -59,8 +49,8 @@ class WhereHidesNan(Rule):
         for rank, failure, severity in _runs.failures(recording, "where-branch"):
             zeros = max((o.zeros for o in failure.operands), default=0)
             at = f"; {zeros:,} elements are 0 there" if zeros else ""
-            yield observed(
-                self, rank, severity=severity, place=failure.place,
+            yield self.observed(
+                rank, severity=severity, place=failure.place,
                 message=f"in step {failure.tick} {say.operator(failure)} gives NaN in the branch that "
                 f"torch.where did not take{at}",
                 cause="backward runs through both branches, and the one not taken multiplies 0 by an infinite "

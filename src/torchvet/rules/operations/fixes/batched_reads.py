@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
-from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, targets_of, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.source.model import Event, Loop, SourceFile
+from torchvet.rules.kit import Edit, Sequence, SourceFile
+from torchvet.source.model import Event, Loop, edits, receiver, targets_of, terminal, walk
 
 _TO_ONE = frozenset(("norm", "mean", "sum", "max", "min", "std", "var"))
 """Methods that give one number for a tensor where they are given no dimension."""

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from torchvet.finding import Edit
+from torchvet.rules.kit import Edit, SourceFile
 from torchvet.rules.operations.fixes.hoisting import reads_of, writes
-from torchvet.source.model import blocks, edits
+from torchvet.source.model import Event, Loop, blocks, edits, receiver, targets_of, terminal, value_for, walk
 from torchvet.source.model.steps import text_of
-from torchvet.source.model.units import receiver, targets_of, terminal, value_for
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.source.model import Event, Loop, SourceFile
 
 _JOINS = ("cat", "concat", "concatenate")
 _ALL_OF_IT = frozenset(

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
+from torchvet.rules.kit import Edit, SourceFile
 from torchvet.rules.shared.training_loops import without_statement
-from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, targets_of, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.source.model import Event, Loop, SourceFile
+from torchvet.source.model import Event, Loop, edits, receiver, targets_of, terminal, walk
 
 _READS = frozenset(("print", "len", "float", "int", "str"))
 _KEEPS = frozenset(("append", "put", "add", "update", "extend", "insert", "appendleft", "setdefault"))

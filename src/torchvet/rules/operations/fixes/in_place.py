@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
-from torchvet.source.model import edits
+from torchvet.rules.kit import Edit, Iterator, Sequence, SourceFile
+from torchvet.source.model import Event, edits, targets_of, terminal, walk
 from torchvet.source.model.steps import text_of
-from torchvet.source.model.units import targets_of, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.source.model import Event, SourceFile
 
 _FLOATING = {"parameters", "named_parameters"}
 _ANY_KIND = {"state_dict", "buffers", "named_buffers"}

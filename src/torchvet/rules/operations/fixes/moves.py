@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
+from torchvet.rules.kit import Edit, Sequence, SourceFile
 from torchvet.rules.shared.step_code import bound_in, names_in
-from torchvet.source.model import edits
+from torchvet.source.model import Event, Loop, edits, receiver, terminal, walk
 from torchvet.source.model.steps import text_of
-from torchvet.source.model.units import receiver, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.source.model import Event, Loop, SourceFile
 
 _PLAIN = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
 

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Related
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Related, Rule, SourceFile, Trace
 from torchvet.rules.operations import _crossings
 from torchvet.rules.operations.fixes.batched_reads import read_once
 from torchvet.rules.shared import trace_costs
-from torchvet.rules.shared.share_rule import observed
 from torchvet.rules.shared.step_code import bound_in, few_turns, guarded, names_in, per_step, uses_a_device
-from torchvet.source.model.units import receiver, targets_of, terminal
+from torchvet.source.model import Event, Loop, receiver, targets_of, terminal
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.readers.trace_facts import Trace
-    from torchvet.recording import RankRecording, Recording
     from torchvet.recording.records.crossing import Crossing
-    from torchvet.source.model import Event, Loop, SourceFile
 
 _ELEMENT = re.compile(r"\]\.item\(\)")
 _WRITING = ("print", "set_description", "set_postfix", "set_postfix_str", "info")
@@ -101,8 +94,8 @@ class SyncInLoop(Rule):
                 else:
                     few.append((rank, record))
                 continue
-            yield observed(
-                self, rank, severity="warning", place=record.place, measured=_crossings.measured(record),
+            yield self.observed(
+                rank, severity="warning", place=record.place, measured=_crossings.measured(record),
                 message=f"{record.what} makes the host wait for the device {record.stalls / record.steps:,.0f} times a "
                 f"step, with work queued in between ({_crossings.seen(record)})",
                 cause="each value is copied by itself, and Python queues nothing more until it has arrived",
@@ -113,8 +106,8 @@ class SyncInLoop(Rule):
 
     def _one_by_one(self, rank: RankRecording, record: Crossing) -> Finding:
         """A loop over elements that are all there once the first has been waited for."""
-        return observed(
-            self, rank, severity="warning", place=record.place, measured=_crossings.measured(record),
+        return self.observed(
+            rank, severity="warning", place=record.place, measured=_crossings.measured(record),
             message=f"{record.calls / record.steps:,.0f} numbers a step are read from the device one by one, by "
             f"{record.what} ({_crossings.seen(record)})",
             cause="each is a copy of its own, which the host waits for, though all of them are there after the first",
@@ -129,8 +122,8 @@ class SyncInLoop(Rule):
             Related(role="also", message=record.what, path=record.place.path, line=record.place.line)
             for _, record in found if record is not first
         ]  # fmt: skip
-        return observed(
-            self, rank, severity="info", place=first.place, measured=_crossings.measured(first),
+        return self.observed(
+            rank, severity="info", place=first.place, measured=_crossings.measured(first),
             message=f"the host waits for the device {_times(waits)} a step, here by {first.what}",
             cause="a value that is read on the host has to be computed first",
             advice=_ADVICE.get(first.what, _KEPT), related=others[:5],

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Edit, Finding, Iterator, Place, Recording, Rule, Severity, SourceFile, Trace
 from torchvet.rules.operations import _crossings
 from torchvet.rules.shared import trace_costs
-from torchvet.rules.shared.share_rule import observed
 from torchvet.rules.shared.step_code import guarded, per_step
-from torchvet.source.model import edits
-from torchvet.source.model.units import keyword, receiver, targets_of, terminal, value_for
-from torchvet.source.model.walking import walk
+from torchvet.source.model import Event, edits, keyword, receiver, targets_of, terminal, value_for, walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding, Severity
-    from torchvet.readers.trace_facts import Trace
-    from torchvet.recording import Recording
-    from torchvet.recording.records.base import Place
     from torchvet.recording.records.crossing import Crossing
-    from torchvet.source.model import Event, SourceFile
 
 _WRAPPING = frozenset(
     ("torch.from_numpy", "torch.tensor", "torch.as_tensor", "torch.FloatTensor", "torch.LongTensor",
@@ -89,8 +80,8 @@ class RoundTripTransfer(Rule):
                 f"{fetched.path}:{fetched.line}" if fetched is not None else "another line"
             )  # fmt: skip
             severity: Severity = "warning" if record.bytes_per_step >= _crossings.LARGE else "info"
-            yield observed(
-                self, rank, severity=severity, place=record.place, measured=_crossings.measured(record),
+            yield self.observed(
+                rank, severity=severity, place=record.place, measured=_crossings.measured(record),
                 message=f"{_crossings.amount(record)} come back to the device that {there} had fetched to the host in "
                 f"the same step{'' if seen else ', by way of NumPy'} ({_crossings.seen(record)})",
                 cause="the fetch waits until the device has finished what was queued, and the way back is a copy more",

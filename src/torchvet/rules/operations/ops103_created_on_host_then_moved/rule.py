@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.rules.core.base import Rule
-from torchvet.rules.core.fixing import calls_at
+from torchvet.rules.kit import Edit, Finding, Iterator, Recording, Rule, Sequence, SourceFile, calls_at
 from torchvet.rules.operations import _crossings
-from torchvet.rules.shared.share_rule import observed
 from torchvet.rules.shared.step_code import per_step
-from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, targets_of, terminal, value_for
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.recording import Recording
-    from torchvet.source.model import Event, SourceFile
+from torchvet.source.model import Event, edits, receiver, targets_of, terminal, value_for
 
 _FILLED = frozenset(("zeros", "ones", "full", "empty", "arange", "eye", "linspace", "logspace"))
 _TYPED = frozenset(("FloatTensor", "LongTensor"))
@@ -82,8 +72,8 @@ class CreatedOnHostThenMoved(Rule):
                 continue
             random = record.filled_by.startswith(("rand", "normal", "uniform"))
             large = record.bytes_per_step >= _crossings.LARGE
-            yield observed(
-                self, rank, severity="warning" if large and not random else "info", place=record.place,
+            yield self.observed(
+                rank, severity="warning" if large and not random else "info", place=record.place,
                 measured=_crossings.measured(record),
                 message=f"{_crossings.amount(record)} are made on the host ({record.filled_by}, {record.examples}) and "
                 f"copied to the device ({_crossings.seen(record)})",

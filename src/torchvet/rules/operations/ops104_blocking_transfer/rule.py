@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Finding, Iterator, Recording, Rule, SourceFile, Trace
 from torchvet.rules.operations import _crossings
 from torchvet.rules.shared import trace_costs
-from torchvet.rules.shared.share_rule import observed
-from torchvet.source.model import edits
-from torchvet.source.model.units import keyword, receiver, targets_of
+from torchvet.source.model import Event, Unit, edits, keyword, receiver, targets_of
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.readers.trace_facts import Cost, RankTrace, Trace
-    from torchvet.recording import Recording
-    from torchvet.source.model import Event, SourceFile, Unit
+    from torchvet.readers.trace_facts import Cost, RankTrace
 
 _DEEPEST = 3
 
@@ -61,8 +55,8 @@ class BlockingTransfer(Rule):
             if record.kind != "to device" or not _crossings.of_loader(record) or not record.waits:
                 continue
             pinned = record.pinned >= record.calls
-            yield observed(
-                self, rank, severity="info", place=record.place, measured=_crossings.measured(record),
+            yield self.observed(
+                rank, severity="info", place=record.place, measured=_crossings.measured(record),
                 message=f"{_crossings.amount(record)} of a loader's batch are copied to the device, and the host waits "
                 f"for it ({_crossings.seen(record)})",
                 cause="its memory is pinned, and the copy is not asked to run on" if pinned

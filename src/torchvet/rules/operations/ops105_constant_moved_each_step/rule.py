@@ -7,19 +7,13 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.rules.core.base import Rule
-from torchvet.rules.core.fixing import calls_at
+from torchvet.rules.kit import Edit, Finding, Place, RankRecording, Recording, Rule, SourceFile, calls_at
 from torchvet.rules.operations import _crossings
 from torchvet.rules.operations.fixes.moves import moved_once
-from torchvet.rules.shared.share_rule import observed
-from torchvet.source.model.units import keyword, terminal
+from torchvet.source.model import keyword, terminal
 
 if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.records.base import Place
     from torchvet.recording.records.crossing import Crossing
-    from torchvet.source.model import SourceFile
 
 
 class ConstantMovedEachStep(Rule):
@@ -49,8 +43,8 @@ class ConstantMovedEachStep(Rule):
                 yield from self._written_out(rank, record, recording)
                 continue
             large = record.bytes_per_step >= _crossings.LARGE
-            yield observed(
-                self, rank, severity="warning" if large else "info", place=record.place,
+            yield self.observed(
+                rank, severity="warning" if large else "info", place=record.place,
                 measured=_crossings.measured(record),
                 message=f"the same tensor, {record.examples}, is copied to the device again in every step: "
                 f"{_crossings.amount(record)} ({_crossings.seen(record)})",
@@ -65,8 +59,8 @@ class ConstantMovedEachStep(Rule):
             return
         numbers = _numbers_at(record.place, recording)
         if numbers:
-            yield observed(
-                self, rank, severity="info", place=record.place, measured=_crossings.measured(record),
+            yield self.observed(
+                rank, severity="info", place=record.place, measured=_crossings.measured(record),
                 message=f"the same numbers, {numbers}, are made into a tensor on the host and copied to the device in "
                 f"every step: {_crossings.amount(record)} ({_crossings.seen(record)})",
                 cause="they are written out in the program; each copy comes from memory that is not pinned, and the "

@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.rules.core.base import Rule
-from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, terminal, value_for
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.source.model import Event, SourceFile
+from torchvet.rules.kit import Finding, Iterator, Rule, SourceFile
+from torchvet.source.model import Event, edits, receiver, terminal, value_for
 
 _PRODUCTS = frozenset(("torch.matmul", "torch.bmm", "torch.mm"))
 _LAST_TWO = ((-2, -1), (-1, -2))

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Finding, Iterator, Rule, SourceFile
 from torchvet.rules.operations.fixes.hoisting import before_loop
 from torchvet.rules.shared.step_code import bound_in, few_turns, guarded, names_in
-from torchvet.source.model.units import receiver, targets_of, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.source.model import Event, Loop, SourceFile
+from torchvet.source.model import Event, Loop, receiver, targets_of, terminal, walk
 
 _FACTORIES = frozenset(("zeros", "ones", "full", "eye", "arange", "linspace"))
 _SHAPING = frozenset(("tril", "triu", "bool", "float", "long", "unsqueeze", "view", "reshape", "transpose"))

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Finding, Iterator, Rule, Severity, SourceFile
 from torchvet.rules.operations.fixes.gathering import gathered
 from torchvet.rules.shared.training_loops import is_test
+from torchvet.source.model import Event, Loop, targets_of, terminal, walk
 from torchvet.source.model.devices import operands
 from torchvet.source.model.steps import text_of
-from torchvet.source.model.units import targets_of, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding, Severity
-    from torchvet.source.model import Event, Loop, SourceFile
 
 _JOINS = ("cat", "concat", "concatenate", "hstack", "vstack")
 _BINDS = re.compile(

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Finding, Iterator, Rule, SourceFile, Trace
 from torchvet.rules.shared import trace_costs
 from torchvet.rules.shared.step_code import few_turns
 from torchvet.rules.shared.sure_tensors import surely_tensor
 from torchvet.rules.shared.training_loops import is_test
+from torchvet.source.model import Event, terminal, walk
 from torchvet.source.model.steps import text_of
-from torchvet.source.model.units import behind_progress, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.readers.trace_facts import Trace
-    from torchvet.source.model import Event, SourceFile
+from torchvet.source.model.units import behind_progress
 
 _PLAIN = (ast.BinOp, ast.UnaryOp, ast.Subscript, ast.Name, ast.Constant, ast.operator, ast.unaryop, ast.Load, ast.Store,
           ast.Tuple, ast.Attribute, ast.Compare, ast.BoolOp, ast.cmpop, ast.boolop)  # fmt: skip

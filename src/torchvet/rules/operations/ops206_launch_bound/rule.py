@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Finding, Iterator, Rule, Trace
 from torchvet.rules.shared import trace_costs
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.readers.trace_facts import RankTrace, Trace
+    from torchvet.readers.trace_facts import RankTrace
 
 _ADVICE = {
     "optimizer": "fused=True (or foreach=True) for the optimizer: a few kernels for all parameters",

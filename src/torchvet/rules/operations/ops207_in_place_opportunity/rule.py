@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Finding, Iterator, Rule, SourceFile
 from torchvet.rules.operations.fixes.in_place import written_into
+from torchvet.source.model import Event, Unit, receiver, targets_of, terminal, value_for, walk
 from torchvet.source.model.steps import text_of
-from torchvet.source.model.units import receiver, targets_of, terminal, value_for
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.source.model import Event, SourceFile, Unit
 
 _PARAMETERS = frozenset(("parameters", "named_parameters", "state_dict", "buffers", "named_buffers"))
 _POINTWISE = frozenset(("mul", "add", "sub", "div", "clamp", "exp", "log", "log10", "sqrt", "abs", "neg", "pow", "tanh",

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.rules.core.base import Rule
-from torchvet.source.model import edits
+from torchvet.rules.kit import Edit, Finding, Iterator, Rule, SourceFile
+from torchvet.source.model import Event, Unit, edits, receiver, targets_of, terminal, value_for, walk
 from torchvet.source.model.destinations import Destinations
-from torchvet.source.model.units import receiver, targets_of, terminal, value_for
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.source.model import Event, SourceFile, Unit
 
 _SAVE_OUTPUT = frozenset(("exp", "sigmoid", "tanh", "relu", "sqrt", "rsqrt", "reciprocal", "softmax", "log_softmax",
                           "expm1", "tan", "logsumexp"))  # fmt: skip

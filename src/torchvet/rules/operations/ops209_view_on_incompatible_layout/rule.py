@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from itertools import combinations, pairwise
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
-from torchvet.rules.core.base import Rule
-from torchvet.source.model.units import receiver, targets_of, terminal, value_for
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.source.model import Event, SourceFile
+from torchvet.rules.kit import Edit, Finding, Iterator, Rule, SourceFile
+from torchvet.source.model import Event, receiver, targets_of, terminal, value_for
 
 _MOVING = frozenset(("transpose", "permute", "swapaxes", "swapdims", "t"))
 _FRESH = frozenset(("matmul", "bmm", "mm", "softmax", "contiguous", "clone", "cat", "stack", "conv2d", "linear"))

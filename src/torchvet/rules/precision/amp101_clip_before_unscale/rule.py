@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, Rule, Sequence, SourceFile, Step
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.rules.precision.fixes.scaled_steps import unscaled_first
-from torchvet.source.model import edits
+from torchvet.source.model import edits, receiver
 from torchvet.source.model.steps import text_of
-from torchvet.source.model.units import receiver
 
 if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.recording import Recording
     from torchvet.recording.records.scaling import ScalingFault
-    from torchvet.source.model import SourceFile
-    from torchvet.source.model.steps import Effect, Step
 
 
 class ClipBeforeUnscale(Rule):

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, Rule, SourceFile
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.rules.shared.training_loops import without_statement
 from torchvet.source.model import edits
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.recording import Recording
-    from torchvet.source.model import SourceFile
-    from torchvet.source.model.steps import Effect
 
 _NOTHING_CHECKED = "No inf checks were recorded prior to update"
 

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.rules.core.base import Rule
-from torchvet.rules.core.fixing import calls_at
+from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, Rule, Sequence, SourceFile, calls_at
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
-from torchvet.source.model import edits
-from torchvet.source.model.units import receiver
+from torchvet.source.model import edits, receiver
 
 if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.recording import Recording
     from torchvet.recording.records.scaling import ScalingFault
-    from torchvet.source.model import SourceFile
-    from torchvet.source.model.steps import Effect
 
 _REFUSED = (
     "No inf checks were recorded prior to update", "step() has already been called",

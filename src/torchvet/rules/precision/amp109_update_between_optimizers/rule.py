@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
-from torchvet.rules.core.base import Rule
-from torchvet.rules.core.fixing import calls_at
+from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, Rule, Sequence, SourceFile, calls_at
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
-from torchvet.source.model import edits
-from torchvet.source.model.units import targets_of
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.recording import Recording
-    from torchvet.source.model import Event, SourceFile
-    from torchvet.source.model.steps import Effect
+from torchvet.source.model import Event, edits, targets_of
 
 
 class UpdateBetweenOptimizers(Rule):

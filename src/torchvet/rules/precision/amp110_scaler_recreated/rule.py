@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from torchvet import formatting
-from torchvet.finding import Measured
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Edit, Finding, Iterator, Measured, Recording, Rule, SourceFile
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.rules.precision.fixes.scalers import before_the_loop, handed_in, kept_on_self
-from torchvet.rules.shared.share_rule import observed
-from torchvet.source.model.units import keyword
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.recording import Recording
-    from torchvet.source.model import Event, Loop, SourceFile, Unit
+from torchvet.source.model import Event, Loop, Unit, keyword
 
 
 class ScalerRecreated(Rule):
@@ -43,8 +34,8 @@ class ScalerRecreated(Rule):
                 if use.replaced < 2 and not use.relearned:
                     continue
                 never = use.steps < 2 * use.made
-                yield observed(
-                    self, rank, severity="warning" if use.relearned > 1 or never else "info", place=use.place,
+                yield self.observed(
+                    rank, severity="warning" if use.relearned > 1 or never else "info", place=use.place,
                     message=f"{use.made:,} scalers were made here for one training run: the later ones left "
                     f"{formatting.count(use.relearned, 'step')} out to find their scale again",
                     cause=f"a new scaler begins at {use.initial or 0:,.0f}, whatever the last one had learned",

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from torchvet.finding import Edit
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, Rule, SourceFile
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.rules.shared import half_precision
-from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, targets_of, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.recording import Recording
-    from torchvet.source.model import Event, SourceFile
-    from torchvet.source.model.steps import Effect
+from torchvet.source.model import Event, edits, receiver, targets_of, terminal, walk
 
 _CHAIN = {"to", "cuda", "cpu", "train", "eval", "half", "requires_grad_"}
 _LOADERS = {"from_pretrained", "from_config", "from_single_file"}

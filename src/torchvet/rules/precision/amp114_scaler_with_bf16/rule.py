@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Measured
 from torchvet.recording.records.autocast import AutocastRegion
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Edit, Finding, Iterator, Measured, Recording, Rule, Sequence, SourceFile
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.rules.precision._observed import totals, was_active
 from torchvet.rules.precision.fixes.scalers import switched_off
 from torchvet.rules.shared import autocast_regions as autocast
-from torchvet.rules.shared.share_rule import observed
-from torchvet.source.model.units import keyword
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.recording import Recording
-    from torchvet.source.model import Event, SourceFile
+from torchvet.source.model import Event, keyword
 
 
 class ScalerWithBf16(Rule):
@@ -47,8 +38,8 @@ class ScalerWithBf16(Rule):
             dtypes = {r.dtype for r in totals(rank, AutocastRegion, "place", "device", "dtype") if r.enabled}
             for seen in runs.uses(rank):
                 if dtypes == {"bfloat16"} and seen.enabled and seen.steps and not seen.half_parameters:
-                    yield observed(
-                        self, rank, severity="info", place=seen.step_place,
+                    yield self.observed(
+                        rank, severity="info", place=seen.step_place,
                         message=f"the gradient scaler is needless: autocast was bf16 throughout {seen.steps:,} steps",
                         cause="scaling by a power of two and dividing again changes nothing in bf16",
                         advice="drop the scaler: call backward() and step() directly",

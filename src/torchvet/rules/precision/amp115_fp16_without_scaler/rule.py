@@ -5,24 +5,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Measured
 from torchvet.recording.records.autocast import UnscaledBackward
 from torchvet.recording.records.training import OptimizerUse
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Edit, Effect, Finding, Measured, RankRecording, Recording, Rule, SourceFile, Step
 from torchvet.rules.precision._observed import also, totals, was_active
 from torchvet.rules.precision.fixes.scaled_steps import with_scaler
 from torchvet.rules.shared import autocast_regions as autocast
-from torchvet.rules.shared.share_rule import observed
-from torchvet.source.model.units import targets_of
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.source.model import Event, SourceFile
-    from torchvet.source.model.steps import Effect, Step
+from torchvet.source.model import Event, targets_of, walk
 
 _USED = re.compile(r"caler\w*(\[[^\]]*\])?\s*[.(]")
 """A scaler that is called or asked for something; `scaler=None` is neither."""
@@ -61,8 +51,8 @@ class Fp16WithoutScaler(Rule):
     def _observed(self, rank: RankRecording, seen: UnscaledBackward) -> Finding:
         share = seen.lost / seen.elements
         zero = f"; {seen.zeros / seen.gradients:.1%} of the parameters' gradients are exactly zero"
-        return observed(
-            self, rank, severity="error" if share >= _MOST else "warning" if share >= _SOME else "info",
+        return self.observed(
+            rank, severity="error" if share >= _MOST else "warning" if share >= _SOME else "info",
             place=seen.region,
             message=f"fp16 without a gradient scaler: {share:.1%} of what fp16 operators gave in {seen.looked} "
             f"backward passes is zero where float32 is not{zero if seen.gradients else ''}",

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Measured
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Effect, Finding, Iterator, Measured, Recording, Rule, SourceFile
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.rules.precision.fixes.scaled_steps import only_after_a_step
-from torchvet.rules.shared.share_rule import observed
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.recording import Recording
-    from torchvet.source.model import Event, SourceFile
-    from torchvet.source.model.steps import Effect
+from torchvet.source.model import Event
 
 
 class SchedulerOnSkippedStep(Rule):
@@ -41,8 +32,8 @@ class SchedulerOnSkippedStep(Rule):
             for use in runs.uses(rank):
                 spent, whole = use.schedule_spent, use.schedule_steps
                 if spent:
-                    yield observed(
-                        self, rank, severity="warning" if spent >= 5 and spent >= 0.1 * whole else "info",
+                    yield self.observed(
+                        rank, severity="warning" if spent >= 5 and spent >= 0.1 * whole else "info",
                         place=use.schedule_place,
                         message=f"{spent:,} of {whole:,} steps of the learning rate schedule went by while the "
                         "optimizer's step was left out",

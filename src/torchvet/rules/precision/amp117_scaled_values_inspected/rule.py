@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, Rule, Sequence, SourceFile
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.rules.precision.fixes.scaled_values import (
@@ -16,14 +14,7 @@ from torchvet.rules.precision.fixes.scaled_values import (
     read_before_scaling,
     unscaled_here,
 )
-from torchvet.source.model.units import keyword, receiver, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.recording import Recording
-    from torchvet.source.model import Event, SourceFile
-    from torchvet.source.model.steps import Effect
+from torchvet.source.model import Event, keyword, receiver, terminal, walk
 
 _ASKS_FINITE = re.compile(r"isfinite|isnan|isinf|found_inf")
 _SAYS_SCALED = re.compile(r"""["'][^"']*scale""")

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Measured
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, Rule, Severity
 from torchvet.rules.precision import _scaler_runs as runs
-from torchvet.rules.shared.share_rule import observed
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding, Severity
-    from torchvet.recording import RankRecording, Recording
     from torchvet.recording.records.scaling import ScalingUse
 
 _LAST_SCALE = 2.0**-128
@@ -58,8 +53,8 @@ class RunawaySkips(Rule):
             yield self._finding(rank, use, "warning", text)
 
     def _finding(self, rank: RankRecording, use: ScalingUse, severity: Severity, message: str) -> Finding:
-        return observed(
-            self, rank, severity=severity, place=use.step_place or use.place, message=message,
+        return self.observed(
+            rank, severity=severity, place=use.step_place or use.place, message=message,
             cause="gradients were not finite whatever the scale: the values themselves are NaN or overflow",
             advice="find the first operator that makes a value that is not finite in a step that was left out; no "
             "scale mends it",

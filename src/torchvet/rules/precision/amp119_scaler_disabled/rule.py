@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Measured
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Edit, Finding, Iterator, Measured, Recording, Rule, Sequence, SourceFile
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.rules.precision.fixes.scalers import for_device, for_device_of
 from torchvet.rules.shared import autocast_regions as autocast
-from torchvet.rules.shared.share_rule import observed
-from torchvet.source.model import edits
-from torchvet.source.model.units import keyword
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.recording import Recording
-    from torchvet.source.model import Event, SourceFile
+from torchvet.source.model import Event, edits, keyword
 
 
 class ScalerDisabled(Rule):
@@ -55,8 +45,8 @@ class ScalerDisabled(Rule):
                     continue
                 zeros = f", {use.zeros:.0%} of the gradients looked at were exactly zero" if use.zeros else ""
                 itself = f" (it is made for {use.device}, which is not there)" if use.asked else ""
-                yield observed(
-                    self, rank, severity="warning" if use.half else "info", place=use.place,
+                yield self.observed(
+                    rank, severity="warning" if use.half else "info", place=use.place,
                     message=f"this scaler is off{itself}: {use.steps:,} steps went unscaled"
                     + (f" with fp16 in the loss's graph{zeros}" if use.half else ""),
                     cause="a scaler that is off returns the loss as it is and looks for no overflow",

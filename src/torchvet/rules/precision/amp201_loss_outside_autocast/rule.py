@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
-
 from torchvet.recording.records.autocast import HalfLoss, HalfOperator
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Rule, Sequence, SourceFile
 from torchvet.rules.precision import _losses
 from torchvet.rules.precision._observed import also, callers, totals, was_active
 from torchvet.rules.precision.fixes.float32 import loss_in_float32
 from torchvet.rules.shared import autocast_regions
-from torchvet.rules.shared.share_rule import observed
-from torchvet.source.model import edits
-from torchvet.source.model.units import terminal
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.source.model import Event, SourceFile
+from torchvet.source.model import Event, edits, terminal
 
 
 class LossOutsideAutocast(Rule):
@@ -58,8 +48,8 @@ class LossOutsideAutocast(Rule):
         if dtype == "float16" and scale > 65504:
             overflow = f", and a gradient scaled by {scale:,.0f} does not fit into it"
         names = ", ".join(dict.fromkeys(s.operator for s in here))
-        return observed(
-            self, rank, severity="warning", place=here[0].place,
+        return self.observed(
+            rank, severity="warning", place=here[0].place,
             message=f"the loss is computed in {dtype} outside autocast: {names} off by up to "
             f"{max(s.error for s in here):.2g} of the largest value in float32{overflow}",
             cause=f"the region that has ended left its outputs in {dtype}, and nothing casts them after its end",

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
 from torchvet.recording.records.autocast import AutocastBackward
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Edit, Effect, Finding, Iterator, RankRecording, Recording, Rule, Severity, SourceFile
 from torchvet.rules.precision._observed import also, totals, was_active
 from torchvet.rules.precision.fixes.regions import computes
 from torchvet.rules.shared import autocast_regions
-from torchvet.rules.shared.share_rule import observed
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding, Severity
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.source.model import Event, SourceFile
-    from torchvet.source.model.steps import Effect
+from torchvet.source.model import Event
 
 
 class BackwardInsideAutocast(Rule):
@@ -47,8 +38,8 @@ class BackwardInsideAutocast(Rule):
         if seen.full:
             harm = (f"{seen.full} of {seen.products} matrix products looked at had run in float32 and get their "
                     f"gradients in {seen.dtype}")  # fmt: skip
-        return observed(
-            self, rank, severity="warning" if seen.full else "info", place=seen.place,
+        return self.observed(
+            rank, severity="warning" if seen.full else "info", place=seen.place,
             message=f"backward runs inside autocast: {harm}",
             cause="backward repeats the dtypes of the forward pass; an active region casts its operators once more",
             advice="end the `with` block after the loss and call backward outside it",

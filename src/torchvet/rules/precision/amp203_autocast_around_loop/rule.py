@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Measured
 from torchvet.recording.records.autocast import StaleWeights
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, Rule, SourceFile, Step
 from torchvet.rules.precision._observed import also, totals, was_active
 from torchvet.rules.precision.fixes.regions import into_the_loop
 from torchvet.rules.shared import autocast_regions
-from torchvet.rules.shared.share_rule import observed
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.source.model import Event, SourceFile
-    from torchvet.source.model.steps import Step
+from torchvet.source.model import Event
 
 
 class AutocastAroundLoop(Rule):
@@ -44,8 +35,8 @@ class AutocastAroundLoop(Rule):
                     yield self._observed(rank, seen)
 
     def _observed(self, rank: RankRecording, seen: StaleWeights) -> Finding:
-        return observed(
-            self, rank, severity="error", place=seen.region,
+        return self.observed(
+            rank, severity="error", place=seen.region,
             message=f"after {seen.changes} optimizer steps within this autocast region layers still read the weights' "
             f"first half copies, off by up to {seen.deviation:.2g} of the largest weight",
             cause="autocast keeps each weight's half copy until the outermost region ends, and the steps lie in it",

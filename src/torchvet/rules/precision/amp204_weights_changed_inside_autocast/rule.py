@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from torchvet.recording.records.autocast import StaleWeights
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Rule, Sequence, SourceFile
 from torchvet.rules.precision._observed import also, totals, was_active
 from torchvet.rules.precision.fixes.region_splits import around_calls, around_changes
 from torchvet.rules.shared import autocast_regions
-from torchvet.rules.shared.share_rule import observed
+from torchvet.source.model import Event, Unit, receiver, terminal, walk
 from torchvet.source.model.steps import text_of
-from torchvet.source.model.units import receiver, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.source.model import Event, SourceFile, Unit
 
 _SWAPS = ("load_state_dict", "copy_to", "apply_shadow", "restore", "swap_parameters")
 """Calls that put other values into a model's weights."""
@@ -54,8 +45,8 @@ class WeightsChangedInsideAutocast(Rule):
 
     def _observed(self, rank: RankRecording, seen: StaleWeights) -> Finding:
         how = {"step": "an optimizer step", "load": "load_state_dict", "other": "a change of the weights"}[seen.kind]
-        return observed(
-            self, rank, severity="error", place=seen.change or seen.forward,
+        return self.observed(
+            rank, severity="error", place=seen.change or seen.forward,
             message=f"after {how} within an autocast region {seen.stale} of {seen.looked} layers looked at still read "
             f"the half copies of before, off by up to {seen.deviation:.2g} of the largest weight",
             cause="autocast keeps the half copy of each weight until the outermost region ends",

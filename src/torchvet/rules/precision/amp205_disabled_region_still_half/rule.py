@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from torchvet.recording.records.autocast import AutocastError, HalfOperator
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Rule, Sequence, Severity, SourceFile
 from torchvet.rules.precision import _losses
 from torchvet.rules.precision._observed import also, callers, totals, was_active
 from torchvet.rules.precision.fixes.float32 import made_before_in_float32
 from torchvet.rules.shared import autocast_regions, half_precision
-from torchvet.rules.shared.share_rule import observed
-from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, terminal
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding, Severity
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.source.model import Event, SourceFile, Unit
+from torchvet.source.model import Event, Unit, edits, receiver, terminal
 
 _EXACT = frozenset(("argmax", "argmin", "argsort", "cat", "stack", "split", "chunk", "zeros_like", "ones_like", "isnan",
                     "isfinite", "isinf", "is_tensor", "empty_like", "randn_like", "rand_like", "full_like", "no_grad",
@@ -62,8 +53,8 @@ class DisabledRegionStillHalf(Rule):
 
     def _observed(self, rank: RankRecording, here: list[HalfOperator]) -> Finding:
         names = ", ".join(dict.fromkeys(s.operator for s in here))
-        return observed(
-            self, rank, severity="warning", place=here[0].place,
+        return self.observed(
+            rank, severity="warning", place=here[0].place,
             message=f"autocast is off here and yet {names} ran in {here[0].dtype}, off by up to "
             f"{max(s.error for s in here):.2g} of the largest value in float32",
             cause="the operands were made under autocast; `enabled=False` brings nothing back to float32",
@@ -72,8 +63,8 @@ class DisabledRegionStillHalf(Rule):
         )  # fmt: skip
 
     def _raised(self, rank: RankRecording, error: AutocastError) -> Finding:
-        return observed(
-            self, rank, severity="error", place=error.place,
+        return self.observed(
+            rank, severity="error", place=error.place,
             message=f"half operands meet float32 in a region with autocast off: {error.message}",
             cause="the operands were made under autocast; `enabled=False` brings nothing back to float32",
             advice="convert what comes in from the region around it: `x.float()`",

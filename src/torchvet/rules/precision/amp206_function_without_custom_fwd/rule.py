@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
 from torchvet.recording.records.autocast import AutocastError, FunctionOverflow, FunctionPrecision
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Rule, Sequence, SourceFile
 from torchvet.rules.precision._observed import totals, was_active
 from torchvet.rules.shared import autocast_regions
-from torchvet.rules.shared.share_rule import observed
-from torchvet.source.model.units import terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.source.model import ClassModel, Event, SourceFile, Unit
+from torchvet.source.model import ClassModel, Event, Unit, terminal, walk
 
 _PRODUCTS = ("mm", "matmul", "bmm", "addmm", "linear", "conv1d", "conv2d", "conv3d", "einsum", "baddbmm")
 _CAREFUL = ("custom_fwd", "custom_bwd", "autocast", ".float()", "float32", ".dtype", "type_as", ".half()", "bfloat16")
@@ -59,8 +49,8 @@ class FunctionWithoutCustomFwd(Rule):
             message = f"backward of {name} raised under mixed precision: {seen.message}"
         else:
             message = f"{name} gave {seen.dtype} results from float32 inputs: autocast casts within its forward"
-        return observed(
-            self, rank, severity="error" if isinstance(seen, AutocastError) else "info", place=seen.place,
+        return self.observed(
+            rank, severity="error" if isinstance(seen, AutocastError) else "info", place=seen.place,
             message=message,
             cause="without `custom_fwd` its forward runs under autocast; its backward runs outside, on what was saved",
             advice="decorate `forward` with `torch.amp.custom_fwd(device_type=…)` and `backward` with "
@@ -69,8 +59,8 @@ class FunctionWithoutCustomFwd(Rule):
 
     def _overflowed(self, rank: RankRecording, seen: FunctionOverflow) -> Finding:
         habit = seen.overflowed >= _HABIT and _OFTEN * seen.overflowed >= seen.calls
-        return observed(
-            self, rank, severity="warning" if habit else "info", place=seen.place,
+        return self.observed(
+            rank, severity="warning" if habit else "info", place=seen.place,
             message=f"{seen.operator} overflows in the forward of {seen.name}, which runs under autocast: "
             f"{seen.infinite:,} of {seen.elements:,} results were infinite in {seen.overflowed:,} of {seen.calls:,} "
             "sampled calls",

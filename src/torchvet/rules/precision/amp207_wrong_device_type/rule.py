@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import About, about
 from torchvet.recording.records.autocast import AutocastError, AutocastRegion
-from torchvet.rules.core.base import Rule
-from torchvet.rules.core.fixing import events_at
+from torchvet.rules.kit import About, Edit, Finding, RankRecording, Recording, Rule, SourceFile, about, events_at
 from torchvet.rules.precision._observed import totals
 from torchvet.rules.shared import autocast_regions
-from torchvet.rules.shared.share_rule import observed
-from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, terminal
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.source.model import Event, SourceFile, Unit
+from torchvet.source.model import Event, Unit, edits, receiver, terminal
 
 _ELSEWHERE = (".to(", ".cuda(", "device=", "set_default_device", "set_default_tensor_type", "with torch.device",
               "accelerat", "lightning", "fabric", "deepspeed", ".prepare(", "ignite", "fastai", "DataParallel",
@@ -63,8 +53,8 @@ class WrongDeviceType(Rule):
                     yield self._nothing_cast(rank, seen, self._is_known(recording, seen))
             for error in totals(rank, AutocastError, "kind", "place"):
                 if error.kind == "device":
-                    yield observed(
-                        self, rank, severity="error", place=error.place,
+                    yield self.observed(
+                        rank, severity="error", place=error.place,
                         message=f"autocast was given a torch.device: {error.message}",
                         cause='`device_type` has to be a string such as "cuda"', advice="write `device.type`",
                     )  # fmt: skip
@@ -92,8 +82,8 @@ class WrongDeviceType(Rule):
 
     def _nothing_cast(self, rank: RankRecording, seen: AutocastRegion, known: bool) -> Finding:
         why = "" if seen.enabled else f", and torch has switched it off: no {seen.device} device is here"
-        return observed(
-            self, rank, severity="warning" if known else "info", place=seen.place,
+        return self.observed(
+            rank, severity="warning" if known else "info", place=seen.place,
             message=f"autocast for {seen.device} casts nothing: all {seen.elsewhere:,} matrix products looked at ran "
             f"on {seen.other}{why}",
             cause="a region casts the operators of its own device type only",

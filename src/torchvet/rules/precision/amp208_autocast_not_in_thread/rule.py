@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from torchvet.recording.records.autocast import ThreadForward
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Edit, Finding, Iterator, Recording, Rule, Sequence, SourceFile
 from torchvet.rules.precision._observed import also, totals
 from torchvet.rules.precision.fixes.regions import opened_in
 from torchvet.rules.shared import autocast_regions
-from torchvet.rules.shared.share_rule import observed
-from torchvet.source.model.units import keyword, receiver, terminal
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.recording import Recording
-    from torchvet.source.model import Event, SourceFile, Unit
+from torchvet.source.model import Event, Unit, keyword, receiver, terminal
 
 _POOLS = ("concurrent.futures.ThreadPoolExecutor", "multiprocessing.pool.ThreadPool",
           "concurrent.futures.thread.ThreadPoolExecutor", "multiprocessing.dummy.Pool")  # fmt: skip
@@ -53,8 +45,8 @@ class AutocastNotInThread(Rule):
         """Layers that ran in float32 in a thread that an active region waited for."""
         for rank in recording.ranks:
             for seen in totals(rank, ThreadForward, "place", "region"):
-                yield observed(
-                    self, rank, severity="warning", place=seen.region,
+                yield self.observed(
+                    rank, severity="warning", place=seen.region,
                     message=f"the thread that this {seen.dtype} region waits for runs without autocast: its "
                     f"{seen.module} computes in float32",
                     cause="autocast's state belongs to the thread that opened the region",

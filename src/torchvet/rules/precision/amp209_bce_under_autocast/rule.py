@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from torchvet.recording.records.autocast import AutocastError, RoundedProbabilities
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Rule, Severity, SourceFile
 from torchvet.rules.precision import _losses
 from torchvet.rules.precision._observed import also, totals, was_active
 from torchvet.rules.precision.fixes.logits import with_logits
 from torchvet.rules.shared import autocast_regions
-from torchvet.rules.shared.share_rule import observed
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding, Severity
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.source.model import Event, SourceFile
+from torchvet.source.model import Event
 
 _MODULE = "torch.nn.BCELoss"
 _FUNCTION = "torch.nn.functional.binary_cross_entropy"
@@ -57,8 +50,8 @@ class BCEUnderAutocast(Rule):
 
     def _observed(self, rank: RankRecording, seen: AutocastError | RoundedProbabilities, severity: Severity,
                   message: str) -> Finding:  # fmt: skip
-        return observed(
-            self, rank, severity=severity, place=seen.place, message=message,
+        return self.observed(
+            rank, severity=severity, place=seen.place, message=message,
             cause="probabilities in half precision cannot tell 0.999 from 1, so that autocast refuses the loss on CUDA",
             advice="let the model give logits and use BCEWithLogitsLoss / binary_cross_entropy_with_logits",
             related=also("region", "the region begins", seen.region),

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Edit, Finding, Iterator, Rule, SourceFile
 from torchvet.rules.precision import _amp_names as names
-from torchvet.source.model import edits
-from torchvet.source.model.units import terminal
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.source.model import Event, SourceFile
+from torchvet.source.model import Event, edits, terminal
 
 _Import = ast.Import | ast.ImportFrom
 

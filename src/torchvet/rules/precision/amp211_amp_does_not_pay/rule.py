@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.analysis.amp import Trial, result_of
-from torchvet.finding import Finding, Measured, Remedy
 from torchvet.formatting import percent
 from torchvet.recording.records.amp import AmpRun
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Finding, Iterator, Measured, Recording, Remedy, Rule
 from torchvet.rules.shared.growth_rule import location_of
 
 if TYPE_CHECKING:
     from torchvet.analysis.amp import AmpResult
-    from torchvet.recording import Recording
 
 _SLOWER, _NO_FASTER, _SAVES = 1.1, 0.98, 0.9
 

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.rules.core.fixing import events_at, may_be_tensor, with_method
-from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.source.model import Event, SourceFile
+from torchvet.rules.core.fixing import may_be_tensor, with_method
+from torchvet.rules.kit import Edit, Finding, Sequence, SourceFile, events_at
+from torchvet.source.model import Event, edits, receiver, terminal, walk
 
 _HALVES = ("half", "bfloat16")
 

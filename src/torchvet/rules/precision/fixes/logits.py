@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from torchvet.rules.kit import Edit, Iterator, Sequence, SourceFile
 from torchvet.rules.precision import _losses
-from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit
-    from torchvet.source.model import Event, SourceFile, Unit
+from torchvet.source.model import Event, Unit, edits, receiver, terminal, walk
 
 _SIGMOIDS = ("torch.sigmoid", "torch.nn.functional.sigmoid", "torch.special.expit")
 _LAYOUT = {"view", "reshape", "flatten", "squeeze", "unsqueeze", "float"}

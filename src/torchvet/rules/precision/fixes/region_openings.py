@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
-from torchvet.source.model import blocks
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.source.model import SourceFile, Unit
+from torchvet.rules.kit import Edit, Sequence, SourceFile
+from torchvet.source.model import Unit, blocks, walk
 
 
 @dataclass(frozen=True)

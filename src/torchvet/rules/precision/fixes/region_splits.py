@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from torchvet.rules.kit import Edit, Finding, Sequence, SourceFile
 from torchvet.rules.precision.fixes.region_openings import Opening, header_before, is_rebound, opening
 from torchvet.rules.precision.fixes.regions import Pass, computes, narrowed
 from torchvet.rules.shared import autocast_regions
-from torchvet.source.model import blocks
-from torchvet.source.model.units import terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.source.model import Event, SourceFile, Unit
+from torchvet.source.model import Event, Unit, blocks, terminal, walk
 
 _ACTING = {"zero_grad", "backward", "step", "update", "unscale_", "clip_grad_norm_", "clip_grad_value_",
            "load_state_dict", "copy_to", "apply_shadow", "restore", "swap_parameters"}  # fmt: skip

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
+from torchvet.rules.kit import Edit, Effect, SourceFile, Step
 from torchvet.rules.precision.fixes.region_openings import Opening, header_before, is_rebound, opening, taken_away
 from torchvet.rules.shared import autocast_regions
-from torchvet.source.model import blocks
-from torchvet.source.model.units import receiver, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.source.model import Event, SourceFile, Unit
-    from torchvet.source.model.steps import Effect, Step
+from torchvet.source.model import Event, Unit, blocks, receiver, terminal, walk
 
 _PLAIN = {"zero_grad", "to", "cuda", "cpu", "train", "print", "len", "next", "item", "detach", "requires_grad_",
           "randn", "rand", "zeros", "ones", "arange", "size"}  # fmt: skip

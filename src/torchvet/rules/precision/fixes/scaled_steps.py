@@ -4,19 +4,13 @@ waits for steps that were made, and a scaler where there is none."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
-from torchvet.source.model import blocks, edits
-from torchvet.source.model.units import receiver, terminal
-from torchvet.source.model.walking import walk
+from torchvet.rules.kit import Edit, Effect, Finding, Sequence, SourceFile, Step
+from torchvet.source.model import Event, Unit, blocks, edits, receiver, terminal, walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
     from torchvet.rules.precision._scaling import Pass
-    from torchvet.source.model import Event, SourceFile, Unit
-    from torchvet.source.model.steps import Effect, Step
 
 
 def one_object(file: SourceFile, finding: Finding) -> Sequence[Edit]:

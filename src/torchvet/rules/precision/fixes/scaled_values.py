@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
-from torchvet.rules.core.fixing import calls_at
-from torchvet.source.model import blocks, edits
-from torchvet.source.model.units import receiver, terminal
-from torchvet.source.model.walking import walk
+from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Sequence, SourceFile, calls_at
+from torchvet.source.model import Event, Unit, blocks, edits, receiver, terminal, walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
     from torchvet.rules.precision._scaling import Pass
-    from torchvet.source.model import Event, SourceFile, Unit
-    from torchvet.source.model.steps import Effect
 
 _LEAVING = (ast.Continue, ast.Break, ast.Return, ast.Raise)
 

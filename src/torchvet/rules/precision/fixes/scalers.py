@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
+from torchvet.rules.kit import Edit, Sequence, SourceFile
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.rules.shared import autocast_regions as autocast
-from torchvet.source.model import blocks, edits
-from torchvet.source.model.units import keyword
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.source.model import Event, Loop, SourceFile, Unit
+from torchvet.source.model import Event, Loop, Unit, blocks, edits, keyword, walk
 
 _BY_DEVICE = ("torch.amp.GradScaler", "torch.GradScaler", "torch.amp.grad_scaler.GradScaler")
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, terminal
-from torchvet.source.model.walking import walk
+from torchvet.rules.kit import Edit, SourceFile
+from torchvet.source.model import Event, Unit, edits, receiver, terminal, walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Edit
     from torchvet.rules.training._modes import Moment
-    from torchvet.source.model import Event, SourceFile, Unit
 
 _LEAVING = (ast.Return, ast.Raise, ast.Yield, ast.YieldFrom)
 

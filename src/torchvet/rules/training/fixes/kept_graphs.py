@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.rules.core.fixing import calls_at
-from torchvet.source.model import edits
-from torchvet.source.model.units import keyword, receiver, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.source.model import Event, SourceFile
+from torchvet.rules.kit import Edit, Finding, Sequence, SourceFile, calls_at
+from torchvet.source.model import Event, edits, keyword, receiver, terminal, walk
 
 _ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.Constant, ast.operator, ast.unaryop)
 _OUT = ("detach", "cpu", "numpy", "data")

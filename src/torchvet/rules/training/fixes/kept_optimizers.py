@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
+from torchvet.rules.kit import Edit, Iterator, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.source.model import edits
-from torchvet.source.model.units import receiver, targets_of, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.source.model import ClassModel, Event, Loop, SourceFile, Unit
+from torchvet.source.model import ClassModel, Event, Loop, Unit, edits, receiver, targets_of, terminal, walk
 
 _LEAVES_IT = frozenset(("train", "eval", "zero_grad", "parameters", "named_parameters", "print", "len"))
 """Calls after which a model has the same parameters as before."""

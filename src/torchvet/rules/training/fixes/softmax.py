@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
-from torchvet.source.model import edits
+from torchvet.rules.kit import Edit, Sequence, SourceFile
+from torchvet.source.model import Event, edits, receiver, terminal
 from torchvet.source.model.origins import made_by
-from torchvet.source.model.units import receiver, terminal
-
-if TYPE_CHECKING:
-    from torchvet.source.model import Event, SourceFile
 
 _FUNCTIONS = ("softmax", "sigmoid")
 _MODULES = ("torch.nn.Softmax", "torch.nn.Sigmoid")

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Edit
+from torchvet.rules.kit import Edit, Finding, Iterator, Sequence, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.source.model import edits
+from torchvet.source.model import Event, edits, targets_of, terminal, value_for, walk
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.origins import identity, models_in
-from torchvet.source.model.units import targets_of, terminal, value_for
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.source.model import Event, SourceFile
 
 
 def given_to_the_optimizer(file: SourceFile, finding: Finding) -> Sequence[Edit]:

@@ -5,23 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Finding, Measured
 from torchvet.recording.records.training import OptimizerUse
-from torchvet.rules.core.base import Rule
-from torchvet.rules.core.fixing import calls_at
+from torchvet.rules.kit import Edit, Effect, Finding, Measured, Recording, Rule, SourceFile, Step, calls_at
 from torchvet.rules.shared import training_loops as loops
-from torchvet.rules.shared.share_rule import observed
-from torchvet.source.model import edits
+from torchvet.source.model import Event, edits, receiver
 from torchvet.source.model.origins import identity
-from torchvet.source.model.units import receiver
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit
-    from torchvet.recording import Recording
-    from torchvet.source.model import Event, SourceFile
-    from torchvet.source.model.steps import Effect, Step
 
 _UNCALLED = re.compile(r"\s*[\w.]+\.zero_grad\s*(#.*)?$")
 """`optimizer.zero_grad` without the brackets does nothing."""
@@ -46,8 +35,8 @@ class GradientsNotCleared(Rule):
         for rank in recording.ranks:
             for use in {u.id: u for u in rank.all(OptimizerUse)}.values():
                 if use.checked >= 3 and use.uncleared == use.checked:
-                    yield observed(
-                        self, rank, severity="error", place=use.step_place,
+                    yield self.observed(
+                        rank, severity="error", place=use.step_place,
                         message=f"{use.name} steps on the sum of all gradients so far: none of "
                         f"{use.checked} checked steps "
                         "began with cleared gradients",

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Measured
 from torchvet.recording.records.training import OptimizerUse
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Measured, Recording, Rule, SourceFile, Step
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.seen_suspicions import as_observed, suspected_at
 from torchvet.source.model import edits
 from torchvet.source.model.origins import identity
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.recording import Recording
-    from torchvet.source.model import SourceFile
-    from torchvet.source.model.steps import Effect, Step
 
 _ENOUGH = 4
 """Steps before what never happened is a habit."""

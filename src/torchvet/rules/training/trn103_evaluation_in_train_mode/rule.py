@@ -7,25 +7,28 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.finding import About, Measured, about
 from torchvet.recording.records.training import EvalModeSteps, TrainModePass
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import (
+    About,
+    Effect,
+    Finding,
+    Identity,
+    Measured,
+    RankRecording,
+    Recording,
+    Rule,
+    SourceFile,
+    about,
+)
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.seen_suspicions import as_observed, suspected_in
-from torchvet.rules.shared.share_rule import observed
 from torchvet.rules.training import _modes as modes
 from torchvet.rules.training.fixes.eval_mode import switched_around, switched_back
+from torchvet.source.model import Event, Loop, Unit, receiver, targets_of, terminal, walk
 from torchvet.source.model.origins import identity
-from torchvet.source.model.units import receiver, targets_of, terminal
-from torchvet.source.model.walking import walk
 
 if TYPE_CHECKING:
-    from torchvet.finding import Finding
-    from torchvet.recording import RankRecording, Recording
     from torchvet.rules.training._modes import Moment
-    from torchvet.source.model import Event, Loop, SourceFile, Unit
-    from torchvet.source.model.origins import Identity
-    from torchvet.source.model.steps import Effect
 
 _STUCK = "stays in eval mode"
 _IN_EVAL_MODE = About("training in eval mode")
@@ -80,8 +83,8 @@ class EvaluationInTrainMode(Rule):
         for found in suspected:
             yield as_observed(found, rank, f"{found.message}: {told}", Measured(steps=record.steps))
         if not suspected and record.switched is not None and record.steps >= _ENOUGH_STEPS:
-            yield observed(
-                self, rank, severity="warning", place=record.switched, measured=Measured(steps=record.steps),
+            yield self.observed(
+                rank, severity="warning", place=record.switched, measured=Measured(steps=record.steps),
                 message=f"{record.model} {_STUCK} after this evaluation: {told}",
                 cause="eval() lasts until train() is called; from then on dropout is off and batch norm's running "
                 "statistics stand still",

@@ -5,26 +5,15 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Finding, Measured
 from torchvet.formatting import count
 from torchvet.recording.records.numeric import CutOutput, LostLoss
 from torchvet.recording.records.training import OptimizerUse, UnownedParameters, still_unowned
-from torchvet.rules.core.base import Rule
-from torchvet.rules.core.fixing import calls_at
+from torchvet.rules.kit import Edit, Effect, Finding, Measured, RankRecording, Recording, Rule, SourceFile, calls_at
 from torchvet.rules.shared import training_loops as loops
-from torchvet.rules.shared.share_rule import observed
-from torchvet.source.model import edits
+from torchvet.source.model import Event, Loop, Unit, edits, receiver, targets_of, terminal
 from torchvet.source.model.origins import Identity, identity, models_in
 from torchvet.source.model.steps import Step
-from torchvet.source.model.units import receiver, targets_of, terminal
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.source.model import Event, Loop, SourceFile, Unit
-    from torchvet.source.model.steps import Effect
 
 _ELSEWHERE = re.compile(r"backward|autograd|\.grad\b|closure|engine|manual_|\.prepare\(|grad_fn|strategy")
 """Text that says that gradients come from somewhere else."""
@@ -66,8 +55,8 @@ class StepWithoutBackward(Rule):
                     )
 
     def _starved(self, rank: RankRecording, use: OptimizerUse) -> Finding:
-        return observed(
-            self, rank, severity="error", place=use.step_place,
+        return self.observed(
+            rank, severity="error", place=use.step_place,
             message=f"{use.name}.step() changes nothing: in {use.starved} checked steps no parameter "
             "had a new gradient",
             cause="no backward pass reaches this optimizer's parameters between its steps",
@@ -86,8 +75,8 @@ class StepWithoutBackward(Rule):
             "of tensors, `.item()`, `.detach()`, `.data`, numpy, `no_grad`) cuts it; build the loss of the tensors "
             "themselves (`torch.stack`, `+`)"
         )  # fmt: skip
-        return observed(
-            self, rank, severity="error", place=use.step_place or use.place,
+        return self.observed(
+            rank, severity="error", place=use.step_place or use.place,
             message=f"{use.name}.step() changes nothing: backward ran before {use.checked} checked steps, and none of "
             f"its {count(use.trainable, 'parameter')} ever had a gradient",
             cause=cause, advice=advice, measured=Measured(steps=use.steps),
@@ -97,8 +86,8 @@ class StepWithoutBackward(Rule):
         names = ", ".join(use.without_gradient[:4])
         more = use.without_gradient_count - min(4, len(use.without_gradient))
         rest = f" and {more} more" if more > 0 else ""
-        return observed(
-            self, rank, severity="info", place=use.place or use.step_place,
+        return self.observed(
+            rank, severity="info", place=use.place or use.step_place,
             message=f"{use.without_gradient_count} of {use.parameters} parameters of {use.name} never "
             "had a gradient in the "
             f"checked steps: {names}{rest}",

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Finding, Holder, Location, Measured
 from torchvet.recording.records.base import Place
 from torchvet.recording.records.training import UnownedParameters, still_unowned
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Edit, Finding, Holder, Location, Measured, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.shared.number_format import size
-from torchvet.rules.shared.share_rule import observed
 from torchvet.rules.training.fixes.unowned_parameters import given_to_the_optimizer
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.source.model import SourceFile
 
 
 class ParametersNotInOptimizer(Rule):
@@ -51,8 +43,8 @@ class ParametersNotInOptimizer(Rule):
             if replaced
             else "they were not among the parameters that the optimizer was given, and gradients are computed for them"
         )
-        return observed(
-            self, rank, severity="error" if replaced else "warning", place=self._line(recording, record, replaced),
+        return self.observed(
+            rank, severity="error" if replaced else "warning", place=self._line(recording, record, replaced),
             message=f"{record.count} parameters of {record.module} get gradients and are never stepped: {names}{rest}",
             cause=cause,
             advice="build the optimizer after the model is complete, or `add_param_group` them"

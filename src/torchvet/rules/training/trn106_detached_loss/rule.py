@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Measured
 from torchvet.recording.records.numeric import ConstantTerm, CutOutput, LostLoss
 from torchvet.recording.records.training import OptimizerUse, Outcome
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Edit, Finding, Iterator, Measured, RankRecording, Recording, Rule, Sequence, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.rules.shared.share_rule import observed
 from torchvet.rules.training.fixes.kept_graphs import kept_in_graph
-from torchvet.source.model import edits
-from torchvet.source.model.units import keyword, receiver, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.source.model import Event, SourceFile
+from torchvet.source.model import Event, edits, keyword, receiver, terminal, walk
 
 _RAISED = "does not require grad and does not have a grad_fn"
 
@@ -71,16 +60,16 @@ class DetachedLoss(Rule):
                 f"while {record.parameters} parameters require a gradient"
             )
             advice = "let the model's output reach the loss without detaching it; detach what is only logged"
-        return observed(
-            self, rank, severity="error", place=record.place, cause=cause, advice=advice,
+        return self.observed(
+            rank, severity="error", place=record.place, cause=cause, advice=advice,
             message=f"the program ended here: backward was called on a {record.dtype} tensor of shape "
             f"{record.shape} that has no graph",
         )  # fmt: skip
 
     def _reaches_nothing(self, rank: RankRecording, record: LostLoss) -> Finding:
         made = "a new tensor without a graph" if record.root == "leaf" else "made of new tensors without a graph"
-        return observed(
-            self, rank, severity="error", place=record.made or record.place,
+        return self.observed(
+            rank, severity="error", place=record.made or record.place,
             message=f"the loss that backward starts from is {made}: in {record.lost} of {record.judged} checked steps "
             f"of {record.optimizer} no gradient reached any of {record.parameters} parameters",
             cause="requires_grad on a detached loss silences the error, and the gradient ends in the loss itself",
@@ -90,8 +79,8 @@ class DetachedLoss(Rule):
 
     def _constant_term(self, rank: RankRecording, record: ConstantTerm) -> Finding:
         share = record.term / record.loss if record.loss else None
-        return observed(
-            self, rank, severity="warning", place=record.place,
+        return self.observed(
+            rank, severity="warning", place=record.place,
             message=f"a number that item() took out of the graph is added to the loss here ({record.term:.3g} of "
             f"{record.loss:.3g}): it adds no gradient",
             cause="item() leaves the graph behind, so that no gradient comes from this term",
@@ -100,8 +89,8 @@ class DetachedLoss(Rule):
         )  # fmt: skip
 
     def _cut(self, rank: RankRecording, record: CutOutput) -> Finding:
-        return observed(
-            self, rank, severity="warning", place=record.place,
+        return self.observed(
+            rank, severity="warning", place=record.place,
             message=f"what {record.above} parameters lead to leaves the graph here, and {record.missed} of them never "
             f"had a gradient: the loss reaches the others past it, in all {record.lost} steps looked at",
             cause="the loss is computed from a detached copy (`detach`, `item`, numpy); what is left of its gradient "

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Edit, Finding, Iterator, Rule, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.source.model import edits
+from torchvet.source.model import Event, edits, receiver, targets_of, terminal, value_for
 from torchvet.source.model.origins import made_by
 from torchvet.source.model.torch_names import ADAPTIVE
-from torchvet.source.model.units import receiver, targets_of, terminal, value_for
 
 if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
     from torchvet.rules.shared.training_loops import Window
-    from torchvet.source.model import Event, SourceFile
 
 _BY_HAND = re.compile(r"\.grad\b")
 """Gradients are read or written: they may be averaged there."""

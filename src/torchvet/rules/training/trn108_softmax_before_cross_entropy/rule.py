@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Finding, Measured, Related
 from torchvet.recording.records.training import NormalisedTwice
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Edit, Finding, Iterator, Measured, Recording, Related, Rule, Sequence, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.rules.shared.share_rule import observed
 from torchvet.rules.training.fixes.softmax import not_normalised
-from torchvet.source.model import edits
+from torchvet.source.model import Event, Unit, edits, keyword, receiver, targets_of, terminal, value_for
 from torchvet.source.model.origins import made_by
-from torchvet.source.model.units import keyword, receiver, targets_of, terminal, value_for
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit
-    from torchvet.recording import Recording
-    from torchvet.source.model import Event, SourceFile, Unit
 
 _BINARY = {"binary_cross_entropy_with_logits", "BCEWithLogitsLoss"}
 _FUNCTIONS = {"softmax", "log_softmax", "sigmoid"}
@@ -48,8 +38,8 @@ class SoftmaxBeforeCrossEntropy(Rule):
             for record in {r.place: r for r in rank.all(NormalisedTwice)}.values():
                 made = record.made
                 at = f" (line {made.line})" if made is not None and made.path == record.place.path else ""
-                yield observed(
-                    self, rank, severity="warning", place=record.place,
+                yield self.observed(
+                    rank, severity="warning", place=record.place,
                     message=f"the loss is given the result of {record.how}{at} and applies {record.how} again "
                     f"({record.calls} sampled calls)",
                     cause="it expects raw scores; probabilities between 0 and 1 are squeezed once more, so that the "

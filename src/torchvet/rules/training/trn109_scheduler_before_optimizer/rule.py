@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Measured
 from torchvet.recording.records.scaling import ScalingUse
 from torchvet.recording.records.training import EarlySchedule
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Measured, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.seen_suspicions import as_observed, suspected_at
-from torchvet.rules.shared.share_rule import observed
-from torchvet.source.model import edits
+from torchvet.source.model import Unit, edits, keyword, receiver
 from torchvet.source.model.origins import identity
-from torchvet.source.model.units import keyword, receiver
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.source.model import SourceFile, Unit
-    from torchvet.source.model.steps import Effect
 
 
 class SchedulerBeforeOptimizer(Rule):
@@ -54,8 +43,8 @@ class SchedulerBeforeOptimizer(Rule):
                     yield self._ran_first(rank, record)
 
     def _ran_first(self, rank: RankRecording, record: EarlySchedule) -> Finding:
-        return observed(
-            self, rank, severity=self.severity, place=record.place,
+        return self.observed(
+            rank, severity=self.severity, place=record.place,
             message=f"{record.name} steps before {record.optimizer} does: the first rate is skipped",
             cause="the scheduler moves on before the optimizer has used the first value of the schedule",
             advice="step the scheduler after the optimizer has stepped, at the end of the loop",

@@ -5,24 +5,24 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Measured, Related
 from torchvet.recording.records.training import OwnWeights
-from torchvet.rules.core.base import Rule
-from torchvet.rules.core.fixing import events_at
+from torchvet.rules.kit import (
+    Edit,
+    Finding,
+    Measured,
+    Place,
+    RankRecording,
+    Recording,
+    Related,
+    Rule,
+    SourceFile,
+    events_at,
+)
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.seen_suspicions import as_observed, suspected_at
-from torchvet.rules.shared.share_rule import observed
-from torchvet.source.model import edits
+from torchvet.source.model import Event, Loop, Unit, edits, receiver, targets_of, terminal, value_for
 from torchvet.source.model.origins import identity
-from torchvet.source.model.units import receiver, targets_of, terminal, value_for
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.records.base import Place
-    from torchvet.source.model import Event, Loop, SourceFile, Unit
 
 _BOUND = re.compile(r"= *[({\[\w][^=\n]*\.state_dict\(\)")
 """A cheap look at the text: whether a state dict is bound to anything, alone or as a part."""
@@ -56,8 +56,8 @@ class StateDictAliased(Rule):
                     yield self._given_back(rank, record, record.taken)
 
     def _given_back(self, rank: RankRecording, record: OwnWeights, taken: Place) -> Finding:
-        return observed(
-            self, rank, severity=self.severity, place=taken, measured=Measured(steps=record.calls),
+        return self.observed(
+            rank, severity=self.severity, place=taken, measured=Measured(steps=record.calls),
             message=f"what state_dict() gave here is no copy: {record.changed:,} steps later load_state_dict was given "
             f"{record.model}'s own {record.parameters} parameters, and nothing came back",
             cause="state_dict() refers to the parameters' own memory, which the optimizer goes on changing in place",

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from torchvet.finding import Measured
 from torchvet.recording.records.training import OptimizerUse
-from torchvet.rules.core.base import Rule
+from torchvet.rules.kit import Edit, Finding, Identity, Iterator, Measured, Recording, Rule, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.seen_suspicions import as_observed, suspected_at
 from torchvet.rules.training.fixes import kept_optimizers as fixes
+from torchvet.source.model import Event, Loop, Unit, keyword, receiver, targets_of, terminal, walk
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.origins import identity, models_in
-from torchvet.source.model.units import behind_progress, keyword, receiver, targets_of, terminal
-from torchvet.source.model.walking import walk
-
-if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
-    from torchvet.recording import Recording
-    from torchvet.source.model import Event, Loop, SourceFile, Unit
-    from torchvet.source.model.origins import Identity
+from torchvet.source.model.units import behind_progress
 
 _PASS = re.compile(r"epoch|step|iter|batch|^(i|j|t|_|it|idx)$")
 _NUMBER = re.compile(r"(?:n_?|num_?|max_?|total_?)?(epoch|step|iter)(?:s|ations)?")

@@ -1,0 +1,47 @@
+"""What rules are written with, so that a rule imports it in one line: the base class and the types that rules name.
+
+What reads a source file by its syntax is `torchvet.source.model`'s; what one family shares lies in its own folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torchvet.finding import (
+    NOTHING_MORE,
+    About,
+    DetailedFinding,
+    Edit,
+    Finding,
+    Holder,
+    Location,
+    Measured,
+    Related,
+    Remedy,
+    Severity,
+    about,
+)
+from torchvet.rules.core.base import Rule
+from torchvet.rules.core.fixing import calls_at, events_at
+
+if TYPE_CHECKING:
+    from torchvet.analysis.growth import Growth
+    from torchvet.readers.trace_facts import Trace
+    from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.records.base import Place
+    from torchvet.snapshots.memory import SnapshotMemory
+    from torchvet.source.model import SourceFile
+    from torchvet.source.model.origins import Identity
+    from torchvet.source.model.steps import Effect, Step
+    from torchvet.source.stores import Store
+else:
+    # Only signatures name these. `check` would read for nothing what recordings and snapshots are made of.
+    Growth = Trace = RankRecording = Recording = Place = SnapshotMemory = Any
+    SourceFile = Identity = Effect = Step = Store = Any
+
+__all__ = [
+    "NOTHING_MORE", "About", "DetailedFinding", "Edit", "Effect", "Finding", "Growth", "Holder", "Identity", "Iterator",
+    "Location", "Measured", "Place", "RankRecording", "Recording", "Related", "Remedy", "Rule", "Sequence", "Severity",
+    "SnapshotMemory", "SourceFile", "Step", "Store", "Trace", "about", "calls_at", "events_at",
+]  # fmt: skip
