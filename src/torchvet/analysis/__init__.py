@@ -14,7 +14,7 @@ _COMPARED: WeakKeyDictionary[RankRecording, GrowthSummary] = WeakKeyDictionary()
 
 
 def growth_of(rank: RankRecording) -> GrowthSummary:
-    """What grew in a rank. The arithmetic is loaded when a rule first asks: `check`, which loads the rule, never does."""
+    """What grew in a rank. The arithmetic is loaded when it is first asked for, which `check` never does."""
     if rank not in _COMPARED:
         from torchvet.analysis.growth import compared
 

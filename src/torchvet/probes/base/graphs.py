@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from torchvet.probes.base.deadline import Deadline
+from torchvet.probes.base.gradients import gradient_of
 from torchvet.probes.internals import graph_teardown
 from torchvet.probes.internals.saved import forget_types as forget_types
 from torchvet.probes.internals.saved import saved_tensors, tensors_in
@@ -63,8 +64,9 @@ def _leaf(node: Node) -> Iterator[torch.Tensor]:
     leaf = getattr(node, "variable", None)
     if leaf is not None:
         yield leaf
-        if leaf.grad is not None:
-            yield leaf.grad
+        gradient = gradient_of(leaf)
+        if gradient is not None:
+            yield gradient
 
 
 Seen = set[Node]

@@ -23,7 +23,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from torchvet.probes.base import frames
+from torchvet.probes.base import frames, gradients
 from torchvet.probes.internals import private
 from torchvet.probes.internals.compiled_regions import REGIONS, Aside
 from torchvet.probes.internals.finite import followed
@@ -193,6 +193,7 @@ def _after_step(listener: Listener) -> Callable[..., None]:
     def call(optimizer: Optimizer, *_: Any) -> None:
         if torch.compiler.is_compiling() or tracing():
             return
+        gradients.stepped(optimizer)
         ended = listener.optimizer_ended if listener.active else listener.ended_aside
         ended(optimizer)
 
@@ -205,6 +206,7 @@ def _tap_backward(listener: Listener, original: Callable[..., None]) -> Callable
         tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
         *args: Any, **kwargs: Any,
     ) -> None:  # fmt: skip
+        gradients.backward_begins()
         if torch.compiler.is_compiling() or not listener.active or tracing():
             original(tensors, grad_tensors, retain_graph, create_graph, *args, **kwargs)
             if not (torch.compiler.is_compiling() or tracing()):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -12,21 +11,16 @@ import torch
 from torch.optim.optimizer import Optimizer
 
 from torchvet.probes.base import graphs
+from torchvet.probes.base.gradients import gradient_of
 
 
 class KnownMemory:
     """Optimizers and root modules seen so far, held weakly, and the storages that are theirs.
 
-    Gradients are looked at only on the thread that trains: torch frees one with the interpreter unlocked, and a thread
-    that asks for its storage meanwhile brings the process down (seen in torch 2.13).
+    Of gradients only those that the calling thread may read (`gradients`).
     """
 
     def __init__(self) -> None:
-        self._stepping = threading.get_ident()
-        self._several = False
-        """Whether several threads have trained."""
-        self._trainers: dict[int, int] = {}
-        """The thread on which an optimizer stepped last, by identity."""
         self.optimizers: dict[int, weakref.ref[Optimizer]] = {}
         self._made: dict[int, int] = {}
         self._stepped: dict[int, int] = {}
@@ -42,15 +36,8 @@ class KnownMemory:
         self._stepped.pop(id(optimizer), None)
 
     def stepped(self, optimizer: Optimizer) -> None:
-        """Note that an optimizer has just changed its parameters, on the calling thread."""
-        self._trainers[id(optimizer)] = threading.get_ident()
+        """Note that an optimizer has just changed its parameters."""
         self._stepped[id(optimizer)] = next(self._moments)
-
-    def trained_here(self) -> None:
-        """The calling thread trains."""
-        mine = threading.get_ident()
-        self._several = self._several or (self._stepping != mine and any(t != mine for t in self._trainers.values()))
-        self._stepping = mine
 
     def add_root(self, module: torch.nn.Module) -> bool:
         """Note a module that was called from outside any other. True when it is new."""
@@ -90,16 +77,12 @@ class KnownMemory:
     def storages(self) -> dict[int, tuple[str, int]]:
         """Storage key to (category, bytes), for everything known; a storage counts for the first that claims it."""
         found: dict[int, tuple[str, int]] = {}
-        gradients: list[torch.Tensor] = []
-        theirs = self._of_others()
         for parameter in self.parameters():
             _claim(found, parameter, "parameters")
-            if theirs is not None and id(parameter) not in theirs and parameter.is_leaf and parameter.grad is not None:
-                gradients.append(parameter.grad)
         for module in self.live_roots():
             for buffer in module.buffers():
                 _claim(found, buffer, "buffers")
-        for gradient in gradients:
+        for gradient in self.gradients():
             _claim(found, gradient, "gradients")
         for optimizer in self._in_use():
             for tensor in _tensors_below(optimizer.state, 4):
@@ -120,22 +103,9 @@ class KnownMemory:
             if any(replaced.get(key, 0) <= last for key in _parameters_of(optimizer)):
                 yield optimizer
 
-    def _of_others(self) -> set[int] | None:
-        """The parameters whose gradients are another thread's; None where all are. Of several threads that train,
-        each has those of its own optimizers only."""
-        mine = threading.get_ident()
-        if not self._several:
-            return set() if mine == self._stepping else None
-        ours = [o for o in self.live_optimizers() if self._trainers.get(id(o)) == mine]
-        own = {key for optimizer in ours for key in _parameters_of(optimizer)}
-        return {id(p) for p in self.parameters()} - own
-
     def gradients(self) -> list[torch.Tensor]:
         """The gradients that are there now; none that another thread trains with."""
-        theirs = self._of_others()
-        if theirs is None:
-            return []
-        return [p.grad for p in self.parameters() if id(p) not in theirs and p.is_leaf and p.grad is not None]
+        return [gradient for p in self.parameters() if (gradient := gradient_of(p)) is not None]
 
     def name_of(self, module: torch.nn.Module) -> str | None:
         """A submodule's path below its root, the root's class first: `Net.encoder.0`; None for a stranger."""

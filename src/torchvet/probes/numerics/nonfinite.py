@@ -14,6 +14,7 @@ import torch
 from torch.optim.optimizer import Optimizer
 
 from torchvet.probes.base import frames
+from torchvet.probes.base.gradients import gradient_of
 from torchvet.probes.base.watcher import Host, Watcher
 from torchvet.probes.internals.compiled_regions import REGIONS
 from torchvet.probes.internals.finite import dense, is_finite, local, suspicious
@@ -158,7 +159,7 @@ class NonFiniteWatcher(Watcher):
             self._live.advance()
 
     def _look_at_gradients(self, optimizer: Optimizer) -> None:
-        gradients = [one for g in optimizer.param_groups for p in g["params"] if (one := p.grad) is not None]
+        gradients = [one for g in optimizer.param_groups for p in g["params"] if (one := gradient_of(p)) is not None]
         self._totals.checked += 1
         if not gradients or not suspicious(gradients) or all(map(is_finite, dense(gradients))):
             return
@@ -355,5 +356,5 @@ class NonFiniteWatcher(Watcher):
 
 
 def _gradients(optimizer: Optimizer) -> list[torch.Tensor]:
-    found = [p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
+    found = [one for g in optimizer.param_groups for p in g["params"] if (one := gradient_of(p)) is not None]
     return [g.detach()._values() if g.is_sparse else g for g in found]

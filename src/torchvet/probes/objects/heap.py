@@ -25,6 +25,7 @@ import torch
 
 from torchvet.probes.base import frames
 from torchvet.probes.base.deadline import Deadline
+from torchvet.probes.base.gradients import gradient_of
 from torchvet.probes.objects import arrays
 from torchvet.probes.objects.variables import frame_locals
 from torchvet.recording.records.base import Place
@@ -262,9 +263,9 @@ def tensor_children(t: torch.Tensor) -> list[Any]:
     """What a tensor holds that is a Python object: its gradient, hooks, attributes, and a custom Function's `ctx`."""
     found: list[Any] = []
     if t.is_leaf:
-        # Non-leaf `.grad` warns; a leaf's is a plain read.
-        if t.grad is not None:
-            found.append(t.grad)
+        gradient = gradient_of(t)
+        if gradient is not None:
+            found.append(gradient)
     elif isinstance(t.grad_fn, torch.autograd.function.BackwardCFunction):
         found.append(t.grad_fn)
     hooks = t._backward_hooks

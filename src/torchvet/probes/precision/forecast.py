@@ -13,6 +13,7 @@ import torch
 from torch.nn.modules import module as nn_module
 from torch.optim.optimizer import Optimizer
 
+from torchvet.probes.base.gradients import gradient_of
 from torchvet.probes.base.watcher import Host, Watcher
 from torchvet.probes.internals.compiled_regions import REGIONS, Aside
 from torchvet.probes.precision.forecast_mode import ForecastMode
@@ -96,7 +97,7 @@ class ForecastWatcher(Watcher):
             return
         names = self.host.known.parameter_names()
         for parameter in self.host.known.parameters():
-            gradient = parameter.grad if parameter.is_leaf else None
+            gradient = gradient_of(parameter)
             if gradient is not None and self.mode.of_half(parameter):
                 self.mode.parameter(names.get(id(parameter), "a parameter of no root module"), gradient)
 

@@ -13,6 +13,7 @@ from torch.nn.modules import module as nn_module
 
 from torchvet.probes.base import frames
 from torchvet.probes.base._importlib_bootstrap_taps import around
+from torchvet.probes.base.gradients import gradient_of
 from torchvet.probes.base.watcher import Host, Watcher
 from torchvet.probes.internals.compiled_regions import Aside
 from torchvet.probes.training.train_mode import differs
@@ -149,6 +150,7 @@ def _moved(root: torch.nn.Module) -> tuple[int, ...] | None:
     """What is another after every step of a model: a parameter's version, or the gradient that it has. None of a model
     without gradients: what only computes targets is in eval mode on purpose."""
     for p in root.parameters():
-        if p.grad is not None:
-            return p._version, id(p.grad), p.grad._version
+        gradient = gradient_of(p)
+        if gradient is not None:
+            return p._version, id(gradient), gradient._version
     return None

@@ -10,6 +10,7 @@ import torch
 from torch.optim.optimizer import Optimizer
 
 from torchvet.probes.base import frames
+from torchvet.probes.base.gradients import gradient_of, is_readable
 from torchvet.probes.base.persistent_state import KnownMemory
 from torchvet.recording.records.base import Place
 from torchvet.recording.records.training import OptimizerUse, SparseGradient, UnownedParameters
@@ -87,13 +88,12 @@ class OptimizerProbe:
 
     def backward_starts(self, watching: bool) -> None:
         """Before gradients flow: which optimizers start from cleared gradients?"""
-        self._known.trained_here()
         for state in self._states.values():
             state.backwards += 1
             if state.fresh_start or not (watching or state.steps < _ALWAYS_CHECKED):
                 continue
             optimizer = state.ref()
-            if optimizer is not None:
+            if optimizer is not None and _is_readable(optimizer):
                 state.watched = True
                 state.fresh_start = _cleared(optimizer) or (state.backwards == 1 and _rewritten(optimizer, state))
 
@@ -135,7 +135,7 @@ class OptimizerProbe:
         self._unowned_steps += 1
         for parameter in self._known.parameters():
             key = id(parameter)
-            if key in owned or not parameter.requires_grad or not parameter.is_leaf or parameter.grad is None:
+            if key in owned or not parameter.requires_grad or gradient_of(parameter) is None:
                 self._unowned.pop(key, None)
                 continue
             version, times = self._unowned.get(key, (parameter._version, 0))
@@ -149,7 +149,7 @@ class OptimizerProbe:
         names = self._known.parameter_names()
         found = []
         for parameter in self._known.parameters():
-            gradient = parameter.grad if parameter.is_leaf else None
+            gradient = gradient_of(parameter)
             if gradient is not None and gradient.layout is torch.sparse_coo:
                 size = sum(x.untyped_storage().nbytes() for x in (gradient._indices(), gradient._values()))
                 name = names.get(id(parameter), "parameter")
@@ -223,10 +223,15 @@ def _note_gradients(optimizer: Optimizer, state: _State) -> bool:
     found = False
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            if parameter.grad is not None:
+            if gradient_of(parameter) is not None:
                 found = True
                 state.never.discard(id(parameter))
     return found
+
+
+def _is_readable(optimizer: Optimizer) -> bool:
+    """Whether no other thread trains with this optimizer's gradients."""
+    return all(is_readable(p) for group in optimizer.param_groups for p in group["params"][:1])
 
 
 def _cleared(optimizer: Optimizer) -> bool:
@@ -243,7 +248,8 @@ def _rewritten(optimizer: Optimizer, state: _State) -> bool:
 
 def _having(optimizer: Optimizer) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """A few small parameters that have a gradient, and it."""
-    having = [(p, p.grad) for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    having = [(p, gradient) for p in parameters if (gradient := gradient_of(p)) is not None]
     having.sort(key=lambda pair: pair[0].numel())
     return having[:_WITNESSES] + [pair for pair in having[-1:] if pair[0].numel() <= _SMALL]
 
@@ -252,8 +258,9 @@ def _witnesses(optimizer: Optimizer) -> list[weakref.ref[torch.UntypedStorage]]:
     found: list[weakref.ref[torch.UntypedStorage]] = []
     for group in optimizer.param_groups:
         for parameter in group["params"][:_WITNESSES]:
-            if parameter.grad is not None and parameter.grad.layout is torch.strided:
-                found.append(weakref.ref(parameter.grad.untyped_storage()))
+            gradient = gradient_of(parameter)
+            if gradient is not None and gradient.layout is torch.strided:
+                found.append(weakref.ref(gradient.untyped_storage()))
     return found
 
 

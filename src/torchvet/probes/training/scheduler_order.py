@@ -11,6 +11,7 @@ from torch.optim.optimizer import Optimizer
 
 from torchvet.probes.base import frames
 from torchvet.probes.base._importlib_bootstrap_taps import around
+from torchvet.probes.base.gradients import gradient_of
 from torchvet.probes.base.watcher import Host, Watcher
 from torchvet.recording.records.base import Place, Record
 from torchvet.recording.records.training import EarlySchedule
@@ -59,7 +60,7 @@ class EarlySchedules(Watcher):
         one = EarlySchedule(place=place, name=type(scheduler).__name__, optimizer=type(optimizer).__name__)
         self._sites[place] = one
         # With gradients there it may be a scaler that has skipped the optimizer's step.
-        fresh = all(p.grad is None for group in optimizer.param_groups for p in group["params"])
+        fresh = all(gradient_of(p) is None for group in optimizer.param_groups for p in group["params"])
         if plain and fresh:
             self._waiting[id(optimizer)] = one
             self.heed()

@@ -11,6 +11,7 @@ import torch
 from torch.optim.optimizer import Optimizer
 
 from torchvet.probes.base import frames
+from torchvet.probes.base.gradients import gradient_of
 from torchvet.probes.base.watcher import Host, Watcher
 from torchvet.probes.crash import attributes
 from torchvet.recording.records.base import Place, Record, StepKind
@@ -81,7 +82,7 @@ class Ownership(Watcher):
         """Those that have a gradient and no owner, and that nobody has changed by hand since they were first seen."""
         having = [
             p for p in parameters
-            if p.requires_grad and p.is_leaf and p.grad is not None and id(p) not in owned
+            if p.requires_grad and gradient_of(p) is not None and id(p) not in owned
         ]  # fmt: skip
         return [p for p in having if self._versions.setdefault(id(p), p._version) == p._version]
 
@@ -96,7 +97,7 @@ class Ownership(Watcher):
             if id(p) not in present
         ]  # fmt: skip
         missing = Counter(map(_kind, lost)) - Counter(map(_kind, orphans))
-        if missing or len(lost) < len(orphans) / 2 or any(p.grad is not None for p in orphans):
+        if missing or len(lost) < len(orphans) / 2 or any(gradient_of(p) is not None for p in orphans):
             return
         name = type(root).__name__
         record = self._replaced.setdefault(
