@@ -6,10 +6,10 @@
 from typing import TYPE_CHECKING, Any
 
 from torchvet.source.model import blocks, edits
-from torchvet.source.model.events import Event, Loop
+from torchvet.source.model.events import Event
 from torchvet.source.model.units import ClassModel, Unit, keyword, receiver, targets_of, terminal, value_for
-from torchvet.source.model.walking import walk
 from torchvet.source.model.words import signs_of
+from torchvet.source.walking import Loop, walk
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
