@@ -176,7 +176,7 @@ def literal(node: ast.expr) -> str | None:
     return repr(node.value) if isinstance(node, ast.Constant) else None
 
 
-def ident(base: ast.expr | None) -> str:
+def ident(base: ast.AST | None) -> str:
     """The last identifier of a name or attribute; empty for anything else."""
     if isinstance(base, ast.Attribute):
         return base.attr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from torchvet.source.model import torch_names as names
 from torchvet.source.model.events import Event
 from torchvet.source.model.forwards import INDICES
 from torchvet.source.model.units import Unit, receiver, targets_of, terminal
-from torchvet.source.syntax import given, parts
+from torchvet.source.syntax import bindings, given, parts
 from torchvet.source.text import words
 from torchvet.source.walking import walk
 
@@ -195,14 +195,14 @@ class Destinations:
             if self.flows(node.iter, event):
                 for target in targets_of(node):
                     self._taint(target, event)
+        elif isinstance(node, ast.AugAssign):
+            if self.flows(node.target, event) or self.flows(node.value, event):
+                self._taint(node.target, event)
         else:
-            self._assign(node, event)
-
-    def _assign(self, node: ast.AST, event: Event) -> None:
-        for target, value in _pairs(node):
-            added_to = isinstance(node, ast.AugAssign) and self.flows(target, event)
-            if added_to or self.flows(value, event):
-                self._taint(target, event)
+            for number, (target, value, _) in enumerate(bindings(node)):
+                indices = number == 1 and terminal(value) in INDICES  # `values, indices = x.max(1)`
+                if not indices and self.flows(value, event):
+                    self._taint(target, event)
 
     def _return(self, unit: Unit) -> None:
         if id(unit) in self._returning:
@@ -309,21 +309,6 @@ class Destinations:
         if callee is not None:
             return id(callee) in self._returning
         return any(self.flows(one, event) for one in (on, *given(node)))
-
-
-def _pairs(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
-    """Each target of an assignment with the expression that reaches it; none for other nodes."""
-    if isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
-        yield node.target, node.value
-    for target in node.targets if isinstance(node, ast.Assign) else ():
-        value = node.value  # type: ignore[attr-defined]
-        if not isinstance(target, (ast.Tuple, ast.List)):
-            yield target, value
-            continue
-        same = isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts)
-        for number, one in enumerate(target.elts):
-            if number != 1 or terminal(value) not in INDICES:  # the indices of `values, indices = x.max(1)`
-                yield one, value.elts[number] if same else value
 
 
 def _parts(node: ast.AST) -> Iterable[ast.AST]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.events import Event
 from torchvet.source.model.forwards import Forwards, takes_indices
-from torchvet.source.model.units import Unit, keyword, receiver, targets_of, terminal, value_for
+from torchvet.source.model.units import Unit, given_to, keyword, receiver, targets_of, terminal
 from torchvet.source.syntax import DISPLAYS, given, parts
 from torchvet.source.text import words
 
@@ -56,8 +56,10 @@ class Gradients:
             found = self._of_context(context)
             if found is not None:
                 return found
-        if self._switched_off_before(event):
-            return "unknown"
+        # `torch.set_grad_enabled(...)` as a statement, here or at the module's level.
+        for call in self._file.calls("set_grad_enabled"):
+            if isinstance(call.parent, ast.Expr) and (call.unit is event.unit or call.unit.is_module):
+                return "unknown"
         return self._in_unit(event.unit)
 
     def _of_context(self, node: ast.expr) -> Answer | None:
@@ -65,7 +67,7 @@ class Gradients:
         dotted = self._file.dotted(node.func if isinstance(node, ast.Call) else node)
         first = node.args[0] if isinstance(node, ast.Call) and node.args else None
         if dotted in _OFF:
-            return "no" if first is None or _is_true(first) else "unknown"
+            return "no" if first is None or getattr(first, "value", None) is True else "unknown"
         if dotted in _ON:
             return "yes"
         if dotted in _SET:
@@ -84,13 +86,6 @@ class Gradients:
                 return True
         known = map(self._file.text_of, self._file.functions(name))
         return any("no_grad" in text or "inference_mode" in text for text in known)
-
-    def _switched_off_before(self, event: Event) -> bool:
-        """`torch.set_grad_enabled(...)` as a statement, here or at the module's level."""
-        if not self._file.mentions("set_grad_enabled"):
-            return False
-        found = [e for e in self._file.calls("set_grad_enabled") if isinstance(e.parent, ast.Expr)]
-        return any(e.unit is event.unit or e.unit.is_module for e in found)
 
     def _in_unit(self, unit: Unit) -> Answer:
         key = id(unit)
@@ -221,8 +216,7 @@ class Gradients:
         if isinstance(node, ast.AugAssign):
             # What is added may bring a graph; that it brings none says nothing of what was there before.
             return "yes" if self.carries(node.value, binding, depth + 1) == "yes" else "unknown"
-        target = next((t for t in targets_of(node) if isinstance(t, ast.Name) and t.id == name), None)
-        value = value_for(node, target) if target is not None else None
+        target, value = given_to(name, binding)
         if isinstance(value, ast.List) and not value.elts:
             added = [e for e in binding.unit.calls.get("append", ()) if terminal(receiver(e.call)) == name]
             return _any(self.carries(e.call.args[0], e, depth + 1) for e in added if e.call.args)
@@ -267,10 +261,6 @@ def _written_names(node: ast.AST) -> Iterator[str]:
             target = target.value
             if isinstance(target, ast.Name):
                 yield target.id
-
-
-def _is_true(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is True
 
 
 def _any(answers: Iterable[Answer]) -> Answer:

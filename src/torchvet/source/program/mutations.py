@@ -115,7 +115,7 @@ class MutationReader:
     def _item(self, target: ast.Subscript, value: ast.expr, node: ast.expr | ast.stmt) -> Iterator[Mutation]:
         base, keys = syntax.peel(target)
         if isinstance(target.slice, ast.Slice):
-            if not _is_len(target.slice.lower):  # `x[len(x):] = y` adds at the end
+            if syntax.ident(getattr(target.slice.lower, "func", None)) != "len":  # `x[len(x):] = y` adds at the end
                 yield from self._found(base, keys, node, removal="slice", value=value)
         elif any(syntax.remainders(target.slice)):
             yield from self._found(base, keys, node, removal="modulo", value=value)
@@ -189,7 +189,3 @@ def _cuts(value: ast.expr, base: Base) -> bool:
             if bounded and inner is not None and syntax.same(inner, base):
                 return True
     return False
-
-
-def _is_len(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Call) and syntax.ident(node.func) == "len"
