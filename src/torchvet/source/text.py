@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from itertools import accumulate, count
+from operator import add
 from typing import TYPE_CHECKING
 
 from torchvet.source.lazily import lazy
@@ -23,6 +25,13 @@ def split_lines(text: str) -> list[str]:
     if "\r" in text:
         text = LINE_END.sub("\n", text)
     return text.split("\n")
+
+
+def line_starts(text: str) -> list[int]:
+    """The offset that each line begins at."""
+    if "\r" in text:
+        return [0, *(match.end() for match in LINE_END.finditer(text))]
+    return list(map(add, accumulate(map(len, text.split("\n")[:-1]), initial=0), count()))
 
 
 class SourceText:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -191,17 +191,9 @@ class Destinations:
                 self._return(event.unit)
         elif isinstance(node, (ast.Yield, ast.YieldFrom)):
             self.escaped |= self.flows(node.value, event)
-        elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
-            if self.flows(node.iter, event):
-                for target in targets_of(node):
-                    self._taint(target, event)
-        elif isinstance(node, ast.AugAssign):
-            if self.flows(node.target, event) or self.flows(node.value, event):
-                self._taint(node.target, event)
         else:
-            for number, (target, value, _) in enumerate(bindings(node)):
-                indices = number == 1 and terminal(value) in INDICES  # `values, indices = x.max(1)`
-                if not indices and self.flows(value, event):
+            for target, sources in _given(node):
+                if any(self.flows(one, event) for one in sources):
                     self._taint(target, event)
 
     def _return(self, unit: Unit) -> None:
@@ -309,6 +301,17 @@ class Destinations:
         if callee is not None:
             return id(callee) in self._returning
         return any(self.flows(one, event) for one in (on, *given(node)))
+
+
+def _given(node: ast.AST) -> Iterator[tuple[ast.expr, tuple[ast.expr, ...]]]:
+    """The targets of a binding, each with the expressions that its value is made of."""
+    if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
+        yield from ((target, (node.iter,)) for target in targets_of(node))
+    elif isinstance(node, ast.AugAssign):
+        yield node.target, (node.target, node.value)
+    for number, (target, value, _) in enumerate(bindings(node)):
+        if number != 1 or terminal(value) not in INDICES:  # the indices of `values, indices = x.max(1)`
+            yield target, (value,)
 
 
 def _parts(node: ast.AST) -> Iterable[ast.AST]:
