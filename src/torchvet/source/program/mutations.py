@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from torchvet.source import syntax
-from torchvet.source.scopes import Loop, Placed, Scope
+from torchvet.source.program.scopes import Loop, Placed, Scope
 from torchvet.source.syntax import Base
 
 StoreKind = Literal[

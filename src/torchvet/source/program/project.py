@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 
-from torchvet.source import reading, syntax
-from torchvet.source.flows import Flow
-from torchvet.source.module import CallSite, Module
-from torchvet.source.scopes import Member, Scope, Subject, Variable
+from torchvet.source import syntax
+from torchvet.source.program import reading
+from torchvet.source.program.flows import Flow
+from torchvet.source.program.module import CallSite, Module
+from torchvet.source.program.scopes import Member, Scope, Subject, Variable
 
 _DEEPEST_CALL = 4
 CONSTRUCTORS = frozenset(("__init__", "__new__", "__post_init__"))

@@ -7,16 +7,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torchvet.source import flows, syntax
-from torchvet.source.flows import Flow
+from torchvet.source import syntax
 from torchvet.source.model.imports import Imports
-from torchvet.source.module import CallSite, LoopVariable, Module
-from torchvet.source.mutations import MutationReader
-from torchvet.source.scopes import FunctionNode, Loop, Scope, parameters
+from torchvet.source.program import flows
+from torchvet.source.program.flows import Flow
+from torchvet.source.program.module import CallSite, LoopVariable, Module
+from torchvet.source.program.mutations import MutationReader
+from torchvet.source.program.scopes import FunctionNode, Loop, Scope, parameters
 from torchvet.source.text import SourceText
 
 if TYPE_CHECKING:
-    from torchvet.source.project import Project
+    from torchvet.source.program.project import Project
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _MUTATING = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.Delete, ast.Call)

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from torchvet.source import syntax
-from torchvet.source.flows import Flow
-from torchvet.source.mutations import Mutation
-from torchvet.source.scopes import Loop, Placed, Scope
+from torchvet.source.program.flows import Flow
+from torchvet.source.program.mutations import Mutation
+from torchvet.source.program.scopes import Loop, Placed, Scope
 from torchvet.source.statements import first_line
 from torchvet.source.text import SourceText
 
 if TYPE_CHECKING:
-    from torchvet.source.project import Project
+    from torchvet.source.program.project import Project
 
 
 @dataclass(frozen=True, eq=False)

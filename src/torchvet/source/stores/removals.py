@@ -5,15 +5,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from torchvet.source import initial_values, name_resolution, ranking, syntax
-from torchvet.source.aliases import AliasSearch, Use
-from torchvet.source.answers import Removal, removed
+from torchvet.source import syntax
 from torchvet.source.holder import Part
-from torchvet.source.module import Module
-from torchvet.source.mutations import Mutation
-from torchvet.source.project import Project
-from torchvet.source.scopes import Loop, Scope
+from torchvet.source.program.module import Module
+from torchvet.source.program.mutations import Mutation
+from torchvet.source.program.project import Project
+from torchvet.source.program.scopes import Loop, Scope
 from torchvet.source.statements import spans
+from torchvet.source.stores import initial_values, name_resolution, ranking
+from torchvet.source.stores.aliases import AliasSearch, Use
+from torchvet.source.stores.answers import Removal, removed
 
 _TAKES_OUT = {"pop", "popleft", "clear", "del", "slice", "remove", "get", "fresh", "maxlen"}
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from torchvet.source import scopes, syntax
-from torchvet.source.scopes import FunctionNode, Loop, Placed, Scope
+from torchvet.source import syntax
+from torchvet.source.program import scopes
+from torchvet.source.program.scopes import FunctionNode, Loop, Placed, Scope
 from torchvet.source.syntax import Base
 
 FlowKind = Literal["assign", "method", "argument", "default", "iterate"]

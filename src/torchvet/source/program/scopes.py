@@ -10,7 +10,7 @@ from torchvet.source import syntax
 from torchvet.source.model.events import Loop as Loop
 
 if TYPE_CHECKING:
-    from torchvet.source.module import Module
+    from torchvet.source.program.module import Module
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
