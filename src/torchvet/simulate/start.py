@@ -5,36 +5,32 @@ from __future__ import annotations
 import torch
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-from torchvet.simulate import (
-    accumulating,
-    asserts,
-    attention,
+from torchvet.simulate import devices, parameters, refusals, storages, threads
+from torchvet.simulate.allocation import memory, pinned, workspaces
+from torchvet.simulate.api import (
     autocasting,
     backend,
     backward_errors,
     checkpoints,
     compiling,
-    convolutions,
     crossings,
-    devices,
-    factories,
     generators,
-    kernels,
-    memory,
     naming,
     parallel,
-    parameters,
-    pinned,
     processes,
-    recurrent,
-    refusals,
-    storages,
-    threads,
-    transfers,
-    workspaces,
 )
 from torchvet.simulate.cards import Card
 from torchvet.simulate.cuda import module
+from torchvet.simulate.operations import (
+    accumulating,
+    asserts,
+    attention,
+    convolutions,
+    factories,
+    kernels,
+    recurrent,
+    transfers,
+)
 
 _libraries: list[torch.library.Library] = []
 

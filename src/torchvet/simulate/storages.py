@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from torchvet.simulate import devices, memory
+from torchvet.simulate import devices
+from torchvet.simulate.allocation import memory
 from torchvet.simulate.tensors import wrap
 
 _Storage = torch.UntypedStorage

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from torchvet.simulate import devices, memory
+from torchvet.simulate import devices
+from torchvet.simulate.allocation import memory
 
 _NO_TORCH_FUNCTION = torch._C._disabled_torch_function_impl
 _base = torch._C.TensorBase
@@ -172,7 +173,7 @@ class SimulatedTensor(torch.Tensor):
         return new
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        from torchvet.simulate import checkpoints
+        from torchvet.simulate.api import checkpoints
 
         return checkpoints.reduce(self)
 

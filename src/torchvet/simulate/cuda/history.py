@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from torchvet.simulate import memory
-from torchvet.simulate.history import ALL, CONTEXTS, NEVER, STATE, frames_of
-from torchvet.simulate.snapshots import marks
+from torchvet.simulate.allocation import memory
+from torchvet.simulate.allocation.history import ALL, CONTEXTS, NEVER, STATE, frames_of
+from torchvet.simulate.allocation.snapshots import marks
 
 
 def _record(

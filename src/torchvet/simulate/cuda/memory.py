@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from torchvet.simulate import memory, pinned, snapshots, workspaces
+from torchvet.simulate.allocation import memory, pinned, snapshots, workspaces
 from torchvet.simulate.cuda import history
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torchvet.simulate import operators
 from torchvet.simulate.dry import phantoms
 from torchvet.simulate.dry.batches import batches
+from torchvet.simulate.operations import operators
 from torchvet.simulate.tensors import SimulatedTensor
 
 _META = torch.device("meta")

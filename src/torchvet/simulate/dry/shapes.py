@@ -11,7 +11,7 @@ import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from torchvet.simulate.dry import bounds, phantoms, values
-from torchvet.simulate.operators import plan_of, written_of
+from torchvet.simulate.operations.operators import plan_of, written_of
 
 
 @contextmanager

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from torchvet.simulate import memory, operators, threads
+from torchvet.simulate import threads
+from torchvet.simulate.allocation import memory
 from torchvet.simulate.dry import batches, files, hosts, limits, shapes
+from torchvet.simulate.operations import operators
 from torchvet.simulate.tensors import SimulatedTensor
 
 _dry: list[bool] = []

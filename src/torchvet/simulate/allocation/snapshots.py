@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchvet.allocator.blocks import Block
-from torchvet.simulate import memory
-from torchvet.simulate.history import Event, Stack, frames_of
+from torchvet.simulate.allocation import memory
+from torchvet.simulate.allocation.history import Event, Stack, frames_of
 
 
 @dataclass

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
-from torchvet.simulate import generators, host_memory, placement, workspaces
+from torchvet.simulate.allocation import host_memory, workspaces
+from torchvet.simulate.api import generators
+from torchvet.simulate.operations import placement
 from torchvet.simulate.tensors import SimulatedTensor, dispatch_to, reshape_shell, wrap
 
 Kernel = Callable[[Any, Any, dict[str, Any]], Any]
@@ -113,7 +115,7 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any], numbers: Kernel | None
 
 def _raise_as_cuda(name: str, error: Exception) -> None:
     """In a kernel of CUDA's some of the CPU's refusals are asserts."""
-    from torchvet.simulate import asserts
+    from torchvet.simulate.operations import asserts
 
     if asserts.is_assert(name, error):
         asserts.trigger(name, error)

@@ -13,7 +13,8 @@ import torch
 from torch.multiprocessing.reductions import reduce_storage
 
 import torchvet
-from torchvet.simulate import devices, memory, storages
+from torchvet.simulate import devices, storages
+from torchvet.simulate.allocation import memory
 from torchvet.simulate.cards import Card
 from torchvet.simulate.tensors import SimulatedTensor, wrap
 
@@ -41,7 +42,7 @@ def start_in_child(card: Card, count: int) -> None:
 _IN_CHILD = """
 import sys
 sys.path.append({folder!r})
-from torchvet.simulate.processes import start_in_child
+from torchvet.simulate.api.processes import start_in_child
 from torchvet.simulate.cards import Card
 sys.path.pop()
 start_in_child({card!r}, {count})

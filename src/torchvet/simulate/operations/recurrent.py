@@ -11,7 +11,7 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.utils import _pytree as pytree
 
-from torchvet.simulate import placement
+from torchvet.simulate.operations import placement
 from torchvet.simulate.tensors import SimulatedTensor, numbers_of, wrap
 
 _CASTING = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from torchvet.simulate import autocast_lists as lists
+from torchvet.simulate.api import autocast_lists as lists
 from torchvet.simulate.tensors import SimulatedTensor
 
 _KEY = "AutocastCUDA"

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from torchvet.simulate import devices, memory
+from torchvet.simulate import devices
+from torchvet.simulate.allocation import memory
 from torchvet.simulate.tensors import SimulatedTensor, wrap
 
 _arriving: dict[int, tuple[weakref.ref[torch.UntypedStorage], int]] = {}

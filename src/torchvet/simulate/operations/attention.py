@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from torchvet.simulate.operators import SPECIAL, on_host
+from torchvet.simulate.operations.operators import SPECIAL, on_host
 from torchvet.simulate.tensors import SimulatedTensor, numbers_of, wrap
 
 _aten = torch.ops.aten
