@@ -8,7 +8,10 @@ from typing import Any
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
-from torchvet.simulate import generators, host_memory, placement, workspaces
+from torchvet.simulate import devices
+from torchvet.simulate.allocation import host_memory, workspaces
+from torchvet.simulate.api import generators
+from torchvet.simulate.operations import asserts, placement
 from torchvet.simulate.tensors import SimulatedTensor, dispatch_to, reshape_shell, wrap
 
 Kernel = Callable[[Any, Any, dict[str, Any]], Any]
@@ -98,7 +101,8 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any], numbers: Kernel | None
         else:
             out = (numbers or on_host)(func, host_args, host_kwargs)
     except (IndexError, RuntimeError) as error:
-        _raise_as_cuda(plan.name, error)
+        if asserts.is_assert(plan.name, error):
+            asserts.trigger(plan.name, error)
         raise
     if plan.written:
         return _own(plan, args, kwargs, out, index)
@@ -111,30 +115,25 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any], numbers: Kernel | None
     return _wrapped(out, index)
 
 
-def _raise_as_cuda(name: str, error: Exception) -> None:
-    """In a kernel of CUDA's some of the CPU's refusals are asserts."""
-    from torchvet.simulate import asserts
-
-    if asserts.is_assert(name, error):
-        asserts.trigger(name, error)
-
-
 def on_host(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """The numbers, by the CPU's kernel. Raises `HostMemoryError` where this machine has too little memory for them."""
-    if _instead:
-        return _instead[0](func, args, kwargs)
+    carry_out = _instead[0] if _instead else _call
     try:
         if _transforming() is not None:
             # Within `torch.func` only what the program sees is transformed, not the numbers below.
             with temporarily_clear_interpreter_stack(), torch._C._AutoDispatchBelowAutograd():
-                return func(*args, **kwargs)
+                return carry_out(func, args, kwargs)
         with torch._C._AutoDispatchBelowAutograd():
-            return func(*args, **kwargs)
+            return carry_out(func, args, kwargs)
     except RuntimeError as error:
         if "DefaultCPUAllocator" not in str(error):
             raise
         message = str(error)
     raise host_memory.refusal(message, str(func))
+
+
+def _call(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    return func(*args, **kwargs)
 
 
 _instead: list[Any] = []
@@ -179,8 +178,6 @@ def host_of(value: Any) -> Any:
 
 def _destination(kwargs: dict[str, Any]) -> int | None:
     """Where results go that are asked for on a device; None for the host. The CPU's kernel is asked on the host."""
-    from torchvet.simulate import devices
-
     device = kwargs["device"]
     if not devices.is_simulated(device):
         return None

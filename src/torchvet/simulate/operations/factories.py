@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 
-from torchvet.simulate import devices, generators, memory
-from torchvet.simulate.operators import on_host, run
+from torchvet.simulate import devices
+from torchvet.simulate.allocation import memory
+from torchvet.simulate.api import generators
+from torchvet.simulate.operations.operators import on_host, run
 from torchvet.simulate.tensors import wrap
 
 

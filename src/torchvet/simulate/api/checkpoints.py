@@ -8,15 +8,16 @@ from typing import Any
 
 import torch
 
-from torchvet.simulate import devices, memory
+from torchvet.simulate import devices
+from torchvet.simulate.allocation import memory
 from torchvet.simulate.tensors import SimulatedTensor, wrap
 
 _arriving: dict[int, tuple[weakref.ref[torch.UntypedStorage], int]] = {}
 """Storages that are being loaded to a device, by key: the tensors that are built on them belong there."""
 
 
-def reduce(tensor: SimulatedTensor) -> Any:
-    """What pickle is given: the tensor that a GPU's would be pickled as."""
+def _reduce(tensor: SimulatedTensor, protocol: Any) -> Any:
+    """What pickle gets: the same as for a tensor on a GPU."""
     host = tensor.host
     storage = torch.storage.TypedStorage(wrap_storage=host.untyped_storage(), dtype=host.dtype, _internal=True)  # type: ignore[no-untyped-call]
     data: Any = (
@@ -54,6 +55,8 @@ def _restore(storage: Any, location: str) -> Any:
 
 def install() -> None:
     """Take part in saving and loading, before torch's own way with CUDA's storages."""
+    SimulatedTensor.__reduce_ex__ = _reduce  # type: ignore[assignment]
+    # Below torch's own priority for CUDA, 20, so that these functions are asked first.
     torch.serialization.register_package(5, _tag, _restore)
     rebuild = torch._utils._rebuild_tensor
     load = torch.load

@@ -110,8 +110,9 @@ def frames_of(stack: Stack | None) -> list[dict[str, Any]]:
     pairs = [(_codes[number], at) for number, at in zip(flat, flat, strict=True)]
     return [
         {"name": c.co_name, "filename": c.co_filename, "line": _line(c, at)}
-        for c, at in pairs if not c.co_filename.startswith(_OURS)
-    ]  # fmt: skip
+        for c, at in pairs
+        if not c.co_filename.startswith(_OURS)
+    ]
 
 
 @cache

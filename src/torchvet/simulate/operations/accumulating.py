@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from torchvet.simulate import memory
-from torchvet.simulate.operators import SPECIAL, compute, host_of, on_host
+from torchvet.simulate.allocation import memory
+from torchvet.simulate.operations.operators import SPECIAL, compute, host_of, on_host
 from torchvet.simulate.tensors import SimulatedTensor, wrap
 
 _aten = torch.ops.aten

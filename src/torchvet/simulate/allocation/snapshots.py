@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchvet.allocator.blocks import Block
-from torchvet.simulate import memory
-from torchvet.simulate.history import Event, Stack, frames_of
+from torchvet.simulate.allocation import memory
+from torchvet.simulate.allocation.history import Event, Stack, frames_of
 
 
 @dataclass
@@ -50,31 +50,32 @@ def _segment(held: memory.DeviceMemory, chain: list[Block]) -> dict[str, Any]:
     size = sum(b.size for b in used)
     waiting = [b for b in chain if b.waiting]
     return {
-        "device": held.index, "address": first.address, "total_size": sum(b.size for b in chain),
-        "allocated_size": size, "active_size": size + sum(b.size for b in waiting),
+        "device": held.index,
+        "address": first.address,
+        "total_size": sum(b.size for b in chain),
+        "allocated_size": size,
+        "active_size": size + sum(b.size for b in waiting),
         "requested_size": sum(b.requested for b in (*used, *waiting)),
-        "stream": first.pool.stream, "segment_type": "small" if first.pool.small else "large",
-        "segment_pool_id": (0, 0), "is_expandable": first.expandable,
+        "stream": first.pool.stream,
+        "segment_type": "small" if first.pool.small else "large",
+        "segment_pool_id": (0, 0),
+        "is_expandable": first.expandable,
         "frames": frames_of(held.history.stacks.get(-first.segment)),
         "blocks": [_block(held, block) for block in chain],
-    }  # fmt: skip
+    }
 
 
 def _block(held: memory.DeviceMemory, block: Block) -> dict[str, Any]:
     stack = held.history.stacks.get(block.address) if block.allocated or block.waiting else None
     state = "active_allocated" if block.allocated else "active_pending_free" if block.waiting else "inactive"
-    return {
-        "address": block.address, "size": block.size, "requested_size": block.requested,
-        "state": state, "frames": frames_of(stack),
-    }  # fmt: skip
+    found: dict[str, Any] = {"address": block.address, "size": block.size, "requested_size": block.requested}
+    return found | {"state": state, "frames": frames_of(stack)}
 
 
 def _event(event: Event, frames: dict[Stack, list[dict[str, Any]]]) -> dict[str, Any]:
     where = "device_free" if event.action == "oom" else "addr"
-    found = {
-        "action": event.action, where: event.address, "size": event.size, "stream": event.stream,
-        "time_us": event.time, "compile_context": "N/A", "user_metadata": marks.metadata,
-    }  # fmt: skip
+    found = {"action": event.action, where: event.address, "size": event.size, "stream": event.stream}
+    found |= {"time_us": event.time, "compile_context": "N/A", "user_metadata": marks.metadata}
     if event.stack is None:
         return found
     known = frames.get(event.stack)
@@ -90,8 +91,11 @@ def settings_of(held: memory.DeviceMemory) -> dict[str, Any]:
     return {
         "PYTORCH_CUDA_ALLOC_CONF": held.configuration,
         "max_split_size": -1 if s.max_split_size is None else s.max_split_size,
-        "garbage_collection_threshold": s.garbage_collection, "expandable_segments": s.expandable_segments,
-        "pinned_num_register_threads": 1, "release_lock_on_cudamalloc": False, "pinned_use_cuda_host_register": False,
+        "garbage_collection_threshold": s.garbage_collection,
+        "expandable_segments": s.expandable_segments,
+        "pinned_num_register_threads": 1,
+        "release_lock_on_cudamalloc": False,
+        "pinned_use_cuda_host_register": False,
         "graph_capture_record_stream_reuse": False,
         "roundup_power2_divisions": {str(1 << n): d for n, d in enumerate(divisions)},
-    }  # fmt: skip
+    }

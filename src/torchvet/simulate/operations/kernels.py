@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from torchvet.simulate.operators import SPECIAL
+from torchvet.simulate.operations.operators import SPECIAL
 from torchvet.simulate.tensors import SimulatedTensor, numbers_of, wrap
 
 _aten = torch.ops.aten

@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from torchvet.simulate import devices, generators, pinned
+from torchvet.simulate import devices
+from torchvet.simulate.allocation import pinned
+from torchvet.simulate.api import generators
 from torchvet.simulate.tensors import SimulatedTensor, set_data
 
 _T = torch.Tensor

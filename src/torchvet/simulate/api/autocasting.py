@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from torchvet.simulate import autocast_lists as lists
+from torchvet.simulate.api import autocast_lists as lists
+from torchvet.simulate.arguments import replaced, tensors_in
 from torchvet.simulate.tensors import SimulatedTensor
 
 _KEY = "AutocastCUDA"
@@ -26,20 +27,13 @@ def _eligible(value: Any) -> bool:
 
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:
-    if isinstance(value, torch.Tensor):
-        return _cached(value, dtype) if _eligible(value) and value.dtype is not dtype else value
-    if isinstance(value, (list, tuple)):
-        return [_cast(item, dtype) for item in value]
-    return value
+    return replaced(value, lambda t: _cached(t, dtype) if _eligible(t) and t.dtype is not dtype else t)
 
 
 def _cached(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """A weight is cast once in a region, where the region's cache is on."""
-    worth = (
-        tensor.dtype is torch.float32 and dtype is torch.get_autocast_dtype("cuda") and tensor.requires_grad
-        and tensor.is_leaf and not tensor._is_view() and torch.is_autocast_cache_enabled()
-    )  # fmt: skip
-    if not worth:
+    weight = tensor.dtype is torch.float32 and tensor.requires_grad and tensor.is_leaf and not tensor._is_view()
+    if not weight or dtype is not torch.get_autocast_dtype("cuda") or not torch.is_autocast_cache_enabled():
         return tensor.to(dtype)
     known = _cache.get(id(tensor))
     if known is not None and known[0]() is tensor:
@@ -47,14 +41,6 @@ def _cached(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     cast = tensor.to(dtype)
     _cache[id(tensor)] = (weakref.ref(tensor), cast)
     return cast
-
-
-def _tensors(values: Any) -> Iterator[torch.Tensor]:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
 
 
 def _half(args: Any, kwargs: Any) -> torch.dtype:
@@ -66,7 +52,7 @@ def _float32(args: Any, kwargs: Any) -> torch.dtype:
 
 
 def _widest(args: Any, kwargs: Any) -> torch.dtype:
-    found = {t.dtype for t in _tensors((*args, *kwargs.values())) if _eligible(t)}
+    found = {t.dtype for t in tensors_in((*args, *kwargs.values())) if _eligible(t)}
     return torch.float32 if torch.float32 in found else torch.get_autocast_dtype("cuda")
 
 

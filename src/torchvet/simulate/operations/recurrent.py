@@ -11,7 +11,7 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.utils import _pytree as pytree
 
-from torchvet.simulate import placement
+from torchvet.simulate.operations import placement
 from torchvet.simulate.tensors import SimulatedTensor, numbers_of, wrap
 
 _CASTING = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
@@ -42,10 +42,10 @@ class _Whole(torch.autograd.Function):
         _ = ctx.saved_tensors  # torch's error where the graph has been freed
         wanted = [h for h in ctx.hosts if isinstance(h, torch.Tensor) and h.requires_grad]
         # The engine itself: `torch.autograd.grad` is what a program calls, and is watched as such.
+        by_outs = tuple(numbers_of(g) for g in gradients)
         found = torch.autograd.Variable._execution_engine.run_backward(
-            tuple(ctx.outs), tuple(numbers_of(g) for g in gradients), True, False, tuple(wanted),
-            allow_unreachable=True, accumulate_grad=False,
-        )  # fmt: skip
+            tuple(ctx.outs), by_outs, True, False, tuple(wanted), allow_unreachable=True, accumulate_grad=False
+        )
         by_host = iter(None if g is None else wrap(g, ctx.index) for g in found)
         given = [next(by_host) if isinstance(h, torch.Tensor) and h.requires_grad else None for h in ctx.hosts]
         return None, None, *given

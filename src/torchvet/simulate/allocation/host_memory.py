@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from torchvet.simulate import devices, memory
+from torchvet.simulate import devices
+from torchvet.simulate.allocation import memory
 
 
 class HostMemoryError(MemoryError):

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from torchvet.simulate.operators import SPECIAL, compute, on_host
+from torchvet.simulate.operations.operators import SPECIAL, compute, on_host
 
 _HALF = (torch.float16, torch.bfloat16)
 

@@ -13,7 +13,8 @@ import torch
 from torch.multiprocessing.reductions import reduce_storage
 
 import torchvet
-from torchvet.simulate import devices, memory, storages
+from torchvet.simulate import devices, storages
+from torchvet.simulate.allocation import memory
 from torchvet.simulate.cards import Card
 from torchvet.simulate.tensors import SimulatedTensor, wrap
 
@@ -41,7 +42,7 @@ def start_in_child(card: Card, count: int) -> None:
 _IN_CHILD = """
 import sys
 sys.path.append({folder!r})
-from torchvet.simulate.processes import start_in_child
+from torchvet.simulate.api.processes import start_in_child
 from torchvet.simulate.cards import Card
 sys.path.pop()
 start_in_child({card!r}, {count})
@@ -62,11 +63,13 @@ class _Start:
         return exec, (self.source, {})
 
 
-def rebuild(
-    storage_of: Callable[..., Any], told: tuple[Any, ...], dtype: torch.dtype, layout: tuple[Any, ...], index: int,
-    requires_grad: bool,
-) -> torch.Tensor:  # fmt: skip
-    """A tensor of the device that another process has sent. `layout` is offset, size and stride; memory is shared."""
+def rebuild(storage: Any, dtype: torch.dtype, layout: tuple[Any, ...], *on_device: Any) -> torch.Tensor:
+    """A tensor of the device that another process has sent. Memory is shared.
+
+    `storage` is a function and its arguments, `layout` is offset, size and stride, then device and `requires_grad`.
+    """
+    storage_of, told = storage
+    index, requires_grad = on_device
     host = torch.empty(0, dtype=dtype).set_(storage_of(*told), *layout)
     return wrap(host, index).requires_grad_(requires_grad)
 
@@ -80,9 +83,9 @@ def _share(tensor: SimulatedTensor) -> Any:
         )
     host = tensor.host
     with storages.as_host():
-        storage_of, told = reduce_storage(host.untyped_storage())  # type: ignore[no-untyped-call]
+        storage = reduce_storage(host.untyped_storage())  # type: ignore[no-untyped-call]
     layout = (host.storage_offset(), tuple(host.size()), host.stride())
-    return rebuild, (storage_of, told, host.dtype, layout, tensor.ordinal, tensor.requires_grad)
+    return rebuild, (storage, host.dtype, layout, tensor.ordinal, tensor.requires_grad)
 
 
 def install(card: Card, count: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from torchvet.simulate.operators import SPECIAL, on_host
+from torchvet.simulate.operations.operators import SPECIAL, on_host
 from torchvet.simulate.tensors import SimulatedTensor, numbers_of, wrap
 
 _aten = torch.ops.aten
@@ -29,9 +29,16 @@ def _asked(value: Any) -> Any:
 
 
 def attend(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
-    dropout_p: float = 0.0, is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
-) -> torch.Tensor:  # fmt: skip
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
     """`scaled_dot_product_attention`: fused where the CPU would, else composed."""
     bias = attn_mask
     if bias is not None and bias.dtype is torch.bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from torchvet.simulate import devices, generators
+from torchvet.simulate import devices
+from torchvet.simulate.api import generators
 from torchvet.simulate.tensors import SimulatedTensor, parameter_class
 
 

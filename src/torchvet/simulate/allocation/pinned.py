@@ -70,10 +70,15 @@ def statistics() -> dict[str, Any]:
     no_time = dict.fromkeys(("total", "max", "min", "count", "avg"), 0)
     blocks, size = _blocks.row(), _bytes.row()
     return {
-        "allocations": blocks, "allocated_bytes": size, "active_requests": dict(blocks), "active_bytes": dict(size),
-        "num_host_alloc": blocks["allocated"], "num_host_free": blocks["freed"],
-        "host_alloc_time": dict(no_time), "host_free_time": dict(no_time),
-    }  # fmt: skip
+        "allocations": blocks,
+        "allocated_bytes": size,
+        "active_requests": dict(blocks),
+        "active_bytes": dict(size),
+        "num_host_alloc": blocks["allocated"],
+        "num_host_free": blocks["freed"],
+        "host_alloc_time": dict(no_time),
+        "host_free_time": dict(no_time),
+    }
 
 
 def reset_peak() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from torchvet.simulate import devices
-from torchvet.simulate.operators import SPECIAL, compute, landed, on_host
+from torchvet.simulate.operations.operators import SPECIAL, compute, landed, on_host
 from torchvet.simulate.tensors import SimulatedTensor, numbers_of, reshape_shell, wrap
 
 _aten = torch.ops.aten

@@ -11,8 +11,8 @@ import torch
 
 from torchvet.allocator import CachingAllocator, OutOfMemory
 from torchvet.simulate import devices
-from torchvet.simulate.history import History
-from torchvet.simulate.settings import fraction_from, settings_from, text_of
+from torchvet.simulate.allocation.history import History
+from torchvet.simulate.allocation.settings import fraction_from, settings_from, text_of
 
 Observer = Callable[[int, int, int, int], object]
 """Told `(device, asked, total, free)` of a request that could not be met, in bytes, before the error is raised."""
