@@ -58,9 +58,7 @@ class SyncInLoop(Rule):
         if not file.mentions(*self.words) or not uses_a_device(file):
             return
         lines = {file.line_of(m.start()) for m in _ELEMENT.finditer(file.text)}
-        for event in (
-            e for u in {id(u): u for u in map(file.unit_at, lines)}.values() for e in u.calls.get("item", ())
-        ):
+        for event in (e for u in file.units_at(lines) for e in u.calls.get("item", ())):
             loop = self._element_loop(file, event)
             if loop is not None:
                 yield self._per_element(file, event, loop)

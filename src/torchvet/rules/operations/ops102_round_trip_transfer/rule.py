@@ -10,7 +10,7 @@ from torchvet.rules.kit import Edit, Finding, Iterator, Place, Recording, Rule, 
 from torchvet.rules.operations import _crossings
 from torchvet.rules.shared import trace_costs
 from torchvet.rules.shared.step_code import guarded, per_step
-from torchvet.source.model import Event, edits, keyword, receiver, targets_of, terminal, value_for, walk
+from torchvet.source.model import Event, edits, keyword, receiver, terminal, value_bound, walk
 
 if TYPE_CHECKING:
     from torchvet.recording.records.crossing import Crossing
@@ -158,8 +158,7 @@ class RoundTripTransfer(Rule):
         if len(reaching) != 1 or event.unit.home(name) is not event.unit or reaching[0].loop is not event.loop:
             return None
         node = reaching[0].node
-        target = next((t for t in targets_of(node) if isinstance(t, ast.Name) and t.id == name), None)
-        value = value_for(node, target) if target is not None else None
+        value = value_bound(node, name)
         return self._host_copy(file, value, reaching[0], depth + 1)
 
     def _finding(self, file: SourceFile, event: Event, origin: ast.Call) -> Finding:
