@@ -87,7 +87,7 @@ class HalfAccumulation(Rule):
         if not file.mentions(*self.words):
             return
         lines = {file.line_of(p) for sign in _WRITTEN for p in file.words.positions(sign)}
-        for unit in {id(u): u for u in map(file.unit_at, sorted(lines))}.values():
+        for unit in file.units_at(sorted(lines)):
             for event in unit.events:
                 target = self._target(event)
                 if target is None:
