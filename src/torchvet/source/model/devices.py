@@ -11,7 +11,8 @@ from torchvet.source.lazily import lazy
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.destinations import is_sure, last_bindings
 from torchvet.source.model.events import Event
-from torchvet.source.model.units import ClassModel, Unit, keyword, receiver, targets_of, terminal, value_for
+from torchvet.source.model.expressions import value_bound
+from torchvet.source.model.units import ClassModel, Unit, keyword, receiver, terminal
 from torchvet.source.model.units import passed as passed
 from torchvet.source.syntax import parts
 
@@ -182,8 +183,7 @@ class Devices:
         node = binding.node
         if isinstance(node, (ast.For, ast.AsyncFor)):
             return "cpu" if self.yields_host(node.iter, binding.unit) else ""
-        target = next((t for t in targets_of(node) if isinstance(t, ast.Name) and t.id == name), None)
-        value = value_for(node, target) if target is not None else None
+        value = value_bound(node, name)
         if value is not None:
             return self.of(value, binding, depth + 1)
         # `x, y = batch`; `x, y = x.to(device), y` has its values above.

@@ -10,7 +10,7 @@ from torchvet.rules.device import _crashes
 from torchvet.rules.device._host_arguments import taken_on_host, targets_may_stay
 from torchvet.rules.device.fixes.one_device import ON_CPU, brought_along
 from torchvet.rules.kit import About, Edit, Finding, Iterator, RankRecording, Recording, Rule, Sequence, SourceFile
-from torchvet.source.model import ClassModel, Event, Unit, targets_of, terminal, value_for, walk
+from torchvet.source.model import ClassModel, Event, Unit, targets_of, terminal, value_bound, value_for, walk
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.devices import operands
 
@@ -251,8 +251,7 @@ def _gives(call: ast.Call, hosted: set[str]) -> bool:
 
 def _stays(file: SourceFile, name: str, bound: Event) -> bool:
     """Whether a name holds a module with parameters that is made there and that nothing could move."""
-    target = next((t for t in targets_of(bound.node) if isinstance(t, ast.Name) and t.id == name), None)
-    value = value_for(bound.node, target) if target is not None else None
+    value = value_bound(bound.node, name)
     if not isinstance(value, ast.Call) or not isinstance(value.func, (ast.Name, ast.Attribute)):
         return False
     known = file.roles.class_named(value.func, bound.unit)

@@ -87,7 +87,7 @@ class TensorNotRegistered(Rule):
         """Calls in constructors that make a tensor on the host, each with the event that gives its value, with nothing
         that places it, to an attribute: the call itself, or an assignment of the name that holds it."""
         lines = {file.line_of(m.start()) for m in _MADE.finditer(file.text)}
-        for init in {id(u): u for u in map(file.unit_at, sorted(lines))}.values():
+        for init in file.units_at(sorted(lines)):
             if init.name == "__init__" and init.owner is not None and "module" in file.roles.of_class(init.owner):
                 yield from _kept_by(file, init, lines)
 

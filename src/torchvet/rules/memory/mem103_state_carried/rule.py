@@ -42,7 +42,7 @@ class StateCarried(GrowthRule):
             return
         yield from self._computed(file)
         lines = set(_carrying_lines(file))
-        for unit in {id(u): u for u in map(file.unit_at, sorted(lines))}.values():
+        for unit in file.units_at(sorted(lines)):
             for event in unit.events:
                 if event.line not in lines or not isinstance(event.node, ast.Assign):
                     continue

@@ -175,7 +175,7 @@ def _evaluating_runs(file: SourceFile) -> Iterator[Event]:
         yield from _runs_of_inference(file)
         return
     lines = (file.line_of(match.start()) for match in _LOOP.finditer(file.text))
-    for unit in {id(u): u for u in map(file.unit_at, lines)}.values():
+    for unit in file.units_at(lines):
         yield from _runs_on_held_out(file, unit)
 
 

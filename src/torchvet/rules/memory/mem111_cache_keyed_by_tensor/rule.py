@@ -121,7 +121,7 @@ class CacheKeyedByTensor(GrowthRule):
     def _of_dicts(self, file: SourceFile) -> Iterator[Finding]:
         """`cache[x] = value` for a tensor `x`, in a dict that outlives the pass."""
         lines = set(_lines_that_cache(file))
-        for unit in {id(u): u for u in map(file.unit_at, lines)}.values():
+        for unit in file.units_at(lines):
             for event in unit.events:
                 if event.line in lines and isinstance(event.node, ast.Assign):
                     yield from self._of_dict(file, event)

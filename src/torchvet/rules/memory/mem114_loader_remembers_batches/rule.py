@@ -145,7 +145,7 @@ _LISTED = re.compile(r"list\((?:iter\(|enumerate\()?[\w.]*(?:loader|Loader|_dl|_
 def _lists(file: SourceFile) -> Iterator[Event]:
     """Calls of `list` on lines that name a loader."""
     lines = [file.line_of(m.start()) for m in _LISTED.finditer(file.text)]
-    units = {id(u): u for u in map(file.unit_at, lines)}.values()
+    units = file.units_at(lines)
     return (e for unit in units for e in unit.calls.get("list", ()) if e.line in lines)
 
 

@@ -84,7 +84,7 @@ class HalfAccumulation(Rule):
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """`+=`, `.add_`, `.lerp_` in a loop, or in a method, on what began as a half tensor before it."""
         lines = {file.line_of(p) for sign in _WRITTEN for p in file.words.positions(sign)}
-        for unit in {id(u): u for u in map(file.unit_at, sorted(lines))}.values():
+        for unit in file.units_at(sorted(lines)):
             for event in unit.events:
                 target = self._target(event)
                 if target is None:

@@ -6,7 +6,7 @@ import ast
 import re
 
 from torchvet.rules.kit import Edit, Finding, Iterator, Rule, SourceFile
-from torchvet.source.model import Event, Unit, edits, receiver, targets_of, terminal, value_for, walk
+from torchvet.source.model import Event, Unit, edits, receiver, targets_of, terminal, value_bound, walk
 from torchvet.source.model.destinations import Destinations
 
 _SAVE_OUTPUT = frozenset(("exp", "sigmoid", "tanh", "relu", "sqrt", "rsqrt", "reciprocal", "softmax", "log_softmax",
@@ -86,8 +86,7 @@ class InPlaceBreaksAutograd(Rule):
                 if not _over_parameters(binding.node):
                     return False
                 continue
-            target = next((t for t in targets_of(binding.node) if isinstance(t, ast.Name) and t.id == node.id), None)
-            value = value_for(binding.node, target) if target is not None else None
+            value = value_bound(binding.node, node.id)
             if value is None or not _is_parameter(file, value):
                 return False
         return not _switched_off(event, node.id)

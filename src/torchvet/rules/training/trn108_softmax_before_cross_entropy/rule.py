@@ -19,7 +19,7 @@ from torchvet.rules.kit import (
 )
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.training.fixes.softmax import not_normalised
-from torchvet.source.model import Event, Unit, edits, keyword, receiver, targets_of, terminal, value_for
+from torchvet.source.model import Event, Unit, edits, keyword, receiver, targets_of, terminal, value_bound
 from torchvet.source.model.origins import made_by
 
 _BINARY = {"binary_cross_entropy_with_logits", "BCEWithLogitsLoss"}
@@ -131,9 +131,7 @@ def _of_name(name: str, event: Event, depth: int) -> tuple[str, ast.AST, Unit] |
     if unit.home(name) is not unit or not before or not event.sure_after(before[-1]):
         return None
     last = before[-1]
-    value = next(
-        (value_for(last.node, t) for t in targets_of(last.node) if isinstance(t, ast.Name) and t.id == name), None
-    )
+    value = value_bound(last.node, name)
     if value is None and isinstance(last.node, ast.Assign):
         parts = [_normalised(one, at, depth + 2) for one, at in loops.returned_part(last.node, name, last)]
         return parts[0] if parts and all(parts) else None
