@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, Union
 
@@ -68,6 +69,11 @@ class RankRecording:
     def all(self, kind: type[R]) -> list[R]:
         """All records of one type, oldest first."""
         return [r for r in self.lines if type(r) is kind]
+
+    def latest(self, kind: type[R], *fields: str) -> list[R]:
+        """The newest record of each place, or of each value of other fields, in the order in which these appeared."""
+        value = attrgetter(*(fields or ("place",)))
+        return list({value(record): record for record in self.all(kind)}.values())
 
     def since_restart(self, kind: type[R]) -> list[R]:
         """The same, of those written since the steps were last counted anew (a stronger step signal appeared)."""

@@ -46,7 +46,7 @@ class OptimizerBeforeMove(Rule):
                     by_source.add(unowned.module)
                     seen = f"{found.message} ({unowned.count} parameters of {unowned.module} are never stepped)"
                     yield as_observed(found, rank, seen, Measured(bytes=unowned.bytes, steps=unowned.steps))
-            for record in {r.module: r for r in rank.all(ReplacedParameters)}.values():
+            for record in rank.latest(ReplacedParameters, "module"):
                 if record.module not in by_source:
                     yield self._replaced_all(rank, record)
         for rank, mismatch, stray in _crashes.mismatches(recording):

@@ -33,7 +33,7 @@ class CheckpointLoadsOnWrongDevice(Rule):
         for absent in rank.all(AbsentDevice):
             if absent.checkpoint:
                 yield self._absent(rank, absent)
-        for loaded in {r.place: r for r in rank.all(LoadedCheckpoint)}.values():
+        for loaded in rank.latest(LoadedCheckpoint):
             where = [d for d in loaded.bytes if d != "cpu"]
             if loaded.into and any(d not in loaded.into for d in where):
                 yield self._elsewhere(rank, loaded)

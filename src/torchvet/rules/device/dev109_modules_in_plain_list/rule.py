@@ -60,7 +60,7 @@ class ModulesInPlainList(Rule):
                 crashed = True
                 yield self._left_behind(rank, record, stray)
         for rank in recording.ranks if not crashed else ():
-            for hidden in {r.holder: r for r in rank.all(HiddenModules)}.values():
+            for hidden in rank.latest(HiddenModules, "holder"):
                 yield self._not_trained(rank, hidden)
 
     def _left_behind(self, rank: RankRecording, record: DeviceMismatch, stray: Placed) -> Finding:

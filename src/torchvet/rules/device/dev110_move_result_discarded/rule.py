@@ -54,7 +54,7 @@ class MoveResultDiscarded(Rule):
                 crashed.add(record.discarded_at)
                 yield self._crash(rank, record)
         for rank in recording.ranks:
-            for discarded in {r.place: r for r in rank.all(DiscardedMove)}.values():
+            for discarded in rank.latest(DiscardedMove):
                 if discarded.place not in crashed and discarded.steps >= _SURE:
                     yield self._going_on(rank, discarded)
 

@@ -61,7 +61,7 @@ class BroadcastBlowUp(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Tables of a model's column against a row of as many values that were averaged or summed to one number."""
-        for record in {(r.place, r.operator): r for r in rank.all(PairTable)}.values():
+        for record in rank.latest(PairTable, "place", "operator"):
             if record.reduced and 2 * record.reduced >= record.calls:
                 yield self._observed(rank, record)
 

@@ -54,7 +54,7 @@ class EmptyCacheInLoop(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Lines that give memory back in most steps; a warning where it is asked for again."""
-        for record in {r.place: r for r in rank.all(CacheEmptied)}.values():
+        for record in rank.latest(CacheEmptied):
             if record.of_steps >= _FEWEST and record.steps >= _MOST_STEPS * record.of_steps:
                 yield self._observed(rank, record)
 

@@ -44,7 +44,7 @@ class GradientsNotCleared(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Optimizers none of whose checked steps started from cleared gradients."""
-        for use in {u.id: u for u in rank.all(OptimizerUse)}.values():
+        for use in rank.latest(OptimizerUse, "id"):
             if use.checked >= 3 and use.uncleared == use.checked:
                 yield self.observed(
                     rank, severity="error", place=use.step_place,

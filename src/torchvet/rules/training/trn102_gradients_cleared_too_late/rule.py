@@ -41,7 +41,7 @@ class GradientsClearedTooLate(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Optimizers that never had a gradient, where source shows what clears them before the step."""
-        for use in {u.id: u for u in rank.all(OptimizerUse)}.values():
+        for use in rank.latest(OptimizerUse, "id"):
             if not 0 < use.parameters == use.without_gradient_count or use.steps < _ENOUGH:
                 continue
             for found in suspected_at(self, recording, use.step_place, role="stepped"):

@@ -57,7 +57,7 @@ class EvaluationInTrainMode(Rule):
         training in eval mode, where source sees what switches to it."""
         yield from self._trained_in_eval_mode(rank, recording)
         ran: dict[str, dict[int, TrainModePass]] = {}
-        for record in {r.place: r for r in rank.all(TrainModePass)}.values():
+        for record in rank.latest(TrainModePass):
             for place in (record.place, *record.around):
                 ran.setdefault(place.path, {})[place.line] = record
         for path, by_line in ran.items():

@@ -39,8 +39,8 @@ class StepWithoutBackward(Rule):
         """Optimizers that step without any gradient, and parameters that never have one."""
         if any(loss.is_habit for loss in rank.all(LostLoss)):
             return  # that loss is the cause, and has a rule of its own
-        cut = any(c.is_habit for c in {c.place: c for c in rank.all(CutOutput)}.values())
-        for use in {u.id: u for u in rank.all(OptimizerUse)}.values():
+        cut = any(c.is_habit for c in rank.latest(CutOutput))
+        for use in rank.latest(OptimizerUse, "id"):
             seen = use.checked + use.starved
             if use.starved >= 3 and use.starved >= 0.9 * seen:
                 yield self._starved(rank, use)

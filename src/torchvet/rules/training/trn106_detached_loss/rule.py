@@ -40,11 +40,11 @@ class DetachedLoss(Rule):
             elif record.is_habit:
                 yield self._reaches_nothing(rank, record)
         told = {place for r in lost.values() if r.is_habit for place in (r.place, r.made)}
-        for term in {r.place: r for r in rank.all(ConstantTerm)}.values():
+        for term in rank.latest(ConstantTerm):
             if term.place not in told:
                 yield self._constant_term(rank, term)
-        without = sum(u.without_gradient_count for u in {u.id: u for u in rank.all(OptimizerUse)}.values())
-        for cut in {r.place: r for r in rank.all(CutOutput)}.values():
+        without = sum(u.without_gradient_count for u in rank.latest(OptimizerUse, "id"))
+        for cut in rank.latest(CutOutput):
             if cut.is_habit and cut.missed <= without and cut.place not in told:
                 yield self._cut(rank, cut)
 

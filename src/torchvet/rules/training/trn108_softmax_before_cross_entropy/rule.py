@@ -42,7 +42,7 @@ class SoftmaxBeforeCrossEntropy(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Losses that were given what a softmax, or a sigmoid, had made."""
-        for record in {r.place: r for r in rank.all(NormalisedTwice)}.values():
+        for record in rank.latest(NormalisedTwice):
             made = record.made
             at = f" (line {made.line})" if made is not None and made.path == record.place.path else ""
             yield self.observed(

@@ -30,7 +30,7 @@ class SchedulerBeforeOptimizer(Rule):
         """Schedulers that were seen to step first, where source shows whose optimizer follows; else where the run has
         shown it, and no scaler may have skipped the optimizer's step."""
         scaled = any(True for _ in rank.all(ScalingUse))
-        for record in {r.place: r for r in rank.all(EarlySchedule)}.values():
+        for record in rank.latest(EarlySchedule):
             suspected = list(suspected_at(self, recording, record.place))
             for found in suspected:
                 seen = f"{found.message} ({record.name} in its first step)"

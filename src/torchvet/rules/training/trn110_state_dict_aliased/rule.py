@@ -43,7 +43,7 @@ class StateDictAliased(Rule):
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Weights that were to be brought back and are the live ones: where source shows what was kept, or the run
         which dict was taken before the weights had changed."""
-        for record in {r.place: r for r in rank.all(OwnWeights)}.values():
+        for record in rank.latest(OwnWeights):
             suspected = list(suspected_at(self, recording, record.place, role="read"))
             for found in suspected:
                 seen = f"{found.message}: load_state_dict was given the model's own {record.parameters} parameters"
