@@ -67,7 +67,7 @@ class ScalerWatcher(Watcher):
                 self._tap(kind, "step", self._schedule)
 
     def _tap(self, owner: Any, name: str, before: Before) -> None:
-        self.replace(owner, name, lambda original: around(original, before, torch.compiler.is_compiling))
+        self.replace(owner, name, lambda original: around(original, before))
 
     def _wrap_class(self, kind: type) -> None:
         """Wrap the methods that a class of scalers brings itself."""

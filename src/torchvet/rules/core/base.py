@@ -19,6 +19,7 @@ from torchvet.finding import (
     Severity,
 )
 from torchvet.rules.core import documents
+from torchvet.rules.core.at_work import AtWork, was_at_work
 from torchvet.rules.core.documents import Document
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from torchvet.source.model import Event, SourceFile
 
 
+INPUTS = ("in_source", "in_recording", "in_snapshot", "in_ranks", "in_trace")
+"""The methods of `Rule` that yield findings, each named for what it reads."""
 Need = Literal["flat memory", "names", "graphs"]
 """What else a run must have measured to the end, so that a fault's absence is one: no witness of growth saw any and
 each saw enough; a search for names came to its end; autograd graphs were followed to theirs."""
@@ -51,7 +54,9 @@ class Rule:
     severity: ClassVar[Severity]
     """The usual severity; a finding from a run is graded by what was measured."""
     words: ClassVar[tuple[str, ...]] = ()
-    """`in_source` is asked about files that hold one of these, be it in a comment; about all files if it names none."""
+    """`in_file` is asked about files that hold one of these, also in a comment; about all files if this is empty."""
+    once_a_place: ClassVar[bool] = True
+    """Whether `in_source` drops a finding at the place of an earlier one."""
 
     what = Document(documents.section)
     """What happens, mechanically."""
@@ -82,9 +87,12 @@ class Rule:
     """Whether its mend changes on purpose what is learnt, as a cut gradient or a cleared one does, be it that the
     example's losses stay the same."""
 
+    silence_clears: ClassVar[bool] = True
+    """Whether a run that was sampled long enough and did not show this fault clears a suspicion whose line ran."""
+    needs_at_work: ClassVar[AtWork | None] = None
+    """What must have been at work in a run before its silence clears a suspicion."""
     absence_needs: ClassVar[tuple[Need, ...]] = ()
-    """What a run must have measured, besides what `could_be_measured` asks for, before a suspicion that it did not
-    confirm is called harmless."""
+    """What a run must have measured to the end before its silence clears a suspicion."""
 
     cost: ClassVar[str] = ""
     """Of a fault of speed: what its line costs, by the kinds of `recording.costs`. A run that has counted it there has
@@ -99,16 +107,30 @@ class Rule:
         """`fixes`, where what else the run has seen does not speak against them."""
         return self.fixes(finding, file)
 
+    @classmethod
+    def inputs(cls) -> tuple[str, ...]:
+        """Those of `INPUTS` that the rule overrides, in whole or in part, itself or through a base class."""
+        parts = {"in_source": "in_file", "in_recording": "in_rank"}
+        overridden = {name for name in (*INPUTS, *parts.values()) if getattr(cls, name) is not getattr(Rule, name)}
+        return tuple(name for name in INPUTS if name in overridden or parts.get(name) in overridden)
+
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
-        """Yield what a recorded run shows."""
+        """Yield what a recorded run shows: of each rank by itself, unless a rule overrides this."""
+        for rank in recording.ranks:
+            yield from self.in_rank(rank, recording)
+
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+        """Yield what one rank of a recorded run shows."""
         return iter(())
 
     def could_be_measured(self, recording: Recording) -> bool:
-        """Whether a run has looked long enough to show this fault, had it been at work: then its silence says something
-        of a suspicion whose line ran."""
-        if type(self).in_recording is Rule.in_recording:
+        """Whether a run was sampled long enough to show this fault, so that its silence clears a suspicion whose line
+        ran. A rule that needs more than its class attributes can say extends this."""
+        if not self.silence_clears or "in_recording" not in self.inputs():
             return False
-        return bool(recording.ranks) and all(rank.sampled for rank in recording.ranks)
+        if not recording.ranks or not all(rank.sampled for rank in recording.ranks):
+            return False
+        return self.needs_at_work is None or was_at_work(self.needs_at_work, recording)
 
     def cannot_apply(self, recording: Recording) -> bool:
         """Whether a run has shown that what its source is suspected of can do nothing in it, whether or not the
@@ -116,7 +138,19 @@ class Rule:
         return False
 
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Yield what a file's text shows. What cannot be decided from it stays silent, or is `info`."""
+        """Yield what a file's text shows, if it has one of the rule's `words`. What cannot be decided from the text
+        stays silent, or is `info`."""
+        if self.words and not file.mentions(*self.words):
+            return
+        found: set[Location | None] = set()
+        for finding in self.in_file(file):
+            # A helper's call is laid out in every step that reaches it, so one event can be met several times.
+            if not self.once_a_place or finding.location not in found:
+                found.add(finding.location)
+                yield finding
+
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+        """Yield what a file's text shows. The file has one of `words`; of findings at one place the first counts."""
         return iter(())
 
     def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:

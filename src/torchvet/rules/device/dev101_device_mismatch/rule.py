@@ -40,11 +40,7 @@ class DeviceMismatch(Rule):
     bad_raises = "Expected all tensors to be on the same device"
 
     found_with = ("run", "--simulate-gpu", "24GiB")
-
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Only where there is a device do tensors come to lie on two."""
-        devices = {rank.program.device for rank in recording.ranks if rank.program is not None}
-        return super().could_be_measured(recording) and bool(devices - {"cpu"})
+    needs_at_work = "a device"  # elsewhere no two tensors lie on two devices
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The tensor that is out of place brought to the others' device."""
@@ -79,10 +75,8 @@ class DeviceMismatch(Rule):
             cause=_why(record, stray), advice=_how(stray, there), related=related,
         )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A module that was moved, a loss or an operation of torch, given something that is surely on the CPU."""
-        if not file.mentions(*self.words):
-            return
         for unit in file.functions("forward"):
             if (
                 unit.owner is not None

@@ -33,10 +33,7 @@ class TensorNotRegistered(Rule):
     words = ("Module",)
 
     bad_raises = "to have the same dtype"
-
-    def could_be_measured(self, recording: Recording) -> bool:
-        """A program that never moves the module shows nothing."""
-        return False
+    silence_clears = False  # a program that never moves the module shows nothing
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The attribute as a buffer that is not saved, where a constructor binds it on the line."""
@@ -73,9 +70,9 @@ class TensorNotRegistered(Rule):
             related=[_crashes.raised(record), *_crashes.where(record)],
         )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """`self.x = torch.factory(…)` in a module's `__init__` that `forward` combines with other tensors as it is."""
-        if not file.mentions(*self.words) or not file.mentions("self."):
+        if not file.mentions("self."):
             return
         for made, event in self._kept(file):
             owner = event.unit.owner

@@ -33,10 +33,8 @@ class OptimizerBeforeMove(Rule):
     words = (".parameters()", "requires_grad")
 
     fix_changes_results = True
-
-    def could_be_measured(self, recording: Recording) -> bool:
-        """What is replaced in part is TRN105's, and what has no gradient yet shows nothing."""
-        return False
+    # What is replaced in part is TRN105's, and what has no gradient yet shows nothing.
+    silence_clears = False
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Optimizers all of whose parameters have been replaced, or some where source shows by what, and state that is
@@ -76,10 +74,8 @@ class OptimizerBeforeMove(Rule):
             related=_crashes.where(record),
         )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """After `optimizer = O(model.parameters())`, in the same unit, what gives `model` other parameters."""
-        if not file.mentions(*self.words):
-            return
         found = [*file.units_with("parameters"), *file.units_with("requires_grad")] if file.mentions(*_OPTIM) else []
         units = {id(u): u for u in found}
         for made in (e for u in units.values() for n in sorted(names.OPTIMIZERS & u.calls.keys()) for e in u.calls[n]):

@@ -162,10 +162,8 @@ class GraphRetained(GrowthRule):
                     "store `.item()` or `.detach()` of it; `torchvet run` names it",
                 )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A value with a graph of its own goes into what outlives the pass, and into no backward."""
-        if not file.mentions(*self.words):
-            return
         for store in _stores.stores(file):
             if (carries := file.gradients.carries(store.value, store.event)) != "yes":
                 yield from self._passed(file, store) if carries == "unknown" else ()

@@ -117,10 +117,8 @@ class TensorsAccumulate(GrowthRule):
                         "it",
                     )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A training step adds whole batches or outputs to what nothing ever empties."""
-        if not file.mentions(*self.words):
-            return
         for stored in _stores.collected(file):
             if not of_a_batch(file, stored.value, stored.event) or not _in_training(file, stored.event):
                 continue

@@ -36,11 +36,9 @@ class StateCarried(GrowthRule):
         """Cut the state after the backward of its step, or where it is computed from its own last value."""
         return state_cut(file, finding)
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A state that a module returns goes into its next run, and nothing cuts its graph in between."""
-        if not file.mentions(*self.words) or not file.mentions(
-            "LSTM", "GRU", "RNN", "hidden", "state,", "state)", "memory"
-        ):
+        if not file.mentions("LSTM", "GRU", "RNN", "hidden", "state,", "state)", "memory"):
             return
         yield from self._computed(file)
         lines = set(_carrying_lines(file))

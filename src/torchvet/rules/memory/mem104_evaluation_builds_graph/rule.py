@@ -49,10 +49,8 @@ class EvaluationBuildsGraph(Rule):
             return ()
         return _decorated(file, file.unit_at(line)) or _wrapped(file, line)
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A model that runs in an evaluation loop with gradients on, and whose result goes into no backward."""
-        if not file.mentions(*self.words):
-            return
         seen: set[int] = set()
         for run in _evaluating_runs(file):
             if id(run.unit) in seen or file.gradients.carries(run.node, run) != "yes":

@@ -71,10 +71,10 @@ class HookKeepsTensor(GrowthRule):
         """The handle removed; or no more kept of what the hook stores than is read of it."""
         return handle_removed(file, finding) or bounded(file, finding)
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """Hooks that collect what they are given, and hooks that each step registers anew; none where handles are
         removed."""
-        if not file.mentions(*self.words) or file.mentions(".remove()"):
+        if file.mentions(".remove()"):
             return
         told: set[int] = set()
         for event in file.calls(*_hooks.ON_MODULES, *_hooks.ON_TENSORS):

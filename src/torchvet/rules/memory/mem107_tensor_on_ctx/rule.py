@@ -54,10 +54,8 @@ class TensorOnCtx(GrowthRule):
         """Save what is set on `ctx` for backward, and read it from there."""
         return saved_for_backward(file, finding, partial(_is_tensor, file))
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """Outputs, and tensors that came in, that `forward` sets as attributes of its `ctx`."""
-        if not file.mentions(*self.words):
-            return
         for model in file.classes.values():
             if "function" in file.roles.of_class(model):
                 for unit in filter(None, (model.methods.get("forward"), model.methods.get("setup_context"))):

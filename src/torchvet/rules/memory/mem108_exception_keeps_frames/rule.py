@@ -47,7 +47,7 @@ class ExceptionKeepsFrames(GrowthRule):
         made = [edit for value in stored for edit in with_method(file, value, "with_traceback(None)")]
         return made or without_traceback(file, finding)
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """An `except` block of a loop that collects its exceptions, around code that works on tensors."""
         if not (_NAMED.search(file.text) or file.mentions("exc_info()")):
             return

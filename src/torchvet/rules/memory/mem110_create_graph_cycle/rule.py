@@ -78,10 +78,8 @@ class CreateGraphCycle(GrowthRule):
             leaf = _leaf(recording, where)
             yield finding if leaf is None or finding.holder is None else _named(finding, finding.holder, leaf)
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """`.backward(create_graph=True)` that fills the `.grad` of an input, or of parameters that nothing clears."""
-        if not file.mentions(*self.words):
-            return
         for event in file.calls("backward", "manual_backward"):
             if _wants_graph(event.call) and _is_repeated(file, event) and not is_let_go(event):
                 yield self._judged(file, event)

@@ -92,7 +92,7 @@ class CacheKeyedByTensor(GrowthRule):
         by_tensors = any(h.key_type == "Tensor" and "cache" not in h.via for h in mine)
         return made or (keyed_weakly(file, finding) if by_tensors else ())
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """Cached functions with a parameter that is a tensor, and dicts that tensors are looked up in."""
         if file.mentions("lru_cache", "functools.cache", "import cache"):
             for unit in file.units:

@@ -91,10 +91,8 @@ class GraphNodesAccumulate(GrowthRule):
         """Detach what is stored, as far as the run has seen what that is."""
         return detached(file, finding, recording)
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A loss that went through backward in this step is stored as it is, in something that outlives the step."""
-        if not file.mentions(*self.words):
-            return
         backwards = [e for e in file.calls("backward", "manual_backward") if not e.call.keywords]
         for kept in kept_in_steps(file):
             if (

@@ -62,7 +62,7 @@ class ViewPinsStorage(GrowthRule):
         """No method of tensors on what was seen to be none."""
         return tensors_only(self.fixes(finding, file), finding, file, recording)
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A part of a tensor is put into a container in a loop without a copy."""
         lines = [file.line_of(m.start()) for m in _STORED_PART.finditer(file.text)]
         shapes = Shapes(file)

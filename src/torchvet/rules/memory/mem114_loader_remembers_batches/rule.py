@@ -71,7 +71,7 @@ class LoaderRemembersBatches(GrowthRule):
         found = [place for path, text in recording.sources.items() for place in _calls_of(called, path, text)]
         return found[0] if len(found) == 1 else super().location(growth, store, recording)
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """`itertools.cycle` or `tee` of a loader, and `len(list(loader))`; a list that is kept may be meant."""
         remembering = file.calls("cycle", "tee") if file.mentions("itertools") else iter(())
         for event in (*remembering, *_lists(file)):

@@ -23,9 +23,9 @@ class WorkersCopyDataset(Rule):
     severity = "warning"
     words = ("num_workers",)
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A loader with workers over a data set of this file that keeps what was parsed as Python objects."""
-        if not file.mentions(*self.words) or not file.mentions(*_WORDS):
+        if not file.mentions(*_WORDS):
             return
         seen: set[tuple[str, str]] = set()
         for event in file.calls("DataLoader"):

@@ -54,7 +54,7 @@ class FrameworkKeepsOutputs(GrowthRule):
         name = growth.holding.name.rpartition(".")[2]
         return f"`self.{name}.clear()` at the end of the epoch, or a running metric instead of the outputs"
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """Lists that a hook fills for each batch and nothing empties; a Trainer that gathers a vocabulary's logits."""
         if file.mentions("LightningModule", "Callback"):
             for owner in file.classes.values():

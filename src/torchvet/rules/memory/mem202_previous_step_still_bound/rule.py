@@ -51,17 +51,16 @@ class PreviousStepStillBound(Rule):
             return ()
         return edits.after(file, node.body[-1], f"del {', '.join(names)}")
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Variables of the step before that were bound at the peak and never read again, in two windows or more."""
-        for rank in recording.ranks:
-            seen: dict[tuple[str, ...], list[StaleAtPeak]] = {}
-            for record in rank.all(StaleAtPeak):
-                seen.setdefault(tuple(sorted(record.names[:1])), []).append(record)
-            for records in seen.values():
-                typical = sorted(records, key=lambda r: r.saving)[len(records) // 2]
-                worth = len(records) >= 2 and typical.saving >= _WORTH_A_LINE * typical.peak
-                if worth and not self._is_kept(recording, typical):
-                    yield self._finding(recording, rank, typical)
+        seen: dict[tuple[str, ...], list[StaleAtPeak]] = {}
+        for record in rank.all(StaleAtPeak):
+            seen.setdefault(tuple(sorted(record.names[:1])), []).append(record)
+        for records in seen.values():
+            typical = sorted(records, key=lambda r: r.saving)[len(records) // 2]
+            worth = len(records) >= 2 and typical.saving >= _WORTH_A_LINE * typical.peak
+            if worth and not self._is_kept(recording, typical):
+                yield self._finding(recording, rank, typical)
 
     def _finding(self, recording: Recording, rank: RankRecording, record: StaleAtPeak) -> Finding:
         share = record.saving / record.peak if record.peak else 0.0
@@ -121,15 +120,11 @@ class PreviousStepStillBound(Rule):
                     measured=Measured(bytes=row.bytes, peak_bytes=memory.peak.bytes, share=share),
                 )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A copy of a model's output, bound after the backward of a step and still bound in the forward of the next."""
-        if not file.mentions(*self.words):
-            return
-        seen: set[int] = set()
         for step in file.steps:
             for event, name in _bound_after_backward(step):
-                if id(event) not in seen and _is_as_large(file, event) and not _dies_or_is_read(step, event, name):
-                    seen.add(id(event))
+                if _is_as_large(file, event) and not _dies_or_is_read(step, event, name):
                     yield self._suspected(file, step, event, name)
 
     def _suspected(self, file: SourceFile, step: Step, event: Event, name: str) -> Finding:

@@ -59,12 +59,11 @@ class BroadcastBlowUp(Rule):
             return with_method(file, pairs[0][column], "squeeze(-1)") if len(pairs) == 1 else ()
         return with_method(file, calls[0].args[column], "squeeze(-1)") if len(calls) == 1 else ()
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Tables of a model's column against a row of as many values that were averaged or summed to one number."""
-        for rank in recording.ranks:
-            for record in {(r.place, r.operator): r for r in rank.all(PairTable)}.values():
-                if record.reduced and 2 * record.reduced >= record.calls:
-                    yield self._observed(rank, record)
+        for record in {(r.place, r.operator): r for r in rank.all(PairTable)}.values():
+            if record.reduced and 2 * record.reduced >= record.calls:
+                yield self._observed(rank, record)
 
     def _observed(self, rank: RankRecording, record: PairTable) -> Finding:
         peak = peak_of(rank)
@@ -80,10 +79,10 @@ class BroadcastBlowUp(Rule):
             about=About(record.operator, tuple(_SHAPES.findall(record.shapes))),
         )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A loss, or the mean of a difference, whose two sides stretch each other."""
         # Without a layer of width one there are no columns to be found.
-        if not file.mentions(*self.words) or not _TO_ONE.search(file.text):
+        if not _TO_ONE.search(file.text):
             return
         shapes = Shapes(file)
         if file.mentions(*_FUNCTIONS, *_CLASSES):

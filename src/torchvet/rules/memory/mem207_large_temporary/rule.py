@@ -30,15 +30,14 @@ class LargeTemporary(Rule):
     summary = "A few tensors that live for a moment make the peak"
     severity = "warning"
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """What was written out by hand in the highest sampled step, on whichever device."""
-        for rank in recording.ranks:
-            window = max(rank.all(Window), key=lambda w: w.peak, default=None)
-            if window is None or window.peak < _SMALL_PEAK // 2:
-                continue
-            for pattern in patterns(rank, recording, window):
-                if pattern.bytes > _LINE * window.peak and _of_one(pattern.largest) >= _BLOCK / 4 * window.peak:
-                    yield self._observed(rank, window, pattern)
+        window = max(rank.all(Window), key=lambda w: w.peak, default=None)
+        if window is None or window.peak < _SMALL_PEAK // 2:
+            return
+        for pattern in patterns(rank, recording, window):
+            if pattern.bytes > _LINE * window.peak and _of_one(pattern.largest) >= _BLOCK / 4 * window.peak:
+                yield self._observed(rank, window, pattern)
 
     def _observed(self, rank: RankRecording, window: Window, pattern: Pattern) -> Finding:
         share, largest = pattern.bytes / window.peak, pattern.largest

@@ -43,11 +43,7 @@ class EmptyCacheInLoop(Rule):
     severity = "warning"
     words = ("empty_cache",)
     found_with = ("run", "--simulate-gpu", "24GiB")
-
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Without a device the call does nothing."""
-        on_a_device = any(r.program is not None and r.program.device != "cpu" for r in recording.ranks)
-        return on_a_device and super().could_be_measured(recording)
+    needs_at_work = "a device"
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The call taken out, `pass` in its place where it stands alone."""
@@ -56,12 +52,11 @@ class EmptyCacheInLoop(Rule):
                 return _without(file, event) or [edits.replace(file, event.statement, "pass")]
         return ()
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Lines that give memory back in most steps; a warning where it is asked for again."""
-        for rank in recording.ranks:
-            for record in {r.place: r for r in rank.all(CacheEmptied)}.values():
-                if record.of_steps >= _FEWEST and record.steps >= _MOST_STEPS * record.of_steps:
-                    yield self._observed(rank, record)
+        for record in {r.place: r for r in rank.all(CacheEmptied)}.values():
+            if record.of_steps >= _FEWEST and record.steps >= _MOST_STEPS * record.of_steps:
+                yield self._observed(rank, record)
 
     def _observed(self, rank: RankRecording, record: CacheEmptied) -> Finding:
         useless = record.again >= _AGAIN * record.given and record.given > 0
@@ -97,10 +92,8 @@ class EmptyCacheInLoop(Rule):
                     measured=Measured(bytes=given.bytes, steps=given.steps),
                 )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A call that every training step makes, under no condition but that there is a device."""
-        if not file.mentions(*self.words):
-            return
         for event in file.calls("empty_cache"):
             if not file.dotted(event.call.func).startswith("torch.") or not _unconditional(file, event):
                 continue

@@ -93,9 +93,9 @@ class UnstableFormula(Rule):
             cause=cause, advice=advice, measured=Measured(steps=failure.tick), about=say.about(failure),
         )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """The formulas, written in one expression or over a name in between."""
-        if not file.mentions(*self.words) or not file.imports.uses("torch"):
+        if not file.imports.uses("torch"):
             return
         for found in _formulas.all_in(file):
             off = "no" in (file.gradients.enabled(found.event), file.gradients.carries(found.node, found.event))

@@ -60,10 +60,8 @@ class WhereHidesNan(Rule):
                 measured=Measured(steps=failure.tick),
             )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A branch with a singular function of what the condition asks about."""
-        if not file.mentions(*self.words):
-            return
         for event in file.calls("where"):
             if file.dotted(event.call.func) != "torch.where" or len(event.call.args) != 3:
                 continue

@@ -53,10 +53,11 @@ class SyncInLoop(TraceRule):
     lost_in = "syncs"
     found_with = ("run", "--simulate-gpu", "24GiB")
     cost = "waits"
+    needs_at_work = "a device"
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """Reading a value per parameter in a step is a warning; reading one per step is worth knowing."""
-        if not file.mentions(*self.words) or not uses_a_device(file):
+        if not uses_a_device(file):
             return
         lines = {file.line_of(m.start()) for m in _ELEMENT.finditer(file.text)}
         for event in (e for u in file.units_at(lines) for e in u.calls.get("item", ())):
@@ -75,10 +76,6 @@ class SyncInLoop(TraceRule):
                 found = [e for e in sorted(calls, key=lambda e: e.index) if self._each_step(file, e, step.loop)]
                 if found:
                     yield self._per_step(file, found)
-
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Where there was no device nothing was copied."""
-        return _crossings.on_a_device(recording) and super().could_be_measured(recording)
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Lines that wait for the device in every step, by how often: many times a step is a loop over elements."""

@@ -53,19 +53,16 @@ class RoundTripTransfer(TraceRule):
     lost_in = "round_trips"
     found_with = ("run", "--simulate-gpu", "24GiB")
     cost = "transfers"
+    needs_at_work = "a device"
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A move to the device of what numpy or torch made of a tensor that was moved to the host."""
-        if not file.mentions(*self.words) or not file.mentions(".to(", ".cuda(", "device="):
+        if not file.mentions(".to(", ".cuda(", "device="):
             return
         for event in file.calls(*_BRINGING):
             origin = self._origin(file, event)
             if origin is not None and per_step(file, event) and not guarded(event, event.loop):
                 yield self._finding(file, event, origin)
-
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Where there was no device nothing was copied."""
-        return _crossings.on_a_device(recording) and super().could_be_measured(recording)
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Lines that bring to the device, in every step, what had been fetched from it in that step."""

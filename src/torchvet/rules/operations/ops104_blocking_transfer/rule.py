@@ -28,10 +28,11 @@ class BlockingTransfer(TraceRule):
 
     found_with = ("run", "--simulate-gpu", "24GiB")
     cost = "blocking copies"
+    needs_at_work = "a device"
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A loop over a loader of this file whose batches are moved: pinned and not blocking, or not."""
-        if not file.mentions(*self.words) or not file.mentions(".to(", ".cuda("):
+        if not file.mentions(".to(", ".cuda("):
             return
         told: set[int] = set()
         for event in file.calls("to", "cuda"):
@@ -44,10 +45,6 @@ class BlockingTransfer(TraceRule):
             if len(loaders) == 1 and not any(k.arg is None for k in loaders[0].keywords):
                 told.add(id(head))
                 yield from self._judge(file, event, loaders[0])
-
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Where there was no device nothing was copied."""
-        return _crossings.on_a_device(recording) and super().could_be_measured(recording)
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Lines that bring batches to the device and wait for them. Whether that shows depends on the device's speed,

@@ -37,9 +37,9 @@ class PythonLoopOverElements(TraceRule):
 
     lost_in = "element_loops"
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """Innermost `for i in range(…)` loops whose whole body is arithmetic on single elements of tensors."""
-        if not file.mentions(*self.words) or not self._may_index(file):
+        if not self._may_index(file):
             return
         for event in file.calls("range"):
             loop = event.statement

@@ -38,9 +38,9 @@ class InPlaceBreaksAutograd(Rule):
 
     bad_raises = "modified by an inplace operation"
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """In-place work on a parameter, or on a saved result, where gradients are recorded."""
-        changing = _units_that_change(file) if file.mentions(*self.words) else []
+        changing = _units_that_change(file)
         if changing and file.mentions("requires_grad", "Parameter(", ".parameters()", "modules()", "children()"):
             yield from self._on_leaves(file, changing)
         if changing and file.mentions("backward", "forward"):

@@ -30,10 +30,8 @@ class AccumulationNotAveraged(Rule):
 
     fix_changes_results = True
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """Accumulation windows whose loss is known not to be divided."""
-        if not file.mentions(*self.words):
-            return
         for window in loops.windows(file):
             backward = window.backward
             node = backward.event.node

@@ -5,7 +5,18 @@ from __future__ import annotations
 import ast
 
 from torchvet.recording.records.training import NormalisedTwice
-from torchvet.rules.kit import Edit, Finding, Iterator, Measured, Recording, Related, Rule, Sequence, SourceFile
+from torchvet.rules.kit import (
+    Edit,
+    Finding,
+    Iterator,
+    Measured,
+    RankRecording,
+    Recording,
+    Related,
+    Rule,
+    Sequence,
+    SourceFile,
+)
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.training.fixes.softmax import not_normalised
 from torchvet.source.model import Event, Unit, edits, keyword, receiver, targets_of, terminal, value_bound
@@ -27,39 +38,33 @@ class SoftmaxBeforeCrossEntropy(Rule):
     words = ("softmax", "Softmax", "sigmoid", "Sigmoid")
 
     fix_changes_results = True
+    silence_clears = False  # the loss may have been computed in other steps than those that were sampled
 
-    def could_be_measured(self, recording: Recording) -> bool:
-        """The loss may have been computed in other steps than those that were sampled."""
-        return False
-
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Losses that were given what a softmax, or a sigmoid, had made."""
-        for rank in recording.ranks:
-            for record in {r.place: r for r in rank.all(NormalisedTwice)}.values():
-                made = record.made
-                at = f" (line {made.line})" if made is not None and made.path == record.place.path else ""
-                yield self.observed(
-                    rank, severity="warning", place=record.place,
-                    message=f"the loss is given the result of {record.how}{at} and applies {record.how} again "
-                    f"({record.calls} sampled calls)",
-                    cause="it expects raw scores; probabilities between 0 and 1 are squeezed once more, so that the "
-                    "loss cannot come near zero and the gradients stay small",
-                    advice=f"give it the scores before {record.how}; apply {record.how} only where probabilities are "
-                    "read", measured=Measured(steps=record.calls),
-                    related=[] if made is None else [
-                        Related(role="normalised", message=record.how, path=made.path, line=made.line)
-                    ],
-                )  # fmt: skip
+        for record in {r.place: r for r in rank.all(NormalisedTwice)}.values():
+            made = record.made
+            at = f" (line {made.line})" if made is not None and made.path == record.place.path else ""
+            yield self.observed(
+                rank, severity="warning", place=record.place,
+                message=f"the loss is given the result of {record.how}{at} and applies {record.how} again "
+                f"({record.calls} sampled calls)",
+                cause="it expects raw scores; probabilities between 0 and 1 are squeezed once more, so that the "
+                "loss cannot come near zero and the gradients stay small",
+                advice=f"give it the scores before {record.how}; apply {record.how} only where probabilities are "
+                "read", measured=Measured(steps=record.calls),
+                related=[] if made is None else [
+                    Related(role="normalised", message=record.how, path=made.path, line=made.line)
+                ],
+            )  # fmt: skip
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """What is normalised, as it is before: where one call does it."""
         at = next((r.line for r in finding.related if r.role == "normalised" and r.path == file.path), None)
         return not_normalised(file, at) if at is not None else ()
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """Losses that normalise their input, given what is normalised already."""
-        if not file.mentions(*self.words):
-            return
         if not file.mentions("cross_entropy(", "CrossEntropyLoss(", "_with_logits(", "WithLogitsLoss("):
             return
         for event, call, loss in _losses(file):
