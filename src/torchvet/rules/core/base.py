@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from torchvet.snapshots.memory import SnapshotMemory
     from torchvet.snapshots.ranks import RankPeak
     from torchvet.source.model import Event, SourceFile
+    from torchvet.source.stores import Store
 
 
 INPUTS = ("in_source", "in_recording", "in_snapshot", "in_ranks", "in_trace")
@@ -187,15 +188,17 @@ class Rule:
         *,
         severity: Severity,
         message: str,
-        place: Place | Location | None,
+        place: Place | Store | Location | None,
         cause: str,
         advice: str,
         measured: Measured | None = None,
         holder: Holder | None = None,
         related: Sequence[Related] = (),
         about: About = NOTHING_MORE,
+        device: str | None = None,
     ) -> Finding:
-        """A finding of a run, with what all of them have in common filled in."""
+        """A finding of a run, with what all of them have in common filled in. The device is the run's own unless one
+        is given."""
         if place is not None and not isinstance(place, Location):
             place = Location(path=place.path, line=place.line, function=place.function)
         program = rank.program
@@ -212,7 +215,7 @@ class Rule:
             holder=holder,
             measured=measured or Measured(),
             rank=program.rank if program else None,
-            device=program.device if program else None,
+            device=device or (program.device if program else None),
             about=about,
         )
 

@@ -328,6 +328,6 @@ def first_place(sites: list[SiteBytes]) -> Place | None:
     return next((s.site.place or s.site.inner for s in sites if s.site.place or s.site.inner), None)
 
 
-def location_of(place: Place | None) -> Location | None:
-    """A recorded place as a finding's location."""
+def location_of(place: Place | Store | None) -> Location | None:
+    """A recorded place, or the line of a store, as a finding's location."""
     return None if place is None else Location(path=place.path, line=place.line, function=place.function)

@@ -12,7 +12,6 @@ from torchvet.rules.kit import (
     Edit,
     Finding,
     Growth,
-    Location,
     Measured,
     RankRecording,
     Recording,
@@ -129,9 +128,8 @@ class EvaluationBuildsGraph(Rule):
         name = kept.holding.name
         until = ", also after the evaluation" if outlives_evaluation(rank, kept) else " until the evaluation ends"
         stores = recording.index.stores(*kept.holding.where)
-        place = Location(path=stores[0].path, line=stores[0].line, function=stores[0].function) if stores else use.place
         return self.observed(
-            rank, severity=grading.of_share(share), place=place,
+            rank, severity=grading.of_share(share), place=stores[0] if stores else use.place,
             message=f"{name} keeps the autograd graph of every evaluation pass: {size(kept.bytes_per_step)} more "
             f"each pass{until} ({size(kept.bytes)} after {kept.last_step} of them), "
             "and no backward uses it",

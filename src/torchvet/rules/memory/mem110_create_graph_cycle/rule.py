@@ -114,14 +114,10 @@ _ADVICE = (
 
 def _leaf(recording: Recording, where: Location | None) -> str | None:
     """What a backward that says its `inputs` makes gradients of: the first of them, as it is written there."""
-    text = recording.sources.get(where.path) if where is not None else None
-    if where is None or text is None:
+    file = recording.model(where.path) if where is not None else None
+    if where is None or file is None:
         return None
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-    for node in walk(tree):
+    for node in walk(file.tree):
         if isinstance(node, ast.Call) and node.lineno <= where.line <= (node.end_lineno or node.lineno):
             given = keyword(node, "inputs")
             first = given.elts[0] if isinstance(given, (ast.List, ast.Tuple)) and given.elts else given

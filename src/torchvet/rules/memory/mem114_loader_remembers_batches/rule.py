@@ -68,7 +68,8 @@ class LoaderRemembersBatches(GrowthRule):
     def location(self, growth: Growth, store: Store | None, recording: Recording) -> Location | None:
         """The call of itertools' function where the program has but one, however far from the loop it stands."""
         called = _iterator(growth)
-        found = [place for path, text in recording.sources.items() for place in _calls_of(called, path, text)]
+        files = [recording.model(path) for path, text in recording.sources.items() if f"{called}(" in text]
+        found = [place for file in files if file is not None for place in _calls_of(called, file)]
         return found[0] if len(found) == 1 else super().location(growth, store, recording)
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
@@ -121,13 +122,7 @@ def _iterator(growth: Growth) -> str:
 _ITERATOR = re.compile(r" \(itertools\.(\w+)\)")
 
 
-def _calls_of(called: str, path: str, text: str) -> list[Location]:
-    if f"{called}(" not in text:
-        return []
-    try:
-        file = SourceFile(path, text)
-    except (SyntaxError, ValueError, RecursionError):
-        return []
+def _calls_of(called: str, file: SourceFile) -> list[Location]:
     calls = [e for e in file.calls(called) if file.dotted(e.call.func) == f"itertools.{called}"]
     return [file.place(e.node, e) for e in calls]
 

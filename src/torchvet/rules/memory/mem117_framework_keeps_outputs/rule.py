@@ -35,14 +35,9 @@ class FrameworkKeepsOutputs(GrowthRule):
         """Storages pile up, and the line that stores them stands in a framework's hook for each batch."""
         store = self.store(growth, recording) if growth.direct_per_step >= 0.5 * growth.bytes_per_step > 0 else None
         name = store.function.rpartition(".")[2] if store is not None else ""
-        if store is None or name not in _PER_BATCH or store.path not in recording.sources:
-            return False
-        try:
-            file = SourceFile(store.path, recording.sources[store.path])
-        except SyntaxError:
-            return False
-        owner = file.unit_at(store.line).owner
-        return owner is not None and bool(file.roles.of_class(owner) & {"lightning", "hooked"})
+        file = recording.model(store.path) if store is not None and name in _PER_BATCH else None
+        owner = file.unit_at(store.line).owner if store is not None and file is not None else None
+        return file is not None and owner is not None and bool(file.roles.of_class(owner) & {"lightning", "hooked"})
 
     def cause(self, growth: Growth, store: Store | None) -> str:
         """Which hook gathers them."""

@@ -13,7 +13,6 @@ from torchvet.rules.kit import (
     Edit,
     Finding,
     Holder,
-    Location,
     Measured,
     RankRecording,
     Recording,
@@ -21,6 +20,7 @@ from torchvet.rules.kit import (
     SnapshotMemory,
     SourceFile,
     Step,
+    Store,
     about,
 )
 from torchvet.rules.shared.growth_rule import allocated
@@ -83,23 +83,16 @@ class PreviousStepStillBound(Rule):
     def _is_kept(self, recording: Recording, record: StaleAtPeak) -> bool:
         """Whether source shows that the value is to outlive its pass: the best weights so far, bound under a condition
         and read once the loop is over."""
-        from torchvet.source.model import SourceFile
-
         at = self._line(recording, record)
-        if at is None or at.line is None or at.path not in recording.sources:
-            return False
-        try:
-            unit = SourceFile(at.path, recording.sources[at.path]).unit_at(at.line)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return False
-        return _is_kept_for_later(unit, record.names[0])
+        file = recording.model(at.path) if at is not None else None
+        return at is not None and file is not None and _is_kept_for_later(file.unit_at(at.line), record.names[0])
 
-    def _line(self, recording: Recording, record: StaleAtPeak) -> Place | Location | None:
+    def _line(self, recording: Recording, record: StaleAtPeak) -> Place | Store | None:
         """Where the name is assigned, else where its storage came from."""
         for place in filter(None, (record.bound, record.place)):
             stores = recording.index.stores(record.names[0], f"__main__.{place.function}", place.path)
             if stores:
-                return Location(path=stores[0].path, line=stores[0].line, function=stores[0].function)
+                return stores[0]
         return record.place
 
     def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
