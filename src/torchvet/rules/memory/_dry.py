@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from torchvet.recording.records.dry import DryBatch, DryPart, DrySize
-from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Rule, Severity
+from torchvet.rules.kit import Findings, RankRecording, Recording, Rule, Severity
 
 SMALL = 64 << 20
 """Bytes below which a peak is no one's trouble, whatever it consists of."""
@@ -41,12 +41,12 @@ class DryRule(Rule):
     runs_on = "cuda"
     found_with = ("run", "--simulate-gpu", "24GiB", "--dry")
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """The rule's findings, where the rank was sized and its peak is worth a word."""
         size = rank.last(DrySize)
         if size is not None and size.kind == "training" and size.allocated >= SMALL:
             yield from self.in_step(Sized(rank, size, {p.category: p.bytes for p in rank.all(DryPart)}))
 
-    def in_step(self, one: Sized) -> Iterator[Finding]:
+    def in_step(self, one: Sized) -> Findings:
         """Yield what a step shows."""
         raise NotImplementedError

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.recording.records.base import SAVED_HOOKS, Census, Stranger
-from torchvet.rules.kit import Edit, Finding, Iterator, Location, Recording, Rule, Sequence, SourceFile
+from torchvet.rules.kit import Edits, Finding, Findings, Iterator, Location, Recording, Rule, Sequence, SourceFile
 from torchvet.rules.shared.unreachable_storages import stranger_findings
 from torchvet.source.model import edits, terminal
 
@@ -25,7 +25,7 @@ _ADVICE = (
 )
 
 
-def packed_as_they_are(rule: Rule, recording: Recording) -> Iterator[Finding]:
+def packed_as_they_are(rule: Rule, recording: Recording) -> Findings:
     """Storages without a name that live on because their own node has them from a hook."""
     who = [s for r in recording.ranks for c in r.all(Census) for s in c.strangers if s.owner == SAVED_HOOKS]
     if not who:
@@ -45,7 +45,7 @@ def is_packed(finding: Finding) -> bool:
     return finding.holder is not None and finding.holder.name.startswith(f"{SAVED_HOOKS}.")
 
 
-def detached_when_packed(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+def detached_when_packed(file: SourceFile, finding: Finding) -> Edits:
     """`.detach()` of what the pack hook on the finding's line hands back."""
     at = finding.location
     if at is None or at.path != file.path:

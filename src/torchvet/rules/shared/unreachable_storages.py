@@ -9,7 +9,7 @@ from torchvet.analysis import growth_of
 from torchvet.recording.records.base import Census, Stranger, Survivors, Window
 from torchvet.recording.records.training import CollectorUse, Outcome
 from torchvet.rules.core import grading
-from torchvet.rules.kit import Finding, Holder, Iterator, Location, Measured, RankRecording, Recording, Rule
+from torchvet.rules.kit import Findings, Holder, Location, Measured, RankRecording, Recording, Rule
 from torchvet.rules.shared.exhaustion import exhaustion_of
 from torchvet.rules.shared.growth_rule import allocated, first_place, location_of
 from torchvet.rules.shared.number_format import size
@@ -31,7 +31,7 @@ def stranger_findings(
     advice: str,
     location: Location | None = None,
     owner: str = "",
-) -> Iterator[Finding]:
+) -> Findings:
     """One finding a rank where storages without a name live on in this way. A cycle's are the collector's to free:
     they are graded by what is held between its runs; what only C++ holds is never freed and is graded as growth. Of
     that, only what has the `owner`."""

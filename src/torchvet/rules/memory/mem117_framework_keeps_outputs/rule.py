@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import About, Finding, Growth, Iterator, Recording, Severity, Store
+from torchvet.rules.kit import About, Finding, Findings, Growth, Recording, Severity, Store
 from torchvet.rules.memory._stored import Kept, store
 from torchvet.rules.shared.growth_rule import GrowthRule
 from torchvet.rules.shared.training_loops import is_test
@@ -49,7 +49,7 @@ class FrameworkKeepsOutputs(GrowthRule):
         name = growth.holding.name.rpartition(".")[2]
         return f"`self.{name}.clear()` at the end of the epoch, or a running metric instead of the outputs"
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """Lists that a hook fills for each batch and nothing empties; a Trainer that gathers a vocabulary's logits."""
         if file.mentions("LightningModule", "Callback"):
             for owner in file.classes.values():
@@ -62,7 +62,7 @@ class FrameworkKeepsOutputs(GrowthRule):
                 if _gathers_logits(file, event):
                     yield self._of_trainer(file, event)
 
-    def _gathered(self, file: SourceFile, owner: ClassModel) -> Iterator[Finding]:
+    def _gathered(self, file: SourceFile, owner: ClassModel) -> Findings:
         for name, method in owner.methods.items():
             if name not in _PER_BATCH:
                 continue

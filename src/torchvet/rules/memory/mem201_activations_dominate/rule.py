@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchvet.formatting import percent
 from torchvet.recording.records.dry import DryBatch, DryCheckpoint, DryModule
-from torchvet.rules.kit import Finding, Iterator, Measured, Related
+from torchvet.rules.kit import Finding, Findings, Measured, Related
 from torchvet.rules.memory._dry import DryRule, Sized
 from torchvet.rules.shared.number_format import size
 
@@ -20,7 +20,7 @@ class ActivationsDominate(DryRule):
     name = "activations-dominate"
     summary = "Most of the peak is what forward passes save for backward ones"
 
-    def in_step(self, one: Sized) -> Iterator[Finding]:
+    def in_step(self, one: Sized) -> Findings:
         """The class of blocks whose checkpointing saved most, if it saved a tenth of the peak."""
         before = one.own_batch
         tried = sorted(one.rank.all(DryCheckpoint), key=lambda c: c.allocated)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchvet.formatting import percent
 from torchvet.recording.records.dry import DryOptimizer, DryUpdate
-from torchvet.rules.kit import Finding, Iterator, Measured, Related
+from torchvet.rules.kit import Finding, Findings, Iterator, Measured, Related
 from torchvet.rules.memory._dry import DryRule, Sized
 from torchvet.rules.shared.number_format import count
 from torchvet.rules.shared.number_format import size as in_bytes
@@ -23,7 +23,7 @@ class OptimizerStateDominates(DryRule):
     name = "optimizer-state-dominates"
     summary = "A large part of the peak is what the optimizer keeps for each parameter"
 
-    def in_step(self, one: Sized) -> Iterator[Finding]:
+    def in_step(self, one: Sized) -> Findings:
         """The optimizer with most state, where all state is a quarter of the peak."""
         optimizers = [o for o in one.rank.all(DryOptimizer) if o.bytes]
         held = sum(o.bytes for o in optimizers)

@@ -6,7 +6,7 @@ import math
 
 from torchvet.formatting import percent
 from torchvet.recording.records.dry import DryBatch, DrySearch
-from torchvet.rules.kit import Finding, Iterator, Measured, Related
+from torchvet.rules.kit import Finding, Findings, Measured, Related
 from torchvet.rules.memory._dry import DryRule, Sized
 from torchvet.rules.shared.number_format import size
 
@@ -22,7 +22,7 @@ class AccumulationInsteadOfBatch(DryRule):
     summary = "Another batch size fits the card: a larger one, or a smaller one with accumulation"
     found_with = ("run", "--simulate-gpu", "1GiB", "--dry")
 
-    def in_step(self, one: Sized) -> Iterator[Finding]:
+    def in_step(self, one: Sized) -> Findings:
         """The table, where the program's own batch does not fit or a much larger one would."""
         own, steps = one.size.batch, [b for b in one.rank.all(DryBatch) if b.batch]
         if not own or len(steps) < 2:
