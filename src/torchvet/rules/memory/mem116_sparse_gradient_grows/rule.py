@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
 
+from torchvet.finding import Holder, Location, Measured
 from torchvet.recording.records.training import OptimizerUse, SparseGradient
 from torchvet.rules.core import grading
-from torchvet.rules.kit import (
-    Edit,
-    Effect,
-    Finding,
-    Holder,
-    Location,
-    Measured,
-    RankRecording,
-    Recording,
-    Rule,
-    SourceFile,
-    Step,
-)
+from torchvet.rules.kit import Edits, Effect, Finding, Findings, RankRecording, Recording, Rule, SourceFile, Step
 from torchvet.rules.shared.exhaustion import exhaustion_of
 from torchvet.rules.shared.number_format import size
 from torchvet.source.model import Event, edits, receiver, targets_of, terminal, walk
@@ -37,12 +25,12 @@ class SparseGradientGrows(Rule):
 
     fix_may_change_losses = True
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """The clearing that source misses, where it misses only one."""
         missed = list(self.in_source(file))
         return missed[0].remedy.edits if len(missed) == 1 else ()
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Sparse gradients whose stored entries only ever get more."""
         series: dict[str, list[SparseGradient]] = {}
         for record in rank.all(SparseGradient):
@@ -70,7 +58,7 @@ class SparseGradientGrows(Rule):
                               exhausted_at_step=exhausted),
         )  # fmt: skip
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """Steps of an optimizer, in a file that makes sparse embeddings, whose gradients nothing clears."""
         tables = [e for e in file.calls("Embedding", "EmbeddingBag", "from_pretrained") if _is_sparse(file, e)]
         if not tables or _others_clear(file):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchvet.recording.records.training import SummedLosses
 from torchvet.rules.core import grading
-from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, Rule
+from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.peaks import peak_of
 
@@ -26,7 +26,7 @@ class MicroBatchesPileUp(Rule):
     summary = "The graphs of several micro-batches are alive at once"
     severity = "warning"
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Calls of backward on sums of losses that could have gone backward one by one."""
         latest = {record.place: record for record in rank.all(SummedLosses)}
         peak = peak_of(rank)
