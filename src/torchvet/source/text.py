@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 LINE_END = re.compile(r"\r\n|\r|\n")
 
 
-def words(text: str) -> frozenset[str]:
-    """A table of names, written as a text with white space between them."""
+def name_set(text: str) -> frozenset[str]:
+    """The names in a text, which white space separates: so a table of names stays a few plain lines."""
     return frozenset(text.split())
 
 

@@ -7,10 +7,10 @@ import re
 
 from torchvet.source.statements import path_to_node
 from torchvet.source.syntax import ident
-from torchvet.source.text import words
+from torchvet.source.text import name_set
 from torchvet.source.walking import walk
 
-_CLOCKS = words("""
+_CLOCKS = name_set("""
     synchronize perf_counter perf_counter_ns time time_ns monotonic monotonic_ns process_time default_timer record
     elapsed_time
 """)

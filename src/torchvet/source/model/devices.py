@@ -11,10 +11,11 @@ from torchvet.source.lazily import lazy
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.destinations import is_sure, last_bindings
 from torchvet.source.model.events import Event
-from torchvet.source.model.units import Unit, given_to, keyword, receiver, terminal
+from torchvet.source.model.expressions import value_bound
+from torchvet.source.model.units import Unit, keyword, receiver, terminal
 from torchvet.source.model.units import passed as passed
 from torchvet.source.syntax import argument, parts
-from torchvet.source.text import words
+from torchvet.source.text import name_set
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
@@ -24,14 +25,14 @@ Place = Literal["cpu", "device", ""]
 
 _ACCELERATORS = ("cuda", "mps", "xpu", "hpu", "npu", "xla", "mtia")
 _DEVICE_NAME = re.compile(r"(^|_)dev(ice)?s?(_|\d|$)|device$|(^|_)rank$|(^|_)gpu(_?id)?$|^cuda$|^DEVICE$")
-_WRAPPERS = words("""
+_WRAPPERS = name_set("""
     DataParallel DistributedDataParallel DDP FullyShardedDataParallel FSDP prepare setup prepare_model initialize
 """)
 """Wrappers that move inputs to the right device themselves."""
 _HOST_DATASETS = ("torchvision.datasets.", "torchvision.datasets.folder.", "torchaudio.datasets.", "datasets.load_")
 _CALLS_THAT_MOVE = (".to(", ".cuda(", "device=", "type_as(", "to_device", "move_to", ".pin_memory(")
-_SIZED = words("zeros ones empty full rand randn randint randperm arange linspace eye logspace")
-_SHAPING = names.TENSOR_METHODS - {"to", "cuda", "cpu", "type_as"} | words("""
+_SIZED = name_set("zeros ones empty full rand randn randint randperm arange linspace eye logspace")
+_SHAPING = names.TENSOR_METHODS - {"to", "cuda", "cpu", "type_as"} | name_set("""
     long int bool short requires_grad_ unsqueeze squeeze new_zeros new_ones new_full new_empty argmax argmin eq ne
     view_as expand_as triu tril pin_memory
 """)
@@ -179,7 +180,7 @@ class Devices:
         node = binding.node
         if isinstance(node, (ast.For, ast.AsyncFor)):
             return "cpu" if self.yields_host(node.iter, binding.unit) else ""
-        _, value = given_to(name, binding)
+        value = value_bound(node, name)
         if value is not None:
             return self.of(value, binding, depth + 1)
         # `x, y = batch`; `x, y = x.to(device), y` has its values above.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torchvet.finding import Location
@@ -118,6 +118,10 @@ class SourceFile:
             unit = unit.parent
         return unit
 
+    def units_at(self, lines: Iterable[int]) -> list[Unit]:
+        """The innermost units that hold some lines, in the order of the lines, each once."""
+        return list({id(unit): unit for unit in map(self.unit_at, lines)}.values())
+
     def lines_with(self, word: str) -> list[int]:
         """Lines, in order, that hold an identifier."""
         return self.words.lines_with(word)
@@ -132,12 +136,12 @@ class SourceFile:
 
     def units_with(self, word: str) -> list[Unit]:
         """Units on whose own lines an identifier stands."""
-        return list({id(u): u for u in map(self.unit_at, self.lines_with(word))}.values())
+        return self.units_at(self.lines_with(word))
 
     def units_calling(self, name: str) -> list[Unit]:
         """Units on whose own lines something of that name is called."""
         if name not in self._calling:
-            self._calling[name] = list({id(u): u for u in map(self.unit_at, self.words.lines_calling(name))}.values())
+            self._calling[name] = self.units_at(self.words.lines_calling(name))
         return self._calling[name]
 
     def calls(self, *names: str) -> Iterator[Event]:

@@ -8,27 +8,28 @@ from typing import TYPE_CHECKING, Literal
 
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.events import Event
+from torchvet.source.model.expressions import is_name, value_bound
 from torchvet.source.model.forwards import Forwards, takes_indices
-from torchvet.source.model.units import Unit, given_to, keyword, receiver, targets_of, terminal
+from torchvet.source.model.units import Unit, keyword, receiver, targets_of, terminal
 from torchvet.source.syntax import DISPLAYS, given, parts
-from torchvet.source.text import words
+from torchvet.source.text import name_set
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
 
 Answer = Literal["yes", "no", "unknown"]
 
-_OFF = words("""
+_OFF = name_set("""
     torch.no_grad torch.inference_mode torch.autograd.no_grad torch.autograd.inference_mode
     torch.autograd.grad_mode.no_grad torch.autograd.grad_mode.inference_mode
 """)
 _SET = {"torch.set_grad_enabled", "torch.autograd.set_grad_enabled", "torch.autograd.grad_mode.set_grad_enabled"}
 _ON = {"torch.enable_grad", "torch.autograd.enable_grad", "torch.autograd.grad_mode.enable_grad"}
-_OFF_BY_FRAMEWORK = words("""
+_OFF_BY_FRAMEWORK = name_set("""
     validation_step test_step predict_step on_validation_epoch_end validation_epoch_end on_test_epoch_end
     test_epoch_end on_validation_batch_end
 """)
-_SUSPECT_WORDS = words("""
+_SUSPECT_WORDS = name_set("""
     no_grad nograd inference eval_mode eval_decorator disable_grad evaluating without_grad stop_grad
 """)
 """A decorator or context manager of such a name may well switch gradients off."""
@@ -216,16 +217,17 @@ class Gradients:
         if isinstance(node, ast.AugAssign):
             # What is added may bring a graph; that it brings none says nothing of what was there before.
             return "yes" if self.carries(node.value, binding, depth + 1) == "yes" else "unknown"
-        target, value = given_to(name, binding)
+        value = value_bound(node, name)
         if isinstance(value, ast.List) and not value.elts:
             added = [e for e in binding.unit.calls.get("append", ()) if terminal(receiver(e.call)) == name]
             return _any(self.carries(e.call.args[0], e, depth + 1) for e in added if e.call.args)
         if value is not None:
             return self.carries(value, binding, depth + 1)
         # `output, hidden = model(x)`: what is taken apart came from one call.
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and target is not None:
-            targets = targets_of(node)
-            return self.forwards.part(node.value, target, targets.index(target), len(targets), binding, depth + 1)
+        targets = targets_of(node)
+        number = next((i for i, target in enumerate(targets) if is_name(target, name)), None)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and number is not None:
+            return self.forwards.part(node.value, targets[number], number, len(targets), binding, depth + 1)
         return "unknown"
 
     def _of_attribute(self, node: ast.Attribute, event: Event, depth: int) -> Answer:

@@ -9,9 +9,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from torchvet.source.model import torch_names as names
-from torchvet.source.model.units import ClassModel, Unit, given_to, receiver, terminal
+from torchvet.source.model.expressions import value_bound
+from torchvet.source.model.units import ClassModel, Unit, receiver, terminal
 from torchvet.source.syntax import expression, parts
-from torchvet.source.text import words
+from torchvet.source.text import name_set
 
 if TYPE_CHECKING:
     from torchvet.source.model.events import Event
@@ -36,10 +37,10 @@ _HINTS = {
 }
 """Names that people give to things. Only asked where nothing else is known."""
 
-KEEPS_ROLE = words("""
+KEEPS_ROLE = name_set("""
     to cuda cpu train eval half float double bfloat16 requires_grad_ type share_memory to_empty compile set_epoch
 """)
-WRAPPERS = words("""
+WRAPPERS = name_set("""
     compile DataParallel DistributedDataParallel FullyShardedDataParallel FSDP DDP prepare prepare_model setup
     script jit deepcopy convert_sync_batchnorm prepare_optimizer prepare_data_loader setup_dataloaders EMA
 """)
@@ -185,7 +186,7 @@ class RoleFinder:
             key = (id(home), node.id)
             known = self._bound.get(key)
             if known is None:
-                given = [given_to(node.id, event)[1] for event in home.bindings.get(node.id, ())] if home else []
+                given = [value_bound(event.node, node.id) for event in home.bindings.get(node.id, ())] if home else []
                 known = self._bound[key] = [(value, home or unit) for value in given if value is not None]
             return known
         if isinstance(node, ast.Attribute):
@@ -223,7 +224,7 @@ class RoleFinder:
         node = event.node
         if isinstance(node, (ast.With, ast.AsyncWith)):
             return NOTHING
-        _, value = given_to(name, event)
+        value = value_bound(node, name)
         if value is not None:
             return self._of(value, home, depth + 1)
         if isinstance(node, ast.AugAssign):

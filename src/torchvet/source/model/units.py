@@ -244,12 +244,6 @@ def value_for(node: ast.AST, target: ast.expr) -> ast.expr | None:
     return next((value for one, value, own in bindings(node) if one is target and own), None)
 
 
-def given_to(name: str, binding: Event) -> tuple[ast.expr | None, ast.expr | None]:
-    """The target of a binding that has a name, and the expression that it gets: see `value_for`."""
-    target = next((t for t in targets_of(binding.node) if isinstance(t, ast.Name) and t.id == name), None)
-    return target, value_for(binding.node, target) if target is not None else None
-
-
 def passed(unit: Unit, name: str, call: ast.Call) -> ast.expr | None:
     """What one call gives for a parameter of a function of the file; None also for what `*args` may hold."""
     if isinstance(unit.node, ast.Module):

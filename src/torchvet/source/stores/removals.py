@@ -15,10 +15,10 @@ from torchvet.source.statements import spans
 from torchvet.source.stores import name_resolution, ranking
 from torchvet.source.stores.aliases import AliasSearch, Use
 from torchvet.source.stores.answers import Removal, removed
-from torchvet.source.text import words
+from torchvet.source.text import name_set
 from torchvet.source.walking import Loop
 
-_MISSING = words("AttributeError KeyError NameError LookupError IndexError")
+_MISSING = name_set("AttributeError KeyError NameError LookupError IndexError")
 """Errors of reading what is not there."""
 _TAKES_OUT = {"pop", "popleft", "clear", "del", "slice", "remove", "get", "fresh", "maxlen"}
 
