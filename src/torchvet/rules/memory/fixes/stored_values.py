@@ -7,7 +7,7 @@ import ast
 from torchvet.analysis import growth_by_rank
 from torchvet.rules.core.fixing import held, may_be_tensor, with_method
 from torchvet.rules.kit import Edit, Edits, Finding, Iterator, Recording, SourceFile, events_at
-from torchvet.rules.memory._stored import Kept, store
+from torchvet.rules.memory._stores import Stored, put_by, store, under_a_key
 from torchvet.rules.memory.fixes.filled_containers import filled_with
 from torchvet.rules.shared.growth_rule import is_tensor_class, item_type
 from torchvet.source import syntax
@@ -16,58 +16,50 @@ from torchvet.source.model import Event, Unit, edits, receiver, terminal, walk
 _DEEPEST = 4
 
 
-def stored_at(file: SourceFile, finding: Finding) -> Iterator[Kept]:
+def stored_at(file: SourceFile, finding: Finding) -> Iterator[Stored]:
     """What the line of a finding stores into what holds the memory."""
     at = finding.location
     if at is not None and at.path == file.path:
         yield from _stored_on(file, at.line, finding)
 
 
-def _stored_on(file: SourceFile, line: int, finding: Finding) -> Iterator[Kept]:
+def _stored_on(file: SourceFile, line: int, finding: Finding) -> Iterator[Stored]:
     for event in (e for e in file.unit_at(line).events if e.line == line):
         kept = store(event) or _defaulted(event) or _bound(event) or _queued(event)
         if kept is not None and _into(kept) in ("", held(finding)):
             yield kept
 
 
-def _into(kept: Kept) -> str:
+def _into(kept: Stored) -> str:
     """The last identifier of what is stored into: `rows` of `self.rows.setdefault(key, [])`."""
-    target = ast.parse(kept.name, mode="eval").body
-    base, _ = syntax.peel(target)
-    return syntax.ident(base) or terminal(target)
+    base, _ = syntax.peel(kept.holder)
+    return syntax.ident(base) or terminal(kept.holder)
 
 
-def _defaulted(event: Event) -> Kept | None:
+def _defaulted(event: Event) -> Stored | None:
     """`holder.setdefault(key, []).append(value)`."""
-    node = event.node
-    on = receiver(node) if isinstance(node, ast.Call) and terminal(node) in ("append", "add") else None
-    if not isinstance(node, ast.Call) or not isinstance(on, ast.Call) or terminal(on) != "setdefault":
-        return None
-    return Kept(event.unit.file.segment(on), node.args[0], event) if len(node.args) == 1 else None
+    found = put_by(event) if isinstance(event.node, ast.Call) and terminal(event.node) in ("append", "add") else None
+    called = found is not None and isinstance(found.holder, ast.Call) and terminal(found.holder) == "setdefault"
+    return found if called else None
 
 
-def _queued(event: Event) -> Kept | None:
+def _queued(event: Event) -> Stored | None:
     """`queue.put(value)`."""
     node = event.node
     on = receiver(node) if isinstance(node, ast.Call) and terminal(node) in ("put", "put_nowait") else None
     if not isinstance(node, ast.Call) or not isinstance(on, (ast.Name, ast.Attribute)) or not node.args:
         return None
-    return Kept(event.unit.file.segment(on), node.args[0], event)
+    return Stored(event, on, node.args[0])
 
 
-def _bound(event: Event) -> Kept | None:
+def _bound(event: Event) -> Stored | None:
     """`holder[key] = value`, and the whole of `holder = 0.9 * holder + 0.1 * value`."""
     node = event.node
     target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
-    if target is None or not isinstance(node, ast.Assign):
-        return None
-    file = event.unit.file
-    if isinstance(target, ast.Subscript):
-        return Kept(file.segment(target.value), node.value, event, key=target.slice)
-    again = any(
-        syntax.same(one, target) for one in _read_in(node.value) if isinstance(target, (ast.Name, ast.Attribute))
-    )
-    return Kept(file.segment(target), node.value, event) if again else None
+    if not isinstance(node, ast.Assign) or not isinstance(target, (ast.Name, ast.Attribute)):
+        return under_a_key(event)
+    again = any(syntax.same(one, target) for one in _read_in(node.value))
+    return Stored(event, target, node.value) if again else None
 
 
 def _read_in(value: ast.expr) -> Iterator[ast.expr]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from torchvet.analysis import growth_by_rank
 from torchvet.finding import NOTHING_MORE
 from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Recording, Severity, SourceFile, Store
-from torchvet.rules.memory import _stores
+from torchvet.rules.memory import _lasting
 from torchvet.rules.memory._crashes import crashed
 from torchvet.rules.memory.fixes.detached_state import CONTAINERS, state_cut
 from torchvet.rules.shared.growth_rule import GrowthRule, detached_as, nodes_outweigh
@@ -56,7 +56,7 @@ class StateCarried(GrowthRule):
     def _judged(self, file: SourceFile, event: Event, name: str) -> Findings:
         called = getattr(event.node, "value", None)
         run = next((e for e in event.unit.calls.get(terminal(called), ()) if e.node is called), None)
-        if run is None or not _stores.surely_recording(file, run):
+        if run is None or not _lasting.surely_recording(file, run):
             return
         flow = Destinations(file)
         flow.made_by(run)

@@ -10,7 +10,7 @@ from torchvet.finding import Edit, Related
 from torchvet.recording.records.training import EvaluationForward
 from torchvet.rules.core import grading
 from torchvet.rules.kit import Edits, Finding, Findings, Growth, Measured, RankRecording, Recording, Rule, SourceFile
-from torchvet.rules.memory import _stores
+from torchvet.rules.memory import _lasting
 from torchvet.rules.shared.growth_rule import allocated, holder_of
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.peaks import peak_of
@@ -46,7 +46,7 @@ class EvaluationBuildsGraph(Rule):
             if id(run.unit) in seen or file.gradients.carries(run.node, run) != "yes":
                 continue
             flow = _followed(file, run)
-            if flow is not None and _stores.surely_recording(file, run):
+            if flow is not None and _lasting.surely_recording(file, run):
                 seen.add(id(run.unit))
                 yield self._suspected(file, run, not flow.loose)
 
@@ -182,7 +182,7 @@ def _runs_of_inference(file: SourceFile) -> Iterator[Event]:
         words = {terminal(on), *(terminal(t) for t in targets_of(event.statement))} - {""}
         for run in file.calls(*words):
             in_loop = run.loop is not None and not run.loop.comprehension
-            again = in_loop or (run.loop is None and _stores.is_repeated(file, run.unit))
+            again = in_loop or (run.loop is None and _lasting.is_repeated(file, run.unit))
             warms_up = isinstance(run.parent, ast.Expr)
             if again and not warms_up and not _hands_on(file, run.unit) and identity(run.call.func, run.unit) & mine:
                 yield run

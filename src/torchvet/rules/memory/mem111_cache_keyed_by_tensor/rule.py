@@ -7,7 +7,7 @@ import re
 
 from torchvet.analysis import growth_by_rank
 from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Iterator, Location, Recording, SourceFile, Store
-from torchvet.rules.memory import _stores
+from torchvet.rules.memory import _lasting, _stores
 from torchvet.rules.memory.fixes.memos import evicted, keyed_weakly
 from torchvet.rules.memory.fixes.stored_values import CACHES, caching_decorator, without_cache
 from torchvet.rules.shared.growth_rule import GrowthRule, location_of
@@ -111,7 +111,7 @@ class CacheKeyedByTensor(GrowthRule):
         yield self.suspect(
             file, start,
             f"the cache of {unit.name} is keyed by {tensor}, a tensor: no new tensor ever hits, and {kept}",
-            severity="error" if endless and _stores.is_repeated(file, unit) else "warning",
+            severity="error" if endless and _lasting.is_repeated(file, unit) else "warning",
             node=caching_decorator(file, unit),
             cause="tensors hash by identity, so that two batches with equal numbers are two keys",
             advice=f"give {unit.name} the plain values that its result depends on (sizes, dtype, device) instead of "
@@ -135,10 +135,10 @@ class CacheKeyedByTensor(GrowthRule):
         is_tensor = known & {"tensor", "output", "loss"} and "parameter" not in known
         if not is_tensor and not _is_tensor(file, event.unit, key.id):
             return
-        store = _stores.kept_on(file, _stores.Store(event, target, key), repeated=not event.unit.is_module)
+        store = _lasting.kept_on(file, _stores.Stored(event, target, key), repeated=not event.unit.is_module)
         if store is None or not _is_dict(file, store):
             return
-        holder = file.segment(_stores.holder_root(target))
+        holder = file.segment(_stores.root_of(target))
         yield self.suspect(
             file, event, f"{holder} is keyed by {key.id}, a tensor: no new tensor ever hits, and every one is kept",
             severity="warning", cause="tensors hash by identity, so that two batches with equal numbers are two keys",
@@ -220,9 +220,9 @@ def _is_endless(file: SourceFile, unit: Unit) -> bool:
     return bool(sizes) and isinstance(sizes[0], ast.Constant) and sizes[0].value is None
 
 
-def _is_dict(file: SourceFile, store: _stores.Store) -> bool:
+def _is_dict(file: SourceFile, store: _stores.Stored) -> bool:
     """Whether the holder starts as a dict."""
-    root = _stores.holder_root(store.holder)
+    root = store.root
     values = [value for value, _ in file.roles.values(root, store.event.unit)]
     return bool(values) and all(
         isinstance(v, ast.Dict) or terminal(v) in ("dict", "OrderedDict", "defaultdict") for v in values
