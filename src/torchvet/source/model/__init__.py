@@ -6,7 +6,7 @@
 from typing import TYPE_CHECKING, Any
 
 from torchvet.source.model import blocks, edits
-from torchvet.source.model.events import Event, Loop
+from torchvet.source.model.events import Event
 from torchvet.source.model.expressions import (
     calls_in,
     holds,
@@ -21,8 +21,8 @@ from torchvet.source.model.expressions import (
     value_bound,
 )
 from torchvet.source.model.units import ClassModel, Unit, keyword, receiver, targets_of, terminal, value_for
-from torchvet.source.model.walking import walk
 from torchvet.source.model.words import signs_of
+from torchvet.source.walking import Loop, walk
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, TypeGuard
 
 from torchvet.source.model.units import receiver, targets_of, terminal, value_for
-from torchvet.source.model.walking import walk
+from torchvet.source.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile

@@ -119,7 +119,7 @@ class EpsVanishes(Rule):
         file, unit = event.unit.file, event.unit
         name = terminal(node)
         if name in _SENSITIVE:
-            of = _terms.is_call(node, file, unit, *_SENSITIVE)
+            of = _terms.operand_of(file, node, *_SENSITIVE)
             return self._with_eps(of, node, event) if of is not None else None
         if name == "normalize" and file.dotted(node.func) == "torch.nn.functional.normalize" and node.args:
             eps = keyword(node, "eps")
@@ -135,7 +135,7 @@ class EpsVanishes(Rule):
             for tensor, eps in ((of.left, of.right), (of.right, of.left)):
                 if self._vanishes(eps, event) and self._is_half(tensor, event):
                     return tensor, whole, unit.file.segment(eps)
-        tensor_or_none = _terms.is_call(of, unit.file, unit, "clamp", "clamp_min")
+        tensor_or_none = _terms.operand_of(unit.file, of, "clamp", "clamp_min")
         if tensor_or_none is not None and isinstance(of, ast.Call):
             least = self._least(of)
             if least is not None and self._vanishes(least, event) and self._is_half(tensor_or_none, event):
