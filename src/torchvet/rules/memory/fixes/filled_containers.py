@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.core.fixing import may_be_tensor, with_method
-from torchvet.rules.kit import Edit, Iterator, SourceFile
+from torchvet.rules.core.fixing import all_or_none, may_be_tensor, with_method
+from torchvet.rules.kit import Edits, Iterator, SourceFile
 from torchvet.rules.memory._stores import Stored, store, under_a_key
 from torchvet.source.model import Event, Unit, terminal, value_bound
 from torchvet.source.model.destinations import reaching
@@ -13,7 +13,7 @@ from torchvet.source.model.destinations import reaching
 _MADE = ("dict", "list", "defaultdict", "OrderedDict", "deque", "Counter")
 
 
-def filled_with(file: SourceFile, kept: Stored, method: str) -> list[Edit] | None:
+def filled_with(file: SourceFile, kept: Stored, method: str) -> Edits | None:
     """`out["loss"] += loss.detach()` where `history.append(out)` is what a run has named: everything that may have a
     graph goes in by way of a method. None where what is stored is no container that the same function makes."""
     value, unit = kept.value, kept.event.unit
@@ -25,8 +25,8 @@ def filled_with(file: SourceFile, kept: Stored, method: str) -> list[Edit] | Non
     fills = [f for f in _fills(unit, value.id) if may_be_tensor(f.value)] if all(made) else []
     carried = [(f, file.gradients.carries(f.value, f.event)) for f in fills]
     surely = [f for f, answer in carried if answer == "yes"]
-    edited = [with_method(file, f.value, method) for f in surely or [f for f, answer in carried if answer != "no"]]
-    return [e for one in edited for e in one] if all(edited) else []
+    filled = surely or [f for f, answer in carried if answer != "no"]
+    return all_or_none(with_method(file, f.value, method) for f in filled)
 
 
 def _values(name: str, event: Event) -> Iterator[ast.expr | None]:

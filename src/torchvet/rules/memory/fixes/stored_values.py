@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.analysis import growth_by_rank
-from torchvet.rules.core.fixing import held, may_be_tensor, with_method
+from torchvet.rules.core.fixing import all_or_none, held, may_be_tensor, storing, with_method
 from torchvet.rules.kit import Edit, Edits, Finding, Iterator, Recording, SourceFile, events_at
 from torchvet.rules.memory._stores import Stored, put_by, store, under_a_key
 from torchvet.rules.memory.fixes.filled_containers import filled_with
-from torchvet.rules.shared.growth_rule import is_tensor_class, item_type
+from torchvet.rules.shared.growth_rule import growths_of, is_tensor_class, item_type
 from torchvet.source import syntax
-from torchvet.source.model import Event, Unit, edits, receiver, terminal, walk
+from torchvet.source.model import Event, Unit, edits, name_set, receiver, terminal, walk
 
 _DEEPEST = 4
 
@@ -102,19 +101,7 @@ def copied(file: SourceFile, finding: Finding) -> Edits:
 
 _FRESH = {"clone", "tensor", "as_tensor", "zeros", "ones", "stack", "cat", "mean", "sum", "relu", "softmax", "item"}
 """What these make has a storage of its own, or is none."""
-_VIEWS = {
-    "view",
-    "squeeze",
-    "unsqueeze",
-    "permute",
-    "transpose",
-    "narrow",
-    "select",
-    "expand",
-    "detach",
-    "t",
-    "flatten",
-}
+_VIEWS = name_set("view squeeze unsqueeze permute transpose narrow select expand detach t flatten")
 
 
 def _may_be_view(node: ast.expr) -> bool:
@@ -130,8 +117,7 @@ def _is_part(node: ast.expr | None) -> bool:
 def detached(file: SourceFile, finding: Finding, recording: Recording) -> Edits:
     """What is stored goes in without its graph, and as a copy where the run saw that it is a small part of a storage,
     as what `F.mse_loss` returns on the CPU: the rest would stay. No method of tensors on what was seen to be none."""
-    name = finding.holder.name if finding.holder is not None else None
-    mine = [g for _, s in growth_by_rank(recording) for g in s.growths if g.holding.name == name]
+    mine = growths_of(finding, recording)
     pins = any(g.visible_per_step < 0.5 * g.direct_per_step for g in mine)
     method = "detach().clone()" if pins else "detach()"
     made = tensors_only(stored_with(file, finding, method), finding, file, recording)
@@ -139,14 +125,11 @@ def detached(file: SourceFile, finding: Finding, recording: Recording) -> Edits:
     return made or (_each_with(file, finding, kinds.pop(), method) if len(kinds) == 1 else ())
 
 
-def tensors_only(
-    made: Edits, finding: Finding, file: SourceFile, recording: Recording
-) -> Edits:  # fmt: skip
+def tensors_only(made: Edits, finding: Finding, file: SourceFile, recording: Recording) -> Edits:
     """Edits that call a method on what is stored; none where they take the whole item of a container whose items the
     run has seen to be something else: tuples off a queue, log records."""
-    name = finding.holder.name if finding.holder is not None else None
-    found = [g.holding for _, s in growth_by_rank(recording) for g in s.growths if g.holding.name == name]
-    if all(is_tensor_class(item_type(one, _stored_line(file, finding))) for one in found):
+    line = _stored_line(file, finding)
+    if all(is_tensor_class(item_type(growth.holding, line)) for growth in growths_of(finding, recording)):
         return made
     whole = {(edits.start_of(file, v), edits.end_of(file, v)) for v in _items(file, finding)}
     return () if any((e.start, e.end) in whole for e in made) else made
@@ -154,7 +137,7 @@ def tensors_only(
 
 def _stored_line(file: SourceFile, finding: Finding) -> str:
     """The line that puts it away, where that is in this file."""
-    places = [*(r for r in finding.related if r.role == "stored"), finding.location]
+    places = (storing(finding), finding.location)
     line = next((p.line for p in places if p is not None and p.line is not None and p.path == file.path), None)
     return file.lines[line - 1] if line is not None and line <= len(file.lines) else ""
 
@@ -164,7 +147,7 @@ def _items(file: SourceFile, finding: Finding) -> Iterator[ast.expr]:
     for kept in stored_at(file, finding):
         if not isinstance(kept.event.node, ast.AugAssign):
             yield kept.value
-    stored = next((r for r in finding.related if r.role == "stored"), None)
+    stored = storing(finding)
     if stored is not None and stored.path == file.path:
         yield from _handed_in(file, finding)
 
@@ -181,8 +164,7 @@ def parts_with(file: SourceFile, made: ast.expr, event: Event, method: str) -> E
     if not with_graph and not isinstance(made, ast.Call):  # a run has seen that there is one
         possible = [p for p in tensors if file.gradients.carries(p, event) != "no"]
         with_graph = possible if len(possible) == 1 else []
-    each = [with_method(file, part, method) for part in with_graph]
-    return [e for one in each for e in one] if all(each) else ()
+    return all_or_none(with_method(file, part, method) for part in with_graph)
 
 
 def _parts(made: ast.expr) -> list[ast.expr]:
@@ -231,7 +213,7 @@ def _has_graph(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) -
 
 def _handed_in(file: SourceFile, finding: Finding) -> list[ast.expr]:
     """What a call on the line of a finding gives to the method that stores it: `memory.push(loss)`."""
-    stored = next((r for r in finding.related if r.role == "stored"), None)
+    stored = storing(finding)
     calls = [e for e in events_at(file, finding) if isinstance(e.parent, ast.Expr) and isinstance(e.node, ast.Call)]
     if stored is None or stored.line is None or len(calls) != 1:
         return []

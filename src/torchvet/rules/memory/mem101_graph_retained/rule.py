@@ -27,7 +27,7 @@ from torchvet.rules.shared.growth_rule import (
 )
 from torchvet.rules.shared.number_format import count, per_step, size
 from torchvet.rules.shared.snapshot_growth import leaking
-from torchvet.source.model import Event, edits, targets_of, terminal, value_for
+from torchvet.source.model import Event, edits, terminal, value_bound
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.destinations import Destinations
 
@@ -270,8 +270,7 @@ def _is_tensor(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) -
     if isinstance(node, ast.BinOp):
         return _is_tensor(file, node.left, event, depth) or _is_tensor(file, node.right, event, depth)
     if isinstance(node, ast.Name):
-        found = [(value_for(b.node, t), b) for b in _lasting.bindings_at(node.id, event) for t in targets_of(b.node)
-                 if isinstance(t, ast.Name) and t.id == node.id]  # fmt: skip
+        found = [(value_bound(b.node, node.id), b) for b in _lasting.bindings_at(node.id, event)]
         return depth < 4 and bool(found) and all(v is not None and _is_tensor(file, v, b, depth + 1) for v, b in found)
     if not isinstance(node, ast.Call) or file.gradients.forwards.runs_module(node, event.unit):
         return False

@@ -62,9 +62,8 @@ class HookKeepsTensor(GrowthRule):
         if "hook" in growth.holding.via or _on_many(growth):
             return "register the hook once, before the loop, or keep its handle and call `handle.remove()` after use"
         return (
-            "store what is needed of it, detached (`.detach().mean().item()`), clear "
-            f"{growth.holding.name} every step, or "
-            "remove the hook's handle after use"
+            f"store what is needed of it, detached (`.detach().mean().item()`), clear {growth.holding.name} every "
+            "step, or remove the hook's handle after use"
         )
 
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:

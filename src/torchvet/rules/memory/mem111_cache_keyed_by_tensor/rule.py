@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 import re
 
-from torchvet.analysis import growth_by_rank
 from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Iterator, Location, Recording, SourceFile, Store
 from torchvet.rules.memory import _lasting, _stores
 from torchvet.rules.memory.fixes.memos import evicted, keyed_weakly
 from torchvet.rules.memory.fixes.stored_values import CACHES, caching_decorator, without_cache
-from torchvet.rules.shared.growth_rule import GrowthRule, location_of
+from torchvet.rules.shared.growth_rule import GrowthRule, growths_of, location_of
 from torchvet.rules.shared.number_format import per_step
 from torchvet.source.model import Event, Unit, receiver, terminal
 
@@ -51,9 +50,8 @@ class CacheKeyedByTensor(GrowthRule):
                 "finds an old entry, and every entry keeps its result alive"
             )
         return (
-            f"{growth.holding.name} is keyed by tensors, which hash by identity: no new tensor ever "
-            "finds an old entry, and "
-            "every entry keeps its key and its result alive"
+            f"{growth.holding.name} is keyed by tensors, which hash by identity: no new tensor ever finds an old "
+            "entry, and every entry keeps its key and its result alive"
         )
 
     def advice(self, growth: Growth, store: Store | None) -> str:
@@ -69,9 +67,8 @@ class CacheKeyedByTensor(GrowthRule):
                 "or round them, give the cache a small `maxsize`, or drop it"
             )
         return (
-            "key the cache by what determines the result (sizes, indices, numbers), give it a "
-            "`maxsize`, or drop it; on a "
-            "method the cache also keeps `self` alive"
+            "key the cache by what determines the result (sizes, indices, numbers), give it a `maxsize`, or drop it; "
+            "on a method the cache also keeps `self` alive"
         )
 
     def location(self, growth: Growth, store: Store | None, recording: Recording) -> Location | None:
@@ -87,8 +84,7 @@ class CacheKeyedByTensor(GrowthRule):
     def fixes_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Edits:
         """A dict whose keys the run has seen to be tensors may also let go of them."""
         made = self.fixes(finding, file)
-        name = finding.holder.name if finding.holder is not None else None
-        mine = [g.holding for _, s in growth_by_rank(recording) for g in s.growths if g.holding.name == name]
+        mine = [growth.holding for growth in growths_of(finding, recording)]
         by_tensors = any(h.key_type == "Tensor" and "cache" not in h.via for h in mine)
         return made or (keyed_weakly(file, finding) if by_tensors else ())
 

@@ -67,9 +67,8 @@ class GraphNodesAccumulate(GrowthRule):
                 "steps saved, not their nodes, which stay in host memory and keep the parameters alive too"
             )
         return (
-            f"what is stored in {growth.holding.name} has been through backward, which freed its "
-            "saved tensors; the graph's "
-            "nodes stay, in host memory, and keep the parameters alive too"
+            f"what is stored in {growth.holding.name} has been through backward, which freed its saved tensors; the "
+            "graph's nodes stay, in host memory, and keep the parameters alive too"
         )
 
     def advice(self, growth: Growth, store: Store | None) -> str:
