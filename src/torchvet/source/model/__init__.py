@@ -12,6 +12,7 @@ from torchvet.source.model.expressions import (
     holds,
     is_call,
     is_name,
+    is_set,
     name_set,
     names_in,
     operand,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ClassModel", "Event", "Loop", "SourceFile", "Unit", "blocks", "calls_in", "edits", "holds", "is_call",
-    "is_name", "keyword", "name_set", "names_in", "operand", "parents_in", "reads_of", "receiver", "signs_of",
+    "is_name", "is_set", "keyword", "name_set", "names_in", "operand", "parents_in", "reads_of", "receiver", "signs_of",
     "targets_of", "terminal", "under_methods", "value_bound", "value_for", "walk",
 ]  # fmt: skip
 

@@ -12,7 +12,7 @@ from torchvet.rules.shared.training_loops import without_statement
 from torchvet.source.model import blocks, edits, receiver, terminal, walk
 
 if TYPE_CHECKING:
-    from torchvet.rules.memory._stored import Kept
+    from torchvet.rules.memory._stores import Stored
 
 _HARMLESS = {"detach", "clone", "cpu", "float", "half", "sigmoid", "softmax", "argmax", "mean", "sum", "squeeze", "to"}
 """What may be left uncalled: none of them does anything but make its result."""
@@ -147,7 +147,7 @@ def _windows(file: SourceFile, uses: Uses, lists: bool) -> list[Edit]:
     return changed if known or "collections" in names else [*blocks.importing(file, "collections"), *changed]
 
 
-def _may_go(file: SourceFile, kept: Kept) -> bool:
+def _may_go(file: SourceFile, kept: Stored) -> bool:
     """Whether a line that stores can be left out: it calls nothing that does more than make its result, and its block
     has others."""
     statement = kept.event.statement

@@ -6,15 +6,15 @@ import ast
 import re
 from collections.abc import Iterator
 
-from torchvet.analysis import growth_by_rank
+from torchvet.analysis import growth_of
 from torchvet.finding import NOTHING_MORE
 from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Recording, Severity, SourceFile, Store
-from torchvet.rules.memory import _stores
+from torchvet.rules.memory import _lasting
 from torchvet.rules.memory._crashes import crashed
 from torchvet.rules.memory.fixes.detached_state import CONTAINERS, state_cut
 from torchvet.rules.shared.growth_rule import GrowthRule, detached_as, nodes_outweigh
 from torchvet.rules.shared.number_format import count
-from torchvet.source.model import ClassModel, Event, keyword, targets_of, terminal
+from torchvet.source.model import ClassModel, Event, is_set, targets_of, terminal
 from torchvet.source.model.destinations import Destinations
 from torchvet.source.model.forwards import RECURRENT
 
@@ -56,7 +56,7 @@ class StateCarried(GrowthRule):
     def _judged(self, file: SourceFile, event: Event, name: str) -> Findings:
         called = getattr(event.node, "value", None)
         run = next((e for e in event.unit.calls.get(terminal(called), ()) if e.node is called), None)
-        if run is None or not _stores.surely_recording(file, run):
+        if run is None or not _lasting.surely_recording(file, run):
             return
         flow = Destinations(file)
         flow.made_by(run)
@@ -130,10 +130,10 @@ class StateCarried(GrowthRule):
         """State that grows to the end, and state that was carried on for long before it was let go of."""
         yield from super().in_recording(recording)
         yield from crashed(self, recording)
-        for rank, summary in growth_by_rank(recording):
-            for growth in summary.dropped:
+        for rank in recording.ranks:
+            for growth in growth_of(rank).dropped:
                 if growth.kind != "evaluation" and self.recognises(growth, recording):
-                    yield self.finding(growth, recording, rank.program.device if rank.program else None)
+                    yield self.finding(growth, rank, recording)
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Also needed: no graph was seen to be carried on for long, at looks too few to judge by."""
@@ -313,11 +313,8 @@ def _retained_in(file: SourceFile, event: Event) -> bool:
     """Whether a module runs in a loop with `backward(retain_graph=True)`: the answer to the error of carried state."""
     if not file.gradients.forwards.runs_module(event.node.value, event.unit):  # type: ignore[attr-defined]
         return False
-    for backward in event.unit.calls.get("backward", ()):
-        retain = keyword(backward.call, "retain_graph")
-        if backward.loop is event.loop and isinstance(retain, ast.Constant) and retain.value is True:
-            return True
-    return False
+    calls = event.unit.calls.get("backward", ())
+    return any(e.loop is event.loop and is_set(e.call, "retain_graph") for e in calls)
 
 
 def _gives_graph_on(file: SourceFile, call: ast.Call, event: Event) -> bool:

@@ -36,9 +36,8 @@ class ReferenceCycle(Rule):
         found = list(
             stranger_findings(
                 self, recording, "cycle", advice=_ADVICE,
-                cause="an object that refers back to itself keeps its tensors until Python's cyclic "
-                "collector runs, and "
-                "that counts objects, not bytes",
+                cause="an object that refers back to itself keeps its tensors until Python's cyclic collector runs, "
+                "and that counts objects, not bytes",
             )
         )  # fmt: skip
         yield from found
@@ -72,9 +71,8 @@ _WORTH_SAYING = 0.01
 """Share of the peak below which garbage is not worth a line: a caught exception's few bytes, say."""
 
 _ADVICE = (
-    "break the cycle: hold the back reference weakly (`weakref.ref`), pass it as an argument instead "
-    "of storing it, or set "
-    "it to None when the step is done"
+    "break the cycle: hold the back reference weakly (`weakref.ref`), pass it as an argument instead of storing it, or "
+    "set it to None when the step is done"
 )
 
 

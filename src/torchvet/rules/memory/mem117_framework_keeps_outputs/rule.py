@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import About, Finding, Findings, Growth, Recording, Severity, Store
-from torchvet.rules.memory._stored import Kept, store
+from torchvet.rules.memory._stores import Stored, store
 from torchvet.rules.shared.growth_rule import GrowthRule
 from torchvet.rules.shared.training_loops import is_test
 from torchvet.source.model import ClassModel, Event, SourceFile, Unit, receiver, targets_of, terminal, value_for
@@ -69,13 +69,13 @@ class FrameworkKeepsOutputs(GrowthRule):
             own = method.self_name()
             for event in method.events:
                 kept = store(event)
-                if kept is None or kept.added or not kept.name.startswith(f"{own}."):
+                if kept is None or kept.adds or not kept.name.startswith(f"{own}."):
                     continue
                 size = _size(file, kept)
                 if size is not None and not _is_emptied(owner, kept.name.split(".")[1].split("[")[0]):
                     yield self._kept(file, kept, name, size)
 
-    def _kept(self, file: SourceFile, kept: Kept, hook: str, severity: Severity) -> Finding:
+    def _kept(self, file: SourceFile, kept: Stored, hook: str, severity: Severity) -> Finding:
         return self.suspect(
             file, kept.event, f"{kept.name} keeps {file.segment(kept.value)} of every batch: {hook} adds to it "
             "and nothing in the class empties it", severity="info" if is_test(file) else severity,
@@ -94,7 +94,7 @@ class FrameworkKeepsOutputs(GrowthRule):
         )  # fmt: skip
 
 
-def _size(file: SourceFile, kept: Kept) -> Severity | None:
+def _size(file: SourceFile, kept: Stored) -> Severity | None:
     """How much a stored value matters: an output is large, a loss a number with its nodes, what is neither unknown."""
     values: list[ast.expr] = [kept.value]
     if isinstance(kept.value, (ast.Tuple, ast.List)):

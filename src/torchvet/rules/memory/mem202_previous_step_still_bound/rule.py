@@ -107,8 +107,7 @@ class PreviousStepStillBound(Rule):
             if row is not None and share >= _WORTH_A_LINE:
                 yield in_memory(
                     self, memory, severity=grading.of_share(share) if row.bytes >= _WORTH_A_WARNING else "info",
-                    message=f"{size(row.bytes)} that {named(row.place)} allocated in the step before are in use "
-                    "when "
+                    message=f"{size(row.bytes)} that {named(row.place)} allocated in the step before are in use when "
                     f"the next step peaks ({share:.0%} of the peak)", place=row.place,
                     cause="a name keeps its value until it is assigned again, which is after the next forward pass",
                     advice="`del` the name at the end of the step, or put the step into a function",

@@ -71,8 +71,7 @@ class Fragmentation(Rule):
         return in_memory(
             self, memory, severity=severity, place=place,
             message=f"{size(layout.split_free)} ({layout.share:.0%} of what is reserved) lie free in "
-            f"{layout.split_segments:,} split segments {when}, the largest piece "
-            f"{size(layout.largest_free)}{wanted}",
+            f"{layout.split_segments:,} split segments {when}, the largest piece {size(layout.largest_free)}{wanted}",
             cause=f"{pinned} keep these segments from being given back; {replayed.words}",
             advice=f"set {_EXPANDABLE}, or {elsewhere}" if replayed.helps else elsewhere,
             related=[_related(pin) for pin in layout.pins[:4]], measured=Measured(bytes=layout.split_free),

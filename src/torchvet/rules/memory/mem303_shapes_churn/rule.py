@@ -30,11 +30,9 @@ class ShapesChurn(Rule):
             yield in_memory(
                 self, memory, severity="warning" if churn.driver_share >= _DRIVER else "info", place=churn.place,
                 message=f"{churn.with_new:.0%} of the later {churn.steps:,} steps allocate sizes that no step before "
-                "had: "
-                f"{churn.sizes:,} new sizes, {churn.new_share:.0%} of the forward's bytes",
+                f"had: {churn.sizes:,} new sizes, {churn.new_share:.0%} of the forward's bytes",
                 cause=f"shapes change from step to step at {named(churn.place)}; {churn.driver_share:.0%} of these "
-                "steps "
-                f"went to the driver for more, {size(memory.reserved)} are reserved for a peak of "
+                f"steps went to the driver for more, {size(memory.reserved)} are reserved for a peak of "
                 f"{size(memory.peak.bytes)}",
                 advice="pad to a few lengths or sort into buckets; run the largest batch first",
                 measured=Measured(steps=churn.steps, peak_bytes=memory.peak.bytes),
