@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from torchvet.probes.base import frames
-from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.base.watcher import EVERY_STEP, Host, Watcher
 from torchvet.recording.records.base import Place, Record, StepKind
 from torchvet.recording.records.device import LoadedCheckpoint
 
@@ -27,7 +27,7 @@ class Checkpoints(Watcher):
         self._held: dict[Place, list[weakref.ref[torch.UntypedStorage]]] = {}
         """Storages of the last file that a line has loaded."""
         self._owners: dict[Place, weakref.ref[torch.nn.Module]] = {}
-        self.asleep = True
+        self.ignored = EVERY_STEP
         self._of: dict[int, tuple[weakref.ref[torch.UntypedStorage], Place]] = {}
 
     def install(self) -> None:
@@ -64,7 +64,7 @@ class Checkpoints(Watcher):
         sizes: Counter[str] = Counter()
         for storage, device in storages.values():
             sizes[device] += storage.nbytes()
-        self.wake()
+        self.heed()
         before = self._loaded.get(place)
         record = LoadedCheckpoint(place=place, bytes=dict(sizes), calls=1 + (before.calls if before else 0))
         self._loaded[place] = record

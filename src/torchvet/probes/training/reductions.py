@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer
 
 from torchvet.probes.base import frames
-from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.base.watcher import EVERY_STEP, Host, Watcher
 from torchvet.recording.records.base import Place, Record
 from torchvet.recording.records.verify import Reduced
 
@@ -22,7 +22,7 @@ class Reductions(Watcher):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._sites: dict[Place, Reduced] = {}
-        self.asleep = True
+        self.ignored = EVERY_STEP
 
     @classmethod
     def wanted(cls, options: Any) -> bool:
@@ -57,7 +57,7 @@ class Reductions(Watcher):
     def _passed(self, reduces: bool) -> None:
         place = frames.user_place(2)
         if place is not None:
-            self.wake()
+            self.heed()
             record = self._sites.setdefault(place, Reduced(place=place))
             record.passes += 1
             record.reduced += reduces
