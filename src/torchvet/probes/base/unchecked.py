@@ -28,8 +28,8 @@ def simulated_gaps(dry: bool = False) -> Iterator[Unchecked]:
         reason="the GPU was simulated: what its libraries would take beyond their results is not known; cuBLAS's "
         "workspaces are counted on cards that were named, not on those given by size",
     )
+    from torchvet.simulate.allocation.settings import not_simulated
     from torchvet.simulate.refusals import asked
-    from torchvet.simulate.settings import not_simulated
 
     for what, why in asked.items():
         yield Unchecked(check=what, reason=why)
