@@ -69,11 +69,7 @@ def _walk(folder: str, ignores: list[_Ignore]) -> Iterator[str]:
     waiting = [(folder, ignores)]
     while waiting:
         folder, ignores = waiting.pop()
-        try:
-            with os.scandir(folder) as entries:
-                ordered = sorted(entries, key=lambda e: e.name)
-        except OSError:
-            continue
+        ordered = _entries(folder)
         if any(entry.name == ".gitignore" for entry in ordered):
             ignores = [*ignores, *_read(folder, ".gitignore")]
         below = []
@@ -85,6 +81,15 @@ def _walk(folder: str, ignores: list[_Ignore]) -> Iterator[str]:
             elif name.endswith(EXTENSIONS) and entry.is_file() and not _ignored(entry.path, ignores, False):
                 yield entry.path
         waiting += reversed(below)
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    """What is in a folder, by name; nothing where it cannot be read."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda e: e.name)
+    except OSError:
+        return []
 
 
 def _ignored(path: str, ignores: list[_Ignore], folder: bool) -> bool:
