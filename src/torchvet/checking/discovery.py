@@ -48,13 +48,10 @@ def discover(paths: Sequence[str], exclude: Sequence[str] = (), root: Path | Non
             found = iter((os.path.abspath(given),))
         for path in found:
             if path not in seen:
-                seen[path] = Target(path, _shown(path[len(here) :] if path.startswith(here) else path))
+                # What is shown can be written down, whatever bytes the path is made of.
+                shown = path.removeprefix(here).encode("utf-8", "backslashreplace").decode()
+                seen[path] = Target(path, shown)
     return list(seen.values())
-
-
-def _shown(path: str) -> str:
-    """A path that can be written down, whatever bytes it is made of."""
-    return path if path.isascii() else path.encode("utf-8", "backslashreplace").decode()
 
 
 def _below(folder: str, exclude: Sequence[str], root: str) -> Iterator[str]:
