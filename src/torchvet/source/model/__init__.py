@@ -23,14 +23,15 @@ from torchvet.source.model.expressions import (
 from torchvet.source.model.units import ClassModel, Unit, keyword, receiver, targets_of, terminal, value_for
 from torchvet.source.model.walking import walk
 from torchvet.source.model.words import signs_of
+from torchvet.source.syntax import argument, given
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
 
 __all__ = [
-    "ClassModel", "Event", "Loop", "SourceFile", "Unit", "blocks", "calls_in", "edits", "holds", "is_call",
-    "is_name", "keyword", "name_set", "names_in", "operand", "parents_in", "reads_of", "receiver", "signs_of",
-    "targets_of", "terminal", "under_methods", "value_bound", "value_for", "walk",
+    "ClassModel", "Event", "Loop", "SourceFile", "Unit", "argument", "blocks", "calls_in", "edits", "given", "holds",
+    "is_call", "is_name", "keyword", "name_set", "names_in", "operand", "parents_in", "reads_of", "receiver",
+    "signs_of", "targets_of", "terminal", "under_methods", "value_bound", "value_for", "walk",
 ]  # fmt: skip
 
 

@@ -123,7 +123,7 @@ def _loaders_in(node: ast.expr, unit: Unit) -> Identity:
     """What an expression is; where a function of the file gives it back, what that gives."""
     found = set(identity(node, unit))
     for value, where in (*unit.file.roles.values(node, unit), *made_by(node, unit)):
-        event = next((e for e in where.calls.get(terminal(value), ()) if e.node is value), None)
+        event = where.call_of(value)
         made = unit.file.callee(event) if event is not None else None
         for returned in made.events if made is not None else ():
             if made is not None and isinstance(returned.node, ast.Return) and returned.node.value is not None:
