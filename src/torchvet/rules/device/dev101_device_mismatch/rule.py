@@ -137,13 +137,9 @@ class DeviceMismatch(_crashes.CrashRule):
             for event in unit.calls[name]:
                 func, first = event.call.func, event.call.args[:1]
                 if isinstance(func, ast.Name) and first and file.devices.of(first[0], event) == "device":
-                    yield self.suspect(
-                        file,
-                        event,
-                        f"{name} is on the CPU where its input {file.segment(first[0])} is on a device",
-                        cause=f"nothing moves {name} after line {bound[0].line} makes it",
-                        advice=f"move it too: `{name}.to(device)`",
-                    )
+                    message = f"{name} is on the CPU where its input {file.segment(first[0])} is on a device"
+                    cause = f"nothing moves {name} after line {bound[0].line} makes it"
+                    yield self.suspect(file, event, message, cause=cause, advice=f"move it too: `{name}.to(device)`")
                     break
 
     def _made_in_forward(self, file: SourceFile, unit: Unit) -> Iterator[Finding]:
@@ -191,15 +187,11 @@ class DeviceMismatch(_crashes.CrashRule):
         foreign = (
             func is not None and not file.roles.of(func, event.unit) and not file.dotted(func).startswith("torch.")
         )
-        return self.suspect(
-            file,
-            event,
-            f"{subject} is on the CPU where {others} on a device",
-            cause=f"nothing moved {subject}: loaders and factories without device= make CPU tensors",
-            advice=f"move it first: `{subject} = {subject}.to(device)`",
-            node=wrong,
-            severity="warning" if foreign else None,
-        )
+        message = f"{subject} is on the CPU where {others} on a device"
+        cause = f"nothing moved {subject}: loaders and factories without device= make CPU tensors"
+        advice = f"move it first: `{subject} = {subject}.to(device)`"
+        severity = "warning" if foreign else None
+        return self.suspect(file, event, message, cause=cause, advice=advice, node=wrong, severity=severity)
 
 
 def _why(record: Mismatch, stray: Placed) -> str:

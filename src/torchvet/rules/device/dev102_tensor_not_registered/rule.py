@@ -70,14 +70,12 @@ class TensorNotRegistered(_crashes.CrashRule):
             there = min({t.dtype for t in record.tensors} - {stray.dtype}, default="another type")
             mine = f"is {stray.dtype}"
         attribute = stray.name.removeprefix(f"{stray.owner}.")
+        message = f"{stray.name} is a plain tensor: it {mine} where {stray.owner} was moved to {there}"
+        cause = f"{stray.name} is neither a parameter nor a registered buffer: `.to()` passes it over"
+        advice = f'register it: `self.register_buffer("{attribute}", …, persistent=False)`'
+        related = _crashes.evidence(record)
         return self.observed(
-            rank,
-            stray.made or record.place,
-            f"{stray.name} is a plain tensor: it {mine} where {stray.owner} was moved to {there}",
-            cause=f"{stray.name} is neither a parameter nor a registered buffer: `.to()` passes it over",
-            advice=f'register it: `self.register_buffer("{attribute}", …, persistent=False)`',
-            severity="error",
-            related=_crashes.evidence(record),
+            rank, stray.made or record.place, message, cause=cause, advice=advice, severity="error", related=related
         )
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
@@ -117,15 +115,12 @@ class TensorNotRegistered(_crashes.CrashRule):
         certain = (
             _is_ready(event) and not trained and value.lineno == value.end_lineno and len(event.statement.targets) == 1
         )
+        message = f"{subject} is a plain tensor: moving or converting the module leaves it behind"
+        cause = f"{subject} is neither a parameter nor a registered buffer, and forward combines it as it is"
+        advice = "make it an nn.Parameter" if trained else f"register it: `{code}`"
+        change = [edits.replace(file, event.statement, code)] if certain else ()
         return self.suspect(
-            file,
-            event,
-            f"{subject} is a plain tensor: moving or converting the module leaves it behind",
-            cause=f"{subject} is neither a parameter nor a registered buffer, and forward combines it as it is",
-            advice="make it an nn.Parameter" if trained else f"register it: `{code}`",
-            node=event.statement,
-            edits=[edits.replace(file, event.statement, code)] if certain else (),
-            safe=certain,
+            file, event, message, cause=cause, advice=advice, node=event.statement, edits=change, safe=certain
         )
 
 

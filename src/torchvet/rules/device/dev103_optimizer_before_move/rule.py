@@ -64,15 +64,13 @@ class OptimizerBeforeMove(_crashes.CrashRule):
 
     def crash(self, rank: RankRecording, record: DeviceMismatch, stray: Placed) -> Finding:
         """State that is not where its parameters are."""
-        return self.observed(
-            rank,
-            record.place,
-            f"{stray.name} is on {stray.device} where the gradients are on {_crashes.there(record, stray)}",
-            cause=f"{stray.owner} made its state while the parameters were on {stray.device}, and they were moved "
-            "since: moving a model moves no optimizer's state",
-            advice="move the model first, then build the optimizer, or load its state",
-            related=_crashes.where(record),
+        message = f"{stray.name} is on {stray.device} where the gradients are on {_crashes.there(record, stray)}"
+        cause = (
+            f"{stray.owner} made its state while the parameters were on {stray.device}, and they were moved "
+            "since: moving a model moves no optimizer's state"
         )
+        advice = "move the model first, then build the optimizer, or load its state"
+        return self.observed(rank, record.place, message, cause=cause, advice=advice, related=_crashes.where(record))
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """After `optimizer = O(model.parameters())`, in the same unit, what gives `model` other parameters."""

@@ -41,13 +41,9 @@ class IndexOutOfRange(Rule):
             high = f"{record.high - 1:,.0f}"
             bound = bound or f"there are {record.high:,.0f} to choose from"
         later = (_SIMULATED if record.simulated else _LATER) if record.asserted else ""
-        return self.observed(
-            rank,
-            record.place,
-            f"{name} holds {value}{_crashes.positions(record)}: {record.operation} takes {low} to {high}",
-            cause="; ".join(filter(None, [bound, later])),
-            advice=_advice(record),
-        )
+        message = f"{name} holds {value}{_crashes.positions(record)}: {record.operation} takes {low} to {high}"
+        cause = "; ".join(filter(None, [bound, later]))
+        return self.observed(rank, record.place, message, cause=cause, advice=_advice(record))
 
     def _assert(self, rank: RankRecording, record: BadValue) -> Finding:
         return self.observed(

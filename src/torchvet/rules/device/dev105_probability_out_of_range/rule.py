@@ -31,14 +31,11 @@ class ProbabilityOutOfRange(Rule):
         cause = f"torch says: {record.message.rstrip(':')}"
         if record.asserted:
             cause = "a kernel of the GPU asserts here: on a real one the error comes later, in another line"
-        return self.observed(
-            rank,
-            record.place,
+        message = (
             f"{name}{made} holds {_value(record)}{_crashes.positions(record)}: {record.operation} takes "
-            f"{_wanted(record)}",
-            cause=cause,
-            advice=_advice(record),
+            f"{_wanted(record)}"
         )
+        return self.observed(rank, record.place, message, cause=cause, advice=_advice(record))
 
 
 def _value(record: BadValue) -> str:

@@ -42,11 +42,7 @@ class DataParallel(Rule):
         cause = "DataParallel works in threads of one process and gathers everything on the first device"
         if autocast is not None:
             cause = "DataParallel's threads are given autocast's flag without its dtype"
-        return self.suspect(
-            file,
-            event,
-            f"nn.DataParallel copies {model} to every device at each step{lost}",
-            cause=cause,
-            advice="use DistributedDataParallel, one process per device",
-            severity="warning" if autocast else "info",
-        )
+        message = f"nn.DataParallel copies {model} to every device at each step{lost}"
+        advice = "use DistributedDataParallel, one process per device"
+        severity = "warning" if autocast else "info"
+        return self.suspect(file, event, message, cause=cause, advice=advice, severity=severity)

@@ -58,14 +58,9 @@ class HardCodedDevice(_crashes.CrashRule):
     def _absent(self, rank: RankRecording, record: AbsentDevice) -> Finding:
         there = "no GPU is" if not record.devices else f"{record.devices} GPU{'s are' if record.devices > 1 else ' is'}"
         chosen = f", where {record.variable} is {record.held}" if record.variable else ""
-        return self.observed(
-            rank,
-            record.place,
-            f"{record.asked} is written out here and {there} there{chosen}",
-            cause=record.message,
-            advice=f"use {record.variable}" if record.variable else self.remedy,
-            severity="error",
-        )
+        message = f"{record.asked} is written out here and {there} there{chosen}"
+        advice = f"use {record.variable}" if record.variable else self.remedy
+        return self.observed(rank, record.place, message, cause=record.message, advice=advice, severity="error")
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """`.cuda()`, `.to("cuda…")` or `device="cuda…"` where a variable for the device can be seen."""
@@ -178,14 +173,8 @@ class HardCodedDevice(_crashes.CrashRule):
             change, variable = [], "that device"
             message = f"{said} is written out here in a module that this file moves to a device chosen elsewhere"
             advice = "register a buffer, or use the device of an input or of a parameter"
-        return self.suspect(
-            file,
-            event,
-            message,
-            cause=f"{variable} can be the CPU or another device, and this line always means CUDA",
-            advice=advice,
-            edits=change,
-        )
+        cause = f"{variable} can be the CPU or another device, and this line always means CUDA"
+        return self.suspect(file, event, message, cause=cause, advice=advice, edits=change)
 
     @staticmethod
     def _edits(file: SourceFile, event: Event, written: ast.expr, variable: str) -> list[Edit]:

@@ -42,14 +42,8 @@ class CheckpointLoadsOnWrongDevice(Rule):
                 yield self._kept(rank, loaded)
 
     def _absent(self, rank: RankRecording, record: AbsentDevice) -> Finding:
-        return self.observed(
-            rank,
-            record.place,
-            "the file was saved on a GPU that is not there, and nothing says where else to load it to",
-            cause=record.message,
-            advice=_ADVICE,
-            severity="error",
-        )
+        message = "the file was saved on a GPU that is not there, and nothing says where else to load it to"
+        return self.observed(rank, record.place, message, cause=record.message, advice=_ADVICE, severity="error")
 
     def _elsewhere(self, rank: RankRecording, record: LoadedCheckpoint) -> Finding:
         wrong = {d: n for d, n in record.bytes.items() if d != "cpu" and d not in record.into}
@@ -57,15 +51,14 @@ class CheckpointLoadsOnWrongDevice(Rule):
         follows = set(wrong) <= set(record.settled)
         into = ", ".join(record.into)
         now = f"was on {into} then and moved there later" if follows else f"is on {into}"
-        return self.observed(
-            rank,
-            record.place,
+        message = (
             f"{formatting.size(size)} of a checkpoint were loaded to {', '.join(sorted(wrong))}, and {record.owner} "
-            f"{now}",
-            cause=_RESTORES,
-            advice=_ADVICE,
-            severity=self._of_elsewhere(rank, record, size, follows),
-            measured=Measured(bytes=size),
+            f"{now}"
+        )
+        severity = self._of_elsewhere(rank, record, size, follows)
+        measured = Measured(bytes=size)
+        return self.observed(
+            rank, record.place, message, cause=_RESTORES, advice=_ADVICE, severity=severity, measured=measured
         )
 
     @staticmethod
@@ -129,15 +122,9 @@ class CheckpointLoadsOnWrongDevice(Rule):
         if (to_model or _is_state(event)) and call.args and not call.keywords and call.lineno == call.end_lineno:
             written = file.segment(call)
             change = [edits.replace(file, call, f'{written[:-1]}, map_location="cpu")')] if written[-2] != "," else []
+        message = f"{file.segment(call)} without map_location: {reason}"
         return self.suspect(
-            file,
-            event,
-            f"{file.segment(call)} without map_location: {reason}",
-            cause=_RESTORES,
-            advice=_ADVICE,
-            severity=severity,
-            edits=change,
-            safe=to_model,
+            file, event, message, cause=_RESTORES, advice=_ADVICE, severity=severity, edits=change, safe=to_model
         )
 
 

@@ -78,26 +78,23 @@ class ModulesInPlainList(_crashes.CrashRule):
     def crash(self, rank: RankRecording, record: DeviceMismatch, stray: Placed) -> Finding:
         """Layers that were left behind on a device."""
         holder, there = stray.owner.partition("[")[0], _crashes.there(record, stray)
-        return self.observed(
-            rank,
-            stray.made or record.place,
+        message = (
             f"the modules in {holder} are not registered: {stray.name} is on {stray.device} where the rest is on "
-            f"{there}",
-            cause=f"{holder} is a plain container: {_PASSED_OVER}",
-            advice=_REGISTER,
-            related=_crashes.evidence(record),
+            f"{there}"
         )
+        cause = f"{holder} is a plain container: {_PASSED_OVER}"
+        related = _crashes.evidence(record)
+        return self.observed(rank, stray.made or record.place, message, cause=cause, advice=_REGISTER, related=related)
 
     def _not_trained(self, rank: RankRecording, record: HiddenModules) -> Finding:
-        return self.observed(
-            rank,
-            record.made,
+        message = (
             f"{record.modules} modules in {record.holder} are not registered: their {record.parameters} parameters get "
-            "gradients and no optimizer has them",
-            cause=f"{record.holder} is a plain container of {', '.join(record.kinds)}: {_PASSED_OVER}",
-            advice=f"{_REGISTER}, before the optimizer is built",
-            measured=Measured(bytes=record.bytes, steps=record.steps),
+            "gradients and no optimizer has them"
         )
+        cause = f"{record.holder} is a plain container of {', '.join(record.kinds)}: {_PASSED_OVER}"
+        advice = f"{_REGISTER}, before the optimizer is built"
+        measured = Measured(bytes=record.bytes, steps=record.steps)
+        return self.observed(rank, record.made, message, cause=cause, advice=advice, measured=measured)
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """`self.x = [Layer(…), …]`, or `self.x.append(Layer(…))`, in a module that registers `self.x` nowhere."""
@@ -190,15 +187,13 @@ class ModulesInPlainList(_crashes.CrashRule):
         shown = (ast.List, ast.Dict, ast.ListComp, ast.DictComp)
         whole = value is getattr(event.node, "value", None) and isinstance(value, shown)
         whole = whole and value.lineno == value.end_lineno and _may_be_names(value)
-        return self.suspect(
-            file,
-            event,
+        message = (
             f"{subject} keeps {made} in a plain {'dict' if keyed else 'list'}: it is not trained, moved or saved with "
-            "the module",
-            cause=f"nn.Module registers what is assigned to it, not what a Python container in {subject} holds",
-            advice=f"make {subject} an nn.{kind}",
-            edits=[_registered_as(file, kind, value)] if whole else [],
+            "the module"
         )
+        cause = f"nn.Module registers what is assigned to it, not what a Python container in {subject} holds"
+        change = [_registered_as(file, kind, value)] if whole else []
+        return self.suspect(file, event, message, cause=cause, advice=f"make {subject} an nn.{kind}", edits=change)
 
 
 def _registered_as(file: SourceFile, kind: str, value: ast.expr) -> Edit:

@@ -69,15 +69,14 @@ class MoveResultDiscarded(_crashes.CrashRule):
     def _going_on(self, rank: RankRecording, record: DiscardedMove) -> Finding:
         wasted = record.again >= record.calls
         what = "moved again in the same step" if wasted else f"still {record.before}"
-        return self.observed(
-            rank,
-            record.place,
+        message = (
             f"the result of {record.text} is thrown away: {record.subject} is {what}, and {record.after} is made and "
-            f"dropped {record.calls / record.steps:,.0f} times a step",
-            cause=_CAUSE,
-            advice=f"write `{record.subject} = {record.text}`, or drop the line",
-            severity=_of_going_on(record),
-            measured=Measured(bytes=round(record.bytes / record.calls), steps=record.steps),
+            f"dropped {record.calls / record.steps:,.0f} times a step"
+        )
+        advice = f"write `{record.subject} = {record.text}`, or drop the line"
+        measured = Measured(bytes=round(record.bytes / record.calls), steps=record.steps)
+        return self.observed(
+            rank, record.place, message, cause=_CAUSE, advice=advice, severity=_of_going_on(record), measured=measured
         )
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:

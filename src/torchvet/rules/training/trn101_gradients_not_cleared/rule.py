@@ -52,15 +52,13 @@ class GradientsNotCleared(LoopRule):
         """Optimizers none of whose checked steps started from cleared gradients."""
         for use in rank.latest(OptimizerUse, "id"):
             if use.checked >= _ENOUGH and use.uncleared == use.checked:
-                yield self.observed(
-                    rank,
-                    use.step_place,
+                message = (
                     f"{use.name} steps on the sum of all gradients so far: none of {use.checked} checked steps "
-                    "began with cleared gradients",
-                    cause=_CAUSE,
-                    advice="call `optimizer.zero_grad()` once per step, before backward or after `step()`",
-                    measured=Measured(steps=use.checked),
+                    "began with cleared gradients"
                 )
+                advice = "call `optimizer.zero_grad()` once per step, before backward or after `step()`"
+                measured = Measured(steps=use.checked)
+                yield self.observed(rank, use.step_place, message, cause=_CAUSE, advice=advice, measured=measured)
 
     fix_may_change_losses = True
 
@@ -186,15 +184,11 @@ class GradientsNotCleared(LoopRule):
     def _suspected(self, file: SourceFile, step: Step, stepped: Effect) -> Finding:
         backward = next(e for e in step.of("backward") if not e.excludes(stepped))
         name = loops.name_of(stepped)
-        return self.suspect(
-            file,
-            backward.event,
-            f"{name} steps on the sum of all gradients so far: nothing clears them in this loop",
-            cause=_CAUSE,
-            advice=f"call `{name}.zero_grad()` once per step, before backward or after `step()`",
-            edits=self._edits(file, stepped),
-            related=[self.also(file, "stepped", stepped.event)],
-        )
+        message = f"{name} steps on the sum of all gradients so far: nothing clears them in this loop"
+        advice = f"call `{name}.zero_grad()` once per step, before backward or after `step()`"
+        change = self._edits(file, stepped)
+        related = [self.also(file, "stepped", stepped.event)]
+        return self.suspect(file, backward.event, message, cause=_CAUSE, advice=advice, edits=change, related=related)
 
     @staticmethod
     def _edits(file: SourceFile, stepped: Effect) -> list[Edit]:

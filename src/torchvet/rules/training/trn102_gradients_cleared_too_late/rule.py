@@ -81,15 +81,12 @@ class GradientsClearedTooLate(LoopRule):
     def _finding(self, file: SourceFile, step: Step, clear: Effect, stepped: Effect) -> Finding:
         last = [e for e in step.of("backward") if e.order < clear.order][-1]
         text, name = file.segment(clear.event.node), loops.name_of(stepped)
-        return self.suspect(
-            file,
-            clear.event,
-            f"{text} throws away the gradients that {name}.step() was to use",
-            cause="it stands after backward and before the step, so that the step finds no gradients and does nothing",
-            advice=f"move `{text}` to after the step, or to before backward",
-            edits=self._edits(file, clear, stepped),
-            related=[self.also(file, "stepped", stepped.event), self.also(file, "backward", last.event)],
-        )
+        message = f"{text} throws away the gradients that {name}.step() was to use"
+        cause = "it stands after backward and before the step, so that the step finds no gradients and does nothing"
+        advice = f"move `{text}` to after the step, or to before backward"
+        change = self._edits(file, clear, stepped)
+        related = [self.also(file, "stepped", stepped.event), self.also(file, "backward", last.event)]
+        return self.suspect(file, clear.event, message, cause=cause, advice=advice, edits=change, related=related)
 
     @staticmethod
     def _edits(file: SourceFile, clear: Effect, stepped: Effect) -> list[Edit]:

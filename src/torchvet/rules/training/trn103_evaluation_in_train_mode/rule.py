@@ -79,14 +79,11 @@ class EvaluationInTrainMode(LoopRule):
         for found in suspected:
             yield as_observed(found, rank, f"{found.message}: {told}", Measured(steps=record.steps))
         if not suspected and record.switched is not None and record.steps >= _ENOUGH_STEPS:
-            yield self.observed(
-                rank,
-                record.switched,
-                f"{record.model} {_STUCK} after this evaluation: {told}",
-                cause=f"eval() lasts until train() is called; from then on {_STANDS_STILL}",
-                advice="call `train()` on the model after the evaluation, or at the start of each training pass",
-                measured=Measured(steps=record.steps),
-            )
+            message = f"{record.model} {_STUCK} after this evaluation: {told}"
+            cause = f"eval() lasts until train() is called; from then on {_STANDS_STILL}"
+            advice = "call `train()` on the model after the evaluation, or at the start of each training pass"
+            measured = Measured(steps=record.steps)
+            yield self.observed(rank, record.switched, message, cause=cause, advice=advice, measured=measured)
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A model that goes on training in eval mode, or is evaluated in train mode."""
@@ -122,15 +119,13 @@ class EvaluationInTrainMode(LoopRule):
     def _stuck(self, file: SourceFile, one: Moment, effects: list[Effect]) -> Finding:
         name = file.segment(_model(one))
         backward = next(e for e in effects if e.kind == "backward")
+        message = f"{name} {_STUCK}: the loop trains on and never calls {name}.train()"
+        cause = f"eval() lasts until train() is called; from the second pass on {_STANDS_STILL}"
+        advice = f"call `{name}.train()` at the start of each training pass"
+        change = switched_back(file, one, backward.event)
+        related = [self.also(file, "backward", backward.event)]
         return self.suspect(
-            file,
-            one.event,
-            f"{name} {_STUCK}: the loop trains on and never calls {name}.train()",
-            cause=f"eval() lasts until train() is called; from the second pass on {_STANDS_STILL}",
-            advice=f"call `{name}.train()` at the start of each training pass",
-            edits=switched_back(file, one, backward.event),
-            about=_IN_EVAL_MODE,
-            related=[self.also(file, "backward", backward.event)],
+            file, one.event, message, cause=cause, advice=advice, edits=change, about=_IN_EVAL_MODE, related=related
         )
 
     def _evaluated(
@@ -150,15 +145,12 @@ class EvaluationInTrainMode(LoopRule):
 
     def _in_train_mode(self, file: SourceFile, one: Moment, sure: bool) -> Finding:
         name = file.segment(one.event.call.func)
-        return self.suspect(
-            file,
-            one.over,
-            f"{name} is evaluated in train mode: dropout and batch norm are active",
-            cause=f"{name}.train() (or the mode that it was built in) still holds in this pass over a loader",
-            advice=f"call `{name}.eval()` before evaluating, and `{name}.train()` after it",
-            severity=None if sure else "info",
-            edits=switched_around(file, one),
-        )
+        message = f"{name} is evaluated in train mode: dropout and batch norm are active"
+        cause = f"{name}.train() (or the mode that it was built in) still holds in this pass over a loader"
+        advice = f"call `{name}.eval()` before evaluating, and `{name}.train()` after it"
+        severity = None if sure else "info"
+        change = switched_around(file, one)
+        return self.suspect(file, one.over, message, cause=cause, advice=advice, severity=severity, edits=change)
 
 
 def _trained(file: SourceFile, unit: Unit) -> Identity:

@@ -67,14 +67,11 @@ class StepWithoutBackward(LoopRule):
                 yield from self._without_gradient(rank, use)
 
     def _starved(self, rank: RankRecording, use: OptimizerUse) -> Finding:
-        return self.observed(
-            rank,
-            use.step_place,
-            f"{use.name}.step() changes nothing: in {use.starved} checked steps no parameter had a new gradient",
-            cause="no backward pass reaches this optimizer's parameters between its steps",
-            advice="call `loss.backward()` before `step()`, on a loss that depends on these parameters (not detached)",
-            measured=Measured(steps=use.starved),
-        )
+        message = f"{use.name}.step() changes nothing: in {use.starved} checked steps no parameter had a new gradient"
+        cause = "no backward pass reaches this optimizer's parameters between its steps"
+        advice = "call `loss.backward()` before `step()`, on a loss that depends on these parameters (not detached)"
+        measured = Measured(steps=use.starved)
+        return self.observed(rank, use.step_place, message, cause=cause, advice=advice, measured=measured)
 
     def _without_gradient(self, rank: RankRecording, use: OptimizerUse) -> Iterator[Finding]:
         unowned = still_unowned(rank.all(UnownedParameters))
@@ -96,15 +93,12 @@ class StepWithoutBackward(LoopRule):
         if swapped:
             cause = "no model that runs has these parameters: the gradients go to those of a model that was made later"
             advice = "build the optimizer of the parameters of the model that is trained, after that is complete"
-        return self.observed(
-            rank,
-            use.step_place or use.place,
+        message = (
             f"{use.name}.step() changes nothing: backward ran before {use.checked} checked steps, and none of "
-            f"its {count(use.trainable, 'parameter')} ever had a gradient",
-            cause=cause,
-            advice=advice,
-            measured=Measured(steps=use.steps),
+            f"its {count(use.trainable, 'parameter')} ever had a gradient"
         )
+        measured = Measured(steps=use.steps)
+        return self.observed(rank, use.step_place or use.place, message, cause=cause, advice=advice, measured=measured)
 
     def _partly(self, rank: RankRecording, use: OptimizerUse) -> Finding:
         names = ", ".join(use.without_gradient[:4])
@@ -168,14 +162,11 @@ class StepWithoutBackward(LoopRule):
 
     def _no_backward(self, file: SourceFile, stepped: Effect, loss: Event) -> Finding:
         name = file.segment(targets_of(loss.node)[0])
-        return self.suspect(
-            file,
-            stepped.event,
-            f"{loops.name_of(stepped)}.step() changes nothing: no backward runs before it",
-            cause=f"gradients are cleared and {name} is computed, but `{name}.backward()` is missing",
-            advice=f"call `{name}.backward()` after the loss and before the step",
-            related=[self.also(file, "loss", loss)],
-        )
+        message = f"{loops.name_of(stepped)}.step() changes nothing: no backward runs before it"
+        cause = f"gradients are cleared and {name} is computed, but `{name}.backward()` is missing"
+        advice = f"call `{name}.backward()` after the loss and before the step"
+        related = [self.also(file, "loss", loss)]
+        return self.suspect(file, stepped.event, message, cause=cause, advice=advice, related=related)
 
     @staticmethod
     def _without_gradients(file: SourceFile, stepped: Effect) -> Event | None:
@@ -201,14 +192,11 @@ class StepWithoutBackward(LoopRule):
 
     def _frozen(self, file: SourceFile, stepped: Effect, call: Event) -> Finding:
         model = file.segment(call.call.func)
-        return self.suspect(
-            file,
-            stepped.event,
-            f"{loops.name_of(stepped)}.step() does nothing: {model} only runs without gradients",
-            cause=f"every call of {model} is under no_grad or detached at once, so that no backward reaches it",
-            advice=f"run {model} with gradients where it is to learn; if it is meant to be frozen, drop the optimizer",
-            related=[self.also(file, "forward", call)],
-        )
+        message = f"{loops.name_of(stepped)}.step() does nothing: {model} only runs without gradients"
+        cause = f"every call of {model} is under no_grad or detached at once, so that no backward reaches it"
+        advice = f"run {model} with gradients where it is to learn; if it is meant to be frozen, drop the optimizer"
+        related = [self.also(file, "forward", call)]
+        return self.suspect(file, stepped.event, message, cause=cause, advice=advice, related=related)
 
 
 def _text(step: Step) -> str:

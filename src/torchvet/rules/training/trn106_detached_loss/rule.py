@@ -69,38 +69,33 @@ class DetachedLoss(LoopRule):
                 f"while {record.parameters} parameters require a gradient"
             )
             advice = _LET_REACH
-        return self.observed(
-            rank,
-            record.place,
+        message = (
             f"the program ended here: backward was called on a {record.dtype} tensor of shape {record.shape} that has "
-            "no graph",
-            cause=cause,
-            advice=advice,
+            "no graph"
         )
+        return self.observed(rank, record.place, message, cause=cause, advice=advice)
 
     def _reaches_nothing(self, rank: RankRecording, record: LostLoss) -> Finding:
         made = "a new tensor without a graph" if record.root == "leaf" else "made of new tensors without a graph"
-        return self.observed(
-            rank,
-            record.made or record.place,
+        message = (
             f"the loss that backward starts from is {made}: in {record.lost} of {record.judged} checked steps of "
-            f"{record.optimizer} no gradient reached any of {record.parameters} parameters",
-            cause=_PRETENDED,
-            advice=_CALL_ON_LOSS,
-            measured=Measured(steps=record.lost),
+            f"{record.optimizer} no gradient reached any of {record.parameters} parameters"
+        )
+        measured = Measured(steps=record.lost)
+        return self.observed(
+            rank, record.made or record.place, message, cause=_PRETENDED, advice=_CALL_ON_LOSS, measured=measured
         )
 
     def _constant_term(self, rank: RankRecording, record: ConstantTerm) -> Finding:
         share = record.term / record.loss if record.loss else None
-        return self.observed(
-            rank,
-            record.place,
+        message = (
             f"a number that item() took out of the graph is added to the loss here ({record.term:.3g} of "
-            f"{record.loss:.3g}): it adds no gradient",
-            cause=_NUMBER,
-            advice="add the tensor itself; use item() only for what is logged",
-            severity="warning",
-            measured=Measured(steps=record.calls, share=share),
+            f"{record.loss:.3g}): it adds no gradient"
+        )
+        advice = "add the tensor itself; use item() only for what is logged"
+        measured = Measured(steps=record.calls, share=share)
+        return self.observed(
+            rank, record.place, message, cause=_NUMBER, advice=advice, severity="warning", measured=measured
         )
 
     def _cut(self, rank: RankRecording, record: CutOutput) -> Finding:
@@ -131,23 +126,14 @@ class DetachedLoss(LoopRule):
                 yield from self._parts(file, event, loss)
 
     def _pretends(self, file: SourceFile, event: Event, loss: ast.expr, cut: Event) -> Finding:
-        return self.suspect(
-            file,
-            cut,
-            f"{file.segment(loss)} is a new tensor without a graph: its backward trains nothing",
-            cause=_PRETENDED,
-            advice=_CALL_ON_LOSS,
-            related=[self.also(file, "backward", event)],
-        )
+        message = f"{file.segment(loss)} is a new tensor without a graph: its backward trains nothing"
+        related = [self.also(file, "backward", event)]
+        return self.suspect(file, cut, message, cause=_PRETENDED, advice=_CALL_ON_LOSS, related=related)
 
     def _raises(self, file: SourceFile, event: Event, loss: ast.expr) -> Finding:
-        return self.suspect(
-            file,
-            event,
-            f"{file.segment(loss)} has no graph here: backward raises that it does not require grad",
-            cause="everything that goes into it is detached (`detach`, `data`, `item`, numpy, argmax or no_grad)",
-            advice=_LET_REACH,
-        )
+        message = f"{file.segment(loss)} has no graph here: backward raises that it does not require grad"
+        cause = "everything that goes into it is detached (`detach`, `data`, `item`, numpy, argmax or no_grad)"
+        return self.suspect(file, event, message, cause=cause, advice=_LET_REACH)
 
     def _parts(self, file: SourceFile, event: Event, loss: ast.expr) -> Iterator[Finding]:
         """`loss = a + b.item()`: a term that is a mere number."""

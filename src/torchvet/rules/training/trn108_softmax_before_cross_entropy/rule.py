@@ -57,14 +57,13 @@ class SoftmaxBeforeCrossEntropy(LoopRule):
     def _seen(self, rank: RankRecording, record: NormalisedTwice) -> Finding:
         how, made = record.how, record.made
         at = f" (line {made.line})" if made is not None and made.path == record.place.path else ""
+        message = f"the loss is given the result of {how}{at} and applies {how} again ({record.calls} sampled calls)"
+        cause = f"it expects raw scores; {_SQUEEZED}"
+        advice = f"give it the scores before {how}; apply {how} only where probabilities are read"
+        measured = Measured(steps=record.calls)
+        related = [Related(role="normalised", message=how, path=made.path, line=made.line)] if made else []
         return self.observed(
-            rank,
-            record.place,
-            f"the loss is given the result of {how}{at} and applies {how} again ({record.calls} sampled calls)",
-            cause=f"it expects raw scores; {_SQUEEZED}",
-            advice=f"give it the scores before {how}; apply {how} only where probabilities are read",
-            measured=Measured(steps=record.calls),
-            related=[Related(role="normalised", message=how, path=made.path, line=made.line)] if made else [],
+            rank, record.place, message, cause=cause, advice=advice, measured=measured, related=related
         )
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:

@@ -43,14 +43,9 @@ class SchedulerBeforeOptimizer(LoopRule):
                 yield self._ran_first(rank, record)
 
     def _ran_first(self, rank: RankRecording, record: EarlySchedule) -> Finding:
-        return self.observed(
-            rank,
-            record.place,
-            f"{record.name} steps before {record.optimizer} does: the first rate is skipped",
-            cause=_CAUSE,
-            advice="step the scheduler after the optimizer has stepped, at the end of the loop",
-            measured=Measured(steps=1),
-        )
+        message = f"{record.name} steps before {record.optimizer} does: the first rate is skipped"
+        advice = "step the scheduler after the optimizer has stepped, at the end of the loop"
+        return self.observed(rank, record.place, message, cause=_CAUSE, advice=advice, measured=Measured(steps=1))
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A scheduler that is stepped in a loop before the first optimizer step in it."""
@@ -80,15 +75,11 @@ class SchedulerBeforeOptimizer(LoopRule):
 
     def _finding(self, file: SourceFile, early: Effect, stepped: Effect) -> Finding:
         scheduler, optimizer = loops.name_of(early), loops.name_of(stepped)
-        return self.suspect(
-            file,
-            early.event,
-            f"{scheduler}.step() comes before {optimizer}.step(): the first rate is skipped",
-            cause=_CAUSE,
-            advice=f"call `{scheduler}.step()` after the optimizer has stepped: at the end of the loop",
-            edits=self._edits(file, early, stepped),
-            related=[self.also(file, "stepped", stepped.event)],
-        )
+        message = f"{scheduler}.step() comes before {optimizer}.step(): the first rate is skipped"
+        advice = f"call `{scheduler}.step()` after the optimizer has stepped: at the end of the loop"
+        change = self._edits(file, early, stepped)
+        related = [self.also(file, "stepped", stepped.event)]
+        return self.suspect(file, early.event, message, cause=_CAUSE, advice=advice, edits=change, related=related)
 
     @staticmethod
     def _edits(file: SourceFile, early: Effect, stepped: Effect) -> list[Edit]:

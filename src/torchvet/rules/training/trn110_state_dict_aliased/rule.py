@@ -55,16 +55,14 @@ class StateDictAliased(LoopRule):
                 yield self._given_back(rank, record, record.taken)
 
     def _given_back(self, rank: RankRecording, record: OwnWeights, taken: Place) -> Finding:
-        return self.observed(
-            rank,
-            taken,
+        message = (
             f"what state_dict() gave here is no copy: {record.changed:,} steps later load_state_dict was given "
-            f"{record.model}'s own {record.parameters} parameters, and nothing came back",
-            cause=_CAUSE,
-            advice="keep a copy: `copy.deepcopy(…)` of what it gives",
-            measured=Measured(steps=record.calls),
-            related=[Related(role="read", message="load_state_dict", path=record.place.path, line=record.place.line)],
+            f"{record.model}'s own {record.parameters} parameters, and nothing came back"
         )
+        advice = "keep a copy: `copy.deepcopy(…)` of what it gives"
+        measured = Measured(steps=record.calls)
+        related = [Related(role="read", message="load_state_dict", path=record.place.path, line=record.place.line)]
+        return self.observed(rank, taken, message, cause=_CAUSE, advice=advice, measured=measured, related=related)
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """A copy in the place of the dict, where one call on the line takes it and it is bound as it is."""
@@ -147,15 +145,11 @@ class StateDictAliased(LoopRule):
     def _finding(self, file: SourceFile, taken: Event, name: str, used: Event) -> Finding:
         text = file.segment(taken.node)
         alone = isinstance(taken.parent, (ast.Assign, ast.AnnAssign))
-        return self.suspect(
-            file,
-            taken,
-            f"{name} follows the live weights: {text} is not a copy",
-            cause=_CAUSE,
-            advice=f"keep a copy: `copy.deepcopy({text})`",
-            edits=[edits.replace(file, taken.call, _cloned(text))] if alone else (),
-            related=[self.also(file, "read", used)],
-        )
+        message = f"{name} follows the live weights: {text} is not a copy"
+        advice = f"keep a copy: `copy.deepcopy({text})`"
+        change = [edits.replace(file, taken.call, _cloned(text))] if alone else ()
+        related = [self.also(file, "read", used)]
+        return self.suspect(file, taken, message, cause=_CAUSE, advice=advice, edits=change, related=related)
 
 
 def _cloned(text: str) -> str:

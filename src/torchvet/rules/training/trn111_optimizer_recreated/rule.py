@@ -102,16 +102,14 @@ class OptimizerRecreated(LoopRule):
         kind = file.dotted(made.call.func).rpartition(".")[2]
         momentum = keyword(made.call, "momentum")
         plain = kind == "SGD" and (momentum is None or (isinstance(momentum, ast.Constant) and not momentum.value))
-        return self.suspect(
-            file,
-            made,
-            f"{name} is built anew in every pass of this loop, without what {kind} had learnt",
-            cause="an optimizer's state (momentum, running averages, step count) lives in the object; the new one "
-            "starts from nothing, the model does not",
-            advice=f"build {name} once, before the loop",
-            severity="info" if plain else None,
-            edits=moved,
+        message = f"{name} is built anew in every pass of this loop, without what {kind} had learnt"
+        cause = (
+            "an optimizer's state (momentum, running averages, step count) lives in the object; the new one "
+            "starts from nothing, the model does not"
         )
+        advice = f"build {name} once, before the loop"
+        severity = "info" if plain else None
+        return self.suspect(file, made, message, cause=cause, advice=advice, severity=severity, edits=moved)
 
 
 def _holder(made: Event) -> ast.expr | None:
