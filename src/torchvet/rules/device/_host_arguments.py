@@ -6,19 +6,8 @@ import ast
 import re
 
 from torchvet.rules.kit import SourceFile
-from torchvet.source.model import (
-    Event,
-    Unit,
-    argument,
-    given,
-    is_call,
-    name_set,
-    names_in,
-    parents_in,
-    targets_of,
-    terminal,
-    walk,
-)
+from torchvet.source.model import Event, Unit, argument, given, targets_of, terminal, walk
+from torchvet.source.model.expressions import is_call, name_set, names_in, parents_in
 
 _LENGTHS = re.compile(r"(^|_)(len|lens|lengths?|seqlens?|num_frames|n_frames)(_|$|\d)")
 _DEEPEST = 3

@@ -190,8 +190,9 @@ class DeviceMismatch(_crashes.CrashRule):
         message = f"{subject} is on the CPU where {others} on a device"
         cause = f"nothing moved {subject}: loaders and factories without device= make CPU tensors"
         advice = f"move it first: `{subject} = {subject}.to(device)`"
-        severity = "warning" if foreign else None
-        return self.suspect(file, event, message, cause=cause, advice=advice, node=wrong, severity=severity)
+        return self.suspect(
+            file, event, message, cause=cause, advice=advice, node=wrong, severity="warning" if foreign else None
+        )
 
 
 def _why(record: Mismatch, stray: Placed) -> str:

@@ -8,20 +8,9 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules.device import _crashes, _uses
 from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Sequence, SourceFile, events_at
-from torchvet.source.model import (
-    ClassModel,
-    Event,
-    Unit,
-    edits,
-    is_call,
-    name_set,
-    receiver,
-    targets_of,
-    terminal,
-    under_methods,
-    walk,
-)
+from torchvet.source.model import ClassModel, Event, Unit, edits, receiver, targets_of, terminal, walk
 from torchvet.source.model import torch_names as names
+from torchvet.source.model.expressions import is_call, name_set, under_methods
 
 if TYPE_CHECKING:
     from torchvet.recording.records.device import DeviceMismatch, Placed

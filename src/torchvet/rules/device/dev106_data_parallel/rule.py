@@ -44,5 +44,6 @@ class DataParallel(Rule):
             cause = "DataParallel's threads are given autocast's flag without its dtype"
         message = f"nn.DataParallel copies {model} to every device at each step{lost}"
         advice = "use DistributedDataParallel, one process per device"
-        severity = "warning" if autocast else "info"
-        return self.suspect(file, event, message, cause=cause, advice=advice, severity=severity)
+        return self.suspect(
+            file, event, message, cause=cause, advice=advice, severity="warning" if autocast else "info"
+        )

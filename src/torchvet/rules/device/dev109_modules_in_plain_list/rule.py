@@ -11,22 +11,8 @@ from torchvet.recording.records.device import HiddenModules
 from torchvet.rules.device import _containers as containers
 from torchvet.rules.device import _crashes
 from torchvet.rules.kit import Edit, Finding, Measured, RankRecording, Recording, SourceFile, events_at
-from torchvet.source.model import (
-    ClassModel,
-    Event,
-    Unit,
-    calls_in,
-    edits,
-    given,
-    is_call,
-    is_name,
-    name_set,
-    names_in,
-    targets_of,
-    terminal,
-    value_for,
-    walk,
-)
+from torchvet.source.model import ClassModel, Event, Unit, edits, given, targets_of, terminal, value_for, walk
+from torchvet.source.model.expressions import calls_in, is_call, is_name, name_set, names_in
 
 if TYPE_CHECKING:
     from torchvet.recording.records.device import DeviceMismatch, Placed

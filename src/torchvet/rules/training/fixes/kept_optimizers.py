@@ -7,19 +7,8 @@ import ast
 from torchvet.rules.kit import Edit, Iterator, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.moved_rows import rows_moved
-from torchvet.source.model import (
-    ClassModel,
-    Event,
-    Loop,
-    Unit,
-    edits,
-    given,
-    names_in,
-    receiver,
-    targets_of,
-    terminal,
-    walk,
-)
+from torchvet.source.model import ClassModel, Event, Loop, Unit, edits, given, receiver, targets_of, terminal, walk
+from torchvet.source.model.expressions import names_in
 
 _LEAVES_IT = frozenset(("train", "eval", "zero_grad", "parameters", "named_parameters", "print", "len"))
 """Calls after which a model has the same parameters as before."""

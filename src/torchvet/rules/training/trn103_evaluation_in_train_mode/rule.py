@@ -148,9 +148,10 @@ class EvaluationInTrainMode(LoopRule):
         message = f"{name} is evaluated in train mode: dropout and batch norm are active"
         cause = f"{name}.train() (or the mode that it was built in) still holds in this pass over a loader"
         advice = f"call `{name}.eval()` before evaluating, and `{name}.train()` after it"
-        severity = None if sure else "info"
         change = switched_around(file, one)
-        return self.suspect(file, one.over, message, cause=cause, advice=advice, severity=severity, edits=change)
+        return self.suspect(
+            file, one.over, message, cause=cause, advice=advice, severity=None if sure else "info", edits=change
+        )
 
 
 def _trained(file: SourceFile, unit: Unit) -> Identity:

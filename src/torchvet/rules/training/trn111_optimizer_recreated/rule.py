@@ -108,8 +108,9 @@ class OptimizerRecreated(LoopRule):
             "starts from nothing, the model does not"
         )
         advice = f"build {name} once, before the loop"
-        severity = "info" if plain else None
-        return self.suspect(file, made, message, cause=cause, advice=advice, severity=severity, edits=moved)
+        return self.suspect(
+            file, made, message, cause=cause, advice=advice, severity="info" if plain else None, edits=moved
+        )
 
 
 def _holder(made: Event) -> ast.expr | None:
