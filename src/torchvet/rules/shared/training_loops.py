@@ -7,7 +7,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torchvet.rules.kit import Edit, Effect, Iterator, SourceFile, Step
+import msgspec
+
+from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Rule, SourceFile, Step
 from torchvet.source.model import (
     Event,
     Loop,
@@ -34,6 +36,15 @@ _ONLY_READS = re.compile(
     r"|add_scalar|set_postfix|get_last_lr|item|set_desc\w+)$"
 )
 _TEST = re.compile(r"(^|[/\\])(tests?|testing|test_utils)[/\\]|(^|[/\\])(test_[^/\\]*|[^/\\]*_test|conftest)\.py$")
+
+
+class LoopRule(Rule):
+    """A rule about training loops. In a test suite its findings are `info`: faults often stand there on purpose."""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """See `Rule`."""
+        for finding in super().in_source(file):
+            yield msgspec.structs.replace(finding, severity="info") if is_test(file) else finding
 
 
 def is_loader(file: SourceFile, node: ast.expr, unit: Unit) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import Edit, SourceFile
-from torchvet.rules.shared.moved_rows import rows_moved
 from torchvet.source.model import Event, blocks, edits, names_in, targets_of, terminal
 from torchvet.source.model.steps import text_of
 
@@ -28,11 +27,11 @@ def made_after(file: SourceFile, made: Event, event: Event, model: str) -> list[
     root = model.partition(".")[0].partition("[")[0]
     if not _mentions(file, moved[1:], holders):
         rebound = _bound(moved[1:]) & (names_in(made.statement.value) - {root})
-        return [] if rebound else rows_moved(file, made.statement, block[last], behind=True)
+        return [] if rebound else blocks.moved(file, made.statement, block[last], behind=True)
     alone = isinstance(block[last], (ast.Assign, ast.Expr)) and not _mentions(file, [block[last]], holders)
     if not alone or _mentions(file, between, {root}) or _bound(moved[:-1]) & names_in(block[last]):
         return []
-    return rows_moved(file, block[last], made.statement)
+    return blocks.moved(file, block[last], made.statement)
 
 
 def _defines(statements: list[ast.stmt]) -> bool:

@@ -6,8 +6,19 @@ import ast
 
 from torchvet.rules.kit import Edit, Iterator, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.rules.shared.moved_rows import rows_moved
-from torchvet.source.model import ClassModel, Event, Loop, Unit, edits, given, receiver, targets_of, terminal, walk
+from torchvet.source.model import (
+    ClassModel,
+    Event,
+    Loop,
+    Unit,
+    blocks,
+    edits,
+    given,
+    receiver,
+    targets_of,
+    terminal,
+    walk,
+)
 from torchvet.source.model.expressions import names_in
 
 _LEAVES_IT = frozenset(("train", "eval", "zero_grad", "parameters", "named_parameters", "print", "len"))
@@ -23,7 +34,7 @@ def before_the_loop(file: SourceFile, made: Event, loop: Loop, inner: ast.AST) -
     if not edits.stands_alone(file, loop.node) or not _stays(made.unit, loop, made):
         return []
     others = [e for e in made.unit.bindings.get(name, ()) if e.statement is not statement]
-    return [] if others or _is_built_upon(made.unit, loop, name) else rows_moved(file, statement, loop.node)
+    return [] if others or _is_built_upon(made.unit, loop, name) else blocks.moved(file, statement, loop.node)
 
 
 def in_the_constructor(file: SourceFile, made: Event) -> list[Edit]:

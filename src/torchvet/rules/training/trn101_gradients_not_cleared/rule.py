@@ -22,7 +22,6 @@ from torchvet.rules.kit import (
     calls_at,
 )
 from torchvet.rules.shared import training_loops as loops
-from torchvet.rules.shared.loop_rule import LoopRule
 from torchvet.source.model import Event, edits, given, receiver
 from torchvet.source.model.origins import identity
 
@@ -33,7 +32,7 @@ _UNCALLED = re.compile(r"\s*[\w.]+\.zero_grad\s*(#.*)?$")
 """`optimizer.zero_grad` without the brackets does nothing."""
 
 
-class GradientsNotCleared(LoopRule):
+class GradientsNotCleared(loops.LoopRule):
     """The optimizer steps on gradients that were never cleared."""
 
     code = "TRN101"

@@ -7,7 +7,6 @@ import ast
 from torchvet.recording.records.training import OptimizerUse
 from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Measured, RankRecording, Recording, SourceFile, Step
 from torchvet.rules.shared import training_loops as loops
-from torchvet.rules.shared.loop_rule import LoopRule
 from torchvet.rules.shared.seen_suspicions import confirmed
 from torchvet.source.model.origins import identity
 
@@ -15,7 +14,7 @@ _ENOUGH = 4
 """Steps before what never happened is a habit."""
 
 
-class GradientsClearedTooLate(LoopRule):
+class GradientsClearedTooLate(loops.LoopRule):
     """Gradients are cleared after backward, before the step that was to use them."""
 
     code = "TRN102"

@@ -20,7 +20,6 @@ from torchvet.rules.kit import (
     about,
 )
 from torchvet.rules.shared import training_loops as loops
-from torchvet.rules.shared.loop_rule import LoopRule
 from torchvet.rules.shared.seen_suspicions import as_observed, suspected_in
 from torchvet.rules.training import _modes as modes
 from torchvet.rules.training.fixes.eval_mode import switched_around, switched_back
@@ -38,7 +37,7 @@ _ENOUGH_STEPS = 2
 """Steps that were looked at in which a model was trained in eval mode."""
 
 
-class EvaluationInTrainMode(LoopRule):
+class EvaluationInTrainMode(loops.LoopRule):
     """A model is evaluated in train mode, or goes on training in eval mode."""
 
     code = "TRN103"

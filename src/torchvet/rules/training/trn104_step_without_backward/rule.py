@@ -23,7 +23,6 @@ from torchvet.rules.kit import (
     calls_at,
 )
 from torchvet.rules.shared import training_loops as loops
-from torchvet.rules.shared.loop_rule import LoopRule
 from torchvet.source.model import Event, Unit, edits, given, receiver, targets_of, terminal
 from torchvet.source.model.origins import identity, models_in
 from torchvet.source.model.steps import Step
@@ -40,7 +39,7 @@ _USUAL = ("train", "eval", "parameters", "to", "cuda", "state_dict", "zero_grad"
 """Methods of a model that run nothing of it."""
 
 
-class StepWithoutBackward(LoopRule):
+class StepWithoutBackward(loops.LoopRule):
     """An optimizer steps although its parameters never get a gradient."""
 
     code = "TRN104"

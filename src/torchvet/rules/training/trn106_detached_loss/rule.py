@@ -8,7 +8,6 @@ from torchvet.recording.records.numeric import ConstantTerm, CutOutput, LostLoss
 from torchvet.recording.records.training import OptimizerUse, Outcome
 from torchvet.rules.kit import Edit, Finding, Iterator, Measured, RankRecording, Recording, Sequence, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.rules.shared.loop_rule import LoopRule
 from torchvet.rules.training.fixes.kept_graphs import kept_in_graph
 from torchvet.source.model import Event, edits, given, keyword, receiver, terminal, walk
 
@@ -21,7 +20,7 @@ _TAKEN_OUT = ("item", "detach", "tolist", "numpy")
 """What leaves the graph behind."""
 
 
-class DetachedLoss(LoopRule):
+class DetachedLoss(loops.LoopRule):
     """The path from the parameters to the loss is cut before backward."""
 
     code = "TRN106"

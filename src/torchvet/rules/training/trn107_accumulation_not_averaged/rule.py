@@ -7,7 +7,6 @@ import re
 
 from torchvet.rules.kit import Edit, Finding, Iterator, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.rules.shared.loop_rule import LoopRule
 from torchvet.rules.shared.training_loops import Window
 from torchvet.source.model import Event, edits, receiver, terminal
 from torchvet.source.model.origins import made_by
@@ -17,7 +16,7 @@ _BY_HAND = re.compile(r"\.grad\b")
 """Gradients are read or written: they may be averaged there."""
 
 
-class AccumulationNotAveraged(LoopRule):
+class AccumulationNotAveraged(loops.LoopRule):
     """Gradients of several passes are summed and the loss is not divided by their number."""
 
     code = "TRN107"

@@ -17,7 +17,6 @@ from torchvet.rules.kit import (
     SourceFile,
 )
 from torchvet.rules.shared import training_loops as loops
-from torchvet.rules.shared.loop_rule import LoopRule
 from torchvet.rules.training.fixes.softmax import not_normalised
 from torchvet.source.model import Event, Unit, argument, edits, operand, receiver, targets_of, terminal
 from torchvet.source.model.origins import made_by
@@ -36,7 +35,7 @@ _Normalised = tuple[str, ast.AST]
 """The function that has normalised something, and the call or module that did it."""
 
 
-class SoftmaxBeforeCrossEntropy(LoopRule):
+class SoftmaxBeforeCrossEntropy(loops.LoopRule):
     """Probabilities are given to a loss that normalises its input itself."""
 
     code = "TRN108"

@@ -9,7 +9,6 @@ from torchvet.recording.records.scaling import ScalingUse
 from torchvet.recording.records.training import EarlySchedule
 from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Measured, RankRecording, Recording, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.rules.shared.loop_rule import LoopRule
 from torchvet.rules.shared.seen_suspicions import confirmed
 from torchvet.source.model import Unit, argument, receiver
 from torchvet.source.model.origins import identity
@@ -18,7 +17,7 @@ _BY_METRIC = ("ReduceLROnPlateau", "LRScheduler")
 _CAUSE = "the scheduler moves on before the optimizer has used the first value of the schedule"
 
 
-class SchedulerBeforeOptimizer(LoopRule):
+class SchedulerBeforeOptimizer(loops.LoopRule):
     """The learning rate scheduler steps before the optimizer does."""
 
     code = "TRN109"

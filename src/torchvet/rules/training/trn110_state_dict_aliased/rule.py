@@ -20,8 +20,8 @@ from torchvet.rules.kit import (
     SourceFile,
     calls_at,
 )
-from torchvet.rules.shared.loop_rule import LoopRule
 from torchvet.rules.shared.seen_suspicions import confirmed
+from torchvet.rules.shared.training_loops import LoopRule
 from torchvet.source.model import Event, Loop, Unit, edits, given, receiver, targets_of, terminal, value_for
 from torchvet.source.model.origins import identity
 

@@ -8,7 +8,6 @@ import re
 from torchvet.recording.records.training import OptimizerUse
 from torchvet.rules.kit import Edit, Finding, Identity, Iterator, Measured, RankRecording, Recording, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.rules.shared.loop_rule import LoopRule
 from torchvet.rules.shared.seen_suspicions import confirmed
 from torchvet.rules.training.fixes import kept_optimizers as fixes
 from torchvet.source.model import Event, Loop, Unit, keyword, names_in, receiver, targets_of, terminal, walk
@@ -33,7 +32,7 @@ _GROWS = re.compile(r"grow|expand|extend|resize|widen|deepen|(^|_)add(_|$)|repla
 """Methods of a model from elsewhere that may give it other parameters, by their names."""
 
 
-class OptimizerRecreated(LoopRule):
+class OptimizerRecreated(loops.LoopRule):
     """The optimizer is built anew in every pass, so that its state is lost."""
 
     code = "TRN111"
