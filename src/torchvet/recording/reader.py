@@ -29,6 +29,7 @@ from torchvet.recording.records.base import Place, Program, Record, Source
 from torchvet.recording.writer import FORMAT, Manifest
 
 if TYPE_CHECKING:
+    from torchvet.source.model import SourceFile
     from torchvet.source.stores import SourceIndex
 
 
@@ -120,6 +121,7 @@ class Recording:
         self.ranks = ranks
         self.path = path
         self.sources = {s.path: s.text for r in ranks for s in r.all(Source)}
+        self._models: dict[str, SourceFile | None] = {}
 
     def limited(self, memory_limit: int) -> Recording:
         """The same recording as if the program had run under another memory limit, in bytes."""
@@ -140,6 +142,17 @@ class Recording:
         from torchvet.source.stores import SourceIndex
 
         return SourceIndex(self.sources)
+
+    def model(self, path: str) -> SourceFile | None:
+        """What rules ask about a file's text; None where the text was not kept or cannot be parsed."""
+        if path not in self._models:
+            from torchvet.source.model import SourceFile
+
+            try:
+                self._models[path] = SourceFile(path, self.sources[path])
+            except (KeyError, SyntaxError, ValueError, RecursionError, MemoryError):
+                self._models[path] = None
+        return self._models[path]
 
     def source_line(self, place: Place | None) -> str | None:
         """The stripped text of a line, or None where its file was not kept."""

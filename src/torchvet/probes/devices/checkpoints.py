@@ -9,12 +9,7 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base import frames
-from torchvet.probes.base._importlib_bootstrap_taps import tap
-from torchvet.probes.base.by_storage import ByStorage
-from torchvet.probes.base.sites import SiteWatcher
-from torchvet.probes.base.watcher import Host
-from torchvet.recording.records.base import Place, StepKind
+from torchvet.probes.base.kit import ByStorage, Host, Place, SiteWatcher, StepKind, frames, tap
 from torchvet.recording.records.device import LoadedCheckpoint
 
 _DEEP, _MOST = 4, 4096

@@ -8,11 +8,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base import frames
-from torchvet.probes.base._importlib_bootstrap_taps import tap
-from torchvet.probes.base.sites import SiteWatcher
-from torchvet.probes.base.watcher import Host
-from torchvet.recording.records.base import Place
+from torchvet.probes.base.kit import Host, Place, SiteWatcher, frames, tap
 from torchvet.recording.records.verify import Reduced
 
 _WHAT = "how often gradients are averaged over all ranks"

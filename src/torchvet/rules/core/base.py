@@ -31,10 +31,15 @@ if TYPE_CHECKING:
     from torchvet.snapshots.memory import SnapshotMemory
     from torchvet.snapshots.ranks import RankPeak
     from torchvet.source.model import Event, SourceFile
+    from torchvet.source.stores import Store
 
 
 INPUTS = ("in_source", "in_recording", "in_snapshot", "in_ranks", "in_trace")
 """The methods of `Rule` that yield findings, each named for what it reads."""
+Findings = Iterator[Finding]
+"""What a rule yields."""
+Edits = Sequence[Edit]
+"""What a rule offers to change."""
 Need = Literal["flat memory", "names", "graphs"]
 """What else a run must have measured to the end, so that a fault's absence is one: no witness of growth saw any and
 each saw enough; a search for names came to its end; autograd graphs were followed to theirs."""
@@ -98,12 +103,12 @@ class Rule:
     """Of a fault of speed: what its line costs, by the kinds of `recording.costs`. A run that has counted it there has
     seen the fault at work, and a mend is proven by less of it."""
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """Edits for what a run found on a line of a file, where source alone suspected nothing. They are never safe:
         `torchvet fix --verify` proves them."""
         return ()
 
-    def fixes_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Sequence[Edit]:
+    def fixes_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Edits:
         """`fixes`, where what else the run has seen does not speak against them."""
         return self.fixes(finding, file)
 
@@ -114,12 +119,12 @@ class Rule:
         overridden = {name for name in (*INPUTS, *parts.values()) if getattr(cls, name) is not getattr(Rule, name)}
         return tuple(name for name in INPUTS if name in overridden or parts.get(name) in overridden)
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_recording(self, recording: Recording) -> Findings:
         """Yield what a recorded run shows: of each rank by itself, unless a rule overrides this."""
         for rank in recording.ranks:
             yield from self.in_rank(rank, recording)
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Yield what one rank of a recorded run shows."""
         return iter(())
 
@@ -137,7 +142,7 @@ class Rule:
         suspected line ran."""
         return False
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_source(self, file: SourceFile) -> Findings:
         """Yield what a file's text shows, if it has one of the rule's `words`. What cannot be decided from the text
         stays silent, or is `info`."""
         if self.words and not file.mentions(*self.words):
@@ -149,26 +154,26 @@ class Rule:
                 found.add(finding.location)
                 yield finding
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """Yield what a file's text shows. The file has one of `words`; of findings at one place the first counts."""
         return iter(())
 
-    def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
+    def in_snapshot(self, snapshot: SnapshotMemory) -> Findings:
         """Yield what a CUDA memory snapshot shows."""
         return iter(())
 
-    def in_ranks(self, ranks: Sequence[RankPeak]) -> Iterator[Finding]:
+    def in_ranks(self, ranks: Sequence[RankPeak]) -> Findings:
         """Yield what the peaks of several ranks' snapshots show, held against each other."""
         return iter(())
 
-    def in_trace(self, trace: Trace) -> Iterator[Finding]:
+    def in_trace(self, trace: Trace) -> Findings:
         """Yield what a profiler trace shows, or the traces of several ranks: what costs less than 1 % of a step is
         no finding."""
         return iter(())
 
     def suspect(
         self, file: SourceFile, at: Event, message: str, *, cause: str, advice: str, severity: Severity | None = None,
-        node: ast.AST | None = None, edits: Sequence[Edit] = (), safe: bool = False, related: Sequence[Related] = (),
+        node: ast.AST | None = None, edits: Edits = (), safe: bool = False, related: Sequence[Related] = (),
         about: About = NOTHING_MORE,
     ) -> Finding:  # fmt: skip
         """A finding at an event, or at a `node` of its unit: suspected, since nothing was measured. Edits of a rule
@@ -184,7 +189,7 @@ class Rule:
     def observed(
         self,
         rank: RankRecording,
-        place: Place | Location | None,
+        place: Place | Store | Location | None,
         message: str,
         *,
         cause: str,
@@ -194,8 +199,10 @@ class Rule:
         holder: Holder | None = None,
         related: Sequence[Related] = (),
         about: About = NOTHING_MORE,
+        device: str | None = None,
     ) -> Finding:
-        """A finding of a run, with what all of them have in common filled in."""
+        """A finding of a run, with what all of them have in common filled in. The device is the run's own unless one
+        is given."""
         if place is not None and not isinstance(place, Location):
             place = Location(path=place.path, line=place.line, function=place.function)
         program = rank.program
@@ -212,7 +219,7 @@ class Rule:
             holder=holder,
             measured=measured or Measured(),
             rank=program.rank if program else None,
-            device=program.device if program else None,
+            device=device or (program.device if program else None),
             about=about,
         )
 

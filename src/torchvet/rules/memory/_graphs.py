@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import SourceFile
-from torchvet.rules.memory._stores import bindings_at
+from torchvet.rules.memory._lasting import bindings_at
 from torchvet.source.model import Event, receiver, terminal, value_bound
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.destinations import Destinations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import SourceFile
-from torchvet.rules.memory._stores import bindings_at
+from torchvet.rules.memory._lasting import bindings_at
 from torchvet.source.model import Event, receiver, targets_of, terminal, value_bound, value_for
 
 _SAME_SIZE = {"detach", "cpu", "clone", "contiguous", "to", "float", "half", "double", "view", "reshape", "squeeze",

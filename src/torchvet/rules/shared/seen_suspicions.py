@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from torchvet.rules.kit import Finding, Iterator, Measured, Place, RankRecording, Recording, Rule
+from torchvet.rules.kit import Finding, Findings, Measured, Place, RankRecording, Recording, Rule
 from torchvet.source.model import SourceFile
 
 
@@ -17,7 +17,7 @@ def confirmed(
     seen: str,
     measured: Measured,
     role: str = "",
-) -> Iterator[Finding]:
+) -> Findings:
     """The rule's suspicions about a line, or about what a related line of this role does there, as a run has seen them
     come true: what it has seen ends the message."""
     for found in suspected_in(rule, recording, place.path) if place is not None else ():

@@ -17,17 +17,16 @@ from torchvet.source.model.roles import RoleFinder
 from torchvet.source.model.steps import Effect, Step, StepFinder
 from torchvet.source.model.units import ClassModel, FunctionNode, Unit, passed, receiver, targets_of, terminal
 from torchvet.source.model.words import Words
+from torchvet.source.statements import DEFINITIONS
 from torchvet.source.text import SourceText
 
-_TRY = ("body", "orelse", "finalbody", "handlers")
 _BLOCKS: dict[type[ast.AST], tuple[str, ...]] = {
-    ast.If: ("body", "orelse"), ast.For: ("body", "orelse"), ast.AsyncFor: ("body", "orelse"),
-    ast.While: ("body", "orelse"), ast.With: ("body",), ast.AsyncWith: ("body",), ast.ExceptHandler: ("body",),
-    ast.match_case: ("body",), ast.Match: ("cases",), ast.Try: _TRY, getattr(ast, "TryStar", ast.Try): _TRY,
-}  # fmt: skip
-_READ = {
-    ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.AnnAssign, *_BLOCKS,
-}  # fmt: skip
+    **dict.fromkeys((ast.If, ast.For, ast.AsyncFor, ast.While), ("body", "orelse")),
+    **dict.fromkeys((ast.With, ast.AsyncWith, ast.ExceptHandler, ast.match_case), ("body",)),
+    **dict.fromkeys((ast.Try, getattr(ast, "TryStar", ast.Try)), ("body", "orelse", "finalbody", "handlers")),
+    ast.Match: ("cases",),
+}
+_READ = {*DEFINITIONS, ast.Import, ast.ImportFrom, ast.AnnAssign, *_BLOCKS}
 
 
 class SourceFile:
