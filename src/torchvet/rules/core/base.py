@@ -224,6 +224,11 @@ class Rule:
         )
 
     @staticmethod
+    def beside(role: str, message: str, at: Place | Location | None) -> Related:
+        """What belongs to a finding of a run, with its line where that is known."""
+        return Related(role=role, message=message, path=at.path if at else None, line=at.line if at else None)
+
+    @staticmethod
     def also(file: SourceFile, role: str, at: Event, message: str) -> Related:
         """Another line that belongs to a finding."""
         return Related(role=role, message=message, path=file.path, line=at.line)

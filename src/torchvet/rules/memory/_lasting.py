@@ -15,6 +15,7 @@ from torchvet.source.model import (
     Loop,
     Unit,
     keyword,
+    name_set,
     receiver,
     targets_of,
     terminal,
@@ -25,8 +26,10 @@ from torchvet.source.model.destinations import reaching
 from torchvet.source.syntax import limit
 
 EMPTYING = ("clear", "pop", "popleft", "popitem", "reset")
-_REPEATED = {"training_step", "validation_step", "test_step", "compute_loss", "on_train_batch_end", "train_step",
-             "step", "on_validation_batch_end", "on_step_end", "forward", "__call__"}  # fmt: skip
+_REPEATED = name_set(
+    "training_step validation_step test_step compute_loss on_train_batch_end train_step step on_validation_batch_end "
+    "on_step_end forward __call__"
+)
 _DEEPEST = 4
 
 

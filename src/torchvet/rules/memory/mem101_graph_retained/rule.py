@@ -189,8 +189,9 @@ class GraphRetained(GrowthRule):
             return
         for value, caller, graph in found:
             if _lasting.surely_recording(file, caller) and (caller.loop is not None or not caller.unit.is_module):
-                yield self._suspected(file, _stores.Stored(caller, store.holder, value, store.loop, store.lasting),
-                                      graph, sure=False)  # fmt: skip
+                yield self._suspected(
+                    file, _stores.Stored(caller, store.holder, value, store.loop, store.lasting), graph, sure=False
+                )
 
 
 def _grows_with(graph: Event, store: _stores.Stored) -> bool:

@@ -8,14 +8,27 @@ from torchvet.rules.kit import About, Finding, Findings, Growth, Recording, Seve
 from torchvet.rules.memory._stores import Stored, store
 from torchvet.rules.shared.growth_rule import GrowthRule
 from torchvet.rules.shared.training_loops import is_test
-from torchvet.source.model import ClassModel, Event, SourceFile, Unit, receiver, targets_of, terminal, value_for
+from torchvet.source.model import (
+    ClassModel,
+    Event,
+    SourceFile,
+    Unit,
+    name_set,
+    receiver,
+    targets_of,
+    terminal,
+    value_for,
+)
 from torchvet.source.model.origins import made_by
 
-_PER_BATCH = {"training_step", "validation_step", "test_step", "predict_step", "on_train_batch_end",
-              "on_validation_batch_end", "on_test_batch_end", "on_predict_batch_end"}  # fmt: skip
+_PER_BATCH = name_set(
+    "training_step validation_step test_step predict_step on_train_batch_end on_validation_batch_end "
+    "on_test_batch_end on_predict_batch_end"
+)
 _EMPTYING = {"clear", "pop", "popleft", "reset"}
-_AS_LARGE = {"detach", "cpu", "numpy", "clone", "softmax", "sigmoid", "log_softmax", "float", "half", "squeeze",
-             "argmax", "exp", "to", "contiguous", "tolist"}  # fmt: skip
+_AS_LARGE = name_set(
+    "detach cpu numpy clone softmax sigmoid log_softmax float half squeeze argmax exp to contiguous tolist"
+)
 _WIDE = ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForSeq2SeqLM", "ForConditionalGeneration", "ForPreTraining")
 """Models whose logits have the width of a vocabulary."""
 

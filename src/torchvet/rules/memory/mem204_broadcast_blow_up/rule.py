@@ -84,8 +84,7 @@ class BroadcastBlowUp(Rule):
             if pair is not None:
                 yield from self._judged(file, event, shapes, *pair)
 
-    def _judged(self, file: SourceFile, event: Event, shapes: Shapes, left: ast.expr, right: ast.expr
-                ) -> Findings:  # fmt: skip
+    def _judged(self, file: SourceFile, event: Event, shapes: Shapes, left: ast.expr, right: ast.expr) -> Findings:
         one, other = shapes.of(left, event), shapes.of(right, event)
         if one is None or other is None or not blows_up(one, other) or not _learned(file, event, left, right):
             return
@@ -111,8 +110,9 @@ def _differences_at(file: SourceFile, finding: Finding) -> list[tuple[ast.expr, 
 
 def _losses(file: SourceFile) -> Iterator[Event]:
     """Calls of the losses that broadcast, as functions and as modules."""
-    yield from (e for e in file.calls(*_FUNCTIONS) if len(e.call.args) > 1
-                and file.dotted(e.call.func).startswith("torch."))  # fmt: skip
+    yield from (
+        e for e in file.calls(*_FUNCTIONS) if len(e.call.args) > 1 and file.dotted(e.call.func).startswith("torch.")
+    )
     if not file.mentions(*_CLASSES):
         return
     for step in file.steps:

@@ -56,7 +56,7 @@ def _measured(one: Sized) -> Iterator[Related]:
                 role="measured",
                 message=f"{update.setting}: the peak of a step is {in_bytes(update.allocated)} instead of "
                 f"{in_bytes(before.allocated)}",
-            )  # fmt: skip
+            )
 
 
 def _alternatives(optimizer: DryOptimizer) -> Iterator[Related]:

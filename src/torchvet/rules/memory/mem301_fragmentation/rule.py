@@ -107,9 +107,6 @@ def _pinning(pin: Pin) -> str:
 
 
 def _related(pin: Pin) -> Related:
-    at = location_of(pin.place)
     number = f"{len(pin.segments):,} {'segment' if len(pin.segments) == 1 else 'segments'}"
-    return Related(
-        role="pinned by", message=f"{pin.category}: {size(pin.bytes)} keep {size(pin.free)} in {number}",
-        path=at.path if at else None, line=at.line if at else None,
-    )  # fmt: skip
+    message = f"{pin.category}: {size(pin.bytes)} keep {size(pin.free)} in {number}"
+    return Rule.beside("pinned by", message, location_of(pin.place))
