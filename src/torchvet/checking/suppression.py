@@ -12,13 +12,13 @@ import tokenize
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.checking.own import UNUSED, unused_suppression
+from torchvet.checking.codes import UNUSED, unused_suppression
 from torchvet.finding import Edit, Finding
 from torchvet.source.statements import first_line, last_line
 from torchvet.source.text import split_lines
 
 if TYPE_CHECKING:
-    from torchvet.checking.scope import Scope
+    from torchvet.checking.codes import Scope
     from torchvet.source.model import SourceFile
 
 _MARK = re.compile(

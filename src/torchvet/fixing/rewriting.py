@@ -9,8 +9,9 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
+from torchvet.patches import lines_of
+
 _SPACE = re.compile(r"[ \t\r\n]*")
-_LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
 def rewritten(data: bytes, sources: Mapping[int, str]) -> bytes:
@@ -76,10 +77,10 @@ def _value(raw: str, source: str) -> str:
         return json.dumps(source, ensure_ascii=ascii_only)
     items = list(_items(raw, 0))
     if not items:
-        return json.dumps(_LINE.findall(source), ensure_ascii=ascii_only)
+        return json.dumps(lines_of(source), ensure_ascii=ascii_only)
     spelt = {json.loads(raw[start:end], strict=False): raw[start:end] for start, end in items}
     opening, closing = raw[1 : items[0][0]], raw[items[-1][1] : -1]
     between = raw[items[0][1] : items[1][0]] if len(items) > 1 else "," + opening
-    lines = _LINE.findall(source)
+    lines = lines_of(source)
     written = between.join(spelt.get(x) or json.dumps(x, ensure_ascii=ascii_only) for x in lines)
     return f"[{opening}{written}{closing}]"

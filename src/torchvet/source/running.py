@@ -1,4 +1,4 @@
-"""Whether a line must have run, across functions and files, from lines that were seen running.
+"""Whether a line must have run, from lines that were seen running: statements of one block run in order.
 
 Steps are sampled, so that what runs once before or between them is rarely seen. A helper ran where a call of it ran.
 Within a function everything ran that no branch and no return stands before.
@@ -12,8 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import PurePath
 from typing import NamedTuple
 
-from torchvet.source.must_execute import reached
-from torchvet.source.statements import DEFINITIONS, Place, leaves, path_to_line
+from torchvet.source.statements import DEFINITIONS, Place, defined_in, first_line, last_line, leaves, path_to_line
 from torchvet.source.syntax import parse
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -115,7 +114,33 @@ def _sure_nodes(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _is_sure(place: Place) -> bool:
-    """Whether what stands in a place runs whenever its block's owner does: no branch, no return before it. A loop is
-    taken to have a pass."""
-    sure = place.field in ("body", "orelse", "finalbody") and not isinstance(place.owner, ast.If)
-    return sure and not any(leaves(s, (ast.Return,)) for s in place.before)
+    """Whether what stands in a place runs whenever its block's owner does. A loop is taken to have a pass."""
+    branch = place.field in ("handlers", "cases") or isinstance(place.owner, ast.If)
+    return not branch and not any(leaves(s, (ast.Return,)) for s in place.before)
+
+
+def reached(tree: ast.Module, seen: Collection[int], line: int) -> bool:
+    """Whether the statement at `line` ran, given lines that did. False where the text does not show it.
+
+    It ran where a line of it or after it in its block did; or one before it, with nothing in between that leaves.
+    """
+    path = path_to_line(tree, line)
+    if not path:
+        return False
+    place = path[-1]
+    # A line that the block shares with its head, `if x: statement`, is seen where only the head ran.
+    around = path[-2].statement if len(path) > 1 else None
+    parts = [getattr(around, name, None) for name in ("test", "iter", "subject", "returns")]
+    head = max([getattr(around, "lineno", 0), *(last_line(one) for one in parts if one is not None)])
+    ran = [any(n in seen and n != head for n in _lines(s)) for s in place.block]
+    if any(ran[place.position :]):
+        return True
+    before = max((i for i in range(place.position) if ran[i]), default=None)
+    return before is not None and not any(leaves(s) for s in place.block[before : place.position])
+
+
+def _lines(statement: ast.stmt) -> Iterator[int]:
+    """A statement's lines, without those of functions that it only defines. A definition's own are all its lines."""
+    inner = () if isinstance(statement, DEFINITIONS) else defined_in(statement)
+    skipped = {n for d in inner for n in range(first_line(d), last_line(d) + 1)}
+    return (n for n in range(first_line(statement), last_line(statement) + 1) if n not in skipped)

@@ -6,20 +6,20 @@ import ast
 import warnings
 from collections.abc import Iterator
 
-from torchvet.source.text import words
+from torchvet.source.text import name_set
 
 Base = ast.Name | ast.Attribute
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 _SEE_THROUGH = {"setdefault", "get", "values", "items", "__getitem__"}
-_EMPTY_TYPES = words("""
+_EMPTY_TYPES = name_set("""
     list dict set tuple bytearray deque defaultdict OrderedDict Counter ChainMap field Queue SimpleQueue LifoQueue
     PriorityQueue WeakValueDictionary WeakKeyDictionary WeakSet
 """)
-_NEW_TENSORS = words("""
+_NEW_TENSORS = name_set("""
     zeros ones empty full zeros_like ones_like empty_like full_like new_zeros new_ones new_empty new_full eye arange
 """)
-_KEEPS_FRESH = words("""
+_KEEPS_FRESH = name_set("""
     to cuda cpu float half double bfloat16 long int clone detach type requires_grad_ contiguous expand repeat view
     reshape unsqueeze
 """)
@@ -176,7 +176,7 @@ def literal(node: ast.expr) -> str | None:
     return repr(node.value) if isinstance(node, ast.Constant) else None
 
 
-def ident(base: ast.expr | None) -> str:
+def ident(base: ast.AST | None) -> str:
     """The last identifier of a name or attribute; empty for anything else."""
     if isinstance(base, ast.Attribute):
         return base.attr

@@ -12,6 +12,7 @@ from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding, Related
+    from torchvet.recording import Recording
     from torchvet.source.model import Event, SourceFile
 
 _NO_TENSOR = (ast.Constant, ast.JoinedStr, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp,
@@ -75,3 +76,13 @@ def _makes_an_object(called: str) -> bool:
 def with_method(file: SourceFile, node: ast.expr, method: str) -> Sequence[Edit]:
     """A method called on an expression where it stands; nothing where it goes over several lines."""
     return [edits.called_on(file, node, method)] if edits.on_one_line(node) and may_be_tensor(node) else ()
+
+
+def recorded_source(recording: Recording, path: str) -> SourceFile | None:
+    """The source of a file as it was when the program ran; None where it is not known, or is no Python."""
+    from torchvet.source.model import SourceFile
+
+    try:
+        return SourceFile(path, recording.sources[path])
+    except (KeyError, SyntaxError, ValueError, RecursionError):
+        return None

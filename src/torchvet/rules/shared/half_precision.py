@@ -25,7 +25,7 @@ from torchvet.source.model import (
 
 _HALF = re.compile(r"\.half\b")
 DTYPES = {"torch.float16": "fp16", "torch.half": "fp16", "torch.bfloat16": "bf16"}
-_FULL = ("torch.float32", "torch.float", "torch.float64", "torch.double")
+NAMES = {"fp16": "float16", "bf16": "bfloat16"}
 WORDS = (".half", "float16")
 """A file with neither has nothing in half precision that the text shows; `bfloat16` holds the second."""
 _KEEPS = name_set(

@@ -7,15 +7,11 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, TypeGuard
 
 from torchvet.source.model.units import keyword, receiver, targets_of, terminal, value_for
+from torchvet.source.text import name_set as name_set
 from torchvet.source.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
-
-
-def name_set(text: str) -> frozenset[str]:
-    """The names in a text, which blanks separate: so a table of names stays a few plain lines."""
-    return frozenset(text.split())
 
 
 def is_name(node: ast.AST | None, name: str) -> TypeGuard[ast.Name]:

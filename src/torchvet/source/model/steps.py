@@ -15,7 +15,7 @@ from torchvet.source.lazily import lazy
 from torchvet.source.model.events import Event
 from torchvet.source.model.units import Unit, receiver, targets_of, terminal
 from torchvet.source.syntax import given
-from torchvet.source.text import words
+from torchvet.source.text import name_set
 from torchvet.source.walking import Arm, Loop, exclude
 
 if TYPE_CHECKING:
@@ -328,7 +328,7 @@ _NAMES = {
     **dict.fromkeys(("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_"), StepFinder._clip),
 }
 """How calls that act on a step are read, by their names."""
-_HARMLESS = words("""
+_HARMLESS = name_set("""
     print len float int str range enumerate zip isinstance tqdm.tqdm next iter min max sum round sorted abs format
     append
 """)

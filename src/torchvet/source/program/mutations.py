@@ -10,7 +10,7 @@ from typing import Any, Literal
 from torchvet.source import syntax
 from torchvet.source.program.scopes import Placed, Scope
 from torchvet.source.syntax import Base
-from torchvet.source.text import words
+from torchvet.source.text import name_set
 from torchvet.source.walking import Loop
 
 StoreKind = Literal[
@@ -33,7 +33,7 @@ REMOVAL_METHODS: dict[str, RemovalKind] = {
 _HEAP = {"heappush", "heappushpop", "heappop", "heapreplace"}
 _ONLY_AS_STATEMENT = {"add", "update", "insert", "reset", "remove"}
 """Methods that tensors, optimizers or data frames have too, with a result that is used."""
-_READS = words("""
+_READS = name_set("""
     sort reverse copy index count keys start close join backward to cuda cpu train eval step zero_grad
     load_state_dict print info debug save flush task_done zero_ requires_grad_ detach_ share_memory_ apply
     retain_grad set_description set_postfix remove_hook wait item tolist split format write seek exists parse_args
@@ -115,7 +115,7 @@ class MutationReader:
     def _item(self, target: ast.Subscript, value: ast.expr, node: ast.expr | ast.stmt) -> Iterator[Mutation]:
         base, keys = syntax.peel(target)
         if isinstance(target.slice, ast.Slice):
-            if not _is_len(target.slice.lower):  # `x[len(x):] = y` adds at the end
+            if syntax.ident(getattr(target.slice.lower, "func", None)) != "len":  # `x[len(x):] = y` adds at the end
                 yield from self._found(base, keys, node, removal="slice", value=value)
         elif any(syntax.remainders(target.slice)):
             yield from self._found(base, keys, node, removal="modulo", value=value)
@@ -189,7 +189,3 @@ def _cuts(value: ast.expr, base: Base) -> bool:
             if bounded and inner is not None and syntax.same(inner, base):
                 return True
     return False
-
-
-def _is_len(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Call) and syntax.ident(node.func) == "len"

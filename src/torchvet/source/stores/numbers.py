@@ -32,7 +32,12 @@ def number(node: ast.expr, scope: Scope, depth: int = 0) -> int | None:
         return _computed(node.op, left, right) if left is not None and right is not None else None
     if isinstance(node, ast.Call) and syntax.ident(node.func) == "int" and len(node.args) == 1:
         return number(node.args[0], scope, depth + 1)
-    found = [number(v, s, depth + 1) if v is not None else None for v, s in _values(node, scope)]
+    values: Values = iter(())
+    if isinstance(node, ast.Name):
+        values = _of_name(node.id, scope)
+    elif isinstance(node, ast.Attribute):
+        values = _of_attribute(node, scope)
+    found = [number(value, where, depth + 1) if value is not None else None for value, where in values]
     # One unknown value among several may be the largest.
     known = [n for n in found if n is not None]
     return max(known) if known and len(known) == len(found) else None
@@ -49,13 +54,6 @@ def _computed(op: ast.operator, left: int, right: int) -> int | None:
     if isinstance(op, (ast.FloorDiv, ast.Div)):
         return left // right if right else None
     return left + right if isinstance(op, ast.Add) else left - right if isinstance(op, ast.Sub) else left * right
-
-
-def _values(node: ast.expr, scope: Scope) -> Values:
-    if isinstance(node, ast.Name):
-        yield from _of_name(node.id, scope)
-    elif isinstance(node, ast.Attribute):
-        yield from _of_attribute(node, scope)
 
 
 def _of_name(name: str, scope: Scope) -> Values:

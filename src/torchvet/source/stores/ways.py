@@ -84,11 +84,8 @@ def _may_be_called(project: Project, scope: Scope) -> bool:
         return False
     known = filter(None, map(project.class_named, project.lineage(owner.name)))
     foreign = any(project.class_named(base) is None and base not in _PLAIN_BASES for c in known for base in c.bases)
-    return foreign or bool(scope.decorators) or any(_spelled(m, scope.name) for m in project.containing(scope.name))
-
-
-def _spelled(module: Module, name: str) -> bool:
-    return any(isinstance(n, ast.Constant) and n.value == name for n in ast.walk(module.tree))
+    nodes = (node for module in project.containing(scope.name) for node in ast.walk(module.tree))
+    return foreign or bool(scope.decorators) or any(getattr(node, "value", None) == scope.name for node in nodes)
 
 
 def callers(project: Project, function: Scope) -> list[CallSite]:

@@ -46,14 +46,23 @@ class BatchnormPoisoned(Rule):
         after = f"; finite again since step {record.recovered}" if record.recovered is not None else ""
         harm = _HARM[record.what] if record.recovered is None else "until then " + _HARM[record.what]
         step = f"step {record.tick}" if record.skipped is None else f"step {record.skipped}, which the scaler skipped"
+        message = (
+            f"{record.count} of {record.of} {_WHAT[record.what]}{owner} are not finite since {step}"
+            f"{self._range(record)}, although all weights are: {names}{more}{after}; {harm}"
+        )
+        cause = self._cause(record)
+        advice = self._advice(record)
         return self.observed(
-            rank, severity=severity, place=self._place(rank, record),
-            message=f"{record.count} of {record.of} {_WHAT[record.what]}{owner} are not finite since {step}"
-            f"{self._range(record)}, although all weights are: {names}{more}{after}; {harm}",
-            cause=self._cause(record), advice=self._advice(record),
+            rank,
+            severity=severity,
+            place=self._place(rank, record),
+            message=message,
+            cause=cause,
+            advice=advice,
             holder=Holder(name=record.names[0], kind="attribute", path=record.names[:3]),
-            related=self._related(record), measured=Measured(steps=record.tick),
-        )  # fmt: skip
+            related=self._related(record),
+            measured=Measured(steps=record.tick),
+        )
 
     @staticmethod
     def _range(record: Poisoned) -> str:

@@ -93,11 +93,10 @@ class InPlaceBreaksAutograd(Rule):
 
     def _leaf_finding(self, file: SourceFile, event: Event, changed: ast.expr) -> Finding:
         name = file.segment(changed)
-        return self.suspect(
-            file, event, f"{name} is a leaf that requires a gradient: changing it in place raises",
-            cause="autograd records here, and a leaf cannot have a history",
-            advice="do it under `with torch.no_grad():`",
-        )  # fmt: skip
+        message = f"{name} is a leaf that requires a gradient: changing it in place raises"
+        cause = "autograd records here, and a leaf cannot have a history"
+        advice = "do it under `with torch.no_grad():`"
+        return self.suspect(file, event, message, cause=cause, advice=advice)
 
     # Saved results ---------------------------------------------------------------------------------------------------
 
@@ -141,12 +140,18 @@ class InPlaceBreaksAutograd(Rule):
 
     def _saved_finding(self, file: SourceFile, event: Event, saving: Event, name: str) -> Finding:
         made = terminal(saving.node)
+        message = f"{name} is changed in place, and the backward of {made} needs it as it was"
+        cause = f"{made} in line {saving.line} saves its result for the gradient; backward() will raise"
+        advice = f"make a new tensor: `{name} = {name} …`"
         return self.suspect(
-            file, event, f"{name} is changed in place, and the backward of {made} needs it as it was",
-            cause=f"{made} in line {saving.line} saves its result for the gradient; backward() will raise",
-            advice=f"make a new tensor: `{name} = {name} …`", edits=_made_anew(file, event, name),
+            file,
+            event,
+            message,
+            cause=cause,
+            advice=advice,
+            edits=_made_anew(file, event, name),
             related=[self.also(file, "saved", saving, file.segment(saving.node))],
-        )  # fmt: skip
+        )
 
 
 def _made_anew(file: SourceFile, event: Event, name: str) -> list[Edit]:

@@ -49,12 +49,22 @@ class ViewOnIncompatibleLayout(Rule):
         end = file.column(line, column)
         change = Edit(path=file.path, start=(line, end - 4), end=(line, end), text="reshape")
         shape = file.segment(event.node).rpartition(".view")[2]
+        message = (
+            f".view{shape} raises after {terminal(moved)}(…): the dimensions that it merges are not "
+            "neighbours in memory"
+        )
+        cause = f"line {moved.lineno} permutes the dimensions without moving the data"
+        advice = f"write .reshape{shape}, which copies, if this order of elements is meant"
         return self.suspect(
-            file, event, f".view{shape} raises after {terminal(moved)}(…): the dimensions that it merges are not "
-            "neighbours in memory", cause=f"line {moved.lineno} permutes the dimensions without moving the data",
-            advice=f"write .reshape{shape}, which copies, if this order of elements is meant",
-            severity="error" if sure else "warning", edits=[change], safe=True,
-        )  # fmt: skip
+            file,
+            event,
+            message,
+            cause=cause,
+            advice=advice,
+            severity="error" if sure else "warning",
+            edits=[change],
+            safe=True,
+        )
 
 
 def _permutation_call(node: ast.expr | None, event: Event) -> tuple[ast.Call, Event] | None:
