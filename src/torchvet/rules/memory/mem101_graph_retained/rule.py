@@ -35,9 +35,6 @@ from torchvet.source.model.destinations import Destinations
 class GraphRetained(GrowthRule):
     """A tensor kept across steps still owns an autograd graph with its saved tensors."""
 
-    code = "MEM101"
-    name = "graph-retained"
-    summary = "A tensor kept across steps still owns an autograd graph with its saved tensors"
     severity = "error"
     words = (".backward(", ".eval()", "manual_backward")
 

@@ -22,9 +22,6 @@ from torchvet.source.model.forwards import RECURRENT
 class StateCarried(GrowthRule):
     """Recurrent state is carried to the next step together with its graph."""
 
-    code = "MEM103"
-    name = "state-carried"
-    summary = "Recurrent state is carried to the next step together with its graph"
     severity = "error"
     words = (".backward(", ".eval()")
 

@@ -23,9 +23,6 @@ from torchvet.source.model.origins import identity
 class EvaluationBuildsGraph(Rule):
     """Evaluation, prediction or sampling runs with gradients on."""
 
-    code = "MEM104"
-    name = "evaluation-builds-graph"
-    summary = "Evaluation, prediction or sampling runs with gradients on"
     severity = "warning"
     words = (".eval()", "val", "test")
     absence_needs = ("graphs",)

@@ -27,9 +27,6 @@ from torchvet.source.model import torch_names as names
 class TensorOnCtx(GrowthRule):
     """A custom autograd Function keeps tensors as attributes of ctx."""
 
-    code = "MEM107"
-    name = "tensor-on-ctx"
-    summary = "A custom autograd Function keeps tensors as attributes of ctx"
     severity = "warning"
     words = ("Function",)
 

@@ -18,9 +18,6 @@ from torchvet.source.model import Event, edits, targets_of, terminal, walk
 class ExceptionKeepsFrames(GrowthRule):
     """A stored exception keeps the frames it passed through, and their tensors."""
 
-    code = "MEM108"
-    name = "exception-keeps-frames"
-    summary = "A stored exception keeps the frames it passed through, and their tensors"
     severity = "error"
     words = ("except",)
 

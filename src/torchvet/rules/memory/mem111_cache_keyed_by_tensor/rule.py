@@ -21,9 +21,6 @@ _MORE = 2
 class CacheKeyedByTensor(GrowthRule):
     """A cache keyed by tensors or on a method never hits and keeps everything."""
 
-    code = "MEM111"
-    name = "cache-keyed-by-tensor"
-    summary = "A cache keyed by tensors or on a method never hits and keeps everything"
     severity = "error"
     words = ("cache", "memo", "lookup")
 

@@ -19,9 +19,6 @@ _WORDS = ("json", "pickle", "yaml", "csv", "readlines", "splitlines", "to_dict",
 class WorkersCopyDataset(Rule):
     """A data set of Python objects is copied into every worker, page by page."""
 
-    code = "MEM115"
-    name = "workers-copy-dataset"
-    summary = "A data set of Python objects is copied into every worker, page by page"
     severity = "warning"
     words = ("num_workers",)
 

@@ -34,11 +34,8 @@ _WIDE = ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForSeq2SeqLM", "ForCondit
 
 
 class FrameworkKeepsOutputs(GrowthRule):
-    """A framework's hooks gather the outputs of every batch."""
+    """The outputs of every batch are gathered in a framework's hooks and never let go."""
 
-    code = "MEM117"
-    name = "framework-keeps-outputs"
-    summary = "The outputs of every batch are gathered in a framework's hooks and never let go"
     severity = "warning"
     words = ("LightningModule", "Callback", "compute_metrics")
 

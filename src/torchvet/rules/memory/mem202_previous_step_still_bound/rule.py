@@ -34,9 +34,6 @@ from torchvet.source.model import Event, Unit, edits, receiver, targets_of, term
 class PreviousStepStillBound(Rule):
     """Tensors of the last step are alive while the next one runs."""
 
-    code = "MEM202"
-    name = "previous-step-still-bound"
-    summary = "Tensors of the last step are alive while the next one runs"
     severity = "warning"
     words = ("softmax", "sigmoid", "log_softmax", "detach")
 

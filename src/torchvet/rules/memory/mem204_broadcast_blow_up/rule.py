@@ -26,11 +26,8 @@ _MEANS = ("mean", "sum")
 
 
 class BroadcastBlowUp(Rule):
-    """A column meets a row, and every prediction is compared with every target."""
+    """A column of predictions meets a row of targets: every one is compared with every other."""
 
-    code = "MEM204"
-    name = "broadcast-blow-up"
-    summary = "A column of predictions meets a row of targets: every one is compared with every other"
     severity = "error"
     words = ("backward",)
 

@@ -26,11 +26,8 @@ _WORTH = 64 << 20
 
 
 class Fragmentation(Rule):
-    """Free memory that nothing large fits into."""
+    """Free memory lies in pieces between blocks in use, and nothing large fits into it."""
 
-    code = "MEM301"
-    name = "fragmentation"
-    summary = "Free memory lies in pieces between blocks in use, and nothing large fits into it"
     severity = "warning"
 
     runs_on = "cuda"

@@ -37,11 +37,8 @@ asked for again for a warning."""
 
 
 class EmptyCacheInLoop(Rule):
-    """empty_cache() in every step."""
+    """empty_cache() in every step gives memory back that the next step asks for again."""
 
-    code = "MEM302"
-    name = "empty-cache-in-loop"
-    summary = "empty_cache() in every step gives memory back that the next step asks for again"
     severity = "warning"
     words = ("empty_cache",)
     found_with = ("run", "--simulate-gpu", "24GiB")
