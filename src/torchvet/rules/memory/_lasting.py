@@ -9,20 +9,9 @@ from dataclasses import replace
 from torchvet.rules.kit import Iterator, SourceFile, Step
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._stores import Stored, root_of
-from torchvet.source.model import (
-    ClassModel,
-    Event,
-    Loop,
-    Unit,
-    keyword,
-    name_set,
-    receiver,
-    targets_of,
-    terminal,
-    value_for,
-    walk,
-)
+from torchvet.source.model import Event, Loop, name_set, walk
 from torchvet.source.model.destinations import reaching
+from torchvet.source.model.units import ClassModel, Unit, keyword, receiver, targets_of, terminal, value_for
 from torchvet.source.syntax import limit
 
 EMPTYING = ("clear", "pop", "popleft", "popitem", "reset")

@@ -11,17 +11,8 @@ from functools import lru_cache
 
 from torchvet.rules.kit import SourceFile
 from torchvet.rules.shared import autocast_regions
-from torchvet.source.model import (
-    ClassModel,
-    Event,
-    Unit,
-    keyword,
-    name_set,
-    receiver,
-    targets_of,
-    terminal,
-    value_bound,
-)
+from torchvet.source.model import Event, name_set, value_bound
+from torchvet.source.model.units import ClassModel, Unit, keyword, receiver, targets_of, terminal
 
 _HALF = re.compile(r"\.half\b")
 DTYPES = {"torch.float16": "fp16", "torch.half": "fp16", "torch.bfloat16": "bf16"}

@@ -8,18 +8,9 @@ from torchvet.rules.kit import About, Finding, Findings, Growth, Recording, Seve
 from torchvet.rules.memory._stores import Stored, store
 from torchvet.rules.shared.growth_rule import GrowthRule
 from torchvet.rules.shared.training_loops import is_test
-from torchvet.source.model import (
-    ClassModel,
-    Event,
-    SourceFile,
-    Unit,
-    name_set,
-    receiver,
-    targets_of,
-    terminal,
-    value_for,
-)
+from torchvet.source.model import Event, SourceFile, name_set
 from torchvet.source.model.origins import made_by
+from torchvet.source.model.units import ClassModel, Unit, receiver, targets_of, terminal, value_for
 
 _PER_BATCH = name_set(
     "training_step validation_step test_step predict_step on_train_batch_end on_validation_batch_end "

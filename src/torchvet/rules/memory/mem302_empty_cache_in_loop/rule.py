@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ast
 
+from torchvet.finding import Edit, Finding, Measured
 from torchvet.recording.records.memory import CacheEmptied
 from torchvet.rules.kit import (
-    Edit,
     Edits,
-    Finding,
     Findings,
-    Measured,
     RankRecording,
     Recording,
     Rule,
