@@ -50,6 +50,13 @@ def without(file: SourceFile, statements: Sequence[ast.stmt]) -> list[Edit]:
     return [Edit(path=file.path, start=(first_line(statements[0]), 1), end=end, text="")]
 
 
+def moved_before(file: SourceFile, statement: ast.stmt, other: ast.stmt) -> list[Edit]:
+    """A statement of one line moved to right before another, at that one's indentation; nothing where either shares
+    its lines."""
+    put, removed = edits.before(file, other, file.segment(statement)), without(file, [statement])
+    return [*put, *removed] if put and removed else []
+
+
 def text_of_lines(file: SourceFile, first: int, last: int) -> str:
     """Lines as they are, each with its end."""
     return "".join(f"{line}{file.newline}" for line in file.lines[first - 1 : last])
