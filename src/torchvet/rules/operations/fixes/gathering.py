@@ -7,20 +7,8 @@ from typing import NamedTuple
 
 from torchvet.rules.kit import Edit, SourceFile
 from torchvet.rules.operations.fixes.hoisting import writes
-from torchvet.source.model import (
-    Event,
-    Loop,
-    blocks,
-    edits,
-    holds,
-    is_call,
-    name_set,
-    reads_of,
-    receiver,
-    terminal,
-    value_bound,
-    walk,
-)
+from torchvet.source.model import Event, Loop, blocks, edits, receiver, terminal, walk
+from torchvet.source.model.expressions import holds, is_call, name_set, reads_of, value_bound
 from torchvet.source.model.steps import text_of
 
 _JOINS = ("cat", "concat", "concatenate")

@@ -6,19 +6,8 @@ import ast
 from typing import TypeGuard
 
 from torchvet.rules.kit import Edit, SourceFile
-from torchvet.source.model import (
-    Event,
-    Loop,
-    blocks,
-    edits,
-    name_set,
-    parents_in,
-    reads_of,
-    receiver,
-    targets_of,
-    terminal,
-    walk,
-)
+from torchvet.source.model import Event, Loop, blocks, edits, receiver, targets_of, terminal, walk
+from torchvet.source.model.expressions import name_set, parents_in, reads_of
 
 _READS = name_set("print len float int str")
 _KEEPS = name_set("append put add update extend insert appendleft setdefault")

@@ -8,18 +8,8 @@ import re
 from torchvet.rules.kit import Finding, Iterator, Rule, SourceFile
 from torchvet.rules.operations._values import followed
 from torchvet.rules.operations.fixes.in_place import written_into
-from torchvet.source.model import (
-    Event,
-    Unit,
-    calls_in,
-    is_call,
-    is_name,
-    name_set,
-    operand,
-    receiver,
-    targets_of,
-    terminal,
-)
+from torchvet.source.model import Event, Unit, receiver, targets_of, terminal
+from torchvet.source.model.expressions import calls_in, is_call, is_name, name_set, operand
 from torchvet.source.model.steps import text_of
 
 _PARAMETERS = name_set("parameters named_parameters state_dict buffers named_buffers")
