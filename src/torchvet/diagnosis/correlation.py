@@ -93,9 +93,7 @@ def needs_met(recording: Recording) -> frozenset[Need]:
     return frozenset(need for need, so in met.items() if so and not any(u.voids for u in gaps))
 
 
-def _came_true(
-    suspicion: Finding, rule: Rule, others: Sequence[Finding], recording: Recording
-) -> Finding:  # fmt: skip
+def _came_true(suspicion: Finding, rule: Rule, others: Sequence[Finding], recording: Recording) -> Finding:
     """A suspicion as an observed finding where the program ended in the error that it foretells: on its line, or with
     no other of its kind to be the cause."""
     if not rule.bad_raises or type(rule).in_recording is not Rule.in_recording:
@@ -218,9 +216,14 @@ def _taken(now: Finding, observed: Finding, rule: Rule) -> bool:
 def _named_by(observed: Finding, suspicion: Finding) -> Finding:
     """Growth without a name whose storages are made on the very line that source suspects of keeping them."""
     return msgspec.structs.replace(
-        suspicion, evidence="observed", severity=observed.severity, measured=observed.measured,
-        related=[*suspicion.related, *observed.related], rank=observed.rank, device=observed.device,
-    )  # fmt: skip
+        suspicion,
+        evidence="observed",
+        severity=observed.severity,
+        measured=observed.measured,
+        related=[*suspicion.related, *observed.related],
+        rank=observed.rank,
+        device=observed.device,
+    )
 
 
 def _with_source(observed: Finding, suspicion: Finding) -> Finding:
@@ -238,9 +241,11 @@ def _harmless(suspicion: Finding, recording: Recording) -> Finding:
     """A suspicion that the run has not confirmed, for what it is: worth knowing."""
     steps = max((rank.ticks for rank in recording.ranks), default=0)
     return msgspec.structs.replace(
-        suspicion, severity="info", measured=Measured(steps=steps),
+        suspicion,
+        severity="info",
+        measured=Measured(steps=steps),
         message=f"measured harmless over {steps:,} steps: {suspicion.message}",
-    )  # fmt: skip
+    )
 
 
 def _not_seen(finding: Finding, running: Running) -> Finding:

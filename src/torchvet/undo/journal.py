@@ -34,9 +34,12 @@ _TOUCHED, _GROWS, _LINKED, _WHOLE, _NEW, _LEFT = range(6)
 """What is known of a path: its attributes are noted; its length too; the file has another name; all of it is noted; it
 is new; it is not to be noted."""
 _ENOUGH: dict[How, tuple[int, ...]] = {
-    "attributes": (_TOUCHED, _GROWS, _LINKED, _WHOLE), "growth": (_GROWS, _WHOLE), "content": (_WHOLE,),
-    "move": (_WHOLE,), "removal": (_LINKED, _WHOLE),
-}  # fmt: skip
+    "attributes": (_TOUCHED, _GROWS, _LINKED, _WHOLE),
+    "growth": (_GROWS, _WHOLE),
+    "content": (_WHOLE,),
+    "move": (_WHOLE,),
+    "removal": (_LINKED, _WHOLE),
+}
 """What must be known before something happens."""
 
 
