@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchvet.errors import BadInput
+from torchvet.source.text import words
 
 if TYPE_CHECKING:
     from torchvet.checking.gitignore import Pattern
 
 EXTENSIONS = (".py", ".ipynb")
-SKIPPED = frozenset(
-    "venv node_modules __pycache__ __pypackages__ build dist site-packages _build buck-out".split()  # noqa: SIM905
-)
+SKIPPED = words("venv node_modules __pycache__ __pypackages__ build dist site-packages _build buck-out")
 """Folders that hold no source of the project itself; those whose name begins with a dot are skipped as well."""
 
 

@@ -14,6 +14,8 @@ from torchvet.finding import Finding, Location, NotChecked, Severity
 from torchvet.gc_pause import collector_off
 
 if TYPE_CHECKING:
+    from torchvet.rules import Rule
+    from torchvet.rules.core.lazy_loading import LazyRule
     from torchvet.source.model import SourceFile
 
 __all__ = ["FileResult", "Scope", "SourceRule", "check_text", "mentions_torch", "source_rules"]
@@ -40,12 +42,9 @@ def mentions_torch(data: bytes) -> bool:
     return any(word in data for word in _MENTIONED)
 
 
-def source_rules(rules: Sequence[object]) -> list[SourceRule]:
-    """Those of the rules that read source: the others' matcher is the empty one of their base."""
-    from torchvet.rules import Rule
-
-    empty = getattr(Rule, "in_source", None)
-    return [r for r in rules if getattr(type(r), "in_source", empty) is not empty]  # type: ignore[misc]
+def source_rules(rules: Sequence[Rule | LazyRule]) -> list[SourceRule]:
+    """Those of the rules that read source."""
+    return [rule for rule in rules if "in_source" in rule.inputs()]  # type: ignore[misc]
 
 
 def check_text(path: str, text: str, rules: Sequence[SourceRule], scope: Scope | None = None) -> FileResult:

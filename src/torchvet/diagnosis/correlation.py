@@ -96,7 +96,7 @@ def needs_met(recording: Recording) -> frozenset[Need]:
 def _came_true(suspicion: Finding, rule: Rule, others: Sequence[Finding], recording: Recording) -> Finding:
     """A suspicion as an observed finding where the program ended in the error that it foretells: on its line, or with
     no other of its kind to be the cause."""
-    if not rule.bad_raises or type(rule).in_recording is not Rule.in_recording:
+    if not rule.bad_raises or "in_recording" in rule.inputs():
         return suspicion
     rivals = [o for o in others if o.code == suspicion.code]
     for ended in (rank.last(Outcome) for rank in recording.ranks):
@@ -111,7 +111,7 @@ def _came_true(suspicion: Finding, rule: Rule, others: Sequence[Finding], record
 
 def _costly(suspicion: Finding, rule: Rule, recording: Recording) -> Finding | None:
     """A suspicion with what its line costs in a step, where that was counted and it has an edit that can be tried."""
-    asked = rule.cost and suspicion.remedy.edits and type(rule).in_recording is Rule.in_recording
+    asked = rule.cost and suspicion.remedy.edits and "in_recording" not in rule.inputs()
     for rank in recording.ranks if asked else ():
         amount = cost_of(suspicion, rule.cost, costs(rank))
         if amount > 0:

@@ -6,17 +6,23 @@ import ast
 import warnings
 from collections.abc import Iterator
 
+from torchvet.source.text import words
+
 Base = ast.Name | ast.Attribute
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 _SEE_THROUGH = {"setdefault", "get", "values", "items", "__getitem__"}
-_EMPTY_TYPES = {
-    "list", "dict", "set", "tuple", "bytearray", "deque", "defaultdict", "OrderedDict", "Counter", "ChainMap", "field",
-    "Queue", "SimpleQueue", "LifoQueue", "PriorityQueue", "WeakValueDictionary", "WeakKeyDictionary", "WeakSet",
-}  # fmt: skip
-_NEW_TENSORS = {"zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like", "new_zeros",
-                "new_ones", "new_empty", "new_full", "eye", "arange"}  # fmt: skip
-_KEEPS_FRESH = {"to", "cuda", "cpu", "float", "half", "double", "bfloat16", "long", "int", "clone", "detach", "type",
-                "requires_grad_", "contiguous", "expand", "repeat", "view", "reshape", "unsqueeze"}  # fmt: skip
+_EMPTY_TYPES = words("""
+    list dict set tuple bytearray deque defaultdict OrderedDict Counter ChainMap field Queue SimpleQueue LifoQueue
+    PriorityQueue WeakValueDictionary WeakKeyDictionary WeakSet
+""")
+_NEW_TENSORS = words("""
+    zeros ones empty full zeros_like ones_like empty_like full_like new_zeros new_ones new_empty new_full eye arange
+""")
+_KEEPS_FRESH = words("""
+    to cuda cpu float half double bfloat16 long int clone detach type requires_grad_ contiguous expand repeat view
+    reshape unsqueeze
+""")
 _NUMBERS = {"item", "tolist", "numel", "size", "format", "join", "as_dict"}
 _NUMBER_CALLS = {"float", "int", "len", "str", "repr", "bool", "round", "time", "perf_counter", "monotonic", "type"}
 
@@ -32,8 +38,9 @@ _PARTS: dict[type[ast.AST], tuple[str, ...]] = {
     ast.UnaryOp: ("operand",),
 }
 """The fields of an expression that its value is made of."""
-_MADE_OF_PARTS = (ast.List, ast.Tuple, ast.Set, ast.Dict, ast.UnaryOp, ast.BinOp, ast.IfExp, ast.ListComp, ast.SetComp,
-                  ast.GeneratorExp, ast.DictComp)  # fmt: skip
+DISPLAYS = (ast.List, ast.Tuple, ast.Set, ast.Dict)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
+_MADE_OF_PARTS = (*DISPLAYS, *COMPREHENSIONS, ast.UnaryOp, ast.BinOp, ast.IfExp)
 """Expressions that hold nothing but what their parts hold."""
 
 
@@ -93,6 +100,18 @@ def pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.exp
                 yield one, own, exact and alike
     else:
         yield target, value, True
+
+
+def bindings(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr, bool]]:
+    """What an assignment, annotated or within an expression too, binds: see `pairs`. None for other nodes."""
+    if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            yield from pairs(target, node.value)
+
+
+def parameters(node: FunctionNode) -> list[ast.arg]:
+    """The parameters that take one value each, in order."""
+    return [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
 
 
 def remainders(node: ast.AST) -> Iterator[ast.BinOp]:

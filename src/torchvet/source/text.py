@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 LINE_END = re.compile(r"\r\n|\r|\n")
 
 
+def words(text: str) -> frozenset[str]:
+    """A table of names, written as a text with white space between them."""
+    return frozenset(text.split())
+
+
 def split_lines(text: str) -> list[str]:
     """Lines as Python counts them, without their ends: a form feed or a Unicode separator ends none."""
     if "\r" in text:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 import re
 
-from torchvet.source.model.walking import walk
 from torchvet.source.statements import path_to_node
+from torchvet.source.text import words
+from torchvet.source.walking import walk
 
-_CLOCKS = frozenset(("synchronize", "perf_counter", "perf_counter_ns", "time", "time_ns", "monotonic", "monotonic_ns",
-                     "process_time", "default_timer", "record", "elapsed_time"))  # fmt: skip
+_CLOCKS = words("""
+    synchronize perf_counter perf_counter_ns time time_ns monotonic monotonic_ns process_time default_timer record
+    elapsed_time
+""")
 """What a program calls right after timed work; `record` is an event's method."""
 _TIMING = re.compile(r"time|clock|bench|measur|profil|record_function", re.IGNORECASE)
 """Names of blocks in which something is timed."""

@@ -10,19 +10,21 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
+from torchvet.probes.base.watcher import Host
+
 After = Callable[[Any, "BaseException | None"], None]
 Before = Callable[[tuple[Any, ...], dict[str, Any]], "tuple[tuple[Any, ...], After] | None"]
 
 
-def around(original: Callable[..., Any], before: Before, compiling: Callable[[], bool]) -> Callable[..., Any]:
+def around(original: Callable[..., Any], before: Before) -> Callable[..., Any]:
     """`original`, with `before` asked at each call: None lets it pass, else it gives the positional arguments to call
-    with and what to tell of the result or exception. While `compiling()` nothing but the call is left to trace."""
+    with and what to tell of the result or exception. While a graph is compiled only the call is left to trace."""
 
     @functools.wraps(original)
     def tapped(*args: Any, **kwargs: Any) -> Any:
-        if compiling():
-            return original(*args, **kwargs)
-        watched = before(args, kwargs)
+        watched = None if torch.compiler.is_compiling() else before(args, kwargs)
         if watched is None:
             return original(*args, **kwargs)
         given, after = watched
@@ -35,3 +37,32 @@ def around(original: Callable[..., Any], before: Before, compiling: Callable[[],
         return result
 
     return tapped
+
+
+def tap(
+    host: Host, what: str, before: Callable[..., None] | None = None, after: Callable[..., None] | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """For `Watcher.replace`: a wrapper that calls `before` with the call's own arguments, and `after` with its result
+    and the arguments. Their signatures name what they need, as torch does: arguments may come by keyword.
+
+    What they do is a look: guarded (`what` is then unchecked), timed, and unseen by the ledger. Nothing is called while
+    the host is not active.
+    """
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def tapped(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling() or not host.active:
+                return original(*args, **kwargs)
+            if before is not None:
+                with host.looking(what):
+                    before(*args, **kwargs)
+            result = original(*args, **kwargs)
+            if after is not None:
+                with host.looking(what):
+                    after(result, *args, **kwargs)
+            return result
+
+        return tapped
+
+    return wrap

@@ -187,6 +187,20 @@ class Aside:
             undo.close()
 
 
+class ModuleHooks(Aside):
+    """Hooks on every module call, as torch's `register_module_forward_pre_hook` and `_hook` take them."""
+
+    def __init__(self, before: Callable[..., None] | None = None, after: Callable[..., None] | None = None) -> None:
+        def install(undo: ExitStack) -> None:
+            if before is not None:
+                undo.callback(nn_module.register_module_forward_pre_hook(before).remove)
+            if after is not None:
+                # A module that raises has ended as well.
+                undo.callback(nn_module.register_module_forward_hook(after, always_call=True).remove)
+
+        super().__init__(install)
+
+
 def _keep_from_compiling(undo: ExitStack) -> None:
     """Frames of torchvet's own run as they are. What a region calls and passes on is traced through as ever, since a
     region that must be one graph would fail."""

@@ -13,9 +13,8 @@ import msgspec
 import torch
 from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base import frames
 from torchvet.probes.base.gradients import gradient_of
-from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher, frames
 from torchvet.probes.internals.compiled_regions import REGIONS
 from torchvet.probes.internals.finite import dense, is_finite, local, suspicious
 from torchvet.probes.numerics.nonfinite_outputs import OutputWatch
@@ -29,7 +28,6 @@ from torchvet.probes.replay.plans import whereabouts
 from torchvet.probes.replay.process import Failed, ask, why_not
 from torchvet.probes.replay.rehearsal import Answer, Failure, rehearse
 from torchvet.probes.replay.telling import Symptom
-from torchvet.recording.records.base import Place, Record, StepKind
 from torchvet.recording.records.nonfinite import NonFinite, NonFiniteTotals
 from torchvet.recording.records.training import Unchecked
 

@@ -14,7 +14,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.nn.modules import module as nn_module
 from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.base.kit import Host, Record, Watcher
 from torchvet.probes.internals import private
 from torchvet.probes.internals.compiled_regions import REGIONS, Aside
 from torchvet.probes.precision.autocast_backward import BackwardPrecisionProbe
@@ -26,7 +26,6 @@ from torchvet.probes.precision.autocast_peaks import PeakProbe
 from torchvet.probes.precision.autocast_regions import Region, Regions
 from torchvet.probes.precision.autocast_scaling import ScalingProbe
 from torchvet.probes.precision.autocast_threads import ThreadProbe
-from torchvet.recording.records.base import Record
 from torchvet.recording.records.training import Unchecked
 
 _WHAT = "autocast"

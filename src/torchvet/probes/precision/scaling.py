@@ -10,16 +10,13 @@ from typing import Any
 import torch
 from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base import frames
-from torchvet.probes.base._importlib_bootstrap_taps import After, Before, around
-from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.base.kit import After, Before, Host, Record, Watcher, around, frames
 from torchvet.probes.precision import loss_marks
 from torchvet.probes.precision.gradient_calls import GradientCalls
 from torchvet.probes.precision.scaled_gradients import Part
 from torchvet.probes.precision.scaler_calls import ScalerCalls, Scene
 from torchvet.probes.precision.scaler_states import ScalerState
 from torchvet.probes.precision.scaling_faults import Faults
-from torchvet.recording.records.base import Record
 
 _WHAT = "gradient scalers"
 _METHODS = ("scale", "unscale_", "step", "update", "load_state_dict", "get_scale")
@@ -67,7 +64,7 @@ class ScalerWatcher(Watcher):
                 self._tap(kind, "step", self._schedule)
 
     def _tap(self, owner: Any, name: str, before: Before) -> None:
-        self.replace(owner, name, lambda original: around(original, before, torch.compiler.is_compiling))
+        self.replace(owner, name, lambda original: around(original, before))
 
     def _wrap_class(self, kind: type) -> None:
         """Wrap the methods that a class of scalers brings itself."""

@@ -4,42 +4,29 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from torchvet.probes.base import frames
-from torchvet.probes.base._importlib_bootstrap_taps import around
-from torchvet.probes.base.watcher import Host, Watcher
-from torchvet.recording.records.base import Place, Record
+from torchvet.probes.base.kit import Host, Place, SiteWatcher, around, frames, tap
 from torchvet.recording.records.training import OwnWeights
 
+_WHAT = "loaded state dicts"
 
-class OwnWeightsLoaded(Watcher):
+
+class OwnWeightsLoaded(SiteWatcher[Place, OwnWeights]):
     """State dicts that are the model's own weights."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._sites: dict[Place, OwnWeights] = {}
         self._taken: dict[int, tuple[weakref.ref[Any], Place, list[int], int]] = {}
         """State dicts that are alive, by identity: where they were taken, the versions of the weights, the step."""
 
     def install(self) -> None:
         """Be told of what modules give and load."""
-        self.replace(torch.nn.Module, "load_state_dict", self._loading)
-        self.replace(torch.nn.Module, "state_dict", self._giving)
-
-    def _loading(self, original: Any) -> Any:
-        return around(original, self._look, torch.compiler.is_compiling)
-
-    def _look(self, args: Any, kwargs: Any) -> None:
-        if self.host.active:
-            with self.host.looking("loaded state dicts"):
-                self._note(args[0], args[1] if len(args) > 1 else kwargs.get("state_dict"))
-
-    def _giving(self, original: Any) -> Any:
-        return around(original, self._asked, torch.compiler.is_compiling)
+        self.replace(torch.nn.Module, "load_state_dict", tap(self.host, _WHAT, before=self._note))
+        self.replace(torch.nn.Module, "state_dict", lambda original: around(original, self._asked))
 
     def _asked(self, args: Any, kwargs: Any) -> Any:
         # A module asks its children in turn, with what they are to write into.
@@ -50,26 +37,23 @@ class OwnWeightsLoaded(Watcher):
 
     def _given(self, module: torch.nn.Module, given: Any, place: Place) -> None:
         if type(given) is OrderedDict:
-            with self.host.looking("loaded state dicts"):
+            with self.host.looking(_WHAT):
                 key = id(given)
                 gone = weakref.ref(given, lambda _: self._taken.pop(key, None))
                 self._taken[key] = gone, place, _versions(module), self.host.step
 
-    def _note(self, module: torch.nn.Module, state_dict: Any) -> None:
+    def _note(self, module: torch.nn.Module, state_dict: Any, *_: Any, **__: Any) -> None:
         own = dict(module.named_parameters()) if isinstance(state_dict, Mapping) else {}
         pairs = [(p, state_dict.get(name)) for name, p in own.items()]
-        place = frames.user_place(3) if pairs and all(_same(p, given) for p, given in pairs) else None
+        place = frames.user_place() if pairs and all(_same(p, given) for p, given in pairs) else None
         if place is None:
             return
-        one = self._sites.setdefault(place, OwnWeights(place=place, parameters=len(pairs), model=type(module).__name__))
+        new = OwnWeights(place=place, parameters=len(pairs), model=type(module).__name__)
+        one = self.sites.setdefault(place, new)
         one.calls += 1
         known = self._taken.get(id(state_dict))
         if known is not None and known[0]() is state_dict and known[2] != _versions(module):
             one.taken, one.changed = known[1], max(one.changed, self.host.step - known[3])
-
-    def totals(self, tick: int) -> Iterable[Record]:
-        """Each line's."""
-        return list(self._sites.values())
 
     def finish(self, how: str, error: BaseException | None) -> None:
         """Nothing of the program's is to be held, however weakly."""

@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.base.kit import Host, Place, Record, SiteWatcher, StepKind
 from torchvet.probes.numerics import half
-from torchvet.recording.records.base import Place, Record, StepKind
 from torchvet.recording.records.numeric import CutOutput
 
 _aten = torch.ops.aten
@@ -23,7 +22,7 @@ _MOST_NODES = 8192
 _KEPT = ("_raw_saved_result", "_raw_saved_output")
 
 
-class CutOutputs(Watcher):
+class CutOutputs(SiteWatcher[Place, CutOutput]):
     """What leaves the graph."""
 
     only_sampled = True
@@ -36,7 +35,6 @@ class CutOutputs(Watcher):
         """Nodes whose results autograd has detached in the step under way."""
         self._reached: set[int] | None = set()
         """Those that a backward pass of the step leads to; None where that is not known."""
-        self._found: dict[Place, CutOutput] = {}
         self._allowance = half.Allowance(0.05, 0.002)
 
     def install(self) -> None:
@@ -50,7 +48,7 @@ class CutOutputs(Watcher):
         place = self.host.line()
         if place is None or (place not in self._cuts and len(self._cuts) >= _MOST_CUTS):
             return
-        if place in self._found and self._found[place].looks >= _MOST_LOOKS:
+        if place in self.sites and self.sites[place].looks >= _MOST_LOOKS:
             return
         above = self._above([node])
         if above:
@@ -88,7 +86,7 @@ class CutOutputs(Watcher):
             self._kept.clear()
 
     def _judge(self, place: Place, above: set[int], reached: set[int]) -> None:
-        record = self._found.setdefault(place, CutOutput(place=place))
+        record = self.sites.setdefault(place, CutOutput(place=place))
         record.looks += 1
         missed = above - reached
         if reached <= above and 2 * len(missed) > len(above):
@@ -113,4 +111,4 @@ class CutOutputs(Watcher):
 
     def totals(self, tick: int) -> Iterable[Record]:
         """What was lost, by line."""
-        return [record for record in self._found.values() if record.lost]
+        return [record for record in self.sites.values() if record.lost]

@@ -9,10 +9,8 @@ from typing import Any, Literal
 import torch
 from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base import frames
-from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.base.kit import Host, Place, Record, SiteWatcher, frames
 from torchvet.probes.numerics import half
-from torchvet.recording.records.base import Place, Record
 from torchvet.recording.records.numeric import ConstantTerm, LostLoss
 
 _aten = torch.ops.aten
@@ -23,12 +21,11 @@ _MOST_NODES = 256
 Root = Literal["leaf", "other leaves", "no graph"]
 
 
-class LostLosses(Watcher):
+class LostLosses(SiteWatcher[Place, LostLoss]):
     """Losses from which no path leads to a parameter."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._found: dict[Place, LostLoss] = {}
         self._passes = 0
         self._waiting: list[LostLoss] = []
         """Lost losses since the last optimizer step."""
@@ -55,7 +52,8 @@ class LostLosses(Watcher):
         if skipped and not self._sums:
             self._passed_by = True
             return
-        roots = [t for t in (tensors if isinstance(tensors, (list, tuple)) else (tensors,)) if _is_tensor(t)]
+        given = tensors if isinstance(tensors, (list, tuple)) else (tensors,)
+        roots = [t for t in given if isinstance(t, torch.Tensor)]
         self._see_terms(roots)
         if skipped or not roots:
             self._passed_by = True
@@ -73,13 +71,13 @@ class LostLosses(Watcher):
         place = frames.user_place(4)
         if place is None:
             return None
-        record = self._found.get(place)
+        record = self.sites.get(place)
         if record is None:
-            trained = sum(p.requires_grad for p in self.host.known.parameters())
-            record = self._found[place] = LostLoss(
-                place=place, root=kind, shape=tuple(root.shape), dtype=str(root.dtype).removeprefix("torch."),
-                lost=0, judged=0, parameters=trained, grad_enabled=torch.is_grad_enabled(),
-            )  # fmt: skip
+            dtype = str(root.dtype).removeprefix("torch.")
+            record = LostLoss(place=place, root=kind, shape=tuple(root.shape), dtype=dtype, lost=0, judged=0)
+            record.parameters = sum(p.requires_grad for p in self.host.known.parameters())
+            record.grad_enabled = torch.is_grad_enabled()
+            self.sites[place] = record
         record.made = record.made or self.host.made_at(root)
         if kind == "no graph":
             self.host.write(record)  # backward is about to raise
@@ -92,7 +90,7 @@ class LostLosses(Watcher):
         passed_by, self._passed_by = self._passed_by, False
         if passed_by or not (waiting or reached):
             return
-        for record in self._found.values():
+        for record in self.sites.values():
             record.judged += 1
         if not reached:
             for record in {id(r): r for r in waiting}.values():
@@ -126,21 +124,13 @@ class LostLosses(Watcher):
         for ref, place, number in sums:
             root = ref()
             if root is not None and any(root is one for one in roots):
-                before = self._terms.get(place)
-                self._terms[place] = ConstantTerm(
-                    place=place,
-                    term=abs(number),
-                    loss=abs(float(root.detach())),
-                    calls=1 + (before.calls if before else 0),
-                )
+                term = self._terms.setdefault(place, ConstantTerm(place=place, term=0.0, loss=0.0, calls=0))
+                term.term, term.loss = abs(number), abs(float(root.detach()))
+                term.calls += 1
 
     def totals(self, tick: int) -> Iterable[Record]:
         """What was lost, by the line of the backward pass."""
-        return [*self._found.values(), *self._terms.values()]
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor)
+        return [*self.sites.values(), *self._terms.values()]
 
 
 def _lost(roots: list[torch.Tensor], owned: set[int]) -> Root | None:

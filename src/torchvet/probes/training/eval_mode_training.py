@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.nn.modules import module as nn_module
 
-from torchvet.probes.base import frames
-from torchvet.probes.base._importlib_bootstrap_taps import around
 from torchvet.probes.base.gradients import gradient_of
-from torchvet.probes.base.watcher import Host, Watcher
-from torchvet.probes.internals.compiled_regions import Aside
+from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher, around, frames
+from torchvet.probes.internals.compiled_regions import ModuleHooks
 from torchvet.probes.training.train_mode import differs
-from torchvet.recording.records.base import Place, Record, StepKind
 from torchvet.recording.records.training import EvalModeSteps
 
 _EVALUATIONS = 20
@@ -54,17 +49,17 @@ class StuckModes(Watcher):
         super().__init__(host)
         self._known: dict[int, _Known] = {}
         self._stuck: list[EvalModeSteps] = []
-        self._hook = Aside(self._hook_modules)
+        self._hook = ModuleHooks(before=self._called)
         self._left = 0
         self._heard = 0
 
     def install(self) -> None:
         """Be told of `eval()`."""
-        self.replace(torch.nn.Module, "eval", lambda o: around(o, self._switching, torch.compiler.is_compiling))
+        self.replace(torch.nn.Module, "eval", lambda o: around(o, self._switching))
 
     def remove(self) -> None:
         """Leave torch as it was."""
-        self._stop()
+        self._hook.off()
         super().remove()
 
     def _switching(self, args: Any, kwargs: Any) -> None:
@@ -78,9 +73,6 @@ class StuckModes(Watcher):
             self._left = _CALLS
             self._hook.on()
 
-    def _hook_modules(self, undo: ExitStack) -> None:
-        undo.callback(nn_module.register_module_forward_pre_hook(self._called).remove)
-
     def _called(self, module: torch.nn.Module, args: Any) -> None:
         self._left -= 1
         known = self._known.get(id(module))
@@ -88,10 +80,7 @@ class StuckModes(Watcher):
         if known is not None and waited_for:
             known.evaluated = not torch.is_grad_enabled()
         if waited_for or self._left <= 0:
-            self._stop()
-
-    def _stop(self) -> None:
-        self._hook.off()
+            self._hook.off()
 
     def boundary(self, tick: int, kind: StepKind) -> None:
         """A step ended: which modes are the models in that are being trained?"""

@@ -27,12 +27,13 @@ class _Pass:
     module: str
     training_mode: bool
     root: int
-    nodes: Collection[int]
-    """Sequence numbers of the graph's nodes."""
     unused: dict[int, int]
     """Bytes of each storage that the graph saved and no backward has gone through, by key."""
-    saved: list[weakref.ref[Any]]
     tick: int
+    nodes: Collection[int] = ()
+    """Sequence numbers of the graph's nodes."""
+    saved: Collection[weakref.ref[Any]] = ()
+    """The largest of the storages. Once they are gone, so is the graph."""
     kind: StepKind | None = None
     entered: bool = False
     """Whether a backward went through a part of the graph: from a hook's output, say, and not from the module's."""
@@ -53,33 +54,12 @@ class _Pass:
                     self.unused.pop(storage._cdata, None)
 
 
-@dataclass
-class _Use:
-    module: str
-    training_mode: bool
-    calls: int = 0
-    backwarded: int = 0
-    graph: int = 0
-    entered: int = 0
-    left: int = 0
-
-    def add(self, one: _Pass) -> None:
-        """A pass whose graph is gone, or is kept, and was not used as a whole."""
-        unused = sum(one.unused.values())
-        if one.entered:
-            self.entered += 1
-            self.left = max(self.left, unused)
-        else:
-            self.calls += 1
-            self.graph = max(self.graph, unused)
-
-
 class EvaluationProbe:
     """One for the session. Passes are judged once their graph is used or gone."""
 
     def __init__(self) -> None:
         self._pending: list[_Pass] = []
-        self._uses: dict[tuple[Place, bool], _Use] = {}
+        self._uses: dict[tuple[Place, bool], EvaluationForward] = {}
         self._kept: list[weakref.ref[Any]] = []
         """The largest saved storage of each pass of the evaluation that is under way."""
         self._fresh = False
@@ -118,9 +98,8 @@ class EvaluationProbe:
             self.stretch += 1
 
     def forward_ended(
-        self, module: torch.nn.Module, output: Any, tick: int, known: set[int],
-        late: graphs.Late = graphs.never,
-    ) -> None:  # fmt: skip
+        self, module: torch.nn.Module, output: Any, tick: int, known: set[int], late: graphs.Late = graphs.never
+    ) -> None:
         """A root module returned. Noted when grad mode is on and the output has a graph."""
         if not torch.is_grad_enabled() or len(self._pending) >= _MOST_PENDING:
             return
@@ -137,14 +116,10 @@ class EvaluationProbe:
         if not module.training:
             self._kept.append(weakref.ref(largest[0]))
             self._fresh = True
-        self._pending.append(
-            _Pass(
-                place=place, module=type(module).__name__, training_mode=module.training,
-                root=roots[0]._sequence_nr(), nodes=set(graphs.numbered(nodes)),
-                unused={key: s.nbytes() for key, s in reach.saved.items()},
-                saved=[weakref.ref(s) for s in largest], tick=tick,
-            )
-        )  # fmt: skip
+        unused = {key: s.nbytes() for key, s in reach.saved.items()}
+        one = _Pass(place, type(module).__name__, module.training, roots[0]._sequence_nr(), unused, tick)
+        one.nodes, one.saved = set(graphs.numbered(nodes)), [weakref.ref(s) for s in largest]
+        self._pending.append(one)
 
     def backward_starts(self, roots: list[Any], late: graphs.Late = graphs.never) -> None:
         """Graphs that this pass goes through were needed, or that part of them which it goes through. Where it is too
@@ -177,20 +152,27 @@ class EvaluationProbe:
             if one.freed or kept:
                 self._pending.remove(one)
                 if outside:
-                    self._use(one).add(one)
+                    self._count(one)
 
-    def _use(self, one: _Pass) -> _Use:
-        return self._uses.setdefault((one.place, one.training_mode), _Use(one.module, one.training_mode))
+    def _use(self, one: _Pass) -> EvaluationForward:
+        new = EvaluationForward(place=one.place, module=one.module, calls=0, training_mode=one.training_mode)
+        return self._uses.setdefault((one.place, one.training_mode), new)
+
+    def _count(self, one: _Pass) -> None:
+        """A pass whose graph is gone, or is kept, and was not used as a whole."""
+        use, unused = self._use(one), sum(one.unused.values())
+        if one.entered:
+            use.entered += 1
+            use.left = max(use.left, unused)
+        else:
+            use.calls += 1
+            use.graph = max(use.graph, unused)
 
     def records(self) -> list[EvaluationForward]:
         """The running totals."""
-        return [
-            EvaluationForward(
-                place=place, module=u.module, calls=u.calls, training_mode=training, backwarded=u.backwarded,
-                graph=u.graph, peak=self.peak, entered=u.entered, left=u.left,
-            )
-            for (place, training), u in self._uses.items() if u.calls or u.entered
-        ]  # fmt: skip
+        for use in self._uses.values():
+            use.peak = self.peak
+        return [use for use in self._uses.values() if use.calls or use.entered]
 
     def passed_by(self, module: torch.nn.Module) -> None:
         """A root module returned, and there is no time left to look at its output."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
 import torch
 
-from torchvet.probes.base import frames, graphs
+from torchvet.probes.base import graphs
+from torchvet.probes.base.callers import user_lines
 from torchvet.probes.base.ledger import Ledger
 from torchvet.probes.objects import naming
 from torchvet.probes.objects.containers import tensors_in
@@ -19,14 +19,11 @@ from torchvet.recording.records.training import LoaderMemory, LoopBound
 _MOST_BATCHES = 512
 
 
-@dataclass
 class _Loader:
-    place: Place | None
-    length: int | None
-    capacity: int
-    made: int = 0
-    batch_bytes: int = 0
-    alive: list[list[weakref.ref[Any]]] = field(default_factory=list)
+    def __init__(self, total: LoaderMemory) -> None:
+        self.total = total
+        self.batches: list[list[weakref.ref[Any]]] = []
+        """The first storages of each batch."""
 
 
 class LoaderProbe:
@@ -39,9 +36,9 @@ class LoaderProbe:
     def asked(self, iterator: Any, caller: FrameType) -> bool:
         """A loader's iterator is asked for a batch: whether for its first, or its first anew (persistent workers)."""
         known = self._loaders.get(id(iterator))
-        if known is not None and known.made:
+        if known is not None and known.total.made:
             return getattr(iterator, "_num_yielded", 1) == 0
-        place = _user_place(caller)
+        place = next(iter(user_lines(caller, 1)), None)
         try:
             length: int | None = len(iterator)
         except Exception:  # a sampler's own `__len__` may raise anything
@@ -49,8 +46,9 @@ class LoaderProbe:
         ahead = getattr(iterator, "_prefetch_factor", None) or 0
         workers = getattr(iterator, "_num_workers", 0) or 0
         self._loaders = {k: v for k, v in self._loaders.items() if k != id(iterator)}
-        self._loaders[id(iterator)] = loader = _Loader(place, length, 4 + ahead * workers)
-        self._by_place[place] = loader
+        total = LoaderMemory(tick=0, place=place, made=0, alive=0, bytes=0, batch_bytes=0, capacity=4 + ahead * workers)
+        total.length = length
+        self._loaders[id(iterator)] = self._by_place[place] = _Loader(total)
         while len(self._loaders) > 16:
             self._loaders.pop(next(iter(self._loaders)))
         return True
@@ -66,35 +64,24 @@ class LoaderProbe:
             ledger.phase = phase
         if loader is None:
             return
-        loader.made += 1
-        if len(loader.alive) >= _MOST_BATCHES:
+        loader.total.made += 1
+        if len(loader.batches) >= _MOST_BATCHES:
             return
         storages = [s for t in tensors for s in graphs.storages_of(t)]
-        loader.batch_bytes = sum({s._cdata: s.nbytes() for s in storages}.values())
-        loader.alive.append([weakref.ref(s) for s in storages[:4]])
+        loader.total.batch_bytes = sum({s._cdata: s.nbytes() for s in storages}.values())
+        loader.batches.append([weakref.ref(s) for s in storages[:4]])
 
     def records(self, tick: int) -> list[LoaderMemory | LoopBound]:
         """What each loop over a loader holds now."""
         found: list[LoaderMemory | LoopBound] = []
         for place, loader in self._by_place.items():
-            alive = sum(any(ref() is not None for ref in batch) for batch in loader.alive)
-            if place is not None and loader.length is not None:
-                found.append(LoopBound(place=place, length=loader.length))
-            found.append(
-                LoaderMemory(
-                    tick=tick, place=place, made=loader.made, alive=alive, bytes=alive * loader.batch_bytes,
-                    batch_bytes=loader.batch_bytes, capacity=loader.capacity, length=loader.length,
-                )
-            )  # fmt: skip
+            total = loader.total
+            total.tick, total.alive = tick, sum(any(ref() is not None for ref in batch) for batch in loader.batches)
+            total.bytes = total.alive * total.batch_bytes
+            if place is not None and total.length is not None:
+                found.append(LoopBound(place=place, length=total.length))
+            found.append(total)
         return found
-
-
-def _user_place(frame: FrameType | None) -> Place | None:
-    while frame is not None:
-        if frames.owner(frame.f_code.co_filename) == frames.USER:
-            return frames.place_of(frame)
-        frame = frame.f_back
-    return None
 
 
 def _tensors_of(batch: Any) -> list[torch.Tensor]:

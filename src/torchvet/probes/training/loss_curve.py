@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.base.kit import Host, StepKind, Watcher, tap
 from torchvet.probes.objects.containers import tensors_in
-from torchvet.recording.records.base import StepKind
 from torchvet.recording.records.verify import Losses
 
 
@@ -31,7 +28,7 @@ class LossCurve(Watcher):
 
     def install(self) -> None:
         """Hear what a scaler was given."""
-        self.replace(torch.amp.GradScaler, "scale", self._tap_scale)
+        self.replace(torch.amp.GradScaler, "scale", tap(self.host, "the loss of each step", after=self._was_scaled))
 
     def backward_starts(self, tensors: Any, is_grad: bool) -> None:
         """A backward pass begins here."""
@@ -39,8 +36,9 @@ class LossCurve(Watcher):
             return
         for root in (tensors,) if isinstance(tensors, torch.Tensor) else tensors_in(tensors, 2):
             if root.numel() == 1:
-                scaled = self._scaled is not None and self._scaled[0]() is root
-                self._values.append(_finite(self._scaled[1] if scaled and self._scaled else _number(root)))
+                ref, unscaled = self._scaled or (None, 0.0)
+                value = unscaled if ref is not None and ref() is root else _number(root)
+                self._values.append(value if math.isfinite(value) else None)
 
     def boundary(self, tick: int, kind: StepKind) -> None:
         """A step ended."""
@@ -52,23 +50,10 @@ class LossCurve(Watcher):
         """What the last, unfinished step had."""
         self.boundary(self.host.step, "training")
 
-    def _tap_scale(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        watcher = self
-
-        @functools.wraps(original)
-        def scale(self: Any, outputs: Any, *args: Any, **kwargs: Any) -> Any:
-            result = original(self, outputs, *args, **kwargs)
-            if watcher.host.active and isinstance(outputs, torch.Tensor) and outputs.numel() == 1:
-                with watcher.host.looking("the loss of each step"):
-                    watcher._scaled = weakref.ref(result), _number(outputs)
-            return result
-
-        return scale
+    def _was_scaled(self, result: Any, scaler: Any, outputs: Any) -> None:
+        if isinstance(outputs, torch.Tensor) and outputs.numel() == 1:
+            self._scaled = weakref.ref(result), _number(outputs)
 
 
 def _number(tensor: torch.Tensor) -> float:
     return float(tensor.detach().double())
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

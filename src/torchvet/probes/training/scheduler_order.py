@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
-import torch
 from torch.optim import lr_scheduler
 from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base import frames
-from torchvet.probes.base._importlib_bootstrap_taps import around
 from torchvet.probes.base.gradients import gradient_of
-from torchvet.probes.base.watcher import Host, Watcher
-from torchvet.recording.records.base import Place, Record
+from torchvet.probes.base.kit import Host, Place, SiteWatcher, around, frames
 from torchvet.recording.records.training import EarlySchedule
 
 
-class EarlySchedules(Watcher):
+class EarlySchedules(SiteWatcher[Place, EarlySchedule]):
     """Schedulers that step before their optimizers."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._sites: dict[Place, EarlySchedule] = {}
         self._waiting: dict[int, EarlySchedule] = {}
         """By optimizer: the schedule that took a step and waits for its first."""
         self._begun: dict[int, EarlySchedule] = {}
@@ -33,10 +27,7 @@ class EarlySchedules(Watcher):
         """Be told of the steps of torch's schedulers."""
         for kind in {k for k in vars(lr_scheduler).values() if isinstance(k, type)}:
             if issubclass(kind, lr_scheduler.LRScheduler) and "step" in vars(kind):
-                self.replace(kind, "step", self._stepping)
-
-    def _stepping(self, original: Any) -> Any:
-        return around(original, self._look, torch.compiler.is_compiling)
+                self.replace(kind, "step", lambda original: around(original, self._look))
 
     def _look(self, args: Any, kwargs: Any) -> None:
         # torch counts a first step of its own in the constructor, and notes on the optimizer that it has stepped.
@@ -52,13 +43,13 @@ class EarlySchedules(Watcher):
         if first and self.host.active and not getattr(scheduler.optimizer, "_opt_called", False):
             with self.host.looking("the order of schedulers"):
                 place = frames.user_place(2)
-                if place is not None and place not in self._sites:
+                if place is not None and place not in self.sites:
                     self._note(scheduler, place, plain=len(args) == 1 and not kwargs)
 
     def _note(self, scheduler: Any, place: Place, *, plain: bool) -> None:
         optimizer = scheduler.optimizer
         one = EarlySchedule(place=place, name=type(scheduler).__name__, optimizer=type(optimizer).__name__)
-        self._sites[place] = one
+        self.sites[place] = one
         # With gradients there it may be a scaler that has skipped the optimizer's step.
         fresh = all(gradient_of(p) is None for group in optimizer.param_groups for p in group["params"])
         if plain and fresh:
@@ -70,7 +61,3 @@ class EarlySchedules(Watcher):
         one = self._waiting.pop(id(optimizer), None)
         if one is not None:
             self._begun[id(optimizer)] = one
-
-    def totals(self, tick: int) -> Iterable[Record]:
-        """Each line's."""
-        return list(self._sites.values())

@@ -10,11 +10,9 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base import frames
 from torchvet.probes.base.gradients import gradient_of
-from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher, frames
 from torchvet.probes.crash import attributes
-from torchvet.recording.records.base import Place, Record, StepKind
 from torchvet.recording.records.device import HiddenModules, ReplacedParameters
 
 _LOOKS = 6
@@ -80,10 +78,7 @@ class Ownership(Watcher):
 
     def _stays(self, parameters: Iterable[torch.Tensor], owned: set[int]) -> list[torch.Tensor]:
         """Those that have a gradient and no owner, and that nobody has changed by hand since they were first seen."""
-        having = [
-            p for p in parameters
-            if p.requires_grad and gradient_of(p) is not None and id(p) not in owned
-        ]  # fmt: skip
+        having = [p for p in parameters if p.requires_grad and id(p) not in owned and gradient_of(p) is not None]
         return [p for p in having if self._versions.setdefault(id(p), p._version) == p._version]
 
     def _look_for_replaced(self, root: torch.nn.Module, roots: list[torch.nn.Module], owned: set[int]) -> None:
@@ -92,20 +87,15 @@ class Ownership(Watcher):
         if not lost or any(id(p) in owned for p in mine):
             return
         present = {id(p) for one in roots for p in one.parameters()}
-        orphans = [
-            p for o in self.host.known.live_optimizers() for g in o.param_groups for p in g["params"]
-            if id(p) not in present
-        ]  # fmt: skip
+        stepped = (p for o in self.host.known.live_optimizers() for g in o.param_groups for p in g["params"])
+        orphans = [p for p in stepped if id(p) not in present]
         missing = Counter(map(_kind, lost)) - Counter(map(_kind, orphans))
         if missing or len(lost) < len(orphans) / 2 or any(gradient_of(p) is not None for p in orphans):
             return
         name = type(root).__name__
-        record = self._replaced.setdefault(
-            name,
-            ReplacedParameters(
-                module=name, count=0, bytes=0, steps=0, place=self._made[1], optimizer=self._made[0],
-            ),
-        )  # fmt: skip
+        optimizer, place = self._made
+        new = ReplacedParameters(module=name, count=0, bytes=0, steps=0, place=place, optimizer=optimizer)
+        record = self._replaced.setdefault(name, new)
         record.count, record.bytes, record.steps = len(lost), _bytes(lost), record.steps + 1
 
     def _look_for_hidden(self, root: torch.nn.Module, roots: list[torch.nn.Module], owned: set[int]) -> None:
@@ -124,9 +114,8 @@ class Ownership(Watcher):
         self, name: str, found: list[torch.nn.Module], lost: list[torch.Tensor], made: Place | None
     ) -> None:
         kinds = sorted({type(m).__name__ for m in found})
-        record = self._hidden.setdefault(
-            name, HiddenModules(holder=name, modules=0, parameters=0, bytes=0, kinds=kinds, made=made)
-        )
+        new = HiddenModules(holder=name, modules=0, parameters=0, bytes=0, kinds=kinds, made=made)
+        record = self._hidden.setdefault(name, new)
         record.modules, record.parameters, record.bytes = len(found), len(lost), _bytes(lost)
         record.steps += 1
 

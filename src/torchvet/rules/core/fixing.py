@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding
     from torchvet.source.model import Event, SourceFile
 
-_PLAIN = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
 _NO_TENSOR = (ast.Constant, ast.JoinedStr, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp,
               ast.GeneratorExp, ast.Lambda, ast.Compare, ast.BoolOp)  # fmt: skip
 _NUMBERS = {"item", "tolist", "float", "int", "len", "str"}
@@ -64,7 +63,4 @@ def _makes_an_object(called: str) -> bool:
 
 def with_method(file: SourceFile, node: ast.expr, method: str) -> Sequence[Edit]:
     """A method called on an expression where it stands; nothing where it goes over several lines."""
-    if node.lineno != node.end_lineno or not may_be_tensor(node):
-        return ()
-    text = file.segment(node)
-    return [edits.replace(file, node, f"{text if isinstance(node, _PLAIN) else f'({text})'}.{method}")]
+    return [edits.called_on(file, node, method)] if edits.on_one_line(node) and may_be_tensor(node) else ()

@@ -64,14 +64,8 @@ def _is_bound_by(store: Store) -> bool:
 
 def _goes_on(recording: Recording, carrier: Carrier) -> bool:
     """Whether its line binds it to what it was bound to in the pass before, or to what was made of that."""
-    from torchvet.source.model import SourceFile
-
-    text = recording.sources.get(carrier.store.path)
-    if text is None or not _is_bound_by(carrier.store):
-        return False
-    try:
-        file = SourceFile(carrier.store.path, text)
-    except (SyntaxError, ValueError, RecursionError):
+    file = recording.model(carrier.store.path) if _is_bound_by(carrier.store) else None
+    if file is None:
         return False
     wanted = _identifier(carrier)
     for event in file.unit_at(carrier.store.line).events:

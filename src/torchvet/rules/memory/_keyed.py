@@ -23,7 +23,7 @@ class Keyed:
 def keyed(file: SourceFile) -> Iterator[Keyed]:
     """`holder[key] = value` where the holder is a dict and the key is another one in each pass of a loop."""
     lines = {file.line_of(m.start(1)) for m in file.words.lines_like(_KEYED, UNDER_A_KEY)}
-    for unit in {id(u): u for u in map(file.unit_at, sorted(lines))}.values():
+    for unit in file.units_at(sorted(lines)):
         for event in unit.events:
             if event.line in lines and (found := keyed_store(event)) is not None:
                 yield found

@@ -60,7 +60,7 @@ def _is_new(kept: Kept, loop: Loop) -> bool:
 
 def kept_in_loops(file: SourceFile, lines: list[int]) -> Iterator[Kept]:
     """Calls on given lines, in a loop, that put a value into a container from outside of all loops of the function."""
-    units = {id(u): u for u in map(file.unit_at, lines)}.values()
+    units = file.units_at(lines)
     for event in (e for unit in units for name in _ADDING for e in unit.calls.get(name, ()) if e.line in lines):
         loop = event.loop
         while loop is not None and loop.parent is not None:
@@ -73,7 +73,7 @@ def kept_in_loops(file: SourceFile, lines: list[int]) -> Iterator[Kept]:
 def kept_under_keys(file: SourceFile, lines: list[int]) -> Iterator[Kept]:
     """Assignments on given lines, made again and again, of a value to a key that is not written down in a dict that
     lasts: an attribute, the module's, or one from outside of all loops of the function."""
-    for event in (e for unit in {id(u): u for u in map(file.unit_at, lines)}.values() for e in unit.events):
+    for event in (e for unit in file.units_at(lines) for e in unit.events):
         node = event.node
         target = node.targets[0] if isinstance(node, ast.Assign) and event.line in lines else None
         if not isinstance(target, ast.Subscript) or isinstance(target.slice, ast.Constant):

@@ -18,11 +18,6 @@ def each_step(recording: Recording) -> Iterator[tuple[RankRecording, Crossing]]:
         yield from ((rank, record) for record in last.values() if record.each_step)
 
 
-def on_a_device(recording: Recording) -> bool:
-    """Whether there was a device to copy to: on the CPU the silence of a run says nothing."""
-    return any(rank.program is not None and rank.program.device != "cpu" for rank in recording.ranks)
-
-
 def mostly(part: int, record: Crossing) -> bool:
     """Whether a thing holds for nearly all calls of a line; the first of them may be another."""
     return record.calls >= 2 and part >= record.calls - 1 and part >= 0.9 * (record.calls - 1)

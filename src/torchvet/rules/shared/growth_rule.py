@@ -8,31 +8,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, get_args
 
 from torchvet.analysis import growth_by_rank
-from torchvet.finding import SEVERITIES, HolderKind
+from torchvet.finding import NOTHING_MORE, SEVERITIES, About, Holder, HolderKind, Location, Measured, Related, Remedy
 from torchvet.formatting import count
 from torchvet.recording.records.base import NODE_BYTES, Window
 from torchvet.rules.core import grading
-from torchvet.rules.kit import (
-    NOTHING_MORE,
-    About,
-    DetailedFinding,
-    Finding,
-    Growth,
-    Holder,
-    Location,
-    Measured,
-    Place,
-    Recording,
-    Related,
-    Remedy,
-    Rule,
-    Severity,
-    Store,
-)
+from torchvet.rules.kit import DetailedFinding, Finding, Findings, Growth, Place, Recording, Rule, Severity, Store
 from torchvet.rules.shared.bounds import Bound, bound_of
 from torchvet.rules.shared.exhaustion import end_for, exhaustion_of, part_of, rank_of
 from torchvet.rules.shared.number_format import per_step, size
@@ -69,7 +52,7 @@ class GrowthRule(Rule):
         """What the rule's own fixes need to know of the finding."""
         return NOTHING_MORE
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_recording(self, recording: Recording) -> Findings:
         """One finding for every growing name that this rule recognises."""
         for rank, summary in growth_by_rank(recording):
             for growth in summary.growths:
@@ -328,6 +311,6 @@ def first_place(sites: list[SiteBytes]) -> Place | None:
     return next((s.site.place or s.site.inner for s in sites if s.site.place or s.site.inner), None)
 
 
-def location_of(place: Place | None) -> Location | None:
-    """A recorded place as a finding's location."""
+def location_of(place: Place | Store | None) -> Location | None:
+    """A recorded place, or the line of a store, as a finding's location."""
     return None if place is None else Location(path=place.path, line=place.line, function=place.function)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from torchvet.rules.kit import Finding, Iterator, Measured, Place, RankRecording, Recording, Rule
+from torchvet.rules.kit import Finding, Findings, Measured, Place, RankRecording, Recording, Rule
 from torchvet.source.model import SourceFile
 
 
-def suspected_at(rule: Rule, recording: Recording, place: Place | None, role: str = "") -> Iterator[Finding]:
+def suspected_at(rule: Rule, recording: Recording, place: Place | None, role: str = "") -> Findings:
     """The rule's suspicions about a line, or about what a related line of this role does there."""
     for one in suspected_in(rule, recording, place.path) if place is not None else ():
         lines = {r.line for r in one.related if r.role == role} if role else {one.location.line if one.location else 0}

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from torchvet.finding import Edit
 from torchvet.source.model import edits
 from torchvet.source.model.edits import margin as margin
-from torchvet.source.model.walking import walk
 from torchvet.source.statements import first_line as first_line
 from torchvet.source.statements import last_line as last_line
 from torchvet.source.statements import path_to_node
+from torchvet.source.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile

@@ -11,31 +11,37 @@ from torchvet.source.model import torch_names as names
 from torchvet.source.model.events import Event
 from torchvet.source.model.forwards import INDICES
 from torchvet.source.model.units import Unit, receiver, targets_of, terminal
-from torchvet.source.model.walking import walk
 from torchvet.source.syntax import given, parts
+from torchvet.source.text import words
+from torchvet.source.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
 
 _ROUNDS = 12
-_TO_NUMBERS = {"print", "len", "float", "int", "str", "repr", "round", "isinstance", "type", "id", "hash", "format",
-               "bool", "hasattr", "range", "warnings.warn"}  # fmt: skip
-_PASS_ON = {"sum", "max", "min", "list", "tuple", "zip", "enumerate", "reversed", "sorted", "dict", "set",
-            "map", "next", "iter", "filter", "abs", "copy.copy", "copy.deepcopy", "collections.deque",
-            "collections.OrderedDict", "getattr", "slice", "tqdm.tqdm", "any", "all"}  # fmt: skip
-_LIBRARIES = ("numpy.", "math.", "matplotlib.", "wandb.", "logging.", "json.", "tqdm.", "time.", "statistics.",
-              "pandas.", "seaborn.", "sklearn.", "scipy.", "mlflow.", "PIL.", "pprint.", "torchvision.utils.",
-              "torch.save", "plt.", "np.")  # fmt: skip
+_TO_NUMBERS = words("""
+    print len float int str repr round isinstance type id hash format bool hasattr range warnings.warn
+""")
+_PASS_ON = words("""
+    sum max min list tuple zip enumerate reversed sorted dict set map next iter filter abs copy.copy copy.deepcopy
+    collections.deque collections.OrderedDict getattr slice tqdm.tqdm any all
+""")
+_LIBRARIES = words("""
+    numpy. math. matplotlib. wandb. logging. json. tqdm. time. statistics. pandas. seaborn. sklearn. scipy. mlflow.
+    PIL. pprint. torchvision.utils. torch.save plt. np.
+""")
 """What these are given is read, not kept: no gradient comes back from there."""
-_READERS = {"add_scalar", "add_scalars", "add_histogram", "add_image", "add_images", "add_figure", "set_postfix",
-            "set_description", "set_postfix_str", "info", "debug", "warning", "error", "write", "format", "log_metric",
-            "log_metrics", "plot", "imshow", "scatter", "savefig", "join", "report", "isEnabledFor", "log_dict",
-            "writerow", "add_text", "print", "imwrite", "echo"}  # fmt: skip
+_READERS = words("""
+    add_scalar add_scalars add_histogram add_image add_images add_figure set_postfix set_description set_postfix_str
+    info debug warning error write format log_metric log_metrics plot imshow scatter savefig join report
+    isEnabledFor log_dict writerow add_text print imwrite echo
+""")
 _ADDING = {"append", "appendleft", "extend", "extendleft", "add", "insert", "put", "put_nowait", "setdefault"}
 """Methods that put their arguments into what they are called on."""
-_OTHERS = {"eq", "ne", "gt", "lt", "ge", "le", "equal", "allclose", "isclose", "expand_as", "view_as", "reshape_as",
-           "topk", "dot", "outer", "maximum", "minimum", "masked_select", "logical_and", "logical_or", "lerp",
-           "cosine_similarity", "where", "addmm", "baddbmm", "cross", "fmod", "remainder", "true_divide"}  # fmt: skip
+_OTHERS = words("""
+    eq ne gt lt ge le equal allclose isclose expand_as view_as reshape_as topk dot outer maximum minimum
+    masked_select logical_and logical_or lerp cosine_similarity where addmm baddbmm cross fmod remainder true_divide
+""")
 """More methods of tensors: what goes into them comes out again, or not at all."""
 _NO_GRAPH = {"shape", "dtype", "device", "ndim", "grad_fn", "requires_grad", "is_cuda", "data", "grad", "size"}
 

@@ -11,9 +11,11 @@ from torchvet.source.lazily import lazy
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.destinations import is_sure, last_bindings
 from torchvet.source.model.events import Event
-from torchvet.source.model.units import ClassModel, Unit, keyword, receiver, targets_of, terminal, value_for
+from torchvet.source.model.expressions import value_bound
+from torchvet.source.model.units import ClassModel, Unit, keyword, receiver, terminal
 from torchvet.source.model.units import passed as passed
 from torchvet.source.syntax import parts
+from torchvet.source.text import words
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
@@ -23,18 +25,17 @@ Place = Literal["cpu", "device", ""]
 
 _ACCELERATORS = ("cuda", "mps", "xpu", "hpu", "npu", "xla", "mtia")
 _DEVICE_NAME = re.compile(r"(^|_)dev(ice)?s?(_|\d|$)|device$|(^|_)rank$|(^|_)gpu(_?id)?$|^cuda$|^DEVICE$")
-_WRAPPERS = {"DataParallel", "DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP", "prepare", "setup",
-             "prepare_model", "initialize"}  # fmt: skip
+_WRAPPERS = words("""
+    DataParallel DistributedDataParallel DDP FullyShardedDataParallel FSDP prepare setup prepare_model initialize
+""")
 """Wrappers that move inputs to the right device themselves."""
 _HOST_DATASETS = ("torchvision.datasets.", "torchvision.datasets.folder.", "torchaudio.datasets.", "datasets.load_")
 _CALLS_THAT_MOVE = (".to(", ".cuda(", "device=", "type_as(", "to_device", "move_to", ".pin_memory(")
-_SIZED = frozenset(("zeros", "ones", "empty", "full", "rand", "randn", "randint", "randperm", "arange", "linspace",
-                    "eye", "logspace"))  # fmt: skip
-_SHAPING = frozenset(
-    (*names.TENSOR_METHODS, "long", "int", "bool", "short", "requires_grad_", "unsqueeze", "squeeze", "new_zeros",
-     "new_ones", "new_full", "new_empty", "argmax", "argmin", "eq", "ne", "view_as", "expand_as", "triu", "tril",
-     "pin_memory")
-) - {"to", "cuda", "cpu", "type_as"}  # fmt: skip
+_SIZED = words("zeros ones empty full rand randn randint randperm arange linspace eye logspace")
+_SHAPING = names.TENSOR_METHODS - {"to", "cuda", "cpu", "type_as"} | words("""
+    long int bool short requires_grad_ unsqueeze squeeze new_zeros new_ones new_full new_empty argmax argmin eq ne
+    view_as expand_as triu tril pin_memory
+""")
 _DEEPEST = 7
 """Names and expressions that are followed; beyond, nothing is known."""
 
@@ -182,8 +183,7 @@ class Devices:
         node = binding.node
         if isinstance(node, (ast.For, ast.AsyncFor)):
             return "cpu" if self.yields_host(node.iter, binding.unit) else ""
-        target = next((t for t in targets_of(node) if isinstance(t, ast.Name) and t.id == name), None)
-        value = value_for(node, target) if target is not None else None
+        value = value_bound(node, name)
         if value is not None:
             return self.of(value, binding, depth + 1)
         # `x, y = batch`; `x, y = x.to(device), y` has its values above.

@@ -10,26 +10,31 @@ from torchvet.source.model import torch_names as names
 from torchvet.source.model.events import Event
 from torchvet.source.model.forwards import Forwards, takes_indices
 from torchvet.source.model.units import Unit, keyword, receiver, targets_of, terminal, value_for
-from torchvet.source.syntax import given, parts
+from torchvet.source.syntax import DISPLAYS, given, parts
+from torchvet.source.text import words
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
 
 Answer = Literal["yes", "no", "unknown"]
 
-_OFF = {"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.autograd.inference_mode",
-        "torch.autograd.grad_mode.no_grad", "torch.autograd.grad_mode.inference_mode"}  # fmt: skip
+_OFF = words("""
+    torch.no_grad torch.inference_mode torch.autograd.no_grad torch.autograd.inference_mode
+    torch.autograd.grad_mode.no_grad torch.autograd.grad_mode.inference_mode
+""")
 _SET = {"torch.set_grad_enabled", "torch.autograd.set_grad_enabled", "torch.autograd.grad_mode.set_grad_enabled"}
 _ON = {"torch.enable_grad", "torch.autograd.enable_grad", "torch.autograd.grad_mode.enable_grad"}
-_OFF_BY_FRAMEWORK = {"validation_step", "test_step", "predict_step", "on_validation_epoch_end", "validation_epoch_end",
-                     "on_test_epoch_end", "test_epoch_end", "on_validation_batch_end"}  # fmt: skip
-_SUSPECT_WORDS = ("no_grad", "nograd", "inference", "eval_mode", "eval_decorator", "disable_grad", "evaluating",
-                  "without_grad", "stop_grad")  # fmt: skip
+_OFF_BY_FRAMEWORK = words("""
+    validation_step test_step predict_step on_validation_epoch_end validation_epoch_end on_test_epoch_end
+    test_epoch_end on_validation_batch_end
+""")
+_SUSPECT_WORDS = words("""
+    no_grad nograd inference eval_mode eval_decorator disable_grad evaluating without_grad stop_grad
+""")
 """A decorator or context manager of such a name may well switch gradients off."""
 _HARMLESS = {"zero_", "fill_", "detach_", "normal_", "uniform_", "random_", "bernoulli_", "__len__", "share_memory_"}
 """Methods that write to a tensor what has no graph."""
-_KEEPING = (ast.UnaryOp, ast.BinOp, ast.NamedExpr, ast.Starred, ast.Subscript, ast.Await, ast.Tuple, ast.List, ast.Set,
-            ast.Dict)  # fmt: skip
+_KEEPING = (*DISPLAYS, ast.UnaryOp, ast.BinOp, ast.NamedExpr, ast.Starred, ast.Subscript, ast.Await)
 """Expressions whose value has the graphs of all their parts."""
 _DEEPEST = 18
 """Expressions within expressions. A deeper question is answered with *unknown*, which no rule reports."""

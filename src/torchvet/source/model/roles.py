@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.units import ClassModel, Unit, receiver, targets_of, terminal, value_for
 from torchvet.source.syntax import expression, parts
+from torchvet.source.text import words
 
 if TYPE_CHECKING:
     from torchvet.source.model.events import Event
@@ -28,17 +29,21 @@ _HINTS = {
     "scaler": re.compile(r"(^|_)(grad_?|loss_?|amp_?)?scaler$"),
     "loader": re.compile(r"loader|^((train|val|valid|test|eval)_?)?dl$"),
     "criterion": re.compile(r"criteri|^loss_?(fn|func|function|f)$|_loss_fn$|^crit$"),
-    "module": re.compile(r"^(model|net|network|generator|discriminator|critic|actor|policy|encoder|decoder|backbone)$"
-                         r"|_(model|net)$|^net[A-Z]$|^(student|teacher)$"),
+    "module": re.compile(
+        r"^(model|net|network|generator|discriminator|critic|actor|policy|encoder|decoder|backbone)$"
+        r"|_(model|net)$|^net[A-Z]$|^(student|teacher)$"
+    ),
     "loss": re.compile(r"(^|_)loss(es)?(_|$)|^err[DG]?"),
-}  # fmt: skip
+}
 """Names that people give to things. Only asked where nothing else is known."""
 
-KEEPS_ROLE = {"to", "cuda", "cpu", "train", "eval", "half", "float", "double", "bfloat16", "requires_grad_", "type",
-               "share_memory", "to_empty", "compile", "set_epoch"}  # fmt: skip
-WRAPPERS = {"compile", "DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "FSDP", "DDP", "prepare",
-             "prepare_model", "setup", "script", "jit", "deepcopy", "convert_sync_batchnorm", "prepare_optimizer",
-             "prepare_data_loader", "setup_dataloaders", "EMA"}  # fmt: skip
+KEEPS_ROLE = words("""
+    to cuda cpu train eval half float double bfloat16 requires_grad_ type share_memory to_empty compile set_epoch
+""")
+WRAPPERS = words("""
+    compile DataParallel DistributedDataParallel FullyShardedDataParallel FSDP DDP prepare prepare_model setup
+    script jit deepcopy convert_sync_batchnorm prepare_optimizer prepare_data_loader setup_dataloaders EMA
+""")
 
 
 _OF_OUTPUT = ("logits", "last_hidden_state", "pooler_output")

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from torchvet.source.lazily import lazy
-from torchvet.source.model.events import Arm, Event, Loop, exclude
+from torchvet.source.model.events import Event
 from torchvet.source.model.units import Unit, receiver, targets_of, terminal
 from torchvet.source.syntax import given
+from torchvet.source.text import words
+from torchvet.source.walking import Arm, Loop, exclude
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
 
 Kind = Literal["backward", "zero_grad", "step", "scheduler", "scaler_step", "unscale", "update", "clip"]
 _BACKWARD = ("backward", "manual_backward")
-_ACTING = (*_BACKWARD, "zero_grad", "step", "unscale_", "update", "clip_grad_norm_", "clip_grad_value_",
-           "clip_grad_norm")  # fmt: skip
 _DEEPEST = 4
 """Calls within the file that are followed, one within another."""
 
@@ -151,7 +151,7 @@ class StepFinder:
     @lazy
     def _acting(self) -> set[int]:
         """Units that act on a step in any way, or call what does in this file."""
-        found = {id(u): u for word in _ACTING for u in self._file.units_calling(word)}
+        found = {id(u): u for word in _NAMES for u in self._file.units_calling(word)}
         if self._file.mentions("grad = None", "grad=None"):
             found.update((id(u), u) for u in self._file.units_with("grad"))
         return self._reaching(found)
@@ -320,12 +320,18 @@ def _renamed(text: str, names: dict[str, str]) -> str:
 
 
 _NAMES = {
-    "backward": StepFinder._backward, "manual_backward": StepFinder._backward, "step": StepFinder._step,
-    "zero_grad": StepFinder._zero_grad, "unscale_": StepFinder._unscale, "update": StepFinder._update,
-    "clip_grad_norm_": StepFinder._clip, "clip_grad_norm": StepFinder._clip, "clip_grad_value_": StepFinder._clip,
-}  # fmt: skip
-_HARMLESS = {"print", "len", "float", "int", "str", "range", "enumerate", "zip", "isinstance", "tqdm.tqdm", "next",
-             "iter", "min", "max", "sum", "round", "sorted", "abs", "format", "append"}  # fmt: skip
+    **dict.fromkeys(_BACKWARD, StepFinder._backward),
+    "step": StepFinder._step,
+    "zero_grad": StepFinder._zero_grad,
+    "unscale_": StepFinder._unscale,
+    "update": StepFinder._update,
+    **dict.fromkeys(("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_"), StepFinder._clip),
+}
+"""How calls that act on a step are read, by their names."""
+_HARMLESS = words("""
+    print len float int str range enumerate zip isinstance tqdm.tqdm next iter min max sum round sorted abs format
+    append
+""")
 
 
 def _is_opaque(event: Event) -> bool:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchvet.source.lazily import lazy
-from torchvet.source.model.events import Context, Event, Walker
-from torchvet.source.model.walking import walk
+from torchvet.source.model.events import Event, UnitWalker
 from torchvet.source.statements import first_line, last_line
-from torchvet.source.syntax import argument
+from torchvet.source.syntax import argument, parameters
 from torchvet.source.syntax import keyword as keyword
 from torchvet.source.syntax import receiver as receiver
 from torchvet.source.syntax import terminal as terminal
+from torchvet.source.walking import Context, walk
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
@@ -59,11 +59,6 @@ def targets_of(node: ast.AST) -> list[ast.expr]:
     return flat
 
 
-def _named(node: FunctionNode) -> list[ast.arg]:
-    """The parameters that take one value each, in order."""
-    return [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-
-
 @dataclass(eq=False)
 class Unit:
     """A module's own statements or a function's. `owner` is the class whose method it is."""
@@ -90,7 +85,7 @@ class Unit:
         if isinstance(self.node, ast.Module):
             return []
         starred = (self.node.args.vararg, self.node.args.kwarg)
-        return [p.arg for p in (*_named(self.node), *starred) if p is not None]
+        return [p.arg for p in (*parameters(self.node), *starred) if p is not None]
 
     @property
     def is_bound(self) -> bool:
@@ -104,7 +99,7 @@ class Unit:
 
     def annotation(self, name: str) -> ast.expr | None:
         """What a parameter is annotated with; None without that, and for `*args`, which holds several such values."""
-        named = _named(self.node) if not isinstance(self.node, ast.Module) else []
+        named = parameters(self.node) if not isinstance(self.node, ast.Module) else []
         return next((p.annotation for p in named if p.arg == name), None)
 
     @lazy
@@ -117,7 +112,7 @@ class Unit:
     @lazy
     def events(self) -> list[Event]:
         """Everything it does, in the order of evaluation."""
-        walker = Walker(self)
+        walker = UnitWalker(self)
         walker.block(self.node.body, Context())
         return walker.events
 

@@ -10,7 +10,7 @@ from torchvet.rules.device import _crashes
 from torchvet.rules.device._host_arguments import taken_on_host, targets_may_stay
 from torchvet.rules.device.fixes.one_device import ON_CPU, brought_along
 from torchvet.rules.kit import About, Edit, Finding, Iterator, RankRecording, Recording, Rule, Sequence, SourceFile
-from torchvet.source.model import ClassModel, Event, Unit, targets_of, terminal, value_for, walk
+from torchvet.source.model import ClassModel, Event, Unit, targets_of, terminal, value_bound, value_for, walk
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.devices import operands
 
@@ -40,11 +40,7 @@ class DeviceMismatch(Rule):
     bad_raises = "Expected all tensors to be on the same device"
 
     found_with = ("run", "--simulate-gpu", "24GiB")
-
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Only where there is a device do tensors come to lie on two."""
-        devices = {rank.program.device for rank in recording.ranks if rank.program is not None}
-        return super().could_be_measured(recording) and bool(devices - {"cpu"})
+    needs_at_work = "a device"  # elsewhere no two tensors lie on two devices
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The tensor that is out of place brought to the others' device."""
@@ -79,10 +75,8 @@ class DeviceMismatch(Rule):
             cause=_why(record, stray), advice=_how(stray, there), related=related,
         )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A module that was moved, a loss or an operation of torch, given something that is surely on the CPU."""
-        if not file.mentions(*self.words):
-            return
         for unit in file.functions("forward"):
             if (
                 unit.owner is not None
@@ -257,8 +251,7 @@ def _gives(call: ast.Call, hosted: set[str]) -> bool:
 
 def _stays(file: SourceFile, name: str, bound: Event) -> bool:
     """Whether a name holds a module with parameters that is made there and that nothing could move."""
-    target = next((t for t in targets_of(bound.node) if isinstance(t, ast.Name) and t.id == name), None)
-    value = value_for(bound.node, target) if target is not None else None
+    value = value_bound(bound.node, name)
     if not isinstance(value, ast.Call) or not isinstance(value.func, (ast.Name, ast.Attribute)):
         return False
     known = file.roles.class_named(value.func, bound.unit)

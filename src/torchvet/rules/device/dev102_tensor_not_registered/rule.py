@@ -33,10 +33,7 @@ class TensorNotRegistered(Rule):
     words = ("Module",)
 
     bad_raises = "to have the same dtype"
-
-    def could_be_measured(self, recording: Recording) -> bool:
-        """A program that never moves the module shows nothing."""
-        return False
+    silence_clears = False  # a program that never moves the module shows nothing
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The attribute as a buffer that is not saved, where a constructor binds it on the line."""
@@ -73,9 +70,9 @@ class TensorNotRegistered(Rule):
             related=[_crashes.raised(record), *_crashes.where(record)],
         )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """`self.x = torch.factory(…)` in a module's `__init__` that `forward` combines with other tensors as it is."""
-        if not file.mentions(*self.words) or not file.mentions("self."):
+        if not file.mentions("self."):
             return
         for made, event in self._kept(file):
             owner = event.unit.owner
@@ -90,7 +87,7 @@ class TensorNotRegistered(Rule):
         """Calls in constructors that make a tensor on the host, each with the event that gives its value, with nothing
         that places it, to an attribute: the call itself, or an assignment of the name that holds it."""
         lines = {file.line_of(m.start()) for m in _MADE.finditer(file.text)}
-        for init in {id(u): u for u in map(file.unit_at, sorted(lines))}.values():
+        for init in file.units_at(sorted(lines)):
             if init.name == "__init__" and init.owner is not None and "module" in file.roles.of_class(init.owner):
                 yield from _kept_by(file, init, lines)
 

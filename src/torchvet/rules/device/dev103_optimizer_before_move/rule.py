@@ -33,10 +33,8 @@ class OptimizerBeforeMove(Rule):
     words = (".parameters()", "requires_grad")
 
     fix_changes_results = True
-
-    def could_be_measured(self, recording: Recording) -> bool:
-        """What is replaced in part is TRN105's, and what has no gradient yet shows nothing."""
-        return False
+    # What is replaced in part is TRN105's, and what has no gradient yet shows nothing.
+    silence_clears = False
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Optimizers all of whose parameters have been replaced, or some where source shows by what, and state that is
@@ -48,7 +46,7 @@ class OptimizerBeforeMove(Rule):
                     by_source.add(unowned.module)
                     seen = f"{found.message} ({unowned.count} parameters of {unowned.module} are never stepped)"
                     yield as_observed(found, rank, seen, Measured(bytes=unowned.bytes, steps=unowned.steps))
-            for record in {r.module: r for r in rank.all(ReplacedParameters)}.values():
+            for record in rank.latest(ReplacedParameters, "module"):
                 if record.module not in by_source:
                     yield self._replaced_all(rank, record)
         for rank, mismatch, stray in _crashes.mismatches(recording):
@@ -76,10 +74,8 @@ class OptimizerBeforeMove(Rule):
             related=_crashes.where(record),
         )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """After `optimizer = O(model.parameters())`, in the same unit, what gives `model` other parameters."""
-        if not file.mentions(*self.words):
-            return
         found = [*file.units_with("parameters"), *file.units_with("requires_grad")] if file.mentions(*_OPTIM) else []
         units = {id(u): u for u in found}
         for made in (e for u in units.values() for n in sorted(names.OPTIMIZERS & u.calls.keys()) for e in u.calls[n]):

@@ -24,14 +24,13 @@ class IndexOutOfRange(Rule):
 
     bad_raises = "index out of range in self"
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """An error that ended the program for such a value, or a device-side assert."""
-        for rank in recording.ranks:
-            for record in rank.all(BadValue):
-                if record.kind == "index":
-                    yield self._finding(rank, record)
-                elif record.kind == "unknown":
-                    yield self._assert(rank, record)
+        for record in rank.all(BadValue):
+            if record.kind == "index":
+                yield self._finding(rank, record)
+            elif record.kind == "unknown":
+                yield self._assert(rank, record)
 
     def _finding(self, rank: RankRecording, record: BadValue) -> Finding:
         bound = _bound(record)

@@ -19,12 +19,11 @@ class ProbabilityOutOfRange(Rule):
     bad_raises = "all elements of input should be between 0 and 1"
     fix_changes_results = True
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """An error that ended the program for such a value."""
-        for rank in recording.ranks:
-            for record in rank.all(BadValue):
-                if record.kind == "probability":
-                    yield self._finding(rank, record)
+        for record in rank.all(BadValue):
+            if record.kind == "probability":
+                yield self._finding(rank, record)
 
     def _finding(self, rank: RankRecording, record: BadValue) -> Finding:
         name = record.name or record.derived or f"what {record.operation} was given"

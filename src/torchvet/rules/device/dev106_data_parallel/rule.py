@@ -17,10 +17,8 @@ class DataParallel(Rule):
     severity = "info"
     words = ("DataParallel(",)
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """Wrapping in `nn.DataParallel`; a warning where a forward runs under autocast in bfloat16."""
-        if not file.mentions(*self.words):
-            return
         for event in file.calls("DataParallel"):
             dotted = file.dotted(event.call.func)
             if dotted in ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel") and event.call.args:

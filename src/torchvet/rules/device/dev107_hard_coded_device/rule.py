@@ -30,10 +30,7 @@ class HardCodedDevice(Rule):
     words = (".cuda(", '"cuda', '"mps', '"xpu', "'cuda", "'mps", "'xpu")
 
     bad_raises = "torch/cuda/"
-
-    def could_be_measured(self, recording: Recording) -> bool:
-        """What goes well on this machine goes wrong on another."""
-        return False
+    silence_clears = False  # what goes well on this machine goes wrong on another
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """A crash for a device that the text names, where a variable in sight holds another."""
@@ -67,9 +64,9 @@ class HardCodedDevice(Rule):
             cause=record.message, advice=f"use {record.variable}" if record.variable else self.remedy,
         )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """`.cuda()`, `.to("cuda…")` or `device="cuda…"` where a variable for the device can be seen."""
-        if not file.mentions(*self.words) or not file.mentions("device"):
+        if not file.mentions("device"):
             return
         words = ["to", "cuda"] if file.mentions(".cuda(", *(f".to({w}" for w in _WRITTEN)) else []
         if file.mentions(*(f"device={w}" for w in _WRITTEN)):

@@ -26,23 +26,19 @@ class CheckpointLoadsOnWrongDevice(Rule):
     words = ("load",)
 
     found_with = ("run", "--simulate-gpu", "24GiB")
+    silence_clears = False  # what goes well on this machine goes wrong on another
 
-    def could_be_measured(self, recording: Recording) -> bool:
-        """What goes well on this machine goes wrong on another."""
-        return False
-
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """A file that asked for a device that is not there, or whose tensors lie beside the model for nothing."""
-        for rank in recording.ranks:
-            for absent in rank.all(AbsentDevice):
-                if absent.checkpoint:
-                    yield self._absent(rank, absent)
-            for loaded in {r.place: r for r in rank.all(LoadedCheckpoint)}.values():
-                where = [d for d in loaded.bytes if d != "cpu"]
-                if loaded.into and any(d not in loaded.into for d in where):
-                    yield self._elsewhere(rank, loaded)
-                elif where and loaded.kept >= _KEPT:
-                    yield self._kept(rank, loaded)
+        for absent in rank.all(AbsentDevice):
+            if absent.checkpoint:
+                yield self._absent(rank, absent)
+        for loaded in rank.latest(LoadedCheckpoint):
+            where = [d for d in loaded.bytes if d != "cpu"]
+            if loaded.into and any(d not in loaded.into for d in where):
+                yield self._elsewhere(rank, loaded)
+            elif where and loaded.kept >= _KEPT:
+                yield self._kept(rank, loaded)
 
     def _absent(self, rank: RankRecording, record: AbsentDevice) -> Finding:
         return self.observed(
@@ -89,7 +85,7 @@ class CheckpointLoadsOnWrongDevice(Rule):
             measured=Measured(bytes=size, steps=record.kept, peak_bytes=peak_of(rank) or None, share=share),
         )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """`torch.load` without `map_location`: a warning where ranks or a choice of device make it matter."""
         for event in file.calls("load"):
             call = event.call

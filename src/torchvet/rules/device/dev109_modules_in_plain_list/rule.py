@@ -35,10 +35,7 @@ class ModulesInPlainList(Rule):
     words = ("Module",)
 
     fix_changes_results = True
-
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Layers that nothing trains are left out of checkpoints all the same."""
-        return False
+    silence_clears = False  # layers that nothing trains are left out of checkpoints all the same
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """What a function of the file returns in a plain list or dict, registered where an attribute is made of it."""
@@ -63,7 +60,7 @@ class ModulesInPlainList(Rule):
                 crashed = True
                 yield self._left_behind(rank, record, stray)
         for rank in recording.ranks if not crashed else ():
-            for hidden in {r.holder: r for r in rank.all(HiddenModules)}.values():
+            for hidden in rank.latest(HiddenModules, "holder"):
                 yield self._not_trained(rank, hidden)
 
     def _left_behind(self, rank: RankRecording, record: DeviceMismatch, stray: Placed) -> Finding:
@@ -88,10 +85,8 @@ class ModulesInPlainList(Rule):
             measured=Measured(bytes=record.bytes, steps=record.steps),
         )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """`self.x = [Layer(…), …]`, or `self.x.append(Layer(…))`, in a module that registers `self.x` nowhere."""
-        if not file.mentions(*self.words):
-            return
         for model in list(file.classes.values()):
             if "module" not in file.roles.of_class(model) or "__init__" not in model.methods:
                 continue

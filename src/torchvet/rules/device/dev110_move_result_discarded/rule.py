@@ -36,10 +36,8 @@ class MoveResultDiscarded(Rule):
     words = (".to(", ".cuda(", ".cpu(", ".double(", ".half(", ".float(", ".long(", ".bfloat16(")
 
     bad_raises = "must have the same dtype"
-
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Where the tensor is on the device already nothing is moved, and steps that were not sampled show nothing."""
-        return False
+    # Where the tensor is on the device already nothing is moved, and steps that were not sampled show nothing.
+    silence_clears = False
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The name bound to what its move gives."""
@@ -56,7 +54,7 @@ class MoveResultDiscarded(Rule):
                 crashed.add(record.discarded_at)
                 yield self._crash(rank, record)
         for rank in recording.ranks:
-            for discarded in {r.place: r for r in rank.all(DiscardedMove)}.values():
+            for discarded in rank.latest(DiscardedMove):
                 if discarded.place not in crashed and discarded.steps >= _SURE:
                     yield self._going_on(rank, discarded)
 
@@ -87,7 +85,7 @@ class MoveResultDiscarded(Rule):
             measured=Measured(bytes=round(record.bytes / record.calls), steps=record.steps),
         )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A call that moves or converts what is surely a tensor, as a statement."""
         for event in self._statements(file):
             on = receiver(event.call)

@@ -25,22 +25,18 @@ class GradientSyncEachMicroStep(Rule):
 
     cost = "reductions"
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """Accumulation windows over a DistributedDataParallel model, in a file that never holds its gradients back."""
-        if not file.mentions(*self.words) or file.mentions(
-            "no_sync", "backward_grad_sync", "_gradient_sync", "able_allreduce"
-        ):
+        if file.mentions("no_sync", "backward_grad_sync", "_gradient_sync", "able_allreduce"):
             return
         wrapped: set[tuple[object, ...]] = set()
         for made in file.calls("DistributedDataParallel", "DDP"):
             if file.dotted(made.call.func).endswith("DistributedDataParallel"):
                 wrapped |= identity(made.call, made.unit)
-        seen: set[int] = set()
         for window in loops.windows(file) if wrapped else ():
             backward = window.backward
-            if id(backward.event) in seen or (backward.through and not backward.scaled) or not _runs(window, wrapped):
+            if (backward.through and not backward.scaled) or not _runs(window, wrapped):
                 continue
-            seen.add(id(backward.event))
             yield self._finding(file, window, frozenset(wrapped))
 
     def _finding(self, file: SourceFile, window: Window, wrapped: Identity) -> Finding:

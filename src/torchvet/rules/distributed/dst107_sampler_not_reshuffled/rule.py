@@ -25,9 +25,9 @@ class SamplerNotReshuffled(Rule):
 
     fix_changes_results = True
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A shuffling DistributedSampler whose loader is gone through epoch after epoch, and no `set_epoch`."""
-        if not file.mentions(*self.words) or file.mentions("set_epoch"):
+        if file.mentions("set_epoch"):
             return
         if any(file.imports.uses(name) for name in _FRAMEWORKS):
             return

@@ -27,9 +27,9 @@ class AllRanksOnOneDevice(Rule):
 
     runs_on = "cuda"
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A model that is wrapped for one process per GPU and put on the current device, which nothing selects."""
-        if not file.mentions(*self.words) or not file.mentions("cuda"):
+        if not file.mentions("cuda"):
             return
         starts = [
             e for e in file.calls("init_process_group") if file.dotted(e.call.func).startswith("torch.distributed.")

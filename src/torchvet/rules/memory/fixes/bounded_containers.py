@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple
 
-from torchvet.rules.kit import Edit, Finding, Sequence, SourceFile
+from torchvet.rules.kit import Edit, Edits, Finding, SourceFile
 from torchvet.rules.memory.fixes.stored_values import stored_at
 from torchvet.rules.shared.training_loops import without_statement
 from torchvet.source.model import blocks, edits, receiver, terminal, walk
@@ -27,7 +27,7 @@ class Uses(NamedTuple):
     reach: int
 
 
-def bounded(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+def bounded(file: SourceFile, finding: Finding) -> Edits:
     """`deque(maxlen=n)` in the place of a list of which no more than the last n are read; the line that stores taken
     out where nothing reads the list at all."""
     for kept in stored_at(file, finding):

@@ -7,7 +7,7 @@ import ast
 from torchvet.rules.core.fixing import may_be_tensor, with_method
 from torchvet.rules.kit import Edit, Iterator, SourceFile
 from torchvet.rules.memory._stored import Kept, store
-from torchvet.source.model import Event, Unit, targets_of, terminal, value_for
+from torchvet.source.model import Event, Unit, terminal, value_bound
 from torchvet.source.model.destinations import reaching
 
 _MADE = ("dict", "list", "defaultdict", "OrderedDict", "deque", "Counter")
@@ -33,8 +33,7 @@ def _values(name: str, event: Event) -> Iterator[ast.expr | None]:
     """What a name may be bound to at an event: a list that was joined to one tensor is none there any more."""
     for binding in reaching(name, event):
         if not isinstance(binding.node, ast.AugAssign):
-            targets = (t for t in targets_of(binding.node) if isinstance(t, ast.Name) and t.id == name)
-            yield next((value_for(binding.node, t) for t in targets), None)
+            yield value_bound(binding.node, name)
 
 
 def _is_container(value: ast.expr | None) -> bool:

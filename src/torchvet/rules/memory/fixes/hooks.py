@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Edit, Finding, Sequence, SourceFile, calls_at
+from torchvet.rules.kit import Edit, Edits, Finding, SourceFile, calls_at
 from torchvet.rules.memory._hooks import ON_MODULES, ON_TENSORS
 from torchvet.source.model import Event, edits, receiver, targets_of, terminal
 
 
-def handle_removed(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+def handle_removed(file: SourceFile, finding: Finding) -> Edits:
     """What a registration whose handle is thrown away needs; nothing where the hook may be wanted for longer."""
     here = [event for event, _ in calls_at(file, finding, *ON_MODULES, *ON_TENSORS)]
     if here and not any(isinstance(event.parent, ast.Expr) for event in here):
@@ -50,7 +50,7 @@ def _is_of_others(event: Event) -> bool:
     return event.loop is None and _root(event) in event.unit.parameters and _root(event) != own
 
 
-def _on_the_module(file: SourceFile, event: Event) -> Sequence[Edit]:
+def _on_the_module(file: SourceFile, event: Event) -> Edits:
     """The handle kept where the hook is, so that the next one from the same line takes its place."""
     on = receiver(event.call)
     hook = event.call.args[0] if event.call.args else None
@@ -74,7 +74,7 @@ def _free(file: SourceFile, name: str) -> str:
     return name
 
 
-def _at_the_end(file: SourceFile, event: Event, loop: ast.For | ast.While) -> Sequence[Edit]:
+def _at_the_end(file: SourceFile, event: Event, loop: ast.For | ast.While) -> Edits:
     """`handle = …` in a loop, and `handle.remove()` after the last statement of its body."""
     if event.parent not in loop.body or loop.orelse:
         return ()
@@ -84,7 +84,7 @@ def _at_the_end(file: SourceFile, event: Event, loop: ast.For | ast.While) -> Se
     return [kept, *removed] if removed else ()
 
 
-def _before_the_next(file: SourceFile, event: Event) -> Sequence[Edit]:
+def _before_the_next(file: SourceFile, event: Event) -> Edits:
     """In a method: the hook of the last call goes before this one's is registered."""
     own, start = event.unit.self_name(), edits.start_of(file, event.call)
     if not own:

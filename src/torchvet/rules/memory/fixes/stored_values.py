@@ -6,7 +6,7 @@ import ast
 
 from torchvet.analysis import growth_by_rank
 from torchvet.rules.core.fixing import held, may_be_tensor, with_method
-from torchvet.rules.kit import Edit, Finding, Iterator, Recording, Sequence, SourceFile, events_at
+from torchvet.rules.kit import Edit, Edits, Finding, Iterator, Recording, SourceFile, events_at
 from torchvet.rules.memory._stored import Kept, store
 from torchvet.rules.memory.fixes.filled_containers import filled_with
 from torchvet.rules.shared.growth_rule import is_tensor_class, item_type
@@ -78,7 +78,7 @@ def _read_in(value: ast.expr) -> Iterator[ast.expr]:
             yield base
 
 
-def stored_with(file: SourceFile, finding: Finding, method: str) -> Sequence[Edit]:
+def stored_with(file: SourceFile, finding: Finding, method: str) -> Edits:
     """What is stored goes in by way of a method: `losses.append(loss.detach())`."""
     for kept in stored_at(file, finding):
         if not (isinstance(kept.event.node, ast.Call) and terminal(kept.event.node) == "extend"):
@@ -93,7 +93,7 @@ def stored_with(file: SourceFile, finding: Finding, method: str) -> Sequence[Edi
     return parts_with(file, handed[0], events_at(file, finding)[0], method) if len(handed) == 1 else ()
 
 
-def copied(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+def copied(file: SourceFile, finding: Finding) -> Edits:
     """What is stored goes in as a copy. Of a line that stores what surely has a storage of its own, other lines that
     store under the same name are taken."""
     at = finding.location
@@ -135,7 +135,7 @@ def _is_part(node: ast.expr | None) -> bool:
     return isinstance(node, ast.Subscript) or called
 
 
-def detached(file: SourceFile, finding: Finding, recording: Recording) -> Sequence[Edit]:
+def detached(file: SourceFile, finding: Finding, recording: Recording) -> Edits:
     """What is stored goes in without its graph, and as a copy where the run saw that it is a small part of a storage,
     as what `F.mse_loss` returns on the CPU: the rest would stay. No method of tensors on what was seen to be none."""
     name = finding.holder.name if finding.holder is not None else None
@@ -148,8 +148,8 @@ def detached(file: SourceFile, finding: Finding, recording: Recording) -> Sequen
 
 
 def tensors_only(
-    made: Sequence[Edit], finding: Finding, file: SourceFile, recording: Recording
-) -> Sequence[Edit]:  # fmt: skip
+    made: Edits, finding: Finding, file: SourceFile, recording: Recording
+) -> Edits:  # fmt: skip
     """Edits that call a method on what is stored; none where they take the whole item of a container whose items the
     run has seen to be something else: tuples off a queue, log records."""
     name = finding.holder.name if finding.holder is not None else None
@@ -177,7 +177,7 @@ def _items(file: SourceFile, finding: Finding) -> Iterator[ast.expr]:
         yield from _handed_in(file, finding)
 
 
-def parts_with(file: SourceFile, made: ast.expr, event: Event, method: str) -> Sequence[Edit]:
+def parts_with(file: SourceFile, made: ast.expr, event: Event, method: str) -> Edits:
     """What an object or a container that is written down there is made of: those of its parts that surely have a
     graph, each by way of a method. Nothing where there is none, or one of them cannot be."""
     if isinstance(made, ast.Call):
@@ -210,7 +210,7 @@ _EACH = {
 """A container of tensors with a method called on each, by its type."""
 
 
-def _each_with(file: SourceFile, finding: Finding, kind: str | None, method: str) -> Sequence[Edit]:
+def _each_with(file: SourceFile, finding: Finding, kind: str | None, method: str) -> Edits:
     """Each tensor of a container that is stored whole goes in by way of a method, where the run has seen its type."""
     values = [*(k.value for k in stored_at(file, finding)), *_handed_in(file, finding)]
     if kind not in _EACH or len(values) != 1 or file.dotted(ast.Name("torch")) != "torch":
@@ -264,7 +264,7 @@ def caching_decorator(file: SourceFile, unit: Unit) -> ast.expr | None:
     return next((d for d in decorators if file.dotted(d.func if isinstance(d, ast.Call) else d) in CACHES), None)
 
 
-def without_cache(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+def without_cache(file: SourceFile, finding: Finding) -> Edits:
     """The decorator of a cached function taken out, where nothing asks for the cache's figures or empties it."""
     if file.mentions("cache_info", "cache_clear", "__wrapped__"):
         return ()

@@ -4,23 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
 
+from torchvet.finding import NOTHING_MORE, About, Edit, Location
 from torchvet.recording.records.base import NODE_BYTES
 from torchvet.rules.core import grading
-from torchvet.rules.kit import (
-    NOTHING_MORE,
-    About,
-    Edit,
-    Finding,
-    Growth,
-    Location,
-    Recording,
-    Severity,
-    SnapshotMemory,
-    SourceFile,
-    Store,
-)
+from torchvet.rules.kit import Edits, Finding, Findings, Growth, Recording, Severity, SnapshotMemory, SourceFile, Store
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._graphs import own_graph, passed_graphs
 from torchvet.rules.memory._updates import ADVICE, UPDATED, line_of_update, update_fix
@@ -138,15 +126,15 @@ class GraphRetained(GrowthRule):
         """Whether a line in place is what makes the graph longer: it has a fix of its own."""
         return UPDATED if line_of_update(growth, store) is not None else NOTHING_MORE
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """Detach what is stored, or update it without a graph."""
         return update_fix(file, finding) or stored_with(file, finding, "detach()")
 
-    def fixes_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Sequence[Edit]:
+    def fixes_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Edits:
         """Detach what is stored, as far as the run has seen what that is, or update it without a graph."""
         return update_fix(file, finding) or detached(file, finding, recording)
 
-    def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
+    def in_snapshot(self, snapshot: SnapshotMemory) -> Findings:
         """Several lines of a forward pass whose blocks stay, step after step: what a graph saved."""
         from torchvet.snapshots.growth import keeps_graph
 
@@ -162,10 +150,8 @@ class GraphRetained(GrowthRule):
                     "store `.item()` or `.detach()` of it; `torchvet run` names it",
                 )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """A value with a graph of its own goes into what outlives the pass, and into no backward."""
-        if not file.mentions(*self.words):
-            return
         for store in _stores.stores(file):
             if (carries := file.gradients.carries(store.value, store.event)) != "yes":
                 yield from self._passed(file, store) if carries == "unknown" else ()
@@ -193,7 +179,7 @@ class GraphRetained(GrowthRule):
             related=[self.also(file, "computed", graph, file.segment(graph.node))][: graph.line != store.event.line],
         )  # fmt: skip
 
-    def _passed(self, file: SourceFile, store: _stores.Store) -> Iterator[Finding]:
+    def _passed(self, file: SourceFile, store: _stores.Store) -> Findings:
         """A caller that passes a value with its graph to what others pass numbers to."""
         found = passed_graphs(file, store.value, store.event)
         if not found:

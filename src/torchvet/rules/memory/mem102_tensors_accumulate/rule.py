@@ -3,20 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
 
-from torchvet.rules.kit import (
-    About,
-    Edit,
-    Finding,
-    Growth,
-    Recording,
-    Severity,
-    SnapshotMemory,
-    SourceFile,
-    Step,
-    Store,
-)
+from torchvet.finding import About, Severity
+from torchvet.rules.kit import Edits, Finding, Findings, Growth, Recording, SnapshotMemory, SourceFile, Step, Store
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._collected import result_of
 from torchvet.rules.memory._storages import of_a_batch
@@ -93,14 +82,14 @@ class TensorsAccumulate(GrowthRule):
             )
         return _less_of(name, growth.holding.container)
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """A window as long as what is read of it; nothing stored where nothing is read; old entries of a dict that only
         remembers results taken out; no cache on a function that takes other arguments every time."""
         return (
             bounded(file, finding) or trimmed(file, finding) or evicted(file, finding) or without_cache(file, finding)
         )
 
-    def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
+    def in_snapshot(self, snapshot: SnapshotMemory) -> Findings:
         """Lines whose blocks stay, step after step, without the rest of a forward pass."""
         from torchvet.snapshots.growth import keeps_graph
 
@@ -117,10 +106,8 @@ class TensorsAccumulate(GrowthRule):
                         "it",
                     )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """A training step adds whole batches or outputs to what nothing ever empties."""
-        if not file.mentions(*self.words):
-            return
         for stored in _stores.collected(file):
             if not of_a_batch(file, stored.value, stored.event) or not _in_training(file, stored.event):
                 continue

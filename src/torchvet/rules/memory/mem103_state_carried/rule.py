@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from torchvet.analysis import growth_by_rank
-from torchvet.rules.kit import NOTHING_MORE, About, Edit, Finding, Growth, Recording, Severity, SourceFile, Store
+from torchvet.finding import NOTHING_MORE
+from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Recording, Severity, SourceFile, Store
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._crashes import crashed
 from torchvet.rules.memory.fixes.detached_state import CONTAINERS, state_cut
@@ -32,19 +33,17 @@ class StateCarried(GrowthRule):
 
     fix_may_change_losses = True
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """Cut the state after the backward of its step, or where it is computed from its own last value."""
         return state_cut(file, finding)
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """A state that a module returns goes into its next run, and nothing cuts its graph in between."""
-        if not file.mentions(*self.words) or not file.mentions(
-            "LSTM", "GRU", "RNN", "hidden", "state,", "state)", "memory"
-        ):
+        if not file.mentions("LSTM", "GRU", "RNN", "hidden", "state,", "state)", "memory"):
             return
         yield from self._computed(file)
         lines = set(_carrying_lines(file))
-        for unit in {id(u): u for u in map(file.unit_at, sorted(lines))}.values():
+        for unit in file.units_at(sorted(lines)):
             for event in unit.events:
                 if event.line not in lines or not isinstance(event.node, ast.Assign):
                     continue
@@ -54,7 +53,7 @@ class StateCarried(GrowthRule):
                 elif (attribute := _carried_attribute(file, event)) is not None:
                     yield from self._judged_attribute(file, event, attribute)
 
-    def _judged(self, file: SourceFile, event: Event, name: str) -> Iterator[Finding]:
+    def _judged(self, file: SourceFile, event: Event, name: str) -> Findings:
         called = getattr(event.node, "value", None)
         run = next((e for e in event.unit.calls.get(terminal(called), ()) if e.node is called), None)
         if run is None or not _stores.surely_recording(file, run):
@@ -76,7 +75,7 @@ class StateCarried(GrowthRule):
                 file, event, name, "warning", "no backward uses the graph, and it gets one step longer each pass", None
             )
 
-    def _judged_attribute(self, file: SourceFile, event: Event, name: str) -> Iterator[Finding]:
+    def _judged_attribute(self, file: SourceFile, event: Event, name: str) -> Findings:
         """A module's own attribute: told only where a loop of this file trains the module."""
         owner, forwards = event.unit.method_class(), file.gradients.forwards
         for step in file.steps:
@@ -98,7 +97,7 @@ class StateCarried(GrowthRule):
                     yield self._suspected(file, event, name, "error", _RAISES, backward.event)
                     return
 
-    def _computed(self, file: SourceFile) -> Iterator[Finding]:
+    def _computed(self, file: SourceFile) -> Findings:
         """`self.memory = tanh(self.write(cat([self.memory, x])))` of a module that each training step runs."""
         if not file.steps:
             return
@@ -127,7 +126,7 @@ class StateCarried(GrowthRule):
             about=About(operands=(name,)),
         )  # fmt: skip
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_recording(self, recording: Recording) -> Findings:
         """State that grows to the end, and state that was carried on for long before it was let go of."""
         yield from super().in_recording(recording)
         yield from crashed(self, recording)

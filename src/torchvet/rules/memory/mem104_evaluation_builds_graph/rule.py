@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
+from torchvet.finding import Edit, Related
 from torchvet.recording.records.training import EvaluationForward
 from torchvet.rules.core import grading
-from torchvet.rules.kit import (
-    Edit,
-    Finding,
-    Growth,
-    Location,
-    Measured,
-    RankRecording,
-    Recording,
-    Related,
-    Rule,
-    SourceFile,
-)
+from torchvet.rules.kit import Edits, Finding, Findings, Growth, Measured, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.memory import _stores
 from torchvet.rules.shared.growth_rule import allocated, holder_of
 from torchvet.rules.shared.number_format import size
@@ -40,7 +30,7 @@ class EvaluationBuildsGraph(Rule):
     words = (".eval()", "val", "test")
     absence_needs = ("graphs",)
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """Decorate the function that the passes run in; where it trains too, switch gradients off for the pass."""
         at = finding.location
         forward = next((r.line for r in finding.related if r.role == "forward" and r.path == file.path), None)
@@ -49,10 +39,8 @@ class EvaluationBuildsGraph(Rule):
             return ()
         return _decorated(file, file.unit_at(line)) or _wrapped(file, line)
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """A model that runs in an evaluation loop with gradients on, and whose result goes into no backward."""
-        if not file.mentions(*self.words):
-            return
         seen: set[int] = set()
         for run in _evaluating_runs(file):
             if id(run.unit) in seen or file.gradients.carries(run.node, run) != "yes":
@@ -74,7 +62,7 @@ class EvaluationBuildsGraph(Rule):
             edits=_decorated(file, unit) if sure else (),
         )  # fmt: skip
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_recording(self, recording: Recording) -> Findings:
         """Passes outside training whose graph nobody went back through."""
         from torchvet.analysis.growth import evaluation_growth
 
@@ -131,9 +119,8 @@ class EvaluationBuildsGraph(Rule):
         name = kept.holding.name
         until = ", also after the evaluation" if outlives_evaluation(rank, kept) else " until the evaluation ends"
         stores = recording.index.stores(*kept.holding.where)
-        place = Location(path=stores[0].path, line=stores[0].line, function=stores[0].function) if stores else use.place
         return self.observed(
-            rank, severity=grading.of_share(share), place=place,
+            rank, severity=grading.of_share(share), place=stores[0] if stores else use.place,
             message=f"{name} keeps the autograd graph of every evaluation pass: {size(kept.bytes_per_step)} more "
             f"each pass{until} ({size(kept.bytes)} after {kept.last_step} of them), "
             "and no backward uses it",
@@ -177,7 +164,7 @@ def _evaluating_runs(file: SourceFile) -> Iterator[Event]:
         yield from _runs_of_inference(file)
         return
     lines = (file.line_of(match.start()) for match in _LOOP.finditer(file.text))
-    for unit in {id(u): u for u in map(file.unit_at, lines)}.values():
+    for unit in file.units_at(lines):
         yield from _runs_on_held_out(file, unit)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.recording.records.training import HookFunction
-from torchvet.rules.kit import Edit, Finding, Growth, Iterator, Recording, Sequence, SourceFile, Store
+from torchvet.rules.kit import Edits, Finding, Findings, Growth, Recording, SourceFile, Store
 from torchvet.rules.memory import _hooks, _stores
 from torchvet.rules.memory._storages import of_parameters
 from torchvet.rules.memory.fixes.bounded_containers import bounded
@@ -67,14 +67,14 @@ class HookKeepsTensor(GrowthRule):
             "remove the hook's handle after use"
         )
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """The handle removed; or no more kept of what the hook stores than is read of it."""
         return handle_removed(file, finding) or bounded(file, finding)
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """Hooks that collect what they are given, and hooks that each step registers anew; none where handles are
         removed."""
-        if not file.mentions(*self.words) or file.mentions(".remove()"):
+        if file.mentions(".remove()"):
             return
         told: set[int] = set()
         for event in file.calls(*_hooks.ON_MODULES, *_hooks.ON_TENSORS):
@@ -88,14 +88,12 @@ class HookKeepsTensor(GrowthRule):
                     told.add(id(unit))
                     yield from self._collecting(file, event, unit)
 
-    def _collecting(self, file: SourceFile, event: Event, hook: Unit) -> Iterator[Finding]:
+    def _collecting(self, file: SourceFile, event: Event, hook: Unit) -> Findings:
         names = _hooks.hooked_values(hook, event)
         for stored in hook.calls.get("append", ()):
             yield from self._collected(file, event, stored, names, hook.name)
 
-    def _collected(
-        self, file: SourceFile, event: Event, stored: Event, names: list[str], hook: str
-    ) -> Iterator[Finding]:
+    def _collected(self, file: SourceFile, event: Event, stored: Event, names: list[str], hook: str) -> Findings:
         on, given = receiver(stored.call), stored.call.args
         if on is None or len(given) != 1 or not of_parameters(given[0], stored, names):
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from functools import partial
 
-from torchvet.rules.kit import Edit, Finding, Growth, Iterator, Location, Recording, Sequence, SourceFile, Store
+from torchvet.rules.kit import Edits, Finding, Findings, Growth, Iterator, Location, Recording, SourceFile, Store
 from torchvet.rules.memory.fixes.saved_tensors import saved_for_backward
 from torchvet.rules.shared.growth_rule import GrowthRule
 from torchvet.rules.shared.unreachable_storages import stranger_findings
@@ -50,20 +50,18 @@ class TensorOnCtx(GrowthRule):
         found = next(iter(ctx_stores(recording)), None)
         return found or super().location(growth, store, recording)
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """Save what is set on `ctx` for backward, and read it from there."""
         return saved_for_backward(file, finding, partial(_is_tensor, file))
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """Outputs, and tensors that came in, that `forward` sets as attributes of its `ctx`."""
-        if not file.mentions(*self.words):
-            return
         for model in file.classes.values():
             if "function" in file.roles.of_class(model):
                 for unit in filter(None, (model.methods.get("forward"), model.methods.get("setup_context"))):
                     yield from self._of_method(file, model, unit)
 
-    def _of_method(self, file: SourceFile, model: ClassModel, unit: Unit) -> Iterator[Finding]:
+    def _of_method(self, file: SourceFile, model: ClassModel, unit: Unit) -> Findings:
         given = unit.parameters[1:] if "classmethod" in unit.decorators else unit.parameters
         context = given[0] if given else ""
         for event, attribute, value in _set_on(unit, context):
@@ -87,7 +85,7 @@ class TensorOnCtx(GrowthRule):
             advice=f"pass it to `{context}.save_for_backward(...)` and read `{context}.saved_tensors` in backward",
         )  # fmt: skip
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_recording(self, recording: Recording) -> Findings:
         """Growing names that keep such nodes, and nodes that keep themselves by a cycle through their output."""
         yield from super().in_recording(recording)
         yield from stranger_findings(

@@ -7,7 +7,7 @@ import re
 
 from torchvet.recording.records.base import Census
 from torchvet.rules.core.fixing import with_method
-from torchvet.rules.kit import About, Edit, Finding, Growth, Iterator, Recording, Sequence, SourceFile, Store
+from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Iterator, Recording, SourceFile, Store
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory.fixes.kept_exceptions import without_traceback
 from torchvet.rules.memory.fixes.stored_values import stored_at
@@ -41,13 +41,13 @@ class ExceptionKeepsFrames(GrowthRule):
         """Keep the text."""
         return "store the text (`str(error)` or `traceback.format_exc()`), or `error.with_traceback(None)`"
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """Store the exception without its traceback."""
         stored = [kept.value for kept in stored_at(file, finding) if isinstance(kept.value, ast.Name)]
         made = [edit for value in stored for edit in with_method(file, value, "with_traceback(None)")]
         return made or without_traceback(file, finding)
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """An `except` block of a loop that collects its exceptions, around code that works on tensors."""
         if not (_NAMED.search(file.text) or file.mentions("exc_info()")):
             return

@@ -6,7 +6,7 @@ import ast
 
 from torchvet.recording.records.training import ENOUGH_JUDGED, BackwardUse
 from torchvet.rules.core import grading
-from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, Rule, SourceFile
+from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.memory._lineage import Lineage, lineage
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.peaks import peak_of
@@ -23,13 +23,12 @@ class GraphKeptNeedlessly(Rule):
     words = ("retain_graph",)
     absence_needs = ("flat memory", "graphs")
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Calls with `retain_graph=True` none of whose graphs was gone through again."""
-        for rank in recording.ranks:
-            latest = {(u.place, u.flag): u for u in rank.all(BackwardUse)}
-            for use in latest.values():
-                if use.flag == "retain_graph" and use.judged >= ENOUGH_JUDGED and not use.reused:
-                    yield self._finding(rank, use)
+        latest = {(u.place, u.flag): u for u in rank.all(BackwardUse)}
+        for use in latest.values():
+            if use.flag == "retain_graph" and use.judged >= ENOUGH_JUDGED and not use.reused:
+                yield self._finding(rank, use)
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Also needed: of the graphs that were kept enough have been followed."""
@@ -52,15 +51,13 @@ class GraphKeptNeedlessly(Rule):
             measured=Measured(bytes=use.held, peak_bytes=peak, share=share),
         )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """A backward that retains a graph which nothing after it goes through, as far as its function shows."""
-        if not file.mentions(*self.words):
-            return
         for event in file.calls("backward", "manual_backward"):
             if _is_set(event.call, "retain_graph") and not _is_set(event.call, "create_graph"):
                 yield from self._judged(file, event)
 
-    def _judged(self, file: SourceFile, event: Event) -> Iterator[Finding]:
+    def _judged(self, file: SourceFile, event: Event) -> Findings:
         loss = root_of(event)
         mine = lineage(file, loss, event)
         # What is carried over needs the flag, and is a fault of its own (MEM103).

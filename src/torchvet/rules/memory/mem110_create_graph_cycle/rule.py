@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 import msgspec
 
 from torchvet.recording.records.base import Census
 from torchvet.recording.records.training import BackwardUse
-from torchvet.rules.kit import Edit, Finding, Growth, Holder, Iterator, Location, Recording, Severity, SourceFile, Store
+from torchvet.rules.kit import Edit, Finding, Findings, Growth, Holder, Location, Recording, Severity, SourceFile, Store
 from torchvet.rules.memory.fixes.gradients import copy_let_go, is_let_go, leaf_let_go
 from torchvet.rules.shared.growth_rule import GrowthRule, location_of
 from torchvet.rules.shared.unreachable_storages import stranger_findings
@@ -64,7 +65,7 @@ class CreateGraphCycle(GrowthRule):
         """The backward call."""
         return _call(recording) or super().location(growth, store, recording)
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_recording(self, recording: Recording) -> Findings:
         """Growing `.grad`s, and graphs that nothing names where somebody called backward so."""
         yield from super().in_recording(recording)
         if _call(recording) is None:
@@ -78,10 +79,8 @@ class CreateGraphCycle(GrowthRule):
             leaf = _leaf(recording, where)
             yield finding if leaf is None or finding.holder is None else _named(finding, finding.holder, leaf)
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """`.backward(create_graph=True)` that fills the `.grad` of an input, or of parameters that nothing clears."""
-        if not file.mentions(*self.words):
-            return
         for event in file.calls("backward", "manual_backward"):
             if _wants_graph(event.call) and _is_repeated(file, event) and not is_let_go(event):
                 yield self._judged(file, event)
@@ -116,14 +115,10 @@ _ADVICE = (
 
 def _leaf(recording: Recording, where: Location | None) -> str | None:
     """What a backward that says its `inputs` makes gradients of: the first of them, as it is written there."""
-    text = recording.sources.get(where.path) if where is not None else None
-    if where is None or text is None:
+    file = recording.model(where.path) if where is not None else None
+    if where is None or file is None:
         return None
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-    for node in walk(tree):
+    for node in walk(file.tree):
         if isinstance(node, ast.Call) and node.lineno <= where.line <= (node.end_lineno or node.lineno):
             given = keyword(node, "inputs")
             first = given.elts[0] if isinstance(given, (ast.List, ast.Tuple)) and given.elts else given

@@ -6,7 +6,7 @@ import ast
 import re
 
 from torchvet.analysis import growth_by_rank
-from torchvet.rules.kit import About, Edit, Finding, Growth, Iterator, Location, Recording, Sequence, SourceFile, Store
+from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Iterator, Location, Recording, SourceFile, Store
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory.fixes.memos import evicted, keyed_weakly
 from torchvet.rules.memory.fixes.stored_values import CACHES, caching_decorator, without_cache
@@ -80,11 +80,11 @@ class CacheKeyedByTensor(GrowthRule):
             return location_of(growth.holding.place)
         return super().location(growth, store, recording)
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """Drop the cache, or take old entries out of the dict."""
         return without_cache(file, finding) or evicted(file, finding)
 
-    def fixes_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Sequence[Edit]:
+    def fixes_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Edits:
         """A dict whose keys the run has seen to be tensors may also let go of them."""
         made = self.fixes(finding, file)
         name = finding.holder.name if finding.holder is not None else None
@@ -92,7 +92,7 @@ class CacheKeyedByTensor(GrowthRule):
         by_tensors = any(h.key_type == "Tensor" and "cache" not in h.via for h in mine)
         return made or (keyed_weakly(file, finding) if by_tensors else ())
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """Cached functions with a parameter that is a tensor, and dicts that tensors are looked up in."""
         if file.mentions("lru_cache", "functools.cache", "import cache"):
             for unit in file.units:
@@ -100,7 +100,7 @@ class CacheKeyedByTensor(GrowthRule):
                     yield from self._of_function(file, unit)
         yield from self._of_dicts(file)
 
-    def _of_function(self, file: SourceFile, unit: Unit) -> Iterator[Finding]:
+    def _of_function(self, file: SourceFile, unit: Unit) -> Findings:
         own = unit.self_name() if unit.owner is not None else ""
         tensor = next((p for p in unit.parameters if p != own and _is_tensor(file, unit, p)), None)
         start = unit.events[0] if unit.events else None
@@ -118,15 +118,15 @@ class CacheKeyedByTensor(GrowthRule):
             f"{tensor}, or drop the cache",
         )  # fmt: skip
 
-    def _of_dicts(self, file: SourceFile) -> Iterator[Finding]:
+    def _of_dicts(self, file: SourceFile) -> Findings:
         """`cache[x] = value` for a tensor `x`, in a dict that outlives the pass."""
         lines = set(_lines_that_cache(file))
-        for unit in {id(u): u for u in map(file.unit_at, lines)}.values():
+        for unit in file.units_at(lines):
             for event in unit.events:
                 if event.line in lines and isinstance(event.node, ast.Assign):
                     yield from self._of_dict(file, event)
 
-    def _of_dict(self, file: SourceFile, event: Event) -> Iterator[Finding]:
+    def _of_dict(self, file: SourceFile, event: Event) -> Findings:
         target = event.node.targets[0]  # type: ignore[attr-defined]
         if not isinstance(target, ast.Subscript) or not isinstance(target.slice, ast.Name):
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import About, Edit, Finding, Growth, Iterator, Recording, Sequence, Severity, SourceFile, Store
+from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Recording, Severity, SourceFile, Store
 from torchvet.rules.memory._lineage import lineage
 from torchvet.rules.memory._stored import Kept, kept_in_steps
 from torchvet.rules.memory._updates import line_of_update
@@ -83,18 +83,16 @@ class GraphNodesAccumulate(GrowthRule):
             return f"store it without its graph: `{value}.detach()`"
         return f"store the number: `{value}.item()`"
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """Detach what is stored."""
         return stored_with(file, finding, "detach()")
 
-    def fixes_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Sequence[Edit]:
+    def fixes_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Edits:
         """Detach what is stored, as far as the run has seen what that is."""
         return detached(file, finding, recording)
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """A loss that went through backward in this step is stored as it is, in something that outlives the step."""
-        if not file.mentions(*self.words):
-            return
         backwards = [e for e in file.calls("backward", "manual_backward") if not e.call.keywords]
         for kept in kept_in_steps(file):
             if (

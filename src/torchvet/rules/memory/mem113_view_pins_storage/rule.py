@@ -6,7 +6,7 @@ import ast
 import re
 from math import prod
 
-from torchvet.rules.kit import About, Edit, Finding, Growth, Iterator, Recording, Sequence, SourceFile, Store
+from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Recording, SourceFile, Store
 from torchvet.rules.memory._keyed import UNDER_A_KEY
 from torchvet.rules.memory._shapes import Shapes
 from torchvet.rules.memory._sizes import Shape, indexed, number
@@ -54,15 +54,15 @@ class ViewPinsStorage(GrowthRule):
         value = closed(store.value) if store is not None and store.value else "view"
         return f"copy the part that is kept: `{value}.clone()` (after `.detach()`), so that the large storage can go"
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """Copy what is stored."""
         return copied(file, finding)
 
-    def fixes_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Sequence[Edit]:
+    def fixes_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Edits:
         """No method of tensors on what was seen to be none."""
         return tensors_only(self.fixes(finding, file), finding, file, recording)
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """A part of a tensor is put into a container in a loop without a copy."""
         lines = [file.line_of(m.start()) for m in _STORED_PART.finditer(file.text)]
         shapes = Shapes(file)
@@ -72,7 +72,7 @@ class ViewPinsStorage(GrowthRule):
             if view is not None and file.gradients.carries(kept.value, kept.event) == "no":
                 yield from self._judged(file, kept, view, shapes)
 
-    def _judged(self, file: SourceFile, kept: Kept, view: ast.Subscript, shapes: Shapes) -> Iterator[Finding]:
+    def _judged(self, file: SourceFile, kept: Kept, view: ast.Subscript, shapes: Shapes) -> Findings:
         whole = shapes.of(view.value, kept.event)
         ratio = _ratio(whole, view)
         if ratio is not None and ratio < _WORTH_A_LINE:

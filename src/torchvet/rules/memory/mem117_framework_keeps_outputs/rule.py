@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import About, Finding, Growth, Iterator, Recording, Severity, Store
+from torchvet.rules.kit import About, Finding, Findings, Growth, Recording, Severity, Store
 from torchvet.rules.memory._stored import Kept, store
 from torchvet.rules.shared.growth_rule import GrowthRule
 from torchvet.rules.shared.training_loops import is_test
@@ -35,14 +35,9 @@ class FrameworkKeepsOutputs(GrowthRule):
         """Storages pile up, and the line that stores them stands in a framework's hook for each batch."""
         store = self.store(growth, recording) if growth.direct_per_step >= 0.5 * growth.bytes_per_step > 0 else None
         name = store.function.rpartition(".")[2] if store is not None else ""
-        if store is None or name not in _PER_BATCH or store.path not in recording.sources:
-            return False
-        try:
-            file = SourceFile(store.path, recording.sources[store.path])
-        except SyntaxError:
-            return False
-        owner = file.unit_at(store.line).owner
-        return owner is not None and bool(file.roles.of_class(owner) & {"lightning", "hooked"})
+        file = recording.model(store.path) if store is not None and name in _PER_BATCH else None
+        owner = file.unit_at(store.line).owner if store is not None and file is not None else None
+        return file is not None and owner is not None and bool(file.roles.of_class(owner) & {"lightning", "hooked"})
 
     def cause(self, growth: Growth, store: Store | None) -> str:
         """Which hook gathers them."""
@@ -54,7 +49,7 @@ class FrameworkKeepsOutputs(GrowthRule):
         name = growth.holding.name.rpartition(".")[2]
         return f"`self.{name}.clear()` at the end of the epoch, or a running metric instead of the outputs"
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """Lists that a hook fills for each batch and nothing empties; a Trainer that gathers a vocabulary's logits."""
         if file.mentions("LightningModule", "Callback"):
             for owner in file.classes.values():
@@ -67,7 +62,7 @@ class FrameworkKeepsOutputs(GrowthRule):
                 if _gathers_logits(file, event):
                     yield self._of_trainer(file, event)
 
-    def _gathered(self, file: SourceFile, owner: ClassModel) -> Iterator[Finding]:
+    def _gathered(self, file: SourceFile, owner: ClassModel) -> Findings:
         for name, method in owner.methods.items():
             if name not in _PER_BATCH:
                 continue

@@ -6,7 +6,7 @@ import ast
 
 from torchvet.recording.records.training import ZeroedInPlace
 from torchvet.rules.core import grading
-from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, Rule, SourceFile
+from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.training_loops import is_test
 from torchvet.source.model import Event, edits, receiver, targets_of, terminal
@@ -21,12 +21,11 @@ class GradientsZeroedInPlace(Rule):
     severity = "warning"
     words = ("set_to_none", "zero_grad(False", "grad.zero_(", "grad.data.zero_(")
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Gradients that were set to zero and kept, graded by what dropping them would have taken off the peak."""
-        for rank in recording.ranks:
-            latest = {record.place: record for record in rank.all(ZeroedInPlace)}
-            for record in latest.values():
-                yield self._finding(rank, record)
+        latest = {record.place: record for record in rank.all(ZeroedInPlace)}
+        for record in latest.values():
+            yield self._finding(rank, record)
 
     def _finding(self, rank: RankRecording, record: ZeroedInPlace) -> Finding:
         share = record.saving / record.peak if record.peak else 0.0
@@ -41,7 +40,7 @@ class GradientsZeroedInPlace(Rule):
             measured=Measured(bytes=record.bytes, peak_bytes=record.peak, share=share),
         )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """`zero_grad(set_to_none=False)`, and a loop over parameters that writes zeros into their gradients."""
         if file.mentions("set_to_none", "zero_grad(False") and not _needs_them(file):
             for event in file.calls("zero_grad"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torchvet.recording.records.base import SiteBytes, Window
-from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, Rule, SnapshotMemory
+from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, SnapshotMemory
 from torchvet.rules.memory._temporaries import Pattern, patterns
 from torchvet.rules.shared.growth_rule import allocated as allocated_in_run
 from torchvet.rules.shared.number_format import size as in_bytes
@@ -30,15 +30,14 @@ class LargeTemporary(Rule):
     summary = "A few tensors that live for a moment make the peak"
     severity = "warning"
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """What was written out by hand in the highest sampled step, on whichever device."""
-        for rank in recording.ranks:
-            window = max(rank.all(Window), key=lambda w: w.peak, default=None)
-            if window is None or window.peak < _SMALL_PEAK // 2:
-                continue
-            for pattern in patterns(rank, recording, window):
-                if pattern.bytes > _LINE * window.peak and _of_one(pattern.largest) >= _BLOCK / 4 * window.peak:
-                    yield self._observed(rank, window, pattern)
+        window = max(rank.all(Window), key=lambda w: w.peak, default=None)
+        if window is None or window.peak < _SMALL_PEAK // 2:
+            return
+        for pattern in patterns(rank, recording, window):
+            if pattern.bytes > _LINE * window.peak and _of_one(pattern.largest) >= _BLOCK / 4 * window.peak:
+                yield self._observed(rank, window, pattern)
 
     def _observed(self, rank: RankRecording, window: Window, pattern: Pattern) -> Finding:
         share, largest = pattern.bytes / window.peak, pattern.largest
@@ -52,7 +51,7 @@ class LargeTemporary(Rule):
             measured=Measured(bytes=pattern.bytes, peak_bytes=window.peak, share=share),
         )  # fmt: skip
 
-    def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
+    def in_snapshot(self, snapshot: SnapshotMemory) -> Findings:
         """The line that has most of the peak in temporaries or activations, a tenth of it in one block."""
         for memory in snapshot.devices:
             rows = [r for r in memory.peak.lines if r.category in (TEMPORARIES, ACTIVATIONS) and _large(memory, r)]

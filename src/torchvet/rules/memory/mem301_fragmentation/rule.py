@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchvet.allocator import Settings
-from torchvet.rules.kit import Finding, Iterator, Measured, Related, Rule, Severity, SnapshotMemory
+from torchvet.rules.kit import Finding, Findings, Measured, Related, Rule, Severity, SnapshotMemory
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.snapshot_rule import in_memory, location_of, named
 from torchvet.snapshots.replaying import replay
@@ -35,7 +35,7 @@ class Fragmentation(Rule):
 
     runs_on = "cuda"
 
-    def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
+    def in_snapshot(self, snapshot: SnapshotMemory) -> Findings:
         """Split segments at the last out-of-memory error; without one at the peak, or at the end."""
         for memory in snapshot.devices:
             if memory.failure is not None:
@@ -49,7 +49,7 @@ class Fragmentation(Rule):
             if layout.share >= _LOOKED_AT and layout.split_free >= _WORTH:
                 yield from self._judged(memory, layout, when)
 
-    def _judged(self, memory: DeviceMemory, layout: Layout, when: str) -> Iterator[Finding]:
+    def _judged(self, memory: DeviceMemory, layout: Layout, when: str) -> Findings:
         replayed = _saving(memory)
         # A program that has let go of most of its memory will hardly ask for it again.
         busy = when == "at the peak" or 2 * memory.end.bytes >= memory.peak.bytes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchvet.rules.kit import Finding, Iterator, Measured, Rule, SnapshotMemory
+from torchvet.rules.kit import Findings, Measured, Rule, SnapshotMemory
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.snapshot_rule import in_memory, named
 from torchvet.snapshots.shapes import churn_of
@@ -21,7 +21,7 @@ class ShapesChurn(Rule):
 
     runs_on = "cuda"
 
-    def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
+    def in_snapshot(self, snapshot: SnapshotMemory) -> Findings:
         """New sizes in most of the later steps; a warning where the driver is asked for them."""
         for memory in snapshot.devices:
             churn = churn_of(memory)

@@ -31,16 +31,15 @@ class FirstNonfinite(Rule):
         """Keep the operand of a root, a logarithm or a division away from zero."""
         return guarded(file, finding)
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """The failures that a replay has looked into, one for each place and reason."""
-        for rank in recording.ranks:
-            totals = rank.last(NonFiniteTotals) or NonFiniteTotals(tick=rank.ticks)
-            seen = set()
-            for record in say.settled(rank.all(NonFinite)):
-                key = (record.place, record.reason, record.operator)
-                if key not in seen:
-                    seen.add(key)
-                    yield self._finding(rank, record, totals)
+        totals = rank.last(NonFiniteTotals) or NonFiniteTotals(tick=rank.ticks)
+        seen = set()
+        for record in say.settled(rank.all(NonFinite)):
+            key = (record.place, record.reason, record.operator)
+            if key not in seen:
+                seen.add(key)
+                yield self._finding(rank, record, totals)
 
     def _finding(self, rank: RankRecording, record: NonFinite, totals: NonFiniteTotals) -> Finding:
         return self.observed(

@@ -40,10 +40,8 @@ class EpsVanishes(Rule):
     words = (".half", "float16")
 
     fix_changes_results = True
-
-    def could_be_measured(self, recording: Recording) -> bool:
-        """The line may have run before the first sampled step: that a run is silent proves nothing."""
-        return False
+    # The line may have run before the first sampled step: that a run is silent proves nothing.
+    silence_clears = False
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """An eps that float16 has, in the place of the one that is written on the line."""
@@ -91,9 +89,9 @@ class EpsVanishes(Rule):
             advice="compute this line in float32 (`.float()`), or use an eps of 1e-4 or so",
         )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A vanishing eps under a division, root or logarithm of a tensor that is float16 by the text."""
-        if not file.mentions(*self.words) or not half_precision.names_fp16(file):
+        if not half_precision.names_fp16(file):
             return
         numbers = list(_WRITTEN.finditer(file.text)) if _EXPONENT.search(file.text) else []
         if not numbers and not file.mentions(".normalize("):
@@ -121,7 +119,7 @@ class EpsVanishes(Rule):
         file, unit = event.unit.file, event.unit
         name = terminal(node)
         if name in _SENSITIVE:
-            of = _terms.is_call(node, file, unit, *_SENSITIVE)
+            of = _terms.operand_of(file, node, *_SENSITIVE)
             return self._with_eps(of, node, event) if of is not None else None
         if name == "normalize" and file.dotted(node.func) == "torch.nn.functional.normalize" and node.args:
             eps = keyword(node, "eps")
@@ -137,7 +135,7 @@ class EpsVanishes(Rule):
             for tensor, eps in ((of.left, of.right), (of.right, of.left)):
                 if self._vanishes(eps, event) and self._is_half(tensor, event):
                     return tensor, whole, unit.file.segment(eps)
-        tensor_or_none = _terms.is_call(of, unit.file, unit, "clamp", "clamp_min")
+        tensor_or_none = _terms.operand_of(unit.file, of, "clamp", "clamp_min")
         if tensor_or_none is not None and isinstance(of, ast.Call):
             least = self._least(of)
             if least is not None and self._vanishes(least, event) and self._is_half(tensor_or_none, event):

@@ -40,14 +40,13 @@ class OptimizerOnHalf(Rule):
 
     fix_changes_results = True
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Steps that spoilt parameters, an eps that is 0, and updates that rounded away."""
-        for rank in recording.ranks:
-            for record in {(r.optimizer, r.place): r for r in rank.all(HalfOptimizer)}.values():
-                if record.spoilt:
-                    yield self._spoilt(rank, record)
-                elif record.looks >= _ENOUGH_LOOKS and record.updates:
-                    yield from self._lost(rank, record)
+        for record in rank.latest(HalfOptimizer, "optimizer", "place"):
+            if record.spoilt:
+                yield self._spoilt(rank, record)
+            elif record.looks >= _ENOUGH_LOOKS and record.updates:
+                yield from self._lost(rank, record)
 
     def _spoilt(self, rank: RankRecording, record: HalfOptimizer) -> Finding:
         names = ", ".join(record.spoilt_names[:4])
@@ -83,9 +82,9 @@ class OptimizerOnHalf(Rule):
             measured=Measured(steps=record.steps),
         )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """Such an optimizer of torch over the parameters of a module that is half by then."""
-        if not file.mentions(*self.words) or file.mentions(*_MASTERED):
+        if file.mentions(*_MASTERED):
             return
         for event in file.calls(*_ADAPTIVE):
             if not file.dotted(event.call.func).startswith(("torch.optim.", "transformers.")):

@@ -37,11 +37,8 @@ class MaskConstantOverflows(Rule):
     bad_raises = "without overflow"
 
     fix_may_change_losses = True
-
-    def could_be_measured(self, recording: Recording) -> bool:
-        """On a CPU autocast is off, or of another dtype, where a GPU would be in float16."""
-        devices = {rank.program.device for rank in recording.ranks if rank.program is not None}
-        return super().could_be_measured(recording) and devices == {"cuda"}
+    # On a CPU autocast is off, or of another dtype, where a GPU would be in float16.
+    needs_at_work = "CUDA"
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Half of the dtype's least number in the place of the constant: it leaves room for a score, and its
@@ -98,9 +95,9 @@ class MaskConstantOverflows(Rule):
             measured=Measured(steps=failure.tick),
         )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A fill of a float16 tensor, or of a product in a module that this file runs in float16."""
-        if not file.mentions(*self.words) or not file.mentions(*half_precision.WORDS, "autocast"):
+        if not file.mentions(*half_precision.WORDS, "autocast"):
             return
         for event in file.calls(*_FILLS):
             value = self._value(event)

@@ -39,14 +39,13 @@ class HalfAccumulation(Rule):
         found = {ast.unparse(t): (t, e) for e in events_at(file, finding) if (t := self._target(e)) is not None}
         return started_float32(file, *next(iter(found.values()))) if len(found) == 1 else ()
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """What a line adds to in every step, and that has stopped moving, or moves in jumps."""
-        for rank in recording.ranks:
-            for record in _most_by_place(rank):
-                if 2 * record.stalled >= record.elements > 0 or 2 * record.coarse >= record.elements > 0:
-                    yield self._stalls(rank, record)
-                elif record.elements and "lerp" not in record.operator:
-                    yield self._will_stall(rank, record)
+        for record in _most_by_place(rank):
+            if 2 * record.stalled >= record.elements > 0 or 2 * record.coarse >= record.elements > 0:
+                yield self._stalls(rank, record)
+            elif record.elements and "lerp" not in record.operator:
+                yield self._will_stall(rank, record)
 
     def _stalls(self, rank: RankRecording, record: HalfSum) -> Finding:
         value, addend, apart = (_runs.figure(v) for v in (record.value, record.addend, record.spacing))
@@ -82,12 +81,10 @@ class HalfAccumulation(Rule):
             measured=Measured(steps=record.tick),
         )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """`+=`, `.add_`, `.lerp_` in a loop, or in a method, on what began as a half tensor before it."""
-        if not file.mentions(*self.words):
-            return
         lines = {file.line_of(p) for sign in _WRITTEN for p in file.words.positions(sign)}
-        for unit in {id(u): u for u in map(file.unit_at, sorted(lines))}.values():
+        for unit in file.units_at(sorted(lines)):
             for event in unit.events:
                 target = self._target(event)
                 if target is None:

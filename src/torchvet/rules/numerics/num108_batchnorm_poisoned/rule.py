@@ -32,11 +32,10 @@ class BatchnormPoisoned(Rule):
 
     fix_changes_results = True
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Tensors that last, and that were finite before."""
-        for rank in recording.ranks:
-            for record in {(r.what, r.owner): r for r in rank.all(Poisoned)}.values():
-                yield self._finding(rank, record)
+        for record in rank.latest(Poisoned, "what", "owner"):
+            yield self._finding(rank, record)
 
     def _finding(self, rank: RankRecording, record: Poisoned) -> Finding:
         known = list(dict.fromkeys(record.names))

@@ -6,7 +6,18 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from torchvet.recording.records.numeric import HalfPositions as Seen
-from torchvet.rules.kit import About, Edit, Finding, Recording, Rule, Severity, SourceFile, about, events_at
+from torchvet.rules.kit import (
+    About,
+    Edit,
+    Finding,
+    RankRecording,
+    Recording,
+    Rule,
+    Severity,
+    SourceFile,
+    about,
+    events_at,
+)
 from torchvet.rules.numerics import _runs, _terms
 from torchvet.rules.numerics.fixes.full_precision import made_float32, only_widened
 from torchvet.rules.shared import half_precision
@@ -30,10 +41,8 @@ class HalfPositions(Rule):
     words = ("arange",)
 
     fix_changes_results = True
-
-    def could_be_measured(self, recording: Recording) -> bool:
-        """The line may have run before the first sampled step: that a run is silent proves nothing."""
-        return False
+    # The line may have run before the first sampled step: that a run is silent proves nothing.
+    silence_clears = False
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The one range on the line, or what converts it, in float32."""
@@ -44,25 +53,24 @@ class HalfPositions(Rule):
             found = [e for e in calls if file.dotted(e.call.func) == "torch.arange"]
         return made_float32(file, found[0].call, found[0].unit) if len(found) == 1 else ()
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Ranges whose numbers were counted, and are fewer than there are positions."""
-        for rank in recording.ranks:
-            for record in _runs.by_place(rank, Seen):
-                if record.distinct < record.length:
-                    yield self.observed(
-                        rank, severity="warning", place=record.place,
-                        message=f"{record.length:,} positions have {record.distinct:,} different numbers in "
-                        f"{record.dtype}" + (", to which they are converted here" if record.converted else ""),
-                        cause=f"{record.dtype} tells whole numbers apart up to "
-                        f"{256 if record.dtype == 'bfloat16' else 2048:,} only; the largest here is "
-                        f"{_runs.figure(record.largest)}",
-                        about=About(_CONVERTED if record.converted else ""),
-                        advice="count in float32 or integers, and convert what is computed from the positions",
-                    )  # fmt: skip
+        for record in _runs.by_place(rank, Seen):
+            if record.distinct < record.length:
+                yield self.observed(
+                    rank, severity="warning", place=record.place,
+                    message=f"{record.length:,} positions have {record.distinct:,} different numbers in "
+                    f"{record.dtype}" + (", to which they are converted here" if record.converted else ""),
+                    cause=f"{record.dtype} tells whole numbers apart up to "
+                    f"{256 if record.dtype == 'bfloat16' else 2048:,} only; the largest here is "
+                    f"{_runs.figure(record.largest)}",
+                    about=About(_CONVERTED if record.converted else ""),
+                    advice="count in float32 or integers, and convert what is computed from the positions",
+                )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """`arange` with a half dtype, or one that is converted to half, unless it is short."""
-        if not file.mentions(*self.words) or not file.mentions(*half_precision.WORDS):
+        if not file.mentions(*half_precision.WORDS):
             return
         for event in file.calls("arange"):
             if file.dotted(event.call.func) == "torch.arange":

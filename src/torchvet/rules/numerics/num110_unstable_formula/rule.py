@@ -58,7 +58,7 @@ class UnstableFormula(Rule):
         for rank, failure, severity in _runs.failures(recording, *_IN_FORMULAS):
             found = self._formula(recording, failure)
             if found is not None:
-                yield self._failed(rank, failure, severity, found.cause, found.advice)
+                yield self._failed(rank, failure, severity, found.form.cause, found.form.advice)
 
     @staticmethod
     def _formula(recording: Recording, failure: NonFinite) -> _formulas.Formula | None:
@@ -75,7 +75,7 @@ class UnstableFormula(Rule):
             lines = range(one.node.lineno, (one.node.end_lineno or one.node.lineno) + 1)
             # The exp of a quotient or of a logarithm may stand a few lines above, under a name.
             above = say.operator(failure) == "exp" and at.line >= one.event.unit.first
-            if one.grave and (at.line in lines or (above and 0 < one.node.lineno - at.line <= _NAMED_ABOVE)):
+            if one.form.grave and (at.line in lines or (above and 0 < one.node.lineno - at.line <= _NAMED_ABOVE)):
                 return one
         return None
 
@@ -93,17 +93,23 @@ class UnstableFormula(Rule):
             cause=cause, advice=advice, measured=Measured(steps=failure.tick), about=say.about(failure),
         )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """The formulas, written in one expression or over a name in between."""
-        if not file.mentions(*self.words) or not file.imports.uses("torch"):
+        if not file.imports.uses("torch"):
             return
         for found in _formulas.all_in(file):
             off = "no" in (file.gradients.enabled(found.event), file.gradients.carries(found.node, found.event))
-            severity: Severity = "warning" if found.grave and not off else "info"
-            if off and found.only_gradient:
+            severity: Severity = "warning" if found.form.grave and not off else "info"
+            if off and found.form.only_gradient:
                 continue
-            made = [edits.replace(file, found.node, found.twin)] if found.twin else []
             yield self.suspect(
-                file, found.event, f"{file.segment(found.node)}: {found.harm}", severity=severity, node=found.node,
-                cause=found.cause, advice=found.advice, edits=made,  # not safe: other last bits where the formula held
-            )  # fmt: skip
+                file,
+                found.event,
+                f"{file.segment(found.node)}: {found.harm}",
+                severity=severity,
+                node=found.node,
+                cause=found.form.cause,
+                advice=found.form.advice,
+                # Not safe: where the formula held, the last bits differ.
+                edits=[edits.replace(file, found.node, found.twin)] if found.twin else (),
+            )

@@ -60,10 +60,8 @@ class WhereHidesNan(Rule):
                 measured=Measured(steps=failure.tick),
             )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A branch with a singular function of what the condition asks about."""
-        if not file.mentions(*self.words):
-            return
         for event in file.calls("where"):
             if file.dotted(event.call.func) != "torch.where" or len(event.call.args) != 3:
                 continue
@@ -139,14 +137,14 @@ def _is_bound(node: ast.expr) -> bool:
 
 def _singular(node: ast.expr, event: Event) -> Iterator[tuple[ast.expr, ast.expr]]:
     """Singular functions in an expression, each with its argument."""
-    file, unit = event.unit.file, event.unit
+    file = event.unit.file
     for one in walk(node):
         if isinstance(one, ast.Call):
-            argument = _terms.is_call(one, file, unit, *_SINGULAR)
+            argument = _terms.operand_of(file, one, *_SINGULAR)
             if argument is not None:
                 yield one, argument
             if terminal(one) == "pow" and receiver(one) is not None and one.args:
-                base = _terms.is_call(one, file, unit, "pow")
+                base = _terms.operand_of(file, one, "pow")
                 if base is not None and _fractional(one.args[-1], event):
                     yield one, base
         elif isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div) and not isinstance(one.right, ast.Constant):
@@ -173,7 +171,7 @@ def _is_safe(node: ast.expr, event: Event) -> bool:
         return isinstance(node.op, ast.Div) and _is_safe(node.left, event)
     if isinstance(node, (ast.Subscript, ast.UnaryOp)):
         return _is_safe(node.value if isinstance(node, ast.Subscript) else node.operand, event)
-    shaped = _terms.is_call(node, event.unit.file, event.unit, *_SHAPING)
+    shaped = _terms.operand_of(event.unit.file, node, *_SHAPING)
     if shaped is not None:
         return _is_safe(*_terms.meaning(shaped, event))
     return isinstance(node, ast.Call) and terminal(node) in _SAFE

@@ -6,11 +6,11 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Related, Rule, SourceFile, Trace
+from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Related, SourceFile
 from torchvet.rules.operations import _crossings
 from torchvet.rules.operations.fixes.batched_reads import read_once
-from torchvet.rules.shared import trace_costs
 from torchvet.rules.shared.step_code import bound_in, few_turns, guarded, names_in, per_step, uses_a_device
+from torchvet.rules.shared.trace_costs import TraceRule, Worst
 from torchvet.source.model import Event, Loop, receiver, targets_of, terminal
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _ADVICE = {
 _PARAMETERS = frozenset(("parameters", "named_parameters"))
 
 
-class SyncInLoop(Rule):
+class SyncInLoop(TraceRule):
     """The host waits for the device at every step, or for every parameter of a step."""
 
     code = "OPS101"
@@ -50,17 +50,17 @@ class SyncInLoop(Rule):
     severity = "info"
     words = (".item()", ".tolist()", ".cpu()", "float(", "loss")
 
+    lost_in = "syncs"
     found_with = ("run", "--simulate-gpu", "24GiB")
     cost = "waits"
+    needs_at_work = "a device"
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """Reading a value per parameter in a step is a warning; reading one per step is worth knowing."""
-        if not file.mentions(*self.words) or not uses_a_device(file):
+        if not uses_a_device(file):
             return
         lines = {file.line_of(m.start()) for m in _ELEMENT.finditer(file.text)}
-        for event in (
-            e for u in {id(u): u for u in map(file.unit_at, lines)}.values() for e in u.calls.get("item", ())
-        ):
+        for event in (e for u in file.units_at(lines) for e in u.calls.get("item", ())):
             loop = self._element_loop(file, event)
             if loop is not None:
                 yield self._per_element(file, event, loop)
@@ -76,10 +76,6 @@ class SyncInLoop(Rule):
                 found = [e for e in sorted(calls, key=lambda e: e.index) if self._each_step(file, e, step.loop)]
                 if found:
                     yield self._per_step(file, found)
-
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Where there was no device nothing was copied."""
-        return _crossings.on_a_device(recording) and super().could_be_measured(recording)
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Lines that wait for the device in every step, by how often: many times a step is a loop over elements."""
@@ -129,22 +125,17 @@ class SyncInLoop(Rule):
             advice=_ADVICE.get(first.what, _KEPT), related=others[:5],
         )  # fmt: skip
 
-    def in_trace(self, trace: Trace) -> Iterator[Finding]:
+    def slow(self, found: Worst) -> Finding:
         """By the time that the device was idle because the host had waited for it, not by the number of waits."""
-        found = trace_costs.worst(trace, lambda r: sum(c.seconds for c in r.syncs))
-        if found is None:
-            return
-        top = found.rank.syncs[0]
-        number = sum(c.count for c in found.rank.syncs)
-        yield trace_costs.observed(
-            self, found, trace, cost=top,
-            message=f"the host waits for the device {number:,.0f} times a step, most of it"
-            f"{trace_costs.where_text(top.where, top.phase)} ({top.what}); after that the device is idle for "
-            f"{trace_costs.of_step(found.rank, found.seconds)}",
-            cause="once the host has waited, nothing is queued: the device idles until the next launches arrive",
-            advice="read values less often, and all at once: keep sums on the device, copy with non_blocking=True "
-            "and read them a step later",
-        )  # fmt: skip
+        number = sum(cost.count for cost in found.costs)
+        return self.loses(
+            found,
+            f"the host waits for the device {number:,.0f} times a step, most of it{found.where()} "
+            f"({found.costs[0].what}); after that the device is idle for {found.of_step()}",
+            "once the host has waited, nothing is queued: the device idles until the next launches arrive",
+            "read values less often, and all at once: keep sums on the device, copy with non_blocking=True and read "
+            "them a step later",
+        )
 
     @staticmethod
     def _parameter_loop(event: Event) -> Loop | None:

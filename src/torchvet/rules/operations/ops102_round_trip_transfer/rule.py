@@ -6,11 +6,12 @@ import ast
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from torchvet.rules.kit import Edit, Finding, Iterator, Place, Recording, Rule, Severity, SourceFile, Trace
+from torchvet.formatting import size
+from torchvet.rules.kit import Edit, Finding, Iterator, Place, Recording, Severity, SourceFile
 from torchvet.rules.operations import _crossings
-from torchvet.rules.shared import trace_costs
 from torchvet.rules.shared.step_code import guarded, per_step
-from torchvet.source.model import Event, edits, keyword, receiver, targets_of, terminal, value_for, walk
+from torchvet.rules.shared.trace_costs import TraceRule, Worst
+from torchvet.source.model import Event, edits, keyword, receiver, terminal, value_bound, walk
 
 if TYPE_CHECKING:
     from torchvet.recording.records.crossing import Crossing
@@ -40,7 +41,7 @@ _BRINGING = ("to", "cuda", "tensor", "as_tensor")
 """Calls that may bring to the device what was on the host."""
 
 
-class RoundTripTransfer(Rule):
+class RoundTripTransfer(TraceRule):
     """Values go from the device to the host and back again within a step."""
 
     code = "OPS102"
@@ -49,21 +50,19 @@ class RoundTripTransfer(Rule):
     severity = "warning"
     words = (".cpu()",)
 
+    lost_in = "round_trips"
     found_with = ("run", "--simulate-gpu", "24GiB")
     cost = "transfers"
+    needs_at_work = "a device"
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A move to the device of what numpy or torch made of a tensor that was moved to the host."""
-        if not file.mentions(*self.words) or not file.mentions(".to(", ".cuda(", "device="):
+        if not file.mentions(".to(", ".cuda(", "device="):
             return
         for event in file.calls(*_BRINGING):
             origin = self._origin(file, event)
             if origin is not None and per_step(file, event) and not guarded(event, event.loop):
                 yield self._finding(file, event, origin)
-
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Where there was no device nothing was copied."""
-        return _crossings.on_a_device(recording) and super().could_be_measured(recording)
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Lines that bring to the device, in every step, what had been fetched from it in that step."""
@@ -106,20 +105,15 @@ class RoundTripTransfer(Rule):
         origins = (self._origin(file, e) for e in calls if terminal(e.node) in _BRINGING)
         return next((fetches[path, o.lineno] for o in origins if o is not None and (path, o.lineno) in fetches), None)
 
-    def in_trace(self, trace: Trace) -> Iterator[Finding]:
+    def slow(self, found: Worst) -> Finding:
         """Copies to the host of which as many bytes come back in the same step, by the time that nothing hid."""
-        found = trace_costs.worst(trace, lambda r: sum(c.seconds for c in r.round_trips))
-        if found is None:
-            return
-        top = found.rank.round_trips[0]
-        yield trace_costs.observed(
-            self, found, trace, cost=top,
-            message=f"{trace_costs.size(top.bytes)} a step go from the device to the host, and as many bytes back"
-            f"{trace_costs.where_text(top.where, top.phase)}: the device does nothing else for "
-            f"{trace_costs.of_step(found.rank, found.seconds)}",
-            cause="a copy to the host is waited for, and what is made of it has to be copied back",
-            advice="do on the device what is done on the host in between",
-        )  # fmt: skip
+        return self.loses(
+            found,
+            f"{size(found.costs[0].bytes)} a step go from the device to the host, and as many bytes back"
+            f"{found.where()}: the device does nothing else for {found.of_step()}",
+            "a copy to the host is waited for, and what is made of it has to be copied back",
+            "do on the device what is done on the host in between",
+        )
 
     def _origin(self, file: SourceFile, event: Event) -> ast.Call | None:
         """The `.cpu()` whose value this call brings back to the device."""
@@ -158,8 +152,7 @@ class RoundTripTransfer(Rule):
         if len(reaching) != 1 or event.unit.home(name) is not event.unit or reaching[0].loop is not event.loop:
             return None
         node = reaching[0].node
-        target = next((t for t in targets_of(node) if isinstance(t, ast.Name) and t.id == name), None)
-        value = value_for(node, target) if target is not None else None
+        value = value_bound(node, name)
         return self._host_copy(file, value, reaching[0], depth + 1)
 
     def _finding(self, file: SourceFile, event: Event, origin: ast.Call) -> Finding:

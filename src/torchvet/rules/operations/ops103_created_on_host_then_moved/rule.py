@@ -30,11 +30,10 @@ class CreatedOnHostThenMoved(Rule):
 
     found_with = ("run", "--simulate-gpu", "24GiB")
     cost = "transfers"
+    needs_at_work = "a device"
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """`torch.factory(…).to(device)` in a step or in `forward`."""
-        if not file.mentions(*self.words):
-            return
         for event in file.calls("to", "cuda"):
             factory = _factory(file, receiver(event.call), event)
             if factory is None or terminal(factory) not in _FILLED | _RANDOM | _TYPED:
@@ -51,10 +50,6 @@ class CreatedOnHostThenMoved(Rule):
             given = {k.arg for k in factory.keywords}
             if not given & {"device", "pin_memory", "generator", None} and per_step(file, event):
                 yield self._finding(file, event, factory, last in _RANDOM)
-
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Where there was no device nothing was copied."""
-        return _crossings.on_a_device(recording) and super().could_be_measured(recording)
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Random numbers too are made on the device: others there, which the losses may tell."""

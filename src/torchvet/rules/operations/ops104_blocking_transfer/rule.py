@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from torchvet.rules.kit import Finding, Iterator, Recording, Rule, SourceFile, Trace
+from torchvet.formatting import size
+from torchvet.rules.kit import Finding, Iterator, Recording, SourceFile
 from torchvet.rules.operations import _crossings
-from torchvet.rules.shared import trace_costs
+from torchvet.rules.shared.trace_costs import TraceRule, Worst
 from torchvet.source.model import Event, Unit, edits, keyword, receiver, targets_of
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 _DEEPEST = 3
 
 
-class BlockingTransfer(Rule):
+class BlockingTransfer(TraceRule):
     """Batches are copied to the device while everything waits, where the copy could overlap."""
 
     code = "OPS104"
@@ -27,10 +28,11 @@ class BlockingTransfer(Rule):
 
     found_with = ("run", "--simulate-gpu", "24GiB")
     cost = "blocking copies"
+    needs_at_work = "a device"
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A loop over a loader of this file whose batches are moved: pinned and not blocking, or not."""
-        if not file.mentions(*self.words) or not file.mentions(".to(", ".cuda("):
+        if not file.mentions(".to(", ".cuda("):
             return
         told: set[int] = set()
         for event in file.calls("to", "cuda"):
@@ -43,10 +45,6 @@ class BlockingTransfer(Rule):
             if len(loaders) == 1 and not any(k.arg is None for k in loaders[0].keywords):
                 told.add(id(head))
                 yield from self._judge(file, event, loaders[0])
-
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Where there was no device nothing was copied."""
-        return _crossings.on_a_device(recording) and super().could_be_measured(recording)
 
     def in_recording(self, recording: Recording) -> Iterator[Finding]:
         """Lines that bring batches to the device and wait for them. Whether that shows depends on the device's speed,
@@ -65,25 +63,19 @@ class BlockingTransfer(Rule):
                 else "give the DataLoader pin_memory=True and the copy non_blocking=True, if batches are large",
             )  # fmt: skip
 
-    def in_trace(self, trace: Trace) -> Iterator[Finding]:
-        """Copies from pageable memory, by the time in which the device did nothing but wait for them."""
-        found = trace_costs.worst(trace, lambda r: sum(c.seconds for c in self._pageable(r)))
-        if found is None:
-            return
-        costs = self._pageable(found.rank)
-        amount = sum(c.bytes for c in costs)
-        yield trace_costs.observed(
-            self, found, trace, cost=costs[0],
-            message=f"{trace_costs.size(amount)} a step are copied from pageable memory to the device"
-            f"{trace_costs.where_text(costs[0].where, costs[0].phase)}; nothing hides "
-            f"{trace_costs.of_step(found.rank, found.seconds)}",
-            cause="a copy from memory that is not pinned is staged by the driver, and the host waits for it",
-            advice="give the DataLoader pin_memory=True and the copy non_blocking=True, so that it overlaps",
-        )  # fmt: skip
+    def costs(self, rank: RankTrace) -> list[Cost]:
+        """Copies from pageable memory."""
+        return [cost for cost in rank.transfers if cost.what == "pageable host-to-device"]
 
-    @staticmethod
-    def _pageable(rank: RankTrace) -> list[Cost]:
-        return [c for c in rank.transfers if c.what == "pageable host-to-device"]
+    def slow(self, found: Worst) -> Finding:
+        """By the time in which the device did nothing but wait for the copies."""
+        return self.loses(
+            found,
+            f"{size(sum(cost.bytes for cost in found.costs))} a step are copied from pageable memory to the device"
+            f"{found.where()}; nothing hides {found.of_step()}",
+            "a copy from memory that is not pinned is staged by the driver, and the host waits for it",
+            "give the DataLoader pin_memory=True and the copy non_blocking=True, so that it overlaps",
+        )
 
     def _loop_of_batch(self, file: SourceFile, event: Event) -> tuple[ast.For, Unit] | None:
         """The loop whose variable is moved, here or in a function that is given it, and the loop's unit."""

@@ -29,10 +29,8 @@ class AllocationInLoop(Rule):
 
     cost = "memory"
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A factory whose arguments nothing in a training loop changes, and whose result is only read."""
-        if not file.mentions(*self.words):
-            return
         loops = {id(s.loop) for s in file.steps if s.loop is not None}
         for event in self._made(file, bool(loops)):
             loop = event.loop

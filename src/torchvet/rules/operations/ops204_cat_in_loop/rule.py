@@ -31,7 +31,7 @@ class CatInLoop(Rule):
 
     cost = "memory"
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """`x = torch.cat([x, …])` in a loop that reads `x` nowhere else."""
         for event in self._growing(file):
             loop = event.loop

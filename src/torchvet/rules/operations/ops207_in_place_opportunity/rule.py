@@ -7,7 +7,7 @@ import re
 
 from torchvet.rules.kit import Finding, Iterator, Rule, SourceFile
 from torchvet.rules.operations.fixes.in_place import written_into
-from torchvet.source.model import Event, Unit, receiver, targets_of, terminal, value_for, walk
+from torchvet.source.model import Event, Unit, receiver, targets_of, terminal, value_bound, walk
 from torchvet.source.model.steps import text_of
 
 _PARAMETERS = frozenset(("parameters", "named_parameters", "state_dict", "buffers", "named_buffers"))
@@ -32,7 +32,7 @@ class InPlaceOpportunity(Rule):
 
     cost = "memory"
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """`p.data = p.data * a + …` in a loop; averages kept in a dict; chains without a graph."""
         if file.mentions(".data = ", ".data="):
             yield from self._on_data(file)
@@ -171,8 +171,7 @@ def _followed(file: SourceFile, node: ast.expr, event: Event, depth: int) -> ast
     reaching = file.devices.reaching(node.id, event)
     if len(reaching) != 1 or reaching[0].loop is not event.loop:
         return None
-    target = next((t for t in targets_of(reaching[0].node) if isinstance(t, ast.Name) and t.id == node.id), None)
-    value = value_for(reaching[0].node, target) if target is not None else None
+    value = value_bound(reaching[0].node, node.id)
     return _followed(file, value, reaching[0], depth + 1) if value is not None else None
 
 

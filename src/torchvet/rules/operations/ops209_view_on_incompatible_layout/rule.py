@@ -6,7 +6,7 @@ import ast
 from itertools import combinations, pairwise
 
 from torchvet.rules.kit import Edit, Finding, Iterator, Rule, SourceFile
-from torchvet.source.model import Event, receiver, targets_of, terminal, value_for
+from torchvet.source.model import Event, receiver, targets_of, terminal, value_bound, value_for
 
 _MOVING = frozenset(("transpose", "permute", "swapaxes", "swapdims", "t"))
 _FRESH = frozenset(("matmul", "bmm", "mm", "softmax", "contiguous", "clone", "cat", "stack", "conv2d", "linear"))
@@ -26,9 +26,9 @@ class ViewOnIncompatibleLayout(Rule):
 
     bad_raises = "view size is not compatible"
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """`.view(…)` right after a permutation that leaves nothing to merge in order."""
-        if not file.mentions(*self.words) or not file.mentions("transpose(", "permute(", "swapaxes(", ".t()"):
+        if not file.mentions("transpose(", "permute(", "swapaxes(", ".t()"):
             return
         for event in file.calls("view"):
             on = receiver(event.call)
@@ -66,8 +66,7 @@ def _permutation_call(node: ast.expr | None, event: Event) -> tuple[ast.Call, Ev
     reaching = event.unit.file.devices.reaching(node.id, event)
     if len(reaching) != 1 or reaching[0].loop is not event.loop:
         return None
-    target = next((t for t in targets_of(reaching[0].node) if isinstance(t, ast.Name) and t.id == node.id), None)
-    value = value_for(reaching[0].node, target) if target is not None else None
+    value = value_bound(reaching[0].node, node.id)
     return _permutation_call(value, reaching[0]) if isinstance(value, ast.Call) else None
 
 

@@ -7,7 +7,18 @@ import re
 from collections.abc import Iterator, Sequence
 
 from torchvet.recording.records.training import OptimizerUse
-from torchvet.rules.kit import Edit, Effect, Finding, Measured, Recording, Rule, SourceFile, Step, calls_at
+from torchvet.rules.kit import (
+    Edit,
+    Effect,
+    Finding,
+    Measured,
+    RankRecording,
+    Recording,
+    Rule,
+    SourceFile,
+    Step,
+    calls_at,
+)
 from torchvet.rules.shared import training_loops as loops
 from torchvet.source.model import Event, edits, receiver
 from torchvet.source.model.origins import identity
@@ -24,26 +35,26 @@ class GradientsNotCleared(Rule):
     summary = "The optimizer steps on gradients that were never cleared"
     severity = "error"
     words = ("backward",)
+    once_a_place = False
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Needed: an optimizer whose steps were looked at."""
         uses = [use for rank in recording.ranks for use in rank.all(OptimizerUse)]
         return super().could_be_measured(recording) and any(use.checked >= 3 for use in uses)
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Optimizers none of whose checked steps started from cleared gradients."""
-        for rank in recording.ranks:
-            for use in {u.id: u for u in rank.all(OptimizerUse)}.values():
-                if use.checked >= 3 and use.uncleared == use.checked:
-                    yield self.observed(
-                        rank, severity="error", place=use.step_place,
-                        message=f"{use.name} steps on the sum of all gradients so far: none of "
-                        f"{use.checked} checked steps "
-                        "began with cleared gradients",
-                        cause="backward adds to `.grad`, and nothing sets it to zero or None between the steps",
-                        advice="call `optimizer.zero_grad()` once per step, before backward or after `step()`",
-                        measured=Measured(steps=use.checked),
-                    )  # fmt: skip
+        for use in rank.latest(OptimizerUse, "id"):
+            if use.checked >= 3 and use.uncleared == use.checked:
+                yield self.observed(
+                    rank, severity="error", place=use.step_place,
+                    message=f"{use.name} steps on the sum of all gradients so far: none of "
+                    f"{use.checked} checked steps "
+                    "began with cleared gradients",
+                    cause="backward adds to `.grad`, and nothing sets it to zero or None between the steps",
+                    advice="call `optimizer.zero_grad()` once per step, before backward or after `step()`",
+                    measured=Measured(steps=use.checked),
+                )  # fmt: skip
 
     fix_may_change_losses = True
 
@@ -53,11 +64,9 @@ class GradientsNotCleared(Rule):
             return _cleared(file, stepped, on)
         return ()
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """Loops with a backward and a step whose optimizer nothing clears."""
-        if not file.mentions(*self.words) or file.mentions(
-            "register_post_accumulate_grad_hook", "optimizer_in_backward"
-        ):
+        if file.mentions("register_post_accumulate_grad_hook", "optimizer_in_backward"):
             return
         seen: set[int] = set()
         for step in file.steps:

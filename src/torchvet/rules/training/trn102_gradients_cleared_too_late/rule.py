@@ -5,7 +5,18 @@ from __future__ import annotations
 import ast
 
 from torchvet.recording.records.training import OptimizerUse
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Measured, Recording, Rule, SourceFile, Step
+from torchvet.rules.kit import (
+    Edit,
+    Effect,
+    Finding,
+    Iterator,
+    Measured,
+    RankRecording,
+    Recording,
+    Rule,
+    SourceFile,
+    Step,
+)
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.seen_suspicions import as_observed, suspected_at
 from torchvet.source.model import edits
@@ -25,33 +36,24 @@ class GradientsClearedTooLate(Rule):
     words = ("zero_grad",)
 
     fix_changes_results = True
+    # Zeros in the place of gradients are not told from gradients: that a run is silent proves nothing.
+    silence_clears = False
 
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Zeros in the place of gradients are not told from gradients: that a run is silent proves nothing."""
-        return False
-
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Optimizers that never had a gradient, where source shows what clears them before the step."""
-        for rank in recording.ranks:
-            for use in {u.id: u for u in rank.all(OptimizerUse)}.values():
-                if not 0 < use.parameters == use.without_gradient_count or use.steps < _ENOUGH:
-                    continue
-                for found in suspected_at(self, recording, use.step_place, role="stepped"):
-                    told = (
-                        f"{found.message}: none of {use.parameters} parameters had a gradient in any of {use.steps:,}"
-                    )
-                    yield as_observed(found, rank, f"{told} steps", Measured(steps=use.steps))
+        for use in rank.latest(OptimizerUse, "id"):
+            if not 0 < use.parameters == use.without_gradient_count or use.steps < _ENOUGH:
+                continue
+            for found in suspected_at(self, recording, use.step_place, role="stepped"):
+                told = f"{found.message}: none of {use.parameters} parameters had a gradient in any of {use.steps:,}"
+                yield as_observed(found, rank, f"{told} steps", Measured(steps=use.steps))
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A clear after the last backward and before the step that was to use its gradients."""
-        if not file.mentions(*self.words):
-            return
-        seen: set[int] = set()
         for step in file.steps:
             for clear in step.of("zero_grad"):
-                stepped = self._starved(file, step, clear) if id(clear.event) not in seen else None
+                stepped = self._starved(file, step, clear)
                 if stepped is not None:
-                    seen.add(id(clear.event))
                     yield self._finding(file, step, clear, stepped)
 
     def _starved(self, file: SourceFile, step: Step, clear: Effect) -> Effect | None:

@@ -49,26 +49,23 @@ class EvaluationInTrainMode(Rule):
     words = ("backward",)
 
     fix_changes_results = True
+    # An evaluation may come after what was run, and a layer of the program's own may ask for the mode itself.
+    silence_clears = False
 
-    def could_be_measured(self, recording: Recording) -> bool:
-        """An evaluation may come after what was run, and a layer of the program's own may ask for the mode itself."""
-        return False
-
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Passes without gradients in which dropout or batch norm was at work, where source sees an evaluation; and
         training in eval mode, where source sees what switches to it."""
-        for rank in recording.ranks:
-            yield from self._trained_in_eval_mode(rank, recording)
-            ran: dict[str, dict[int, TrainModePass]] = {}
-            for record in {r.place: r for r in rank.all(TrainModePass)}.values():
-                for place in (record.place, *record.around):
-                    ran.setdefault(place.path, {})[place.line] = record
-            for path, by_line in ran.items():
-                for found in suspected_in(self, recording, path):
-                    seen = by_line.get(found.location.line) if found.location is not None else None
-                    if seen is not None:
-                        told = f"{found.message}: {seen.layer} ran so in {seen.passes:,} passes that were looked at"
-                        yield as_observed(found, rank, told, Measured(steps=seen.passes))
+        yield from self._trained_in_eval_mode(rank, recording)
+        ran: dict[str, dict[int, TrainModePass]] = {}
+        for record in rank.latest(TrainModePass):
+            for place in (record.place, *record.around):
+                ran.setdefault(place.path, {})[place.line] = record
+        for path, by_line in ran.items():
+            for found in suspected_in(self, recording, path):
+                seen = by_line.get(found.location.line) if found.location is not None else None
+                if seen is not None:
+                    told = f"{found.message}: {seen.layer} ran so in {seen.passes:,} passes that were looked at"
+                    yield as_observed(found, rank, told, Measured(steps=seen.passes))
 
     def _trained_in_eval_mode(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         stuck = {r.model: r for r in rank.all(EvalModeSteps)}
@@ -91,11 +88,9 @@ class EvaluationInTrainMode(Rule):
                 advice="call `train()` on the model after the evaluation, or at the start of each training pass",
             )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A model that goes on training in eval mode, or is evaluated in train mode."""
-        if not file.mentions(*self.words) or not (
-            file.mentions(".eval()") or file.mentions("no_grad", "inference_mode")
-        ):
+        if not (file.mentions(".eval()") or file.mentions("no_grad", "inference_mode")):
             return
         seen: set[int] = set()
         for unit in {id(s.unit): s.unit for s in file.steps if s.loop is not None}.values():

@@ -35,24 +35,21 @@ class StepWithoutBackward(Rule):
         uses = [use for rank in recording.ranks for use in rank.all(OptimizerUse)]
         return super().could_be_measured(recording) and any(use.checked >= 4 for use in uses)
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Optimizers that step without any gradient, and parameters that never have one."""
-        for rank in recording.ranks:
-            if any(loss.is_habit for loss in rank.all(LostLoss)):
-                continue  # that loss is the cause, and has a rule of its own
-            cut = any(c.is_habit for c in {c.place: c for c in rank.all(CutOutput)}.values())
-            for use in {u.id: u for u in rank.all(OptimizerUse)}.values():
-                seen = use.checked + use.starved
-                if use.starved >= 3 and use.starved >= 0.9 * seen:
-                    yield self._starved(rank, use)
-                elif use.without_gradient_count and seen >= 4 and not cut:
-                    unowned = still_unowned(rank.all(UnownedParameters))
-                    swapped = [u for u in unowned if use.without_gradient_count <= u.orphans]
-                    if any(u.owned for u in swapped):
-                        continue  # a part of the model was replaced: TRN105
-                    yield (
-                        self._none_at_all(rank, use, bool(swapped)) if _learns_nothing(use) else self._partly(rank, use)
-                    )
+        if any(loss.is_habit for loss in rank.all(LostLoss)):
+            return  # that loss is the cause, and has a rule of its own
+        cut = any(c.is_habit for c in rank.latest(CutOutput))
+        for use in rank.latest(OptimizerUse, "id"):
+            seen = use.checked + use.starved
+            if use.starved >= 3 and use.starved >= 0.9 * seen:
+                yield self._starved(rank, use)
+            elif use.without_gradient_count and seen >= 4 and not cut:
+                unowned = still_unowned(rank.all(UnownedParameters))
+                swapped = [u for u in unowned if use.without_gradient_count <= u.orphans]
+                if any(u.owned for u in swapped):
+                    continue  # a part of the model was replaced: TRN105
+                yield (self._none_at_all(rank, use, bool(swapped)) if _learns_nothing(use) else self._partly(rank, use))
 
     def _starved(self, rank: RankRecording, use: OptimizerUse) -> Finding:
         return self.observed(
@@ -111,22 +108,17 @@ class StepWithoutBackward(Rule):
                 return edits.before(file, stepped.statement, f"{target.id}.backward()")
         return ()
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """Steps without any backward in their loop, and models that only ever run without gradients."""
-        if not file.mentions(*self.words):
-            return
-        seen: set[int] = set()
         for unit in {id(e.unit): e.unit for e in file.calls("zero_grad")}.values():
             for stepped in (e for e in file.effects(unit) if e.kind in ("step", "scaler_step")):
-                loss = self._forgotten(file, unit, stepped) if id(stepped.event) not in seen else None
+                loss = self._forgotten(file, unit, stepped)
                 if loss is not None:
-                    seen.add(id(stepped.event))
                     yield self._no_backward(file, stepped, loss)
         for step in (s for s in file.steps if _CUTS.search(_text(s))):
-            for stepped in (e for e in step.of("step", "scaler_step") if id(e.event) not in seen):
+            for stepped in step.of("step", "scaler_step"):
                 call = self._without_gradients(file, stepped)
                 if call is not None:
-                    seen.add(id(stepped.event))
                     yield self._frozen(file, stepped, call)
 
     @staticmethod

@@ -25,12 +25,11 @@ class ParametersNotInOptimizer(Rule):
         """The optimizer built when the model is complete, or given what came later."""
         return given_to_the_optimizer(file, finding)
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Parameters of a trained module with gradients that no optimizer owns and nobody changes."""
-        for rank in recording.ranks:
-            for record in still_unowned(rank.all(UnownedParameters)):
-                if record.owned:
-                    yield self._finding(recording, rank, record)
+        for record in still_unowned(rank.all(UnownedParameters)):
+            if record.owned:
+                yield self._finding(recording, rank, record)
 
     def _finding(self, recording: Recording, rank: RankRecording, record: UnownedParameters) -> Finding:
         names = ", ".join(record.names[:4])

@@ -29,25 +29,24 @@ class DetachedLoss(Rule):
         """The tensor in the place of the number, or of the copy, that was taken out of the graph."""
         return kept_in_graph(file, finding)
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Backward passes whose graph reaches no parameter, the one that raised, and terms that were numbers."""
-        for rank in recording.ranks:
-            outcome = rank.last(Outcome)
-            lost = {r.place: r for r in rank.all(LostLoss)}
-            for record in lost.values():
-                if record.root == "no graph":
-                    if outcome is not None and _RAISED in (outcome.error or ""):
-                        yield self._raised(rank, record)
-                elif record.is_habit:
-                    yield self._reaches_nothing(rank, record)
-            told = {place for r in lost.values() if r.is_habit for place in (r.place, r.made)}
-            for term in {r.place: r for r in rank.all(ConstantTerm)}.values():
-                if term.place not in told:
-                    yield self._constant_term(rank, term)
-            without = sum(u.without_gradient_count for u in {u.id: u for u in rank.all(OptimizerUse)}.values())
-            for cut in {r.place: r for r in rank.all(CutOutput)}.values():
-                if cut.is_habit and cut.missed <= without and cut.place not in told:
-                    yield self._cut(rank, cut)
+        outcome = rank.last(Outcome)
+        lost = {r.place: r for r in rank.all(LostLoss)}
+        for record in lost.values():
+            if record.root == "no graph":
+                if outcome is not None and _RAISED in (outcome.error or ""):
+                    yield self._raised(rank, record)
+            elif record.is_habit:
+                yield self._reaches_nothing(rank, record)
+        told = {place for r in lost.values() if r.is_habit for place in (r.place, r.made)}
+        for term in rank.latest(ConstantTerm):
+            if term.place not in told:
+                yield self._constant_term(rank, term)
+        without = sum(u.without_gradient_count for u in rank.latest(OptimizerUse, "id"))
+        for cut in rank.latest(CutOutput):
+            if cut.is_habit and cut.missed <= without and cut.place not in told:
+                yield self._cut(rank, cut)
 
     def _raised(self, rank: RankRecording, record: LostLoss) -> Finding:
         if not record.grad_enabled:
@@ -99,10 +98,8 @@ class DetachedLoss(Rule):
             measured=Measured(steps=record.lost),
         )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """Backwards of a loss whose path from the parameters is cut."""
-        if not file.mentions(*self.words):
-            return
         for event in file.calls("backward"):
             loss = loops.loss_in(file, event)
             if loss is None or any("raises" in ast.unparse(w) for w in event.context.withs):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules.kit import Edit, Finding, Iterator, Rule, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.source.model import Event, edits, receiver, targets_of, terminal, value_for
+from torchvet.source.model import Event, edits, receiver, terminal, value_bound
 from torchvet.source.model.origins import made_by
 from torchvet.source.model.torch_names import ADAPTIVE
 
@@ -30,10 +30,8 @@ class AccumulationNotAveraged(Rule):
 
     fix_changes_results = True
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """Accumulation windows whose loss is known not to be divided."""
-        if not file.mentions(*self.words):
-            return
         for window in loops.windows(file):
             backward = window.backward
             node = backward.event.node
@@ -111,7 +109,7 @@ def _of_name(name: str, event: Event, depth: int) -> str:
             scaled = isinstance(node.op, (ast.Div, ast.Mult))
             answers.append("yes" if scaled else _scaling(node.value, binding, depth + 1))
             continue
-        value = next((value_for(node, t) for t in targets_of(node) if isinstance(t, ast.Name) and t.id == name), None)
+        value = value_bound(node, name)
         if value is None and isinstance(node, ast.Assign):
             parts = loops.returned_part(node, name, binding)
             answers += [_scaling(one, at, depth + 2) for one, at in parts]

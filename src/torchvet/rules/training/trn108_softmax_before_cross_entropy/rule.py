@@ -5,10 +5,21 @@ from __future__ import annotations
 import ast
 
 from torchvet.recording.records.training import NormalisedTwice
-from torchvet.rules.kit import Edit, Finding, Iterator, Measured, Recording, Related, Rule, Sequence, SourceFile
+from torchvet.rules.kit import (
+    Edit,
+    Finding,
+    Iterator,
+    Measured,
+    RankRecording,
+    Recording,
+    Related,
+    Rule,
+    Sequence,
+    SourceFile,
+)
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.training.fixes.softmax import not_normalised
-from torchvet.source.model import Event, Unit, edits, keyword, receiver, targets_of, terminal, value_for
+from torchvet.source.model import Event, Unit, edits, keyword, receiver, targets_of, terminal, value_bound
 from torchvet.source.model.origins import made_by
 
 _BINARY = {"binary_cross_entropy_with_logits", "BCEWithLogitsLoss"}
@@ -27,39 +38,33 @@ class SoftmaxBeforeCrossEntropy(Rule):
     words = ("softmax", "Softmax", "sigmoid", "Sigmoid")
 
     fix_changes_results = True
+    silence_clears = False  # the loss may have been computed in other steps than those that were sampled
 
-    def could_be_measured(self, recording: Recording) -> bool:
-        """The loss may have been computed in other steps than those that were sampled."""
-        return False
-
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Losses that were given what a softmax, or a sigmoid, had made."""
-        for rank in recording.ranks:
-            for record in {r.place: r for r in rank.all(NormalisedTwice)}.values():
-                made = record.made
-                at = f" (line {made.line})" if made is not None and made.path == record.place.path else ""
-                yield self.observed(
-                    rank, severity="warning", place=record.place,
-                    message=f"the loss is given the result of {record.how}{at} and applies {record.how} again "
-                    f"({record.calls} sampled calls)",
-                    cause="it expects raw scores; probabilities between 0 and 1 are squeezed once more, so that the "
-                    "loss cannot come near zero and the gradients stay small",
-                    advice=f"give it the scores before {record.how}; apply {record.how} only where probabilities are "
-                    "read", measured=Measured(steps=record.calls),
-                    related=[] if made is None else [
-                        Related(role="normalised", message=record.how, path=made.path, line=made.line)
-                    ],
-                )  # fmt: skip
+        for record in rank.latest(NormalisedTwice):
+            made = record.made
+            at = f" (line {made.line})" if made is not None and made.path == record.place.path else ""
+            yield self.observed(
+                rank, severity="warning", place=record.place,
+                message=f"the loss is given the result of {record.how}{at} and applies {record.how} again "
+                f"({record.calls} sampled calls)",
+                cause="it expects raw scores; probabilities between 0 and 1 are squeezed once more, so that the "
+                "loss cannot come near zero and the gradients stay small",
+                advice=f"give it the scores before {record.how}; apply {record.how} only where probabilities are "
+                "read", measured=Measured(steps=record.calls),
+                related=[] if made is None else [
+                    Related(role="normalised", message=record.how, path=made.path, line=made.line)
+                ],
+            )  # fmt: skip
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """What is normalised, as it is before: where one call does it."""
         at = next((r.line for r in finding.related if r.role == "normalised" and r.path == file.path), None)
         return not_normalised(file, at) if at is not None else ()
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """Losses that normalise their input, given what is normalised already."""
-        if not file.mentions(*self.words):
-            return
         if not file.mentions("cross_entropy(", "CrossEntropyLoss(", "_with_logits(", "WithLogitsLoss("):
             return
         for event, call, loss in _losses(file):
@@ -126,9 +131,7 @@ def _of_name(name: str, event: Event, depth: int) -> tuple[str, ast.AST, Unit] |
     if unit.home(name) is not unit or not before or not event.sure_after(before[-1]):
         return None
     last = before[-1]
-    value = next(
-        (value_for(last.node, t) for t in targets_of(last.node) if isinstance(t, ast.Name) and t.id == name), None
-    )
+    value = value_bound(last.node, name)
     if value is None and isinstance(last.node, ast.Assign):
         parts = [_normalised(one, at, depth + 2) for one, at in loops.returned_part(last.node, name, last)]
         return parts[0] if parts and all(parts) else None

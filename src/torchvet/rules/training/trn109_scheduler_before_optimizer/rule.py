@@ -24,23 +24,19 @@ class SchedulerBeforeOptimizer(Rule):
     words = ("sched", "LR", "backward")
 
     fix_changes_results = True
+    silence_clears = False  # what comes after the steps that were run may show it yet
 
-    def could_be_measured(self, recording: Recording) -> bool:
-        """What comes after the steps that were run may show it yet."""
-        return False
-
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Schedulers that were seen to step first, where source shows whose optimizer follows; else where the run has
         shown it, and no scaler may have skipped the optimizer's step."""
-        for rank in recording.ranks:
-            scaled = any(True for _ in rank.all(ScalingUse))
-            for record in {r.place: r for r in rank.all(EarlySchedule)}.values():
-                suspected = list(suspected_at(self, recording, record.place))
-                for found in suspected:
-                    seen = f"{found.message} ({record.name} in its first step)"
-                    yield as_observed(found, rank, seen, Measured(steps=1))
-                if not suspected and record.alone and not scaled and record.name not in _BY_METRIC:
-                    yield self._ran_first(rank, record)
+        scaled = any(True for _ in rank.all(ScalingUse))
+        for record in rank.latest(EarlySchedule):
+            suspected = list(suspected_at(self, recording, record.place))
+            for found in suspected:
+                seen = f"{found.message} ({record.name} in its first step)"
+                yield as_observed(found, rank, seen, Measured(steps=1))
+            if not suspected and record.alone and not scaled and record.name not in _BY_METRIC:
+                yield self._ran_first(rank, record)
 
     def _ran_first(self, rank: RankRecording, record: EarlySchedule) -> Finding:
         return self.observed(
@@ -51,17 +47,13 @@ class SchedulerBeforeOptimizer(Rule):
             measured=Measured(steps=1),
         )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A scheduler that is stepped in a loop before the first optimizer step in it."""
-        if not file.mentions(*self.words):
-            return
-        seen: set[int] = set()
         for unit in {id(s.unit): s.unit for s in file.steps}.values():
             effects = file.effects(unit)
             for early in (e for e in effects if e.kind == "scheduler"):
-                stepped = self._step_after(file, early, effects) if id(early.event) not in seen else None
+                stepped = self._step_after(file, early, effects)
                 if stepped is not None:
-                    seen.add(id(early.event))
                     yield self._finding(file, early, stepped)
 
     @staticmethod

@@ -38,22 +38,18 @@ class StateDictAliased(Rule):
     words = (".state_dict()",)
 
     fix_changes_results = True
+    silence_clears = False  # what comes after the steps that were run may show it yet
 
-    def could_be_measured(self, recording: Recording) -> bool:
-        """What comes after the steps that were run may show it yet."""
-        return False
-
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Weights that were to be brought back and are the live ones: where source shows what was kept, or the run
         which dict was taken before the weights had changed."""
-        for rank in recording.ranks:
-            for record in {r.place: r for r in rank.all(OwnWeights)}.values():
-                suspected = list(suspected_at(self, recording, record.place, role="read"))
-                for found in suspected:
-                    seen = f"{found.message}: load_state_dict was given the model's own {record.parameters} parameters"
-                    yield as_observed(found, rank, seen, Measured(steps=record.calls))
-                if not suspected and record.taken is not None:
-                    yield self._given_back(rank, record, record.taken)
+        for record in rank.latest(OwnWeights):
+            suspected = list(suspected_at(self, recording, record.place, role="read"))
+            for found in suspected:
+                seen = f"{found.message}: load_state_dict was given the model's own {record.parameters} parameters"
+                yield as_observed(found, rank, seen, Measured(steps=record.calls))
+            if not suspected and record.taken is not None:
+                yield self._given_back(rank, record, record.taken)
 
     def _given_back(self, rank: RankRecording, record: OwnWeights, taken: Place) -> Finding:
         return self.observed(
@@ -73,9 +69,9 @@ class StateDictAliased(Rule):
         bound = len(calls) == 1 and isinstance(calls[0].parent, (ast.Assign, ast.AnnAssign, ast.Dict, ast.Return))
         return [edits.replace(file, calls[0].call, _cloned(file.segment(calls[0].node)))] if bound else ()
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A live state dict that is kept while the model trains on and read as if it were a snapshot."""
-        if not file.mentions(*self.words) or not _BOUND.search(file.text) or file.mentions("FSDP", "FullySharded"):
+        if not _BOUND.search(file.text) or file.mentions("FSDP", "FullySharded"):
             return
         for taken in file.calls("state_dict"):
             call, model = taken.call, receiver(taken.call)

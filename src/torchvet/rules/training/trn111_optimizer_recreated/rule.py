@@ -6,7 +6,7 @@ import ast
 import re
 
 from torchvet.recording.records.training import OptimizerUse
-from torchvet.rules.kit import Edit, Finding, Identity, Iterator, Measured, Recording, Rule, SourceFile
+from torchvet.rules.kit import Edit, Finding, Identity, Iterator, Measured, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.seen_suspicions import as_observed, suspected_at
 from torchvet.rules.training.fixes import kept_optimizers as fixes
@@ -38,24 +38,18 @@ class OptimizerRecreated(Rule):
     words = ("optim",)
 
     fix_changes_results = True
+    silence_clears = False  # passes that were not run yet may show it
 
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Passes that were not run yet may show it."""
-        return False
-
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Optimizers that one line has built again over the same parameters, where source shows that none is needed."""
-        for rank in recording.ranks:
-            again = {u.place: u for u in sorted(rank.all(OptimizerUse), key=lambda u: u.rebuilt) if u.rebuilt}
-            for use in again.values():
-                for found in suspected_at(self, recording, use.place):
-                    seen = f"{found.message}: {use.name} was built {use.rebuilt + 1:,} times"
-                    yield as_observed(found, rank, seen, Measured(steps=use.rebuilt + 1))
+        again = {u.place: u for u in sorted(rank.all(OptimizerUse), key=lambda u: u.rebuilt) if u.rebuilt}
+        for use in again.values():
+            for found in suspected_at(self, recording, use.place):
+                seen = f"{found.message}: {use.name} was built {use.rebuilt + 1:,} times"
+                yield as_observed(found, rank, seen, Measured(steps=use.rebuilt + 1))
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """An optimizer that is built in a loop which trains the same model with it."""
-        if not file.mentions(*self.words):
-            return
         replaced = dict(_replaced(file))
         for made, first in replaced.items():
             yield self._finding(file, made, fixes.not_again(file, made, first))

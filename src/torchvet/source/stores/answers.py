@@ -6,9 +6,9 @@ import ast
 
 import msgspec
 
-from torchvet.source.mutations import RemovalKind, StoreKind
-from torchvet.source.occasions import Occasion
-from torchvet.source.scopes import Placed, Scope
+from torchvet.source.program.mutations import RemovalKind, StoreKind
+from torchvet.source.program.scopes import Placed, Scope
+from torchvet.source.stores.occasions import Occasion
 
 
 class Store(msgspec.Struct, frozen=True):

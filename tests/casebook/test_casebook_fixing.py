@@ -1,4 +1,4 @@
-"""torchvet's word is not taken for a mend: what was written is looked at."""
+"""torchvet's word is not taken for a fix: what was written is looked at."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from casebook.fixing import agree, difference, fix, what_differs, what_is_wrong, why_refused
 
 from casebook.case import Case, load
+from casebook.fixing import agree, difference, fix, what_differs, what_is_wrong, why_refused
 from casebook.report import Finding, Location, Remedy, Report
 from casebook.run import Means, Run
 from casebook.score import Observation, score
@@ -72,7 +72,7 @@ def test_without_edits_there_is_nothing_to_prove(case: Case) -> None:
         ("kept = ()\nprint('loss 1.0')\n", False, "disproved", "still there"),
         ("print('loss 1.5')\n", False, "disproved", "line 1 of what it prints"),
         ("print('loss 1.5')\n", True, "proven", "the numbers change"),
-        ("print('loss 1.0'); raise SystemExit(3)\n", True, "disproved", "the mended program"),
+        ("print('loss 1.0'); raise SystemExit(3)\n", True, "disproved", "the fixed program"),
     ],
 )
 def test_a_claim_is_looked_into(
@@ -85,7 +85,7 @@ def test_a_claim_is_looked_into(
 
 def test_another_fix_may_do_away_with_it(case: Case, tmp_path: Path) -> None:
     result = fix(case, seen(FOUND), tool(tmp_path, "print('loss 1.5')\n", changes=True, code="TRN101"))
-    assert (result.status, result.reason) == ("proven", "by the mend of TRN101, the numbers change")
+    assert (result.status, result.reason) == ("proven", "by the fix of TRN101, the numbers change")
 
 
 def test_a_refusal_has_its_reason(case: Case, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_why_a_fix_was_refused_is_always_said() -> None:
     plain = Finding("MEM102", "error")
     assert why_refused("MEM102", Report([], facts=facts)) == "not found in the run of the verification"
     assert why_refused("MEM102", Report([plain], facts=facts)) == "found without an edit in the run of the verification"
-    few = [{"check": "the mends", "reason": "4 steps are too few"}]
+    few = [{"check": "the fixes", "reason": "4 steps are too few"}]
     assert why_refused("MEM102", Report([FOUND], facts=facts, not_checked=few)) == "4 steps are too few"
 
 
@@ -142,7 +142,7 @@ def test_the_last_words_of_a_failure_are_not_compared() -> None:
     failed = Run(3, "loss 1.0\nstopped: no\n")
     assert what_differs(failed, Run(0, "loss 1.0\nloss 0.9\n"), changes=False) == ""
     assert what_differs(failed, Run(0, "loss 1.5\nloss 0.9\n"), changes=False)
-    assert what_differs(failed, Run(1, "loss 1.0\n", None, "it broke"), changes=True) == "the mended program: it broke"
+    assert what_differs(failed, Run(1, "loss 1.0\n", None, "it broke"), changes=True) == "the fixed program: it broke"
 
 
 def test_no_report_is_no_proof(case: Case) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from torchvet.source import initial_values, name_resolution, ranking, syntax
-from torchvet.source.aliases import AliasSearch, Use
-from torchvet.source.answers import Removal, removed
+from torchvet.source import syntax
 from torchvet.source.holder import Part
-from torchvet.source.module import Module
-from torchvet.source.mutations import Mutation
-from torchvet.source.project import Project
-from torchvet.source.scopes import Loop, Scope
+from torchvet.source.program.module import Module
+from torchvet.source.program.mutations import Mutation
+from torchvet.source.program.project import Project
+from torchvet.source.program.scopes import Scope
 from torchvet.source.statements import spans
+from torchvet.source.stores import initial_values, name_resolution, ranking
+from torchvet.source.stores.aliases import AliasSearch, Use
+from torchvet.source.stores.answers import Removal, removed
+from torchvet.source.walking import Loop
 
 _TAKES_OUT = {"pop", "popleft", "clear", "del", "slice", "remove", "get", "fresh", "maxlen"}
 
@@ -85,9 +87,13 @@ def _guards(search: AliasSearch, uses: list[Use]) -> Iterator[Removal]:
 
 
 _OVER: dict[type[ast.cmpop], tuple[bool, bool]] = {
-    ast.Gt: (True, False), ast.GtE: (True, False), ast.Lt: (False, True), ast.LtE: (False, True),
-    ast.Eq: (True, True), ast.NotEq: (False, False),
-}  # fmt: skip
+    ast.Gt: (True, False),
+    ast.GtE: (True, False),
+    ast.Lt: (False, True),
+    ast.LtE: (False, True),
+    ast.Eq: (True, True),
+    ast.NotEq: (False, False),
+}
 """By operator, whether a comparison holds when what stands on its left, and on its right, is large."""
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.source import numbers, syntax
-from torchvet.source.module import Module
-from torchvet.source.scopes import Loop, Scope
+from torchvet.source import syntax
+from torchvet.source.program.module import Module
+from torchvet.source.program.scopes import Scope
+from torchvet.source.stores import numbers
+from torchvet.source.walking import Loop
 
 _SEEN_THROUGH = frozenset(("enumerate", "tqdm", "trange", "track", "list", "tuple", "sorted", "reversed", "range"))
 _DEEPEST = 3

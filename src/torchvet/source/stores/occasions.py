@@ -7,11 +7,12 @@ import ast
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from torchvet.source import numbers, syntax
-from torchvet.source.module import Module
-from torchvet.source.project import Project
-from torchvet.source.scopes import Scope
-from torchvet.source.ways import LoopAt, Place, Test, Way, ways
+from torchvet.source import syntax
+from torchvet.source.program.module import Module
+from torchvet.source.program.project import Project
+from torchvet.source.program.scopes import Scope
+from torchvet.source.stores import numbers
+from torchvet.source.stores.ways import LoopAt, Place, Test, Way, ways
 
 _TESTS_OF_PRESENCE = {"hasattr", "isinstance", "callable"}
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from torchvet.source import syntax
-from torchvet.source.scopes import Loop, Placed, Scope
+from torchvet.source.program.scopes import Placed, Scope
 from torchvet.source.syntax import Base
+from torchvet.source.text import words
+from torchvet.source.walking import Loop
 
 StoreKind = Literal[
     "append", "extend", "insert", "add", "put", "item", "assign", "augmented", "setattr", "update", "setdefault", "call"
@@ -31,15 +33,14 @@ REMOVAL_METHODS: dict[str, RemovalKind] = {
 _HEAP = {"heappush", "heappushpop", "heappop", "heapreplace"}
 _ONLY_AS_STATEMENT = {"add", "update", "insert", "reset", "remove"}
 """Methods that tensors, optimizers or data frames have too, with a result that is used."""
-_READS = {
-    "sort", "reverse", "copy", "index", "count", "keys", "start", "close", "join", "backward", "to", "cuda", "cpu",
-    "train", "eval", "step", "zero_grad", "load_state_dict", "print", "info", "debug", "save", "flush", "task_done",
-    "zero_", "requires_grad_", "detach_", "share_memory_", "apply", "retain_grad", "set_description", "set_postfix",
-    "remove_hook", "wait", "item", "tolist", "split", "format", "write", "seek", "exists", "parse_args", "get",
-    "add_argument", "plot", "show",
-}  # fmt: skip
+_READS = words("""
+    sort reverse copy index count keys start close join backward to cuda cpu train eval step zero_grad
+    load_state_dict print info debug save flush task_done zero_ requires_grad_ detach_ share_memory_ apply
+    retain_grad set_description set_postfix remove_hook wait item tolist split format write seek exists parse_args
+    get add_argument plot show
+""")
 """Methods that keep nothing of what they are given."""
-_UNUSED_RESULT = (ast.Expr, ast.Lambda, ast.Await, ast.BoolOp, ast.IfExp, ast.ListComp)
+_UNUSED_RESULT = (ast.Expr, ast.Lambda, ast.Await, ast.BoolOp, ast.IfExp)
 """What stands around a call that is made for its effect."""
 
 
@@ -79,31 +80,25 @@ class MutationReader:
 
     def read(self, node: ast.AST, parent: ast.AST | None) -> Iterator[Mutation]:
         """The mutations of this node itself, not of those below it."""
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                yield from self._assign(target, node.value, node)
-        elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
-            yield from self._assign(node.target, node.value, node)
-        elif isinstance(node, ast.AugAssign):
+        if isinstance(node, ast.AugAssign):
             yield from self._found(*syntax.peel(node.target), node, store="augmented", value=node.value)
         elif isinstance(node, ast.Delete):
             for target in node.targets:
                 yield from self._found(*syntax.peel(target), node, removal="del")
         elif isinstance(node, ast.Call):
             yield from self._call(node, parent)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)):
+            for target, value, _ in syntax.bindings(node):
+                if isinstance(target, (ast.Name, ast.Attribute)):
+                    yield from self._bind(target, value, node, "assign")
+                elif isinstance(target, ast.Subscript):
+                    yield from self._item(target, value, node)
 
     def _found(
         self, base: Base | None, keys: tuple[str | None, ...], node: ast.expr | ast.stmt, **what: Any
     ) -> Iterator[Mutation]:
         if base is not None:
             yield Mutation(node, self.scope, self.loop, base, keys, **what)
-
-    def _assign(self, target: ast.expr, value: ast.expr, node: ast.expr | ast.stmt) -> Iterator[Mutation]:
-        for one, own, _ in syntax.pairs(target, value):
-            if isinstance(one, (ast.Name, ast.Attribute)):
-                yield from self._bind(one, own, node, "assign")
-            elif isinstance(one, ast.Subscript):
-                yield from self._item(one, own, node)
 
     def _bind(self, base: Base, value: ast.expr, node: ast.expr | ast.stmt, kind: StoreKind) -> Iterator[Mutation]:
         if syntax.limit(value):
@@ -142,7 +137,7 @@ class MutationReader:
         self, call: ast.Call, name: str, on: ast.expr, args: list[ast.expr], parent: ast.AST | None
     ) -> Iterator[Mutation]:
         base, keys = syntax.peel(on)
-        alone = isinstance(parent, _UNUSED_RESULT)
+        alone = _is_for_effect(call, parent)
         if name in _ONLY_AS_STATEMENT and not alone:
             return
         given = [*args, *(k.value for k in call.keywords)]
@@ -168,6 +163,13 @@ class MutationReader:
             key = args[1]
             text = key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else "__dict__"
             yield from self._bind(syntax.attribute(args[0], text, call), args[2], call, "setattr")
+
+
+def _is_for_effect(call: ast.Call, parent: ast.AST | None) -> bool:
+    """Whether a call is made for its effect, and not for what it returns."""
+    if isinstance(parent, ast.ListComp):
+        return parent.elt is call
+    return isinstance(parent, _UNUSED_RESULT)
 
 
 def _stored(name: str, args: list[ast.expr], given: list[ast.expr]) -> tuple[tuple[str | None, ...], ast.expr]:

@@ -1,8 +1,8 @@
 """GREEN: does the remedy that torchvet has remove the fault? torchvet's word is not taken for it.
 
-Where the finding has edits, ``torchvet fix --verify --apply`` mends a copy of the case's folder. The mend is *proven*
+Where the finding has edits, ``torchvet fix --verify --apply`` fixes a copy of the case's folder. The fix is *proven*
 if torchvet says so, the tool does not find the fault in what was written, and that program by itself ends well and
-prints the numbers that the faulty one prints, unless torchvet has said that the mend changes them. They are compared up
+prints the numbers that the faulty one prints, unless torchvet has said that the fix changes them. They are compared up
 to where the faulty program breaks off or prints what is no number.
 """
 
@@ -22,7 +22,7 @@ from casebook import report
 from casebook.case import SEVERITIES, Case
 from casebook.program import Program, python
 from casebook.run import MEMORY_LIMIT, Means, Run, bare, started, vetted
-from casebook.score import Mend, Observation
+from casebook.score import Fix, Observation
 
 STEPS = "1000"
 """More steps than any program of the casebook takes."""
@@ -33,35 +33,35 @@ TOLERANCE = 1e-4
 _NUMBER = re.compile(r"(?<![\w.])[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|nan|inf)(?![\w.])", re.IGNORECASE)
 
 
-def mend(case: Case, faulty: Observation, means: Means) -> Mend:
-    """Have the faulty program mended, and look."""
+def fix(case: Case, faulty: Observation, means: Means) -> Fix:
+    """Have the faulty program fixed, and look."""
     said = faulty.vetted.report.findings if faulty.vetted.report else []
     if not any(f.remedy and f.remedy.edits for f in said if f.code == case.expect.code):
-        return Mend("no edit")
+        return Fix("no edit")
     verb, *options = case.expect.command
     if verb not in ("run", "check"):
-        return Mend("not verifiable", f"`fix --verify` runs programs as `run` does, not as `{verb}`")
+        return Fix("not verifiable", f"`fix --verify` runs programs as `run` does, not as `{verb}`")
     with tempfile.TemporaryDirectory() as kept:
         folder = Path(kept, case.name)
         shutil.copytree(case.built, folder, ignore=shutil.ignore_patterns("__pycache__"))
         copy = Program(folder, "faulty")
         run = fixed(copy, case.expect.argv, options, means.tool)
         if run.report is None:
-            return Mend("not verifiable", run.complaint)
+            return Fix("not verifiable", run.complaint)
         facts = run.report.facts["fix"]
         others = {row["code"] for row in facts["proven"]} - {case.expect.code}
         own = any(row["code"] == case.expect.code for row in facts["proven"])
         if not own and not any(row["code"] == case.expect.code for row in facts["also_gone"]):
             unseen = verb == "check" and not facts["refused"]
-            return Mend("not verifiable" if unseen else "refused", why_refused(case.expect.code, run.report))
+            return Fix("not verifiable" if unseen else "refused", why_refused(case.expect.code, run.report))
         alone = bare(copy, case.expect.argv, case.expect.command, means.interpreter)
         after = vetted(copy, case.expect.argv, means.tool, case.expect.command)
     changes = any(row["changes_results"] for row in facts["proven"])
     wrong = what_is_wrong(case, after) or what_differs(faulty.bare, alone, changes)
     if wrong:
-        return Mend("disproved", wrong)
-    by = [] if own else [f"by the mend of {', '.join(sorted(others))}"]
-    return Mend("proven", ", ".join([*by, *(["the numbers change"] if changes else [])]))
+        return Fix("disproved", wrong)
+    by = [] if own else [f"by the fix of {', '.join(sorted(others))}"]
+    return Fix("proven", ", ".join([*by, *(["the numbers change"] if changes else [])]))
 
 
 def fixed(program: Program, argv: Sequence[str], options: Sequence[str], tool: str) -> Run:
@@ -80,7 +80,7 @@ def fixed(program: Program, argv: Sequence[str], options: Sequence[str], tool: s
 
 
 def why_refused(code: str, said: report.Report) -> str:
-    """Why a mend was not proven, in torchvet's words."""
+    """Why a fix was not proven, in torchvet's words."""
     facts: dict[str, Any] = said.facts["fix"]
     reasons: list[str] = [row["reason"] for row in facts["refused"] if row["code"] == code]
     if not reasons and any(row["code"] == code for row in facts["not_shown"]):
@@ -92,19 +92,19 @@ def why_refused(code: str, said: report.Report) -> str:
 
 
 def what_is_wrong(case: Case, after: Run) -> str:
-    """What the tool still says of what it has mended, at warning or above, or as gravely as of the fault where that is
+    """What the tool still says of what it has fixed, at warning or above, or as gravely as of the fault where that is
     mild; empty where nothing."""
     if after.report is None:
-        return f"the mended program has no report: {after.complaint}"
+        return f"the fixed program has no report: {after.complaint}"
     grave = SEVERITIES[min(SEVERITIES.index(case.expect.severity), SEVERITIES.index("warning")) :]
     still = [f for f in after.report.findings if f.code == case.expect.code and f.severity in grave]
     return f"still there: {still[0]}" if still else ""
 
 
 def what_differs(before: Run, after: Run, changes: bool) -> str:
-    """What a mended program does by itself that it should not, beside the faulty one; empty where nothing."""
+    """What a fixed program does by itself that it should not, beside the faulty one; empty where nothing."""
     if after.status:
-        return f"the mended program: {after.complaint}"
+        return f"the fixed program: {after.complaint}"
     lines = before.stdout.splitlines()
     # The last words of a program that fails are about its failure.
     return "" if changes else difference(lines[:-1] if before.status else lines, after.stdout.splitlines())

@@ -6,9 +6,9 @@ import ast
 from dataclasses import dataclass, field
 
 from torchvet.source import syntax
-from torchvet.source.module import CallSite, Module
-from torchvet.source.project import CALLED_BY_FRAMEWORK, CONSTRUCTORS, Project
-from torchvet.source.scopes import Scope
+from torchvet.source.program.module import CallSite, Module
+from torchvet.source.program.project import CALLED_BY_FRAMEWORK, CONSTRUCTORS, Project
+from torchvet.source.program.scopes import Scope
 from torchvet.source.statements import path_to_line
 
 _DEEPEST = 6

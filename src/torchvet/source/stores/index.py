@@ -9,17 +9,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Container, Mapping, Sequence
 
-from torchvet.source import holder, indirect_stores, limits, name_resolution, occasions, ranking, rebinding, syntax
-from torchvet.source import removals as removing
-from torchvet.source.aliases import AliasSearch, Use
-from torchvet.source.answers import FunctionSpan, Limit, Removal, Store, stored
+from torchvet.source import holder, syntax
 from torchvet.source.holder import HolderName
-from torchvet.source.module import Module
 from torchvet.source.must_execute import reached
-from torchvet.source.project import Project
+from torchvet.source.program.module import Module
+from torchvet.source.program.project import Project
+from torchvet.source.stores import indirect_stores, limits, name_resolution, occasions, ranking, rebinding
+from torchvet.source.stores import removals as removing
+from torchvet.source.stores.aliases import AliasSearch, Use
+from torchvet.source.stores.answers import FunctionSpan, Limit, Removal, Store, stored
 from torchvet.source.text import SourceText
-
-__all__ = ["FunctionSpan", "Limit", "Removal", "SourceIndex", "Store"]
 
 _MOST_STORES = 3
 """Stores whose loops decide on the occasions of removals."""

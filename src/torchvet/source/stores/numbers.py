@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from torchvet.source import scopes, syntax
-from torchvet.source.project import Project
-from torchvet.source.scopes import Scope
+from torchvet.source import syntax
+from torchvet.source.program import scopes
+from torchvet.source.program.project import Project
+from torchvet.source.program.scopes import Scope
 
 _DEEPEST = 5
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Div, ast.Pow)

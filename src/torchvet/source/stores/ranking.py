@@ -6,10 +6,10 @@ import ast
 from collections.abc import Sequence
 
 from torchvet.source import syntax
-from torchvet.source.aliases import AliasSearch, Use
 from torchvet.source.holder import Part
-from torchvet.source.mutations import Mutation, StoreKind
-from torchvet.source.project import Project
+from torchvet.source.program.mutations import Mutation, StoreKind
+from torchvet.source.program.project import Project
+from torchvet.source.stores.aliases import AliasSearch, Use
 
 _CONTAINER: dict[StoreKind, int] = {
     "append": 6, "extend": 6, "insert": 6, "add": 6, "put": 6, "item": 5, "setdefault": 5, "update": 4, "augmented": 3,

@@ -7,13 +7,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from torchvet.source import name_resolution, syntax
-from torchvet.source.flows import Flow
-from torchvet.source.module import Module
-from torchvet.source.mutations import STORE_METHODS, Mutation
-from torchvet.source.name_resolution import NO, SURE, UNLIKELY
-from torchvet.source.project import Project
-from torchvet.source.scopes import Member, Placed, Scope, Subject, Variable
+from torchvet.source import syntax
+from torchvet.source.program.flows import Flow
+from torchvet.source.program.module import Module
+from torchvet.source.program.mutations import STORE_METHODS, Mutation
+from torchvet.source.program.project import Project
+from torchvet.source.program.scopes import Member, Placed, Scope, Subject, Variable
+from torchvet.source.stores import name_resolution
+from torchvet.source.stores.name_resolution import NO, SURE, UNLIKELY
 
 DEEPEST = 3
 """Calls that an object is followed through."""

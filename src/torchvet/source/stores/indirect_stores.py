@@ -7,13 +7,13 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from torchvet.source import syntax
-from torchvet.source.aliases import Use
-from torchvet.source.answers import Removal, Store, removed, stored
 from torchvet.source.holder import HolderName
-from torchvet.source.module import CallSite
-from torchvet.source.mutations import RemovalKind, StoreKind
-from torchvet.source.project import Project
-from torchvet.source.scopes import Scope
+from torchvet.source.program.module import CallSite
+from torchvet.source.program.mutations import RemovalKind, StoreKind
+from torchvet.source.program.project import Project
+from torchvet.source.program.scopes import Scope
+from torchvet.source.stores.aliases import Use
+from torchvet.source.stores.answers import Removal, Store, removed, stored
 
 _CACHES = {"lru_cache", "cache", "cached", "memoize", "cachedmethod"}
 

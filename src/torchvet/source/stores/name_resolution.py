@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from torchvet.source import syntax
 from torchvet.source.holder import HolderName, scope_name
-from torchvet.source.module import Module
-from torchvet.source.project import Project
-from torchvet.source.scopes import Member, Scope, Subject, Variable, defaults
+from torchvet.source.program.module import Module
+from torchvet.source.program.project import Project
+from torchvet.source.program.scopes import Member, Scope, Subject, Variable, defaults
 from torchvet.source.syntax import Base
 
 NO, UNLIKELY, LIKELY, SURE = -1, 0, 1, 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.source import syntax
-from torchvet.source.mutations import Mutation
+from torchvet.source.program.mutations import Mutation
 from torchvet.source.statements import spans
 
 _MISSING = {"AttributeError", "KeyError", "NameError", "LookupError", "IndexError"}

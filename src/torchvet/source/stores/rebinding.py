@@ -10,13 +10,13 @@ import ast
 from collections.abc import Iterator
 
 from torchvet.source import syntax
-from torchvet.source.aliases import AliasSearch
 from torchvet.source.holder import Part
-from torchvet.source.module import LoopVariable
-from torchvet.source.mutations import Mutation
-from torchvet.source.project import CONSTRUCTORS, Project
-from torchvet.source.scopes import Scope, Variable
+from torchvet.source.program.module import LoopVariable
+from torchvet.source.program.mutations import Mutation
+from torchvet.source.program.project import CONSTRUCTORS, Project
+from torchvet.source.program.scopes import Scope, Variable
 from torchvet.source.statements import last_line, path_to_node
+from torchvet.source.stores.aliases import AliasSearch
 
 _OTHER_SIZE = frozenset(("resize_", "resize_as_", "set_"))
 _MOST = 200

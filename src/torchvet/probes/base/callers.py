@@ -1,0 +1,36 @@
+"""Walks from a frame outward to the program's own code. `frames` has what is asked for each operator, and faster."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from types import CodeType, FrameType
+
+from torchvet.probes.base import frames
+from torchvet.recording.records.base import Place
+
+PROGRAM = (frames.USER, frames.INSTALLED)
+"""Whose code runs as part of the program: the user's, and that of installed packages other than torch."""
+
+
+def outward(frame: FrameType | None) -> Iterator[FrameType]:
+    """A frame, its caller, and so on."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def of_program(frame: FrameType | None, owners: tuple[int, ...] = PROGRAM) -> Iterator[FrameType]:
+    """The frames of the program from this one outward, or those of other `owners`."""
+    return (one for one in outward(frame) if frames.owner(one.f_code.co_filename) in owners)
+
+
+def user_lines(frame: FrameType | None, most: int) -> list[Place]:
+    """The user's innermost lines from a frame outward."""
+    return [frames.place_of(one) for one in itertools.islice(of_program(frame, (frames.USER,)), most)]
+
+
+def place_in(code: CodeType, line: int | None = None) -> Place:
+    """A line of a function, its first if none is given. Before Python 3.11 code objects have no qualified name."""
+    function = getattr(code, "co_qualname", code.co_name)
+    return Place(code.co_filename, code.co_firstlineno if line is None else line, function)
