@@ -92,11 +92,6 @@ class GrowthSummary:
         """Bytes per step that grow and that no name was found for."""
         return max(0.0, self.measured - self.explained)
 
-    @property
-    def all_named(self) -> bool:
-        """Whether names were found for what grows, but for a twentieth."""
-        return self.unexplained <= 0.05 * self.measured
-
 
 def compared(rank: RankRecording) -> GrowthSummary:
     """What grew between a rank's censuses. Nothing to compare is no growth; the report says how much was sampled."""

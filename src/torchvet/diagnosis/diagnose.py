@@ -138,7 +138,7 @@ def _unattributed(recording: Recording, findings: list[Finding]) -> list[Finding
 
 
 def _without_a_word(rank: RankRecording, findings: list[Finding]) -> float:
-    """Bytes per step that grow and that no finding speaks of, be it of a cycle that no name leads to."""
+    """Bytes per step that grow and that no finding covers, not even one about a cycle without a name."""
     told = any(f.holder is not None and f.holder.kind in ("cycle", "ctx", "native") for f in findings)
     return max(0.0, growth_of(rank).unexplained - (growth_of(rank).unreached if told else 0.0))
 

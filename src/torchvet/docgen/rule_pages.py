@@ -106,7 +106,7 @@ def page(rule: Rule) -> str:
         f"*{rule.summary}* (usually {rule.severity}; found by {found_by(rule)})",
     ]
     parts += [f"**{title}.** {cleandoc(getattr(rule, name))}" for name, title in SECTIONS.items()]
-    for title, code in (("Faulty", rule.BAD), ("Mended", rule.GOOD)):
+    for title, code in (("Faulty", rule.BAD), ("Fixed", rule.GOOD)):
         parts.append(f"{title}:\n\n```python\n{cleandoc(code)}\n```")
     if "in_source" in rule.inputs():
         parts.append(
