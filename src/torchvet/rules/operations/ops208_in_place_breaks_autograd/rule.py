@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import re
 
-from torchvet.source.model.walking import walk
-
 from torchvet.rules.kit import Edit, Finding, Iterator, Rule, SourceFile
 from torchvet.source.model import (
     Event,
@@ -22,6 +20,7 @@ from torchvet.source.model import (
 )
 from torchvet.source.model.destinations import Destinations
 from torchvet.source.model.expressions import names_in, value_bound
+from torchvet.source.walking import walk
 
 _SAVE_OUTPUT = name_set("exp sigmoid tanh relu sqrt rsqrt reciprocal softmax log_softmax expm1 tan logsumexp")
 """Operations whose backward reads their own result: each was tried with `y += 1` before the backward."""
