@@ -173,6 +173,7 @@ class StepFinder:
         if key in self._sequences:
             return self._sequences[key]
         self._sequences[key] = []  # recursion ends here
+        # Only what the file's own functions do is followed: a name from elsewhere says nothing of what it runs.
         found: list[Effect] = []
         for event in unit.events:
             kind = event.node.__class__
