@@ -6,7 +6,7 @@ import ast
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, TypeGuard
 
-from torchvet.source.model.units import receiver, targets_of, terminal, value_for
+from torchvet.source.model.units import keyword, receiver, targets_of, terminal, value_for
 from torchvet.source.text import name_set as name_set
 from torchvet.source.walking import walk
 
@@ -22,6 +22,12 @@ def is_name(node: ast.AST | None, name: str) -> TypeGuard[ast.Name]:
 def is_call(node: ast.AST | None, *names: str) -> TypeGuard[ast.Call]:
     """Whether a node calls something whose last identifier is one of the names."""
     return isinstance(node, ast.Call) and terminal(node) in names
+
+
+def is_set(call: ast.Call, name: str, value: object = True) -> bool:
+    """Whether a call gives a keyword argument as a literal of this value."""
+    given = keyword(call, name)
+    return isinstance(given, ast.Constant) and given.value is value
 
 
 def calls_in(node: ast.AST) -> Iterator[ast.Call]:

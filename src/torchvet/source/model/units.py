@@ -173,8 +173,8 @@ class Unit:
         method = self._method
         return method.parameters[0] if method is not None and method.parameters and method.is_bound else ""
 
-    def call_of(self, node: ast.Call) -> Event | None:
-        """The event of a call of this unit; None for a call that stands elsewhere."""
+    def call_of(self, node: ast.AST | None) -> Event | None:
+        """The event of a call of this unit; None for a call that stands elsewhere, and for what is no call."""
         return next((event for event in self.calls.get(terminal(node), ()) if event.node is node), None)
 
 
