@@ -46,6 +46,8 @@ class Host:
         self._session = session
         self._first_boundary: float | None = None
         self.options = session.options
+        self.broken: set[Probe] = set()
+        """What has failed its self-check (`session/self_checks.py`)."""
         self.started: float = session.started
         self.clock = StepClock()
         self.known = KnownMemory()
@@ -92,10 +94,6 @@ class Host:
     def write(self, record: Record) -> None:
         """Add a record at once."""
         self._session.writer.write(record)
-
-    def works(self, probe: Probe) -> bool:
-        """Whether a probe has passed its self-check, as far as is known."""
-        return True
 
     def hear(self, operators: Iterable[Any], listener: Listener) -> None:
         """Tell `listener` of each of these operators that runs in a sampled step, after it has run."""

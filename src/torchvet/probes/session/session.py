@@ -108,15 +108,11 @@ class StepLog:
     def _put(self, now: float) -> None:
         phases = {k: round(v, 7) for k, v in self.phases.items()}
         phases["other"] = round(max(0.0, now - self._last - sum(phases.values())), 7)
-        allocated, reserved = self._memory or (None, None)
         counts, self._counts = self._counts, {}  # other threads go on counting
         for one, count in counts.items():
-            self._writer.write(
-                Step(
-                    n=self._n, kind=one, t=round(now - self._started, 6), count=count, phases=phases,
-                    allocated=allocated, reserved=reserved,
-                )
-            )  # fmt: skip
+            step = Step(n=self._n, kind=one, t=round(now - self._started, 6), count=count, phases=phases)
+            step.allocated, step.reserved = self._memory or (None, None)
+            self._writer.write(step)
             phases = {}
         self.phases = {}
         self._last = now
@@ -289,12 +285,9 @@ class Session:
             text = f"{type(error).__name__}: {error}"[:2000]
             places = _places(error)
         ticks = observer.clock.n if observer is not None else 0
-        self.writer.write(
-            Outcome(
-                how=how, status=status, ticks=ticks, seconds=elapsed, error=text,
-                place=places[-1] if places else None, stack=places[-12:],
-            )
-        )  # fmt: skip
+        outcome = Outcome(how=how, status=status, ticks=ticks, seconds=elapsed, error=text, stack=places[-12:])
+        outcome.place = places[-1] if places else None
+        self.writer.write(outcome)
 
     def program(self, torch: str = "", device: str = "none") -> Program:
         """What runs here, and the memory limit in force."""
