@@ -124,17 +124,8 @@ class Pass(NamedTuple):
     late: Late
 
 
-EVERY_STEP = frozenset(
-    [
-        "batch_asked",
-        "batch_got",
-        "backward_starts",
-        "backward_ended",
-        "optimizer_starts",
-        "optimizer_ended",
-        "boundary",
-    ]
-)
+_PASSES = ("backward_starts", "backward_ended", "optimizer_starts", "optimizer_ended")
+EVERY_STEP = frozenset(["batch_asked", "batch_got", *_PASSES, "boundary"])
 """Events of every step. Hearing of one takes microseconds even where nothing is done: a step has emptied the caches."""
 
 

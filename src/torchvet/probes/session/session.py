@@ -307,15 +307,9 @@ class Session:
 
 
 def _places(error: BaseException) -> list[Any]:
-    from torchvet.probes.base import frames
-    from torchvet.recording.records.base import Place
+    from traceback import walk_tb
 
-    found = []
-    traceback = error.__traceback__
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if frames.owner(code.co_filename) in (frames.USER, frames.INSTALLED):
-            name = getattr(code, "co_qualname", code.co_name)
-            found.append(Place(code.co_filename, traceback.tb_lineno, name))
-        traceback = traceback.tb_next
-    return found
+    from torchvet.probes.base import callers
+
+    links = [(frame.f_code, line) for frame, line in walk_tb(error.__traceback__)]
+    return [callers.place_in(code, line) for code, line in links if callers.is_program(code)]
