@@ -71,7 +71,7 @@ class GrowthProbe(Watcher):
 
     def graphs_piled(self, stretch: int, passes: int) -> None:
         """Who keeps the graphs of an evaluation that is not over? Its variables may be gone at the next boundary."""
-        if self.host.works("names"):
+        if "names" not in self.host.broken:
             self._amid.budget = self._schedule.census_budget(time.perf_counter() - self.host.started)
             with self.host.looking("names amid an evaluation", "censuses"):
                 census = self._amid.take(self.host.tick, "evaluation", self.host.ledger)
@@ -105,7 +105,7 @@ class GrowthProbe(Watcher):
             self.host.write(record)
 
     def _take_census(self, tick: int, kind: StepKind, elapsed: float, final: bool = False) -> None:
-        if not self.host.works("names"):
+        if "names" in self.host.broken:
             return self._schedule.census_taken(tick, elapsed)
         self.host.flush_steps()
         self._census.budget = self._schedule.census_budget(elapsed, final)
