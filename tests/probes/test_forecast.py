@@ -207,7 +207,7 @@ class _HandMadeNorm(nn.Module):
         return y / (y * y).mean(1, keepdim=True).sqrt()
 
 
-@pytest.mark.parametrize("mended", [False, True])
+@pytest.mark.parametrize("fixed", [False, True])
 def test_a_norm_made_by_hand(fixed: bool) -> None:
     forecast, _ = train(_HandMadeNorm(fixed), squared)
     assert [s.operator for s in forecast.overflowing] == ([] if fixed else ["mul"])

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from torchvet.probes.base import frames
+from torchvet.probes.base.callers import PROGRAM, place_in
 from torchvet.recording.records.base import Place
 
 _DEEP = 2
@@ -49,10 +50,10 @@ def assigned(kind: type, name: str) -> Place | None:
         methods = [v for v in vars(one).values() if isinstance(v, FunctionType)]
         for method in sorted(methods, key=lambda m: m.__name__ != "__init__"):
             code = method.__code__
-            if frames.owner(code.co_filename) in (frames.USER, frames.INSTALLED):
+            if frames.owner(code.co_filename) in PROGRAM:
                 line = _assigning_line(code.co_filename, code.co_firstlineno, name)
                 if line is not None:
-                    return Place(code.co_filename, line, getattr(code, "co_qualname", code.co_name))
+                    return place_in(code, line)
     return None
 
 

@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 from torchvet.probes.base import frames
+from torchvet.probes.base.callers import PROGRAM, place_in
 from torchvet.probes.crash import positions
 from torchvet.recording.records.base import Place
 
@@ -34,8 +35,7 @@ class Level:
     @property
     def place(self) -> Place:
         """The line it stood at."""
-        code = self.frame.f_code
-        return Place(code.co_filename, self.line, getattr(code, "co_qualname", code.co_name))
+        return place_in(self.frame.f_code, self.line)
 
     @property
     def names(self) -> dict[str, Any]:
@@ -58,11 +58,16 @@ def levels_of(error: BaseException) -> list[Level]:
     found = []
     link = error.__traceback__
     while link is not None:
-        whose = frames.owner(link.tb_frame.f_code.co_filename)
-        if whose != frames.OWN and not link.tb_frame.f_code.co_filename.endswith(_PLUMBING):
-            found.append(Level(link.tb_frame, link.tb_lineno, link.tb_lasti, whose))
+        file = link.tb_frame.f_code.co_filename
+        if frames.owner(file) != frames.OWN and not file.endswith(_PLUMBING):
+            found.append(Level(link.tb_frame, link.tb_lineno, link.tb_lasti, frames.owner(file)))
         link = link.tb_next
     return found
+
+
+def message_of(error: BaseException) -> str:
+    """The first line of what an error says, cut at 300 characters."""
+    return (str(error).splitlines() or [""])[0][:300]
 
 
 def deciding(error: BaseException | None) -> Iterator[BaseException]:
@@ -81,8 +86,10 @@ def deciding(error: BaseException | None) -> Iterator[BaseException]:
 
 def users(levels: list[Level]) -> Level | None:
     """The innermost frame of the program's own, else of an installed package."""
-    for wanted in (frames.USER, frames.INSTALLED):
-        found = next((one for one in reversed(levels) if one.whose == wanted), None)
-        if found is not None:
-            return found
-    return None
+    own = of_program(levels)
+    return next((one for one in own if one.whose == frames.USER), next(iter(own), None))
+
+
+def of_program(levels: list[Level]) -> list[Level]:
+    """The program's own frames, the innermost first."""
+    return [one for one in reversed(levels) if one.whose in PROGRAM]

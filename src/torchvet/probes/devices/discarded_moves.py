@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import torch
 
-from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher, frames
+from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher, frames, outward
 from torchvet.probes.crash import positions, statements
 from torchvet.recording.records.device import DiscardedMove
 from torchvet.source import timing
@@ -125,15 +125,12 @@ class DiscardedMoves(Watcher):
 
 def _calling() -> FrameType | None:
     """The program's frame, where it called the operator itself: what torch or a package does within is theirs."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    for frame in outward(sys._getframe(1)):
         file = frame.f_code.co_filename
-        whose = frames.owner(file)
-        if whose == frames.USER:
+        if frames.owner(file) == frames.USER:
             return frame
-        if whose != frames.OWN and not file.endswith(_PLUMBING):
+        if frames.owner(file) != frames.OWN and not file.endswith(_PLUMBING):
             return None
-        frame = frame.f_back
     return None
 
 

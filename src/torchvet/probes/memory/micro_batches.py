@@ -40,7 +40,7 @@ class MicroBatches(SiteWatcher[Place, SummedLosses]):
         """Is this the sum of losses that could have gone backward one by one?"""
         if is_grad or self._calls >= _MOST_CALLS or not self.host.sampling:
             return
-        roots = [n for n in graphs.roots_of(tensors) if n is not None]
+        roots = graphs.roots_of(tensors)
         place = frames.user_place(4)
         if len(roots) != 1 or place is None:
             return

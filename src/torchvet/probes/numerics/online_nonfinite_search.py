@@ -14,12 +14,11 @@ from torchvet.probes.base.kit import Host
 from torchvet.probes.internals import private
 from torchvet.probes.internals.compiled_regions import REGIONS, Aside
 from torchvet.probes.internals.finite import is_finite, local, numeric
-from torchvet.probes.replay.live_mode import BesideDynamo, LiveMode, Origin
+from torchvet.probes.replay.live_mode import Asks, BesideDynamo, LiveMode, Origin
 from torchvet.probes.replay.loops import counters
 from torchvet.probes.replay.naming import Names
-from torchvet.probes.replay.sources import Source, root_of
+from torchvet.probes.replay.sources import Source, Symptom, record_of, root_of
 from torchvet.probes.replay.stage import Autocast, Modules
-from torchvet.probes.replay.telling import Symptom, record_of
 from torchvet.recording.records.nonfinite import NonFinite
 
 MOST_STEPS = 50
@@ -92,7 +91,7 @@ class LiveLook:
 
     def failed(
         self, symptom: Symptom, bad: list[torch.Tensor], tick: int, scale: float | None, spoilt: int | None
-    ) -> None:  # fmt: skip
+    ) -> None:
         """A loss or gradients are not finite: is it known by now what made them so? `spoilt` is the step whose
         optimizer took gradients that were not finite."""
         mode, opening = self._mode, self._opening
@@ -109,7 +108,8 @@ class LiveLook:
         elif unseen is not None or root is None:
             self._unseen[unseen or _ELSEWHERE] = None
         else:
-            record = record_of(root, reason, mode.sources, symptom=symptom, tick=tick, scale=scale)
+            record = NonFinite(tick=tick, symptom=symptom, found="operator", scale=scale)
+            record = record_of(root, reason, mode.sources, record)
             record.place, record.loop = record.place or opening.place, counters(sys._getframe(1))
             self._write(record)
 
@@ -125,7 +125,7 @@ class LiveLook:
     def _enter(self) -> None:
         modules, autocast = Modules(self._host.known), Autocast()
         kind = BesideDynamo if "torch._dynamo" in sys.modules else LiveMode
-        mode = kind(self._named, modules.path, self._origin, self._guard, self._counts)
+        mode = kind(self._named, modules.path, Asks(self._origin, self._guard, self._counts))
         if not mode.enter_beneath():
             return
         self._mode, self._thread = mode, threading.get_ident()

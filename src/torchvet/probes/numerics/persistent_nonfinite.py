@@ -30,7 +30,8 @@ from torchvet.probes.base.kit import (
     tap,
 )
 from torchvet.probes.internals import private
-from torchvet.probes.numerics import half, nonfinite_search
+from torchvet.probes.internals.finite import readable, which_not
+from torchvet.probes.numerics import half
 from torchvet.recording.records.numeric import Poisoned
 
 _NORMS = overloads(
@@ -130,7 +131,7 @@ class Poison(SiteWatcher[tuple[What, str], Poisoned]):
                 self._note(tensor)
 
     def _note(self, tensor: torch.Tensor) -> None:
-        if not nonfinite_search.readable(tensor):
+        if not readable(tensor):
             return
         known = self._written.get(tensor)
         if known is not None:
@@ -153,15 +154,14 @@ class Poison(SiteWatcher[tuple[What, str], Poisoned]):
 
     def _look(self, tick: int) -> None:
         self._written.sweep()
-        kept = [k for k in self._all() if nonfinite_search.readable(k.tensor)]
-        bad = nonfinite_search.which_not([k.tensor for k in kept])
+        kept = [k for k in self._all() if readable(k.tensor)]
+        bad = which_not([k.tensor for k in kept])
         if not bad:
             self._recovered(kept, tick)
         spoilt = {id(kept[i].tensor) for i in bad}
         fresh = [kept[i] for i in bad if self._was_clean(kept[i])]
         # Where parameters are lost as well, what they make of buffers is no fault of its own.
-        readable = nonfinite_search.readable
-        if fresh and not nonfinite_search.which_not([p for p in self.host.known.parameters() if readable(p)]):
+        if fresh and not which_not([p for p in self.host.known.parameters() if readable(p)]):
             self._report(fresh, kept, tick)
         for one in kept:
             if id(one.tensor) not in spoilt:

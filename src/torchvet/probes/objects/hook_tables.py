@@ -8,6 +8,7 @@ from functools import partial
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
+from torchvet.probes.base.callers import place_in
 from torchvet.probes.base.persistent_state import KnownMemory
 from torchvet.probes.objects import heap
 from torchvet.recording.records.base import Place, Record
@@ -30,13 +31,11 @@ class HookProbe:
         if not total:
             return
         (code, module), most = total.most_common(1)[0]
-        place = None if code is None else Place(code.co_filename, code.co_firstlineno, code.co_name)
-        write(
-            HookCount(
-                tick=tick, hooks=sum(total.values()), function=getattr(code, "co_name", None), most=most,
-                module=module, place=place,
-            )
-        )  # fmt: skip
+        record = HookCount(tick=tick, hooks=sum(total.values()), most=most, module=module)
+        if code is not None:
+            record.function = code.co_name
+            record.place = Place(code.co_filename, code.co_firstlineno, code.co_name)
+        write(record)
 
     def census(self, tick: int, known: KnownMemory, write: Callable[[Record], None]) -> None:
         """Write the hook functions that are new: stores inside them are stores by a hook."""
@@ -46,12 +45,9 @@ class HookProbe:
                 continue
             self._written.add((code.co_filename, code.co_firstlineno))
             last = max((line for *_, line in code.co_lines() if line), default=code.co_firstlineno)
-            write(
-                HookFunction(
-                    name=getattr(code, "co_qualname", code.co_name), path=code.co_filename,
-                    first_line=code.co_firstlineno, last_line=last, module=name, table=table,
-                )
-            )  # fmt: skip
+            at = place_in(code)
+            lines = {"first_line": at.line, "last_line": last}
+            write(HookFunction(name=at.function, path=at.path, module=name, table=table, **lines))
 
 
 def _hooks(known: KnownMemory) -> Iterator[tuple[str, str, Any]]:

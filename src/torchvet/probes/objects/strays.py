@@ -117,9 +117,8 @@ def _loops_of(frame: types.FrameType) -> list[Loop]:
     for at in dis.get_instructions(code):
         if at.opname == "FOR_ITER" and at.offset <= frame.f_lasti < at.argval:
             line = lines.get(at.offset, code.co_firstlineno)
-            names = (str(i.argval) for i in dis.get_instructions(code) if i.offset < at.offset
-                     and lines.get(i.offset) == line and type(i.argval) is str)  # fmt: skip
-            found.append(Loop(frame, line, frozenset(names)))
+            before = (i for i in dis.get_instructions(code) if i.offset < at.offset and lines.get(i.offset) == line)
+            found.append(Loop(frame, line, frozenset(i.argval for i in before if type(i.argval) is str)))
     return found
 
 

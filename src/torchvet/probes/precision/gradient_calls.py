@@ -47,7 +47,7 @@ class GradientCalls:
 
     def _clipped(
         self, clipped: list[Witness], limit: float, norm: Any, largest: float | None, place: Place | None
-    ) -> None:  # fmt: skip
+    ) -> None:
         clip: Clip | None = None
         sound: set[int] = set()
         for witness in clipped:

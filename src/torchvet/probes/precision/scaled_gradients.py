@@ -76,7 +76,7 @@ class Witness:
         return parameter.grad if parameter is not None else None
 
     def now(self) -> Stamp:
-        """What its gradient is told by."""
+        """What its gradient is told by: reading numbers would make a device wait."""
         parameter = self.ref()
         gradient = None if parameter is None else parameter.grad
         return None if gradient is None else (id(gradient), gradient._version)

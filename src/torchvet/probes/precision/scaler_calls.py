@@ -15,7 +15,7 @@ from torchvet.probes.precision import loss_marks
 from torchvet.probes.precision.loss_marks import Mark
 from torchvet.probes.precision.scaled_gradients import Division, Gradients
 from torchvet.probes.precision.scaler_states import Scalers, ScalerState
-from torchvet.probes.precision.scaling_faults import Faults, found_infinity
+from torchvet.probes.precision.scaling_faults import Faults, Verdict, found_infinity
 from torchvet.recording.records.base import Place
 
 LOOKS = 8
@@ -195,7 +195,7 @@ class ScalerCalls:
         other = self._scene.plain if "_scale is None" in str(error) else state.places.get("step")
         if "already been called on this optimizer" in str(error):
             other = state.places.get("unscale_")
-        self._faults.refused(state, name, error, frames.user_place(), other)
+        self._faults.refused(state, name, error, Verdict("refused", frames.user_place(), other))
 
 
 def _has_half_parameters(optimizer: Any) -> bool:
@@ -209,7 +209,5 @@ def _nothing(_: Any) -> None:
 
 def _raised_by_scaler(error: BaseException) -> bool:
     """Whether an exception comes out of a scaler's own code, not out of the optimizer that it steps."""
-    traceback, file = error.__traceback__, ""
-    while traceback is not None:
-        file, traceback = traceback.tb_frame.f_code.co_filename, traceback.tb_next
-    return "grad_scaler" in file
+    raising = frames.traceback_frames(error)
+    return bool(raising) and "grad_scaler" in raising[-1].f_code.co_filename

@@ -66,11 +66,6 @@ class Slice:
     chosen: set[int]
     missing: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def inputs_only(self) -> bool:
-        """Whether all that is missing is where values came from that were not finite already."""
-        return all(why == "bad" for why in self.missing.values())
-
 
 def way_to(tree: ast.Module, first: int, last: int, column: int | None) -> Way | None:
     """The innermost statement that holds a position (lines from 1; a column narrows a line with several)."""
@@ -117,9 +112,14 @@ def _holds(node: ast.AST, first: int, last: int, column: int | None) -> bool:
 
 
 def slice_of(
-    way: Way, state: Callable[[str], State], *, running: bool, overwritten: set[str], batch: bool,
+    way: Way,
+    state: Callable[[str], State],
+    *,
+    running: bool,
+    overwritten: set[str],
+    batch: bool,
     more: Collection[str] = (),
-) -> Slice:  # fmt: skip
+) -> Slice:
     """The least slice that brings the target's inputs back, from the innermost loop's body outwards.
 
     `running`: the target is being executed, so that what it binds is not bound yet. `overwritten` names were bound
