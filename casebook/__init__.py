@@ -1,1 +1,1 @@
-"""The casebook: faulty programs, their mends and their look-alikes, and how torchvet fares on them."""
+"""The casebook: faulty programs, their fixes and their look-alikes, and how torchvet fares on them."""

@@ -1,7 +1,7 @@
 """Score torchvet on the casebook: ``python -m casebook [-k SUBSTRING] [-j JOBS] [--json FILE] [--record]``.
 
 For each case: RED, the symptom of its faulty program, measured without torchvet; GREEN, torchvet names the fault, is
-silent where there is none, and its mend is proven; REFACTOR, the fault is found in other shapes of the program.
+silent where there is none, and its fix is proven; REFACTOR, the fault is found in other shapes of the program.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from casebook import agent, board, mending, rows, run, shapes, symptom, table
+from casebook import agent, board, fixing, rows, run, shapes, symptom, table
 from casebook.case import CASES, Case, load_all
 from casebook.count import count
 from casebook.other_tools import recorded
@@ -27,7 +27,7 @@ from casebook.run import Means
 from casebook.score import Observation, Score, score
 from casebook.warm import interpreters
 
-PARTS = ("symptoms", "mends", "variants")
+PARTS = ("symptoms", "fixes", "variants")
 """What can be left out."""
 
 
@@ -60,12 +60,12 @@ def observe(case: Case, program: Program, means: Means) -> Observation:
 
 
 def examine(case: Case, means: Means, without: Sequence[str] = ()) -> Score:
-    """Observe all programs of a case, see to its mend and its variants, and score it."""
-    faulty, mended, *lookalikes = (observe(case, program, means) for program in case.programs)
+    """Observe all programs of a case, see to its fix and its variants, and score it."""
+    faulty, fixed, *lookalikes = (observe(case, program, means) for program in case.programs)
     result = replace(
-        score(case, faulty, mended, lookalikes),
-        symptom="" if "symptoms" in without else symptom.symptom(case, faulty, mended, means),
-        mend=None if "mends" in without else mending.mend(case, faulty, means),
+        score(case, faulty, fixed, lookalikes),
+        symptom="" if "symptoms" in without else symptom.symptom(case, faulty, fixed, means),
+        fix=None if "fixes" in without else fixing.fix(case, faulty, means),
         variants=[] if "variants" in without else shapes.variants(case, means),
     )
     print(case.name, "is right" if result.perfect else "is off", file=sys.stderr, flush=True)

@@ -95,7 +95,7 @@ def attempt(
     case: Case, known: Future[tuple[Seen, Seen]], mood: str, skill: Path | None, given: argparse.Namespace
 ) -> Result:
     """Have the agent try one case, and grade it."""
-    before, mended = known.result()
+    before, fixed = known.result()
     folder = given.keep / f"{case.name}-{mood}{'-guided' if skill is not None else ''}"
     program = workplace(case, folder / "work", skill)
     before = replace(before, sources=sources(program.folder))
@@ -106,7 +106,7 @@ def attempt(
     template = BUILTIN if given.agent == "builtin" else given.agent
     done = run_agent(template, prompt.resolve(), program, folder / "agent.txt", given.limit)
     after = replace(measured(case, program, asked=True), sources=sources(program.folder))
-    result = Result(case.name, mood, skill is not None, grade(case, before, mended, after, done.trouble), str(folder))
+    result = Result(case.name, mood, skill is not None, grade(case, before, fixed, after, done.trouble), str(folder))
     print(
         case.name,
         mood,
@@ -119,8 +119,8 @@ def attempt(
 
 
 def both(case: Case) -> tuple[Seen, Seen]:
-    """The program as it is, and as the case mends it."""
-    return measured(case, case.faulty, asked=False), measured(case, case.mended, asked=False)
+    """The program as it is, and as the case fixes it."""
+    return measured(case, case.faulty, asked=False), measured(case, case.fixed, asked=False)
 
 
 def attempts(cases: Sequence[Case], given: argparse.Namespace, pool: Executor) -> list[Result]:

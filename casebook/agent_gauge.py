@@ -1,4 +1,4 @@
-"""Run one program and write down how much work it did, so that work left out can be told from a fault mended.
+"""Run one program and write down how much work it did, so that work left out can be told from a fault fixed.
 
 ``python -m casebook.agent_gauge OUT [--gpus SIZE COUNT] script.py args``, or ``-m package args`` in the script's place.
 It owes nothing to torchvet but the GPUs that are not there.

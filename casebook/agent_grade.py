@@ -1,4 +1,4 @@
-"""Grade what an agent left behind, by measurements of the program before, of the case's own mend, and after."""
+"""Grade what an agent left behind, by measurements of the program before, of the case's own fix, and after."""
 
 from __future__ import annotations
 
@@ -56,20 +56,20 @@ class Grade:
         return not (self.symptom or self.curve or self.shortcuts or self.trouble)
 
 
-def grade(case: Case, before: Seen, mended: Seen, after: Seen, trouble: str = "") -> Grade:
-    """Compare what was left behind with the program as it was and as the case mends it."""
+def grade(case: Case, before: Seen, fixed: Seen, after: Seen, trouble: str = "") -> Grade:
+    """Compare what was left behind with the program as it was and as the case fixes it."""
     return Grade(
-        symptom=list(_symptoms(case, before, mended, after)), curve=list(_curve(before.bare, mended.bare, after.bare)),
-        shortcuts=list(_shortcuts(before, mended, after)), trouble=trouble,
+        symptom=list(_symptoms(case, before, fixed, after)), curve=list(_curve(before.bare, fixed.bare, after.bare)),
+        shortcuts=list(_shortcuts(before, fixed, after)), trouble=trouble,
     )  # fmt: skip
 
 
-def _symptoms(case: Case, before: Seen, mended: Seen, after: Seen) -> Iterator[str]:
-    if after.bare.status != mended.bare.status:
+def _symptoms(case: Case, before: Seen, fixed: Seen, after: Seen) -> Iterator[str]:
+    if after.bare.status != fixed.bare.status:
         yield f"it ends with {after.bare.complaint or after.bare.status}"
-    if NUMBERS_LOST.search(after.bare.stdout) and not NUMBERS_LOST.search(mended.bare.stdout):
+    if NUMBERS_LOST.search(after.bare.stdout) and not NUMBERS_LOST.search(fixed.bare.stdout):
         yield "it prints nan or inf"
-    counts = [one.bytes_per_step for one in (before, mended, after)]
+    counts = [one.bytes_per_step for one in (before, fixed, after)]
     if counts[0] is not None and counts[0] >= ENOUGH:
         if counts[2] is None:
             yield "its steps cannot be counted any more"
@@ -82,10 +82,10 @@ def _symptoms(case: Case, before: Seen, mended: Seen, after: Seen) -> Iterator[s
             yield f"still {finding}"
 
 
-def _curve(before: Run, mended: Run, after: Run) -> Iterator[str]:
+def _curve(before: Run, fixed: Run, after: Run) -> Iterator[str]:
     """The same lines as one of the two programs printed, with numbers that are one's or, where these differ, near."""
     got = _shape(after.stdout)
-    models = [run.stdout for run in (mended, before) if run.status == 0 and _shape(run.stdout) == got]
+    models = [run.stdout for run in (fixed, before) if run.status == 0 and _shape(run.stdout) == got]
     if not models:
         yield "it prints other lines"
         return
@@ -111,8 +111,8 @@ def _near(number: float, low: float, high: float, sure: bool) -> bool:
     return low - room <= number <= high + room
 
 
-def _shortcuts(before: Seen, mended: Seen, after: Seen) -> Iterator[str]:
-    work, known = after.work, [one.work for one in (before, mended) if one.work is not None and one.bare.status == 0]
+def _shortcuts(before: Seen, fixed: Seen, after: Seen) -> Iterator[str]:
+    work, known = after.work, [one.work for one in (before, fixed) if one.work is not None and one.bare.status == 0]
     if work is not None and known:
         if work.steps < min(k.steps for k in known):
             yield f"{work.steps} optimizer steps are left of {min(k.steps for k in known)}"

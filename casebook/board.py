@@ -21,7 +21,7 @@ PAGE = ROOT / "docs" / "scoreboard.md"
 
 HEADING = (
     "family", "cases", "found", "line right", "holder right", "bytes right", "false alarms", "silent where healthy",
-    "symptom measured", "mends proven", "variants found", "their line right", "false alarms in variants",
+    "symptom measured", "fixes proven", "variants found", "their line right", "false alarms in variants",
 )  # fmt: skip
 
 HEAD = """\
@@ -30,14 +30,14 @@ HEAD = """\
 <!-- Written by `python -m casebook --record` from real runs; `python -m casebook.board` writes it again from
 casebook/scores.json and casebook/other_tools/recorded.json. Not to be edited. -->
 
-How torchvet does on the programs of `casebook/cases`: each a faulty program, the mended one, and look-alikes that are
+How torchvet does on the programs of `casebook/cases`: each a faulty program, the fixed one, and look-alikes that are
 healthy. Made with {versions}.
 
 - **RED**: the fault's symptom, measured without torchvet (`casebook/symptom.py`), and what other tools say of the
   faulty program, by one rule (`casebook/other_tools/__init__.py`).
-- **GREEN**: torchvet names the fault, its line, what holds the memory and how much, and is silent on the mended program
-  and the look-alikes. Where it has an edit, `torchvet fix --verify --apply` mends a copy; the mend counts as proven if
-  the written program is then free of the fault and prints what it printed before (`casebook/mending.py`).
+- **GREEN**: torchvet names the fault, its line, what holds the memory and how much, and is silent on the fixed program
+  and the look-alikes. Where it has an edit, `torchvet fix --verify --apply` fixes a copy; the fix counts as proven if
+  the written program is then free of the fault and prints what it printed before (`casebook/fixing.py`).
 - **REFACTOR**: variants made of the faulty program by machine, other names and other shapes (`casebook/variants`): is
   the fault found, and is anything said besides that is not true?
 """
@@ -49,9 +49,9 @@ def part(right: Iterable[bool | None]) -> str:
     return f"{sum(asked)} of {len(asked)}" if asked else "-"
 
 
-def mends(table: Iterable[Row]) -> str:
-    """How many of the mends that torchvet has are proven."""
-    return part(row.mend == "proven" for row in table if row.mend not in ("", "no edit"))
+def fixes(table: Iterable[Row]) -> str:
+    """How many of the fixes that torchvet has are proven."""
+    return part(row.fix == "proven" for row in table if row.fix not in ("", "no edit"))
 
 
 def line(name: str, table: Sequence[Row]) -> list[str]:
@@ -61,7 +61,7 @@ def line(name: str, table: Sequence[Row]) -> list[str]:
         name, str(len(table)), part(r.found for r in table), part(r.line for r in table),
         part(r.holder for r in table), part(r.bytes for r in table), str(sum(r.alarms for r in table)),
         f"{sum(r.silent for r in table)} of {sum(r.healthy for r in table)}",
-        part(not r.symptom.startswith("not measured") for r in table if r.symptom), mends(table),
+        part(not r.symptom.startswith("not measured") for r in table if r.symptom), fixes(table),
         part(shape != "missed" for shape in shapes), part(shape == "right" for shape in shapes if shape != "missed"),
         str(sum(wrong)) if (wrong := [n for r in table if (n := r.alarms_in_variants) is not None]) else "-",
     ]  # fmt: skip
@@ -106,7 +106,7 @@ def page(kept: Kept, said: Recorded) -> str:
     table = kept.rows
     others = sorted(said.tools, key=str.lower)
     red = [["case", "symptom", *others]]
-    green = [["case", "found", "line", "holder", "bytes", "silent where healthy", "mend", "variants"]]
+    green = [["case", "found", "line", "holder", "bytes", "silent where healthy", "fix", "variants"]]
     marks = {True: "yes", False: "**no**", None: ""}
     for row in table:
         entry = said.cases.get(row.case)
@@ -118,7 +118,7 @@ def page(kept: Kept, said: Recorded) -> str:
         wrong += [f"**{row.alarms_in_variants} false alarms**"] if row.alarms_in_variants else []
         green.append([
             row.case, marks[row.found], marks[row.line], marks[row.holder], marks[row.bytes],
-            f"{row.silent} of {row.healthy}", f"{row.mend}: {row.reason}" if row.reason else row.mend,
+            f"{row.silent} of {row.healthy}", f"{row.fix}: {row.reason}" if row.reason else row.fix,
             ", ".join([shapes, *wrong]),
         ])  # fmt: skip
     return "\n\n".join([
@@ -137,7 +137,7 @@ that was measured without torchvet; and healthy programs that others published (
 The cases below are written by those who write the rules: they guard what works, and measure nothing."""
 
 RULE = """\
-*named*: a remark on the fault's subject, at an accepted line or where the mended program gets none; *line*: some other
+*named*: a remark on the fault's subject, at an accepted line or where the fixed program gets none; *line*: some other
 remark at an accepted line; *elsewhere*: something else; *silent*: nothing at warning or above; *not run*: could not be
 run on the program here. A tool that takes minutes for each program was asked about a part of them only."""
 

@@ -70,9 +70,9 @@ class ProgramFolder:
         return Program(self.built, "faulty")
 
     @property
-    def mended(self) -> Program:
+    def fixed(self) -> Program:
         """The same program without it."""
-        return Program(self.built, "mended")
+        return Program(self.built, "fixed")
 
     def numbers(self, file: str, snippets: Iterable[str]) -> set[int]:
         """The numbers, from 1, of the lines of a file that have these snippets.
@@ -97,7 +97,7 @@ class Case(ProgramFolder):
     @property
     def programs(self) -> list[Program]:
         """All of them, the faulty one first."""
-        return [self.faulty, self.mended, *self.lookalikes]
+        return [self.faulty, self.fixed, *self.lookalikes]
 
     def line_numbers(self) -> set[int]:
         """The lines, counted from 1, that a finding may point at."""

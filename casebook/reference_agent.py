@@ -31,7 +31,7 @@ def command(prompt: str) -> list[str]:
 
 
 def main(argv: list[str]) -> int:
-    """Do it. What could not be mended is no failure of the agent."""
+    """Do it. What could not be fixed is no failure of the agent."""
     prompt, folder = Path(argv[0]).read_text("utf-8"), Path(argv[1])
     done = subprocess.run(command(prompt), cwd=folder)
     return 0 if done.returncode in (0, 1, 3) else done.returncode

@@ -36,7 +36,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Remedy:
-    """What would mend it."""
+    """What would fix it."""
 
     edits: list[Any] = field(default_factory=list)
 

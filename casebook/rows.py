@@ -31,14 +31,14 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     holder: bool | None = None
     bytes: bool | None = None
     healthy: int = 0
-    """Healthy programs of the case: the mended one and the look-alikes."""
+    """Healthy programs of the case: the fixed one and the look-alikes."""
     silent: int = 0
     """How many of them nothing is said of."""
     alarms: int = 0
     undisturbed: bool = True
     symptom: str = ""
-    mend: str = ""
-    """A `MendStatus`; empty where the mend was not asked for."""
+    fix: str = ""
+    """A `FixStatus`; empty where the fix was not asked for."""
     reason: str = ""
     variants: dict[str, Shape] = {}
     alarms_in_variants: int | None = None
@@ -61,7 +61,7 @@ class Kept(msgspec.Struct):
 def row(case: Case, score: Score) -> Row:
     """What is kept of a score."""
     found = score.found
-    healthy = [score.mended_silent, *score.lookalikes_silent]
+    healthy = [score.fixed_silent, *score.lookalikes_silent]
     shapes: dict[str, Shape] = {
         v.name: "missed" if v.found is None else "right" if v.found.line else "elsewhere" for v in score.variants
     }
@@ -70,8 +70,8 @@ def row(case: Case, score: Score) -> Row:
         line=found.line if found else None, severity=found.severity if found else None,
         holder=found.holder if found else None, bytes=found.bytes if found else None,
         healthy=len(healthy), silent=sum(healthy), alarms=score.false_alarms, undisturbed=score.undisturbed,
-        symptom=score.symptom, mend=score.mend.status if score.mend else "",
-        reason=score.mend.reason if score.mend else "", variants=shapes,
+        symptom=score.symptom, fix=score.fix.status if score.fix else "",
+        reason=score.fix.reason if score.fix else "", variants=shapes,
         alarms_in_variants=score.alarms_in_variants if shapes else None,
     )  # fmt: skip
 

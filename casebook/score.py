@@ -41,14 +41,14 @@ class Judgement:
         return sum(bool(part) for part in (self.severity, self.line, self.holder, self.bytes))
 
 
-MendStatus = Literal["proven", "refused", "not verifiable", "disproved", "no edit"]
+FixStatus = Literal["proven", "refused", "not verifiable", "disproved", "no edit"]
 
 
 @dataclass(frozen=True)
-class Mend:
+class Fix:
     """What became of the edit that torchvet has for a fault."""
 
-    status: MendStatus
+    status: FixStatus
     """*proven*: by torchvet and by the casebook's own look; *disproved*: by torchvet alone; *refused*: by torchvet."""
     reason: str = ""
 
@@ -78,7 +78,7 @@ class Score:
     case: str
     found: Judgement | None
     """The best finding of the expected code; None if it was missed."""
-    mended_silent: bool
+    fixed_silent: bool
     lookalikes_silent: list[bool]
     undisturbed: bool
     """Every program printed under the tool what it prints without; True for verbs that do not pass it on."""
@@ -89,16 +89,16 @@ class Score:
     """All that was said of the faulty program."""
     symptom: str = ""
     """What shows of the fault without torchvet (`casebook.symptom`)."""
-    mend: Mend | None = None
-    """What became of torchvet's mend (`casebook.mending`); None if that was not asked."""
+    fix: Fix | None = None
+    """What became of torchvet's fix (`casebook.fixing`); None if that was not asked."""
     variants: list[VariantScore] = field(default_factory=list)
     """How the tool did on other shapes of the fault (`casebook.shapes`)."""
 
     @property
     def perfect(self) -> bool:
         """Whether nothing is off."""
-        parts = [self.mended_silent, *self.lookalikes_silent, self.undisturbed, not self.false_alarms, not self.notes]
-        if self.mend is not None and self.mend.status == "disproved":
+        parts = [self.fixed_silent, *self.lookalikes_silent, self.undisturbed, not self.false_alarms, not self.notes]
+        if self.fix is not None and self.fix.status == "disproved":
             return False
         found = self.found
         parts += [variant.honest for variant in self.variants]
@@ -139,27 +139,27 @@ def best(case: Case, findings: Sequence[Finding], counted: float | None = None) 
     return max(judged, key=lambda j: j.rank, default=None)
 
 
-def score(case: Case, faulty: Observation, mended: Observation, lookalikes: list[Observation]) -> Score:
+def score(case: Case, faulty: Observation, fixed: Observation, lookalikes: list[Observation]) -> Score:
     """Judge all programs of a case."""
-    everything = [faulty, mended, *lookalikes]
+    everything = [faulty, fixed, *lookalikes]
     passed_on = everything if case.expect.command[0] == "run" else []
     true = {case.expect.code, *case.expect.also_allowed}
     alarms = {
         seen.name: [f for f in _findings(seen) if f.loud and not (seen is faulty and f.code in true)]
         for seen in everything
     }
-    still = [f for f in _findings(mended) if f.code == case.expect.code]
+    still = [f for f in _findings(fixed) if f.code == case.expect.code]
     return Score(
         case=case.name,
         found=best(case, _findings(faulty), faulty.bytes_per_step),
-        mended_silent=mended.vetted.report is not None and not still and not alarms[mended.name],
+        fixed_silent=fixed.vetted.report is not None and not still and not alarms[fixed.name],
         lookalikes_silent=[seen.vetted.report is not None and not alarms[seen.name] for seen in lookalikes],
         undisturbed=all((s.bare.stdout, s.bare.status) == (s.vetted.stdout, _own_status(s)) for s in passed_on),
         false_alarms=sum(len(found) for found in alarms.values()),
         notes=[
             *(f"{seen.name}: {seen.vetted.complaint}" for seen in everything if seen.vetted.report is None),
             *(f"{name}: {finding}" for name, found in alarms.items() for finding in found),
-            *(f"{mended.name}: still {finding}" for finding in still if not finding.loud),
+            *(f"{fixed.name}: still {finding}" for finding in still if not finding.loud),
             *_called_healthy(case, faulty),
         ],
         said=[str(finding) for finding in _findings(faulty)],

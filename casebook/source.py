@@ -1,6 +1,6 @@
 """Score `torchvet check` on the planted faults: ``python -m casebook.source [-k SUBSTRING] [--json FILE]``.
 
-``planted/CODE_shape_bad.py`` must be found by its code; its twin ``CODE_shape_good.py``, which is the mended program or
+``planted/CODE_shape_bad.py`` must be found by its code; its twin ``CODE_shape_good.py``, which is the fixed program or
 a healthy look-alike, must give no finding at warning or above from any rule. Where one program has had several faults
 planted, ``planted/twins.toml`` says whose twin it shares. Every rule's own BAD and GOOD count too. The programs are
 read and never run.
@@ -50,7 +50,7 @@ class Score:
 
 def rules() -> list[Rule]:
     """The rules that read source."""
-    return [r for r in all_rules() if type(r).in_source is not Rule.in_source]
+    return [r for r in all_rules() if "in_source" in r.inputs()]
 
 
 def pairs(folder: Path = PLANTED) -> Iterator[Pair]:

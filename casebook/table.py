@@ -26,7 +26,7 @@ def lay_out(rows: Iterable[Sequence[str]]) -> str:
 
 def scoreboard(scores: Sequence[Score]) -> str:
     """One line per case, what went wrong below it, and the totals."""
-    heading = ("case", "found", *ASPECTS, "mended silent", "look-alikes silent", "stdout same", "mend", "variants")
+    heading = ("case", "found", *ASPECTS, "fixed silent", "look-alikes silent", "stdout same", "fix", "variants")
     table = lay_out([heading, *map(_row, scores)])
     off = [score for score in scores if not score.perfect]
     notes = [f"{score.case}: {note}" for score in off for note in [*score.notes, *(f"said {s}" for s in score.said)]]
@@ -40,18 +40,18 @@ def _row(score: Score) -> list[str]:
         score.case,
         MARKS[score.found is not None],
         *(MARKS[aspect(score.found) if score.found else None] for aspect in ASPECTS.values()),
-        MARKS[score.mended_silent],
+        MARKS[score.fixed_silent],
         f"{sum(quiet)} of {len(quiet)}",
         MARKS[score.undisturbed],
-        score.mend.status if score.mend else "-",
+        score.fix.status if score.fix else "-",
         f"{sum(v.found is not None for v in score.variants)} of {len(score.variants)}" if score.variants else "-",
     ]
 
 
 def _in_part(score: Score) -> Iterator[str]:
     """What a reader wants to know of a case that may be right."""
-    if score.mend is not None and score.mend.status not in ("proven", "no edit"):
-        yield f"{score.case}: its mend is {score.mend.status}: {score.mend.reason}"
+    if score.fix is not None and score.fix.status not in ("proven", "no edit"):
+        yield f"{score.case}: its fix is {score.fix.status}: {score.fix.reason}"
     for variant in score.variants:
         if variant.found is None:
             yield f"{score.case}: missed as {variant.name}"
@@ -71,7 +71,7 @@ def totals(scores: Sequence[Score]) -> str:
     for name, aspect in ASPECTS.items():
         asked = [right for judgement in found if (right := aspect(judgement)) is not None]
         parts.append(f"{name} right {sum(asked)} of {len(asked)}")
-    silent = [quiet for score in scores for quiet in (score.mended_silent, *score.lookalikes_silent)]
+    silent = [quiet for score in scores for quiet in (score.fixed_silent, *score.lookalikes_silent)]
     parts.append(f"silent where healthy {sum(silent)} of {len(silent)}")
     parts.append(f"undisturbed {sum(score.undisturbed for score in scores)} of {len(scores)}")
     return ", ".join(parts)

@@ -1,7 +1,7 @@
 """Healthy programs, stored as patches of the faulty ones: ``python -m casebook.twins [--unpack] [FOLDER ...]``.
 
 Without an option, replace each healthy program of the folders (all by default) by a patch of its faulty program:
-``mended.py`` by ``mended.patch``, ``amp101_engine_good.py`` by ``amp101_engine_good.patch``. A program that shares less
+``fixed.py`` by ``fixed.patch``, ``amp101_engine_good.py`` by ``amp101_engine_good.patch``. A program that shares less
 than half of its lines with the faulty one stays as it is. A package stores only the files that differ. ``--unpack``
 does the reverse: it writes the programs beside the faulty one and removes the patches. Edit them there, then run the
 command without the option.

@@ -2,7 +2,7 @@
 
     python -m casebook.field [-k SUBSTRING] [-j JOBS] [--other-tools-python PYTHON] [--no-other-tools] [--tool COMMAND]
 
-Every program is first run by itself: the faulty one must show the symptom, the mended one must not. Then torchvet runs
+Every program is first run by itself: the faulty one must show the symptom, the fixed one must not. Then torchvet runs
 both. Of the faulty program it says
 
 - *named*: a code that is true of the fault, at an accepted line, at the expected severity or above (*with the reason*
@@ -10,7 +10,7 @@ both. Of the faulty program it says
 - *partly*: such a code elsewhere or more mildly, or another warning at an accepted line;
 - *missed*: neither.
 
-Of the mended program it must say nothing at warning or above. ``--other-tools-python`` has torch and,
+Of the fixed program it must say nothing at warning or above. ``--other-tools-python`` has torch and,
 for one column, Transformers; see `other_tools` for how they are judged. Prints a Markdown table.
 """
 
@@ -39,14 +39,14 @@ class Row:
     symptom: str
     """``shown``, or what is wrong with the programs themselves."""
     verdict: str
-    mended: str
+    fixed: str
     other_tools: dict[str, str]
     notes: list[str] = field(default_factory=list)
 
     @property
     def right(self) -> bool:
-        """Whether torchvet named the fault and was silent on the mended program."""
-        return self.symptom == "shown" and self.verdict.startswith("named") and self.mended == "silent"
+        """Whether torchvet named the fault and was silent on the fixed program."""
+        return self.symptom == "shown" and self.verdict.startswith("named") and self.fixed == "silent"
 
 
 def printed(program: Program, argv: Sequence[str]) -> str:
@@ -58,11 +58,11 @@ def printed(program: Program, argv: Sequence[str]) -> str:
     return done.stdout + done.stderr
 
 
-def symptom(failure: Failure, faulty: str, mended: str) -> str:
+def symptom(failure: Failure, faulty: str, fixed: str) -> str:
     """Whether the programs behave as the folder says."""
     if not failure.shows(faulty):
         return "NOT SHOWN"
-    return "shown" if failure.is_healthy(mended) else "MENDED IS NOT HEALTHY"
+    return "shown" if failure.is_healthy(fixed) else "MENDED IS NOT HEALTHY"
 
 
 def verdict(failure: Failure, findings: Sequence[Finding]) -> str:
@@ -86,13 +86,13 @@ def examine(failure: Failure, asked: Sequence[str], interpreter: str, tool: str)
     """Run everything on one failure."""
     known = failure.known
     faulty = printed(failure.faulty, known.argv)
-    bare = symptom(failure, faulty, printed(failure.mended, known.argv))
-    sick, well = vetted(failure.faulty, known.argv, tool), vetted(failure.mended, known.argv, tool)
+    bare = symptom(failure, faulty, printed(failure.fixed, known.argv))
+    sick, well = vetted(failure.faulty, known.argv, tool), vetted(failure.fixed, known.argv, tool)
     alarms, others = loud(well), loud(sick, [*known.codes, *known.also])
     said = sick.report.findings if sick.report else []
     notes = [
-        *(f"{run} has no report: {r.complaint}" for run, r in (("faulty", sick), ("mended", well)) if r.report is None),
-        *(f"mended: {alarm}: {alarm.message}" for alarm in alarms),
+        *(f"{run} has no report: {r.complaint}" for run, r in (("faulty", sick), ("fixed", well)) if r.report is None),
+        *(f"fixed: {alarm}: {alarm.message}" for alarm in alarms),
         *(f"faulty, besides: {other}: {other.message}" for other in others),
     ]
     result = verdict(failure, said)
@@ -106,9 +106,9 @@ def examine(failure: Failure, asked: Sequence[str], interpreter: str, tool: str)
 
 def table(rows: Sequence[Row], asked: Sequence[str]) -> str:
     """The table in Markdown, what was said besides, and the totals."""
-    heading = ["failure", "symptom", "torchvet", "mended", *asked]
+    heading = ["failure", "symptom", "torchvet", "fixed", *asked]
     body = [
-        [row.name, row.symptom, row.verdict, row.mended, *(row.other_tools[other] for other in asked)] for row in rows
+        [row.name, row.symptom, row.verdict, row.fixed, *(row.other_tools[other] for other in asked)] for row in rows
     ]
     lines = ["| " + " | ".join(cells) + " |" for cells in [heading, ["---"] * len(heading), *body]]
     notes = [f"- {row.name}: {note}" for row in rows for note in row.notes]
@@ -118,9 +118,9 @@ def table(rows: Sequence[Row], asked: Sequence[str]) -> str:
 def totals(rows: Sequence[Row], asked: Sequence[str]) -> str:
     """Each tool in one line."""
     counts = {kind: sum(row.verdict.startswith(kind) for row in rows) for kind in ("named", "partly", "missed")}
-    quiet = sum(row.mended == "silent" for row in rows)
+    quiet = sum(row.fixed == "silent" for row in rows)
     parts = [f"{number} {kind}" for kind, number in counts.items()]
-    lines = [f"torchvet: {', '.join(parts)} of {len(rows)}; silent on {quiet} of {len(rows)} mended programs."]
+    lines = [f"torchvet: {', '.join(parts)} of {len(rows)}; silent on {quiet} of {len(rows)} fixed programs."]
     for other in asked:
         said = [row.other_tools[other] for row in rows]
         lines.append(f"{other}: " + ", ".join(f"{said.count(kind)} {kind}" for kind in sorted({*said})) + ".")

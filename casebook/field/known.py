@@ -28,9 +28,9 @@ class Known:
     symptom: str
     """What the user sees, in a sentence."""
     shows: str
-    """A pattern in what the faulty program prints, and the mended one does not: the symptom."""
+    """A pattern in what the faulty program prints, and the fixed one does not: the symptom."""
     healthy: str
-    """A pattern in what the mended program prints."""
+    """A pattern in what the fixed program prints."""
     file: str = "faulty.py"
     """Where the line is, relative to the folder."""
     lines: list[str] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Failure(ProgramFolder):
         return re.search(self.known.shows, printed, re.MULTILINE) is not None
 
     def is_healthy(self, printed: str) -> bool:
-        """Whether a program has printed what the mended one prints, and no symptom."""
+        """Whether a program has printed what the fixed one prints, and no symptom."""
         return re.search(self.known.healthy, printed, re.MULTILINE) is not None and not self.shows(printed)
 
 

@@ -3,7 +3,7 @@
 Whatever a tool says is read as remarks: a kind, a line or none, a severity. Of the faulty program it says
 
 - *named*: a remark of a kind that speaks of the fault's subject (`judging.SUBJECTS`) at an accepted line, or without
-  any line; or at another line, where the tool says nothing of that kind of the mended program;
+  any line; or at another line, where the tool says nothing of that kind of the fixed program;
 - *line*: another remark at an accepted line;
 - *elsewhere*: neither, but something at warning or above;
 - *silent*: nothing at warning or above;

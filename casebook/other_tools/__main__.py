@@ -45,16 +45,16 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def ask(other: OtherTool, tools: Bin, case: Case) -> Verdict:
-    """Have a tool look at a case's faulty program, and at the mended one if it reads source."""
+    """Have a tool look at a case's faulty program, and at the fixed one if it reads source."""
     why = reason_not_to(other, case)
     if why:
         return Verdict("not run", why)
     try:
         faulty = other.ask(tools, case.faulty, case.expect.argv)
-        mended = other.ask(tools, case.mended, case.expect.argv) if other.reads else None
+        fixed = other.ask(tools, case.fixed, case.expect.argv) if other.reads else None
     except NotRun as error:
         return Verdict("not run", str(error))
-    return Verdict(classify(case, faulty, mended), ", ".join(sorted({r.code for r in faulty})))
+    return Verdict(classify(case, faulty, fixed), ", ".join(sorted({r.code for r in faulty})))
 
 
 def versions(python: str) -> dict[str, str]:

@@ -47,13 +47,13 @@ def speaks_of(kind: str, code: str) -> bool:
     return code in SUBJECTS.get(kind, ()) or kind in OF_LINTERS.get(code, ())
 
 
-def classify(case: Case, faulty: Sequence[Remark], mended: Sequence[Remark] | None = None) -> str:
-    """What a tool is said to have done by its remarks on the faulty program; on the mended one, where it was asked."""
+def classify(case: Case, faulty: Sequence[Remark], fixed: Sequence[Remark] | None = None) -> str:
+    """What a tool is said to have done by its remarks on the faulty program; on the fixed one, where it was asked."""
     lines, file = case.line_numbers(), PurePath(case.expect.file)
     here = [r for r in faulty if r.line in lines and PurePath(r.path).parts[-len(file.parts) :] == file.parts]
     subject = [r for r in faulty if speaks_of(r.code, case.expect.code)]
     if any(r in here or not r.line for r in subject):
         return "named"
-    if mended is not None and Counter(r.code for r in subject) - Counter(r.code for r in mended):
+    if fixed is not None and Counter(r.code for r in subject) - Counter(r.code for r in fixed):
         return "named"
     return "line" if here else "elsewhere" if any(r.loud for r in faulty) else "silent"

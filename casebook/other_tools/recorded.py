@@ -42,9 +42,9 @@ class Recorded(msgspec.Struct):
 
 
 def fingerprint(case: Case) -> str:
-    """Changes with what a verdict depends on: the faulty and mended programs, and what the case expects."""
+    """Changes with what a verdict depends on: the faulty and fixed programs, and what the case expects."""
     digest = hashlib.sha256()
-    for file in [*case.faulty.files, *case.mended.files]:
+    for file in [*case.faulty.files, *case.fixed.files]:
         digest.update(file.read_bytes())
     digest.update((case.folder / "case.toml").read_bytes())
     return digest.hexdigest()[:12]

@@ -1,3 +1,4 @@
+import torch
 from torch.autograd import Function
 
 

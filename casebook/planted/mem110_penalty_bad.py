@@ -1,6 +1,7 @@
 """WGAN-GP critic whose penalty reads the gradient of the mixed samples."""
 
 import torch
+from torch import nn
 
 
 class CriticTrainer:

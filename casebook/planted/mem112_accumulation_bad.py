@@ -1,5 +1,6 @@
 """Gradient accumulation with a running total for the log."""
 
+import torch
 from torch import nn
 
 

@@ -1,5 +1,6 @@
 """A network is halved to fit the card, then trained with RMSprop."""
 
+import torch
 import torch.nn.functional as F
 from torch import optim
 from torchvision.models import vit_b_16

@@ -1,4 +1,5 @@
 import torch
+from torch import nn
 
 
 def train_wgan(G, D, loader, z_dim, n_critic=5):

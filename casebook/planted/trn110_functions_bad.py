@@ -1,4 +1,5 @@
 import argparse
+import copy
 
 import torch
 from torch import nn, optim

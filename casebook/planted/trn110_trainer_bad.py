@@ -1,6 +1,7 @@
 """Train a small convolutional classifier on pictures of handwritten digits."""
 
 import argparse
+import copy
 import logging
 
 import torch

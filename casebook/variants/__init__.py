@@ -38,7 +38,7 @@ class Variant:
 
     @property
     def case(self) -> Case:
-        """The variant as a case, without a mended program and look-alikes: its faulty program is the variant."""
+        """The variant as a case, without a fixed program and look-alikes: its faulty program is the variant."""
         return Case(self.program.folder, self.expect)
 
 

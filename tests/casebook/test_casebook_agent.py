@@ -54,7 +54,7 @@ FIXED = PROGRAM.replace("history.append(loss)", "history.append(loss.item())")
 def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
     folder = tmp_path_factory.mktemp("case")
     (folder / "faulty.py").write_text(PROGRAM)
-    (folder / "mended.py").write_text(FIXED)
+    (folder / "fixed.py").write_text(FIXED)
     (folder / "case.toml").write_text('code = "MEM101"\nseverity = "warning"\nline = "history.append"\n')
     return Case(folder, Expectation("MEM101", "warning", "history.append", count=False, argv=["--steps", "12"]))
 
@@ -66,7 +66,7 @@ def worked(case: Case, program: Program) -> Seen:
 
 @pytest.fixture(scope="module")
 def honest(case: Case) -> Seen:
-    """The case's mended program."""
+    """The case's fixed program."""
     return worked(case, case.fixed)
 
 
@@ -118,14 +118,14 @@ SMALL = "step 1 loss 0.5000\nstep 2 loss 0.2500\n"
 
 
 @pytest.mark.parametrize(
-    ("before", "mended", "after", "wrong"),
+    ("before", "fixed", "after", "wrong"),
     [
         (seen(SMALL), seen(SMALL), seen(SMALL), []),
         (seen(SMALL), seen(SMALL), seen(SMALL.replace("0.2500", "0.2504")), []),
         (seen(SMALL), seen(SMALL), seen(SMALL.replace("0.2500", "0.2900")), ["curve"]),
         (seen(SMALL), seen(SMALL), seen(SMALL.partition("\n")[0]), ["curve"]),
         (seen(SMALL), seen(SMALL), seen(""), ["curve"]),
-        # The mend changes what is learnt: what lies near either is as good.
+        # The fix changes what is learnt: what lies near either is as good.
         (seen(SMALL), seen(SMALL.replace("0.2500", "0.1200")), seen(SMALL.replace("0.2500", "0.1400")), []),
         (seen(SMALL), seen(SMALL.replace("0.2500", "0.1200")), seen(SMALL.replace("0.2500", "9.0")), ["curve"]),
         (seen("loss nan\n"), seen("loss 1.5\n"), seen("loss 1.6\n"), []),

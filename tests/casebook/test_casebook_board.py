@@ -44,11 +44,11 @@ def test_a_family_is_summed_up() -> None:
     assert told == {
         "family": "MEM", "cases": "2", "found": "1 of 2", "line right": "1 of 1", "holder right": "1 of 1",
         "bytes right": "1 of 1", "false alarms": "2", "silent where healthy": "7 of 8", "symptom measured": "2 of 2",
-        "mends proven": "1 of 2", "variants found": "3 of 4", "their line right": "2 of 3",
+        "fixes proven": "1 of 2", "variants found": "3 of 4", "their line right": "2 of 3",
         "false alarms in variants": "2",
     }  # fmt: skip
     of_amp = dict(zip(heading, amp, strict=True))
-    assert (of_amp["mends proven"], of_amp["false alarms in variants"]) == ("-", "-")
+    assert (of_amp["fixes proven"], of_amp["false alarms in variants"]) == ("-", "-")
     assert dict(zip(heading, everything, strict=True))["symptom measured"] == "2 of 3"
 
 
@@ -109,7 +109,7 @@ def test_the_page_is_rendered_from_what_is_kept() -> None:
     assert KEPT.stat().st_size < 100_000
 
 
-@pytest.mark.parametrize("left_out", [["-k", "mem"], ["--every", "4"], ["--without", "mends"], ["--tool", "true"]])
+@pytest.mark.parametrize("left_out", [["-k", "mem"], ["--every", "4"], ["--without", "fixes"], ["--tool", "true"]])
 def test_only_a_whole_run_is_kept(left_out: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["--record", *left_out])

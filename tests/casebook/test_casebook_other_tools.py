@@ -19,7 +19,7 @@ TOML = 'code = "MEM101"\nseverity = "error"\nline = "kept.append(loss)"\n'
 def case(tmp_path: Path) -> Case:
     folder = tmp_path / "mem101_case"
     folder.mkdir()
-    for name, last in (("faulty", "kept.append(loss)"), ("mended", "kept.append(loss.item())")):
+    for name, last in (("faulty", "kept.append(loss)"), ("fixed", "kept.append(loss.item())")):
         (folder / f"{name}.py").write_text(f"import torch\nkept = []\nloss = torch.ones(1)\n{last}\n")
     (folder / "case.toml").write_text(TOML)
     return load(folder)
@@ -31,7 +31,7 @@ def said(kind: str, line: int, path: str = "/somewhere/faulty.py", severity: str
 
 
 @pytest.mark.parametrize(
-    ("faulty", "mended", "verdict"),
+    ("faulty", "fixed", "verdict"),
     [
         ([], None, "silent"),
         ([said("TG001", 4)], [], "named"),

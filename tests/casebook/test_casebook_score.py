@@ -62,14 +62,14 @@ def test_what_is_not_asked_is_not_judged(case: Case) -> None:
 
 
 def test_a_perfect_case(case: Case) -> None:
-    fixed, lookalike = seen(name="mended", status=0), seen(Finding("MEM201", "info"), name="lookalike_a", status=0)
+    fixed, lookalike = seen(name="fixed", status=0), seen(Finding("MEM201", "info"), name="lookalike_a", status=0)
     result = score(case, seen(RIGHT, Finding("MEM109", "warning")), fixed, [lookalike])
     assert result.perfect
     assert "found 1 of 1, missed 0, false alarms 0" in scoreboard([result])
 
 
 def test_what_a_verb_keeps_to_itself_is_no_disturbance(case: Case) -> None:
-    silent = [seen(RIGHT, stdout=""), seen(name="mended", stdout="", status=0)]
+    silent = [seen(RIGHT, stdout=""), seen(name="fixed", stdout="", status=0)]
     assert not score(case, silent[0], silent[1], []).undisturbed
     asked = Case(case.folder, replace(case.expect, command=["amp", "--trials", "1"]))
     assert score(asked, silent[0], silent[1], []).perfect
@@ -86,7 +86,7 @@ def test_a_case_says_how_the_tool_is_called(tmp_path: Path) -> None:
 
 def test_missed_and_made_up(case: Case) -> None:
     alarm = Finding("MEM102", "warning", "", Location("lookalike_a.py", 7))
-    result = score(case, seen(), seen(name="mended"), [seen(alarm, name="lookalike_a")])
+    result = score(case, seen(), seen(name="fixed"), [seen(alarm, name="lookalike_a")])
     assert (result.found, result.false_alarms, result.lookalikes_silent) == (None, 1, [False])
     assert not result.perfect
     assert "lookalike_a: MEM102 warning at lookalike_a.py:7" in scoreboard([result])
@@ -106,7 +106,7 @@ def test_missed_and_made_up(case: Case) -> None:
 )
 def test_what_is_not_true_of_a_variant_counts(case: Case, variant: VariantScore, alarms: int, shown: str) -> None:
     """A variant that is missed is counted as such; what is made up, or no report at all, is a fault of the case."""
-    clean = score(case, seen(RIGHT), seen(name="mended", status=0), [])
+    clean = score(case, seen(RIGHT), seen(name="fixed", status=0), [])
     result = replace(clean, variants=[VariantScore("renamed", RIGHT_IN_ALL), variant])
     assert clean.perfect and result.perfect == variant.honest
     assert result.alarms_in_variants == alarms
@@ -116,12 +116,12 @@ def test_what_is_not_true_of_a_variant_counts(case: Case, variant: VariantScore,
 
 def test_what_was_said_is_shown_where_something_is_off(case: Case) -> None:
     vague = Finding("MEM101", "error", "", Location("faulty.py", 1), RIGHT.holder, RIGHT.measured)
-    board = scoreboard([score(case, seen(vague), seen(name="mended"), [])])
+    board = scoreboard([score(case, seen(vague), seen(name="fixed"), [])])
     assert "said MEM101 error at faulty.py:1 held by trainer.kept, 1050 B/step" in board
 
 
 def test_the_fixed_program_must_not_even_be_mentioned(case: Case) -> None:
-    result = score(case, seen(RIGHT), seen(Finding("MEM101", "info"), name="mended"), [])
+    result = score(case, seen(RIGHT), seen(Finding("MEM101", "info"), name="fixed"), [])
     assert not result.fixed_silent
 
 
@@ -131,7 +131,7 @@ def test_a_fault_that_is_called_healthy_is_noted(case: Case) -> None:
         assert faulty.vetted.report is not None
         told = replace(faulty.vetted.report, verdict=verdict, facts={"verdict": {"earned": earned}})
         faulty = replace(faulty, vetted=replace(faulty.vetted, report=told))
-        return score(case, faulty, seen(name="mended", status=0), []).notes
+        return score(case, faulty, seen(name="fixed", status=0), []).notes
 
     note = replace(RIGHT, severity="info")
     assert notes(None, "clean", True) == notes(note, "findings", True) == ["faulty: no fault found, says the verdict"]
@@ -139,19 +139,19 @@ def test_a_fault_that_is_called_healthy_is_noted(case: Case) -> None:
 
 
 def test_a_run_that_could_not_be_judged_is_not_disturbed(case: Case) -> None:
-    assert score(case, seen(RIGHT), seen(name="mended", status=3), []).undisturbed
+    assert score(case, seen(RIGHT), seen(name="fixed", status=3), []).undisturbed
 
 
 def test_other_output_or_another_exit_status_disturbs(case: Case) -> None:
     for changed in (seen(RIGHT, stdout="loss\nnoise\n"), seen(RIGHT, status=4)):
-        assert not score(case, changed, seen(name="mended"), []).undisturbed
+        assert not score(case, changed, seen(name="fixed"), []).undisturbed
 
 
 def test_no_report_is_not_silence(case: Case) -> None:
-    mute = Observation("mended", Run(0, ""), Run(2, "", None, "no report: it fell over"))
+    mute = Observation("fixed", Run(0, ""), Run(2, "", None, "no report: it fell over"))
     result = score(case, seen(RIGHT), mute, [])
     assert not result.fixed_silent
-    assert "mended: no report: it fell over" in result.notes
+    assert "fixed: no report: it fell over" in result.notes
 
 
 FAKE = """
@@ -166,13 +166,13 @@ sys.exit(1 if findings else 0)
 """
 
 
-@pytest.mark.parametrize(("flagged", "status"), [(["faulty.py"], 0), ([], 1), (["faulty.py", "mended.py"], 1)])
+@pytest.mark.parametrize(("flagged", "status"), [(["faulty.py"], 0), ([], 1), (["faulty.py", "fixed.py"], 1)])
 def test_the_whole_board_with_a_tool_put_in_its_place(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], flagged: list[str], status: int
 ) -> None:
     folder = tmp_path / "mem102_case"
     folder.mkdir()
-    for name in ("faulty", "mended", "lookalike_a", "lookalike_b"):
+    for name in ("faulty", "fixed", "lookalike_a", "lookalike_b"):
         (folder / f"{name}.py").write_text("kept = []\nprint('loss')\n")
     toml = 'code = "MEM102"\nseverity = "error"\nline = "kept = []"\nholder = ["kept"]\ncount = false\n'
     (folder / "case.toml").write_text(toml)
@@ -189,7 +189,7 @@ def test_the_whole_board_with_a_tool_put_in_its_place(
     ]
     assert main(argv) == status
     assert "mem102_case" in capsys.readouterr().out
-    assert json.loads(scores.read_text())[0]["mended_silent"] == ("mended.py" not in flagged)
+    assert json.loads(scores.read_text())[0]["fixed_silent"] == ("fixed.py" not in flagged)
 
 
 def test_no_such_case(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def observed(stdout: str, status: int = 0, complaint: str = "") -> Observation:
 
 
 @pytest.mark.parametrize(
-    ("faulty", "mended", "said"),
+    ("faulty", "fixed", "said"),
     [
         (Run(1, "", None, "RuntimeError: no"), Run(0, ""), "ends with RuntimeError"),
         (Run(3, "", None, ""), Run(0, ""), "exit status 3"),
@@ -40,16 +40,16 @@ def test_numbers_that_are_none() -> None:
 
 def test_growth_and_peaks() -> None:
     flat, leak = Count("optimizer", [1000] * 40, 5000), Count("optimizer", [100 * i for i in range(40)], 5000)
-    assert growth(leak, flat) == "100 bytes per step (mended: 0)"
+    assert growth(leak, flat) == "100 bytes per step (fixed: 0)"
     assert growth(leak, leak) == ""
     assert growth(flat, flat) == ""
-    assert growth(Count("optimizer", [1000] * 40, 9000), flat) == "peak of 9,000 bytes (mended: 5,000)"
+    assert growth(Count("optimizer", [1000] * 40, 9000), flat) == "peak of 9,000 bytes (fixed: 5,000)"
 
 
 def test_the_last_line_where_nothing_else_differs() -> None:
-    assert last_line("a\nloss 2\n", "a\nloss 1\n") == "prints “loss 2” (mended: “loss 1”)"
+    assert last_line("a\nloss 2\n", "a\nloss 1\n") == "prints “loss 2” (fixed: “loss 1”)"
     assert last_line("loss 1\n", "loss 1\n") == ""
-    assert last_line("", "loss 1\n") == "prints “nothing” (mended: “loss 1”)"
+    assert last_line("", "loss 1\n") == "prints “nothing” (fixed: “loss 1”)"
 
 
 def test_what_is_not_measured_is_said(tmp_path: Path) -> None:

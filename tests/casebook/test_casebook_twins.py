@@ -27,7 +27,7 @@ def script(tmp_path: Path) -> Path:
     """A case of three scripts, of which one resembles nothing."""
     folder = tmp_path / "cases" / "mem101_script"
     folder.mkdir(parents=True)
-    for name, text in (("faulty", FAULTY), ("mended", FIXED), ("lookalike_other", OTHER)):
+    for name, text in (("faulty", FAULTY), ("fixed", FIXED), ("lookalike_other", OTHER)):
         (folder / f"{name}.py").write_text(text)
     (folder / "case.toml").write_text('code = "MEM101"\nseverity = "error"\nline = "line_4"\n')
     return folder
@@ -37,7 +37,7 @@ def script(tmp_path: Path) -> Path:
 def package(tmp_path: Path) -> Path:
     """A case of two packages that differ in one of their files."""
     folder = tmp_path / "cases" / "mem101_package"
-    for name, text in (("faulty", FAULTY), ("mended", FIXED)):
+    for name, text in (("faulty", FAULTY), ("fixed", FIXED)):
         (folder / name).mkdir(parents=True)
         (folder / name / "__init__.py").touch()
         (folder / name / "work.py").write_text(text)
@@ -90,9 +90,9 @@ def test_what_is_packed_is_built_and_unpacked_again(kind: str, request: pytest.F
 
 def test_only_what_resembles_the_faulty_program_is_a_patch(script: Path) -> None:
     main([str(script)])
-    assert {path.name for path in script.iterdir()} == {"case.toml", "faulty.py", "lookalike_other.py", "mended.patch"}
+    assert {path.name for path in script.iterdir()} == {"case.toml", "faulty.py", "lookalike_other.py", "fixed.patch"}
     case = load(script)
-    assert [program.name for program in case.programs] == ["faulty", "mended", "lookalike_other"]
+    assert [program.name for program in case.programs] == ["faulty", "fixed", "lookalike_other"]
     assert case.fixed.files[0].read_text() == FIXED and case.line_numbers() == {5}
 
 
@@ -100,16 +100,16 @@ def test_what_is_built_follows_what_is_stored(script: Path) -> None:
     main([str(script)])
     home = built(script)
     (script / "lookalike_other.py").rename(script / "lookalike_renamed.py")
-    before = (home / "mended.py").stat()
-    assert programs(built(script)).keys() == {"faulty.py", "lookalike_renamed.py", "mended.py"}
-    assert (home / "mended.py").stat() == before, "not written again"
+    before = (home / "fixed.py").stat()
+    assert programs(built(script)).keys() == {"faulty.py", "lookalike_renamed.py", "fixed.py"}
+    assert (home / "fixed.py").stat() == before, "not written again"
 
 
 def test_a_patch_that_does_not_fit_is_named(script: Path) -> None:
     main([str(script)])
     (script / "faulty.py").write_text(FAULTY.replace("line_3", "line_three"))
-    with pytest.raises(PatchError, match=r"mended\.patch: faulty\.py: hunk 1 .* does not match the text"):
+    with pytest.raises(PatchError, match=r"fixed\.patch: faulty\.py: hunk 1 .* does not match the text"):
         built(script)
     (script / "faulty.py").unlink()
-    with pytest.raises(PatchError, match=r"mended\.patch: there is no faulty\.py to apply it to"):
+    with pytest.raises(PatchError, match=r"fixed\.patch: there is no faulty\.py to apply it to"):
         unpack(script)

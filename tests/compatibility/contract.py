@@ -89,7 +89,8 @@ def torchvet(means: Means, *words: str, folder: Path = ROOT) -> tuple[int, dict[
 def checks(means: Means) -> str:
     """Every probe finds what it must find, at the start."""
     code = (
-        "import json, torch; from torchvet.probes import observer, private, self_checks; "
+        "import json, torch; from torchvet.probes.internals import private; "
+        "from torchvet.probes.session import observer, self_checks; "
         "print(json.dumps([[r.check + ': ' + r.reason for _, r in self_checks.failures()], private.missing]))"
     )
     done = subprocess.run(

@@ -124,7 +124,7 @@ def test_the_bytes_outside_an_edit_stay(before: bytes, after: bytes, tmp_path: P
     assert (os.stat(path).st_ino == inode) == (before == after)
     assert [p.name for p in tmp_path.iterdir()] == ["a.py"]
     again = fix_file(Target(str(path), "a.py"), checker(APPLE, UNSAFE), unsafe=False, write=True)
-    assert path.read_bytes() == after and not again[0].fixed
+    assert path.read_bytes() == after and not again[0].counts
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_fixing_goes_on_until_nothing_changes() -> None:
     chain = [WordRule(f"AAA10{n}", word, following) for n, (word, following) in enumerate(["ab", "bc", "cd", "de"])]
     _, fixed, content = fix_bytes("a.py", b"import torch\na = a\n", checker(*chain), False)
     assert content == b"import torch\ne = e\n"
-    assert fixed.fixed == {"AAA100": 2, "AAA101": 2, "AAA102": 2, "AAA103": 2}
+    assert fixed.counts == {"AAA100": 2, "AAA101": 2, "AAA102": 2, "AAA103": 2}
     assert fixed.result.findings == []
 
 
@@ -154,7 +154,7 @@ def test_an_edit_that_breaks_the_text_is_dropped_and_said(instead: str) -> None:
     _, fixed, content = fix_bytes("a.py", b"import torch\nbeech\napple\n", rules, False)
     assert content == b"import torch\nbeech\npear\n"
     assert fixed.refused == ["a.py:2: BBB101: its edit would break the file: not made"]
-    assert fixed.fixed == {"AAA101": 1}
+    assert fixed.counts == {"AAA101": 1}
 
 
 def test_edits_that_undo_one_another_end() -> None:
@@ -178,7 +178,7 @@ def test_edits_without_end_end() -> None:
 def test_a_character_that_the_encoding_lacks_is_said() -> None:
     data = b"# coding: latin-1\nimport torch\napple\n"
     _, fixed, content = fix_bytes("a.py", data, checker(WordRule("AAA101", "apple", "'€'")), False)
-    assert content == data and not fixed.fixed
+    assert content == data and not fixed.counts
     assert "nothing was changed" in fixed.refused[0]
 
 
@@ -200,7 +200,7 @@ def test_hostile_files(text: str, encoding: str) -> None:
     _, fixed, content = fix_bytes("a.py", data, rules, False)
     before, after = decode(data), decode(content)
     assert (before.encoding, before.bom) == (after.encoding, after.bom)
-    assert fixed.fixed["AAA101"] == len(findings)
+    assert fixed.counts["AAA101"] == len(findings)
     # Taking each edit back gives the very bytes that were there.
     edits = sorted((e for f in findings for e in f.remedy.edits), key=lambda e: e.start)
     assert after.text.replace("pear", "apple") == before.text

@@ -111,7 +111,7 @@ def test_the_walk_can_run_out_of_time() -> None:
 
 DEEP = """
 import torch
-from torchvet.probes import graphs
+from torchvet.probes.base import graphs
 total, first = torch.ones(1, requires_grad=True), 0
 for _ in range(100_000):
     total = total + 1

@@ -36,8 +36,8 @@ def caught(call: Callable[[], None]) -> BaseException:
 
 def test_our_frames_are_taken_out_wherever_they_are() -> None:
     last = function("user_last.py", "def f(): 1 / 0")
-    wrapper = function(PROBES / "taps.py", "def f(): g()", g=last)
-    middle = function("user_first.py", "def f(): g()", g=function(PROBES / "taps.py", "def f(): g()", g=wrapper))
+    wrapper = function(PROBES / "hooks.py", "def f(): g()", g=last)
+    middle = function("user_first.py", "def f(): g()", g=function(PROBES / "hooks.py", "def f(): g()", g=wrapper))
     outer = function(BOTTOM, "def f(): g()", g=middle)
     error = caught(outer)
     error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ else None  # this file's own frame
@@ -47,7 +47,7 @@ def test_our_frames_are_taken_out_wherever_they_are() -> None:
 
 
 def test_also_out_of_the_exceptions_that_it_comes_from() -> None:
-    first = function(PROBES / "taps.py", "def f(): 1 / 0")
+    first = function(PROBES / "hooks.py", "def f(): 1 / 0")
     error = caught(
         function("user.py", "def f():\n try: g()\n except ZeroDivisionError as e: raise KeyError from e", g=first)
     )
@@ -57,7 +57,7 @@ def test_also_out_of_the_exceptions_that_it_comes_from() -> None:
 
 
 def test_nothing_left_is_no_traceback() -> None:
-    error = caught(function(PROBES / "taps.py", "def f(): 1 / 0"))
+    error = caught(function(PROBES / "hooks.py", "def f(): 1 / 0"))
     assert error.__traceback__ is not None
     error.__traceback__ = error.__traceback__.tb_next
     clean(error)

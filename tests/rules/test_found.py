@@ -18,7 +18,7 @@ from torchvet.finding import Finding
 from torchvet.recording import read
 from torchvet.rules import Rule, all_rules
 
-RULES = [r for r in all_rules() if type(r).in_recording is not Rule.in_recording]
+RULES = [r for r in all_rules() if "in_recording" in r.inputs()]
 """Those that a run can show."""
 
 

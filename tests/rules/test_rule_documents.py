@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from torchvet import docs
+from torchvet.docgen import documents as docs
 from torchvet.patches import applied
 from torchvet.rules import Rule, all_rules, rule
 from torchvet.rules.core import documents

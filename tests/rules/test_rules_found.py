@@ -11,6 +11,7 @@ import msgspec
 from torchvet.finding import Finding
 from torchvet.rules import Rule, all_rules, codes, rule, rules_with
 from torchvet.rules.core import manifest
+from torchvet.rules.core.base import INPUTS
 from torchvet.rules.core.lazy_loading import LazyRule, source_rules
 from torchvet.source.model import SourceFile
 
@@ -45,13 +46,13 @@ def test_a_matcher_that_a_rule_inherits_is_listed() -> None:
     class Heir(Owner):
         pass
 
-    assert manifest.inputs_of(Heir()) == ("in_source",)
-    assert manifest.inputs_of(Rule()) == ()
+    assert Heir.inputs() == ("in_source",)
+    assert Rule.inputs() == ()
 
 
 def test_the_rules_with_a_matcher_are_those_that_override_it() -> None:
-    for matcher in manifest.INPUTS:
-        wanted = [r.code for r in all_rules() if getattr(type(r), matcher) is not getattr(Rule, matcher)]
+    for matcher in INPUTS:
+        wanted = [r.code for r in all_rules() if matcher in r.inputs()]
         assert [r.code for r in rules_with(matcher)] == wanted and wanted
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from torchvet.allocator import Settings
-from torchvet.simulate.settings import fraction_from, not_simulated, settings_from, text_of
+from torchvet.simulate.allocation.settings import fraction_from, not_simulated, settings_from, text_of
 
 
 @pytest.mark.parametrize(

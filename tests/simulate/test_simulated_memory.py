@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import torchvet
-from torchvet.simulate import workspaces
+from torchvet.simulate.allocation import workspaces
 from torchvet.simulate.cards import card_of
 from torchvet.simulate.cuda.memory import COMPILED
 

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchvet.source import reading, stores
-from torchvet.source.project import Project
+from torchvet import source
+from torchvet.source.program import reading
+from torchvet.source.program.project import Project
 from torchvet.source.stores import SourceIndex
 
-SOURCE = Path(stores.__file__).parent
+SOURCE = Path(source.__file__).parent
 PIECES = st.sampled_from(
     ["rows", "self.rows", ".append(x)", "[0]", " = ", " += ", "\n", "\n    ", "\n        ", "for x in xs:",
      "def f(rows):", "class A:", "lambda x: ", "(", ")", "[", "]", "if len(rows) > 3:", "rows = rows[-3:]", "f(rows)",
@@ -49,7 +50,7 @@ def test_any_text(text: str, other: str, name: str, scope: str) -> None:
 @settings(deadline=None, max_examples=100)
 @given(data=st.data())
 def test_real_text_cut_anywhere(data: st.DataObject) -> None:
-    text = data.draw(st.sampled_from(sorted(SOURCE.glob("*.py")))).read_text("utf-8")
+    text = data.draw(st.sampled_from(sorted(SOURCE.rglob("*.py")))).read_text("utf-8")
     cut = data.draw(st.integers(0, len(text)))
     name = data.draw(st.sampled_from(["found", "self.touches", "module.flows", "name", "x.keys['a']"]))
     ask_everything(SourceIndex({"a.py": text[:cut], "b.py": text}), name, "__main__", "a.py")

@@ -35,9 +35,12 @@ class CachingAllocator:
     """
 
     def __init__(
-        self, capacity: int | None = None, settings: Settings | None = None,
-        told: Callable[[str, int, int, int], None] | None = None, total: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        capacity: int | None = None,
+        settings: Settings | None = None,
+        told: Callable[[str, int, int, int], None] | None = None,
+        total: int | None = None,
+    ) -> None:
         self.capacity, self.settings = capacity, settings or Settings()
         self.total = capacity if total is None else total
         self.allowed: int | None = None

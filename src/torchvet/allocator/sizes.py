@@ -67,11 +67,6 @@ def _to_division(size: int, divisions: int) -> int:
     return -(-size // step) * step if step else floor * 2
 
 
-def is_small(size: int) -> bool:
-    """Whether a rounded size belongs to the small pool."""
-    return size <= SMALL
-
-
 def segment_for(size: int) -> int:
     """What is taken from the driver for a rounded size that no free block fits."""
     if size <= SMALL:

@@ -167,10 +167,16 @@ class Statistics:
         active, active_bytes, asked = self.use.active_rows()
         split_blocks, split_bytes = self.split.rows()
         return {
-            "allocation": blocks, "active": active, "allocated_bytes": held, "active_bytes": active_bytes,
-            "requested_bytes": asked, "segment": self.segment.row(), "reserved_bytes": self.reserved_bytes.row(),
-            "inactive_split": split_blocks, "inactive_split_bytes": split_bytes,
-        }  # fmt: skip
+            "allocation": blocks,
+            "active": active,
+            "allocated_bytes": held,
+            "active_bytes": active_bytes,
+            "requested_bytes": asked,
+            "segment": self.segment.row(),
+            "reserved_bytes": self.reserved_bytes.row(),
+            "inactive_split": split_blocks,
+            "inactive_split_bytes": split_bytes,
+        }
 
     def reset_peak(self) -> None:
         """All peaks begin anew."""

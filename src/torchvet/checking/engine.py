@@ -8,12 +8,14 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
+from torchvet.checking.codes import Scope
 from torchvet.checking.result import FAULT, FileResult, lines_of, not_checked
-from torchvet.checking.scope import Scope
 from torchvet.finding import Finding, Location, NotChecked, Severity
 from torchvet.gc_pause import collector_off
 
 if TYPE_CHECKING:
+    from torchvet.rules import Rule
+    from torchvet.rules.core.lazy_loading import LazyRule
     from torchvet.source.model import SourceFile
 
 __all__ = ["FileResult", "Scope", "SourceRule", "check_text", "mentions_torch", "source_rules"]
@@ -40,12 +42,9 @@ def mentions_torch(data: bytes) -> bool:
     return any(word in data for word in _MENTIONED)
 
 
-def source_rules(rules: Sequence[object]) -> list[SourceRule]:
-    """Those of the rules that read source: the others' matcher is the empty one of their base."""
-    from torchvet.rules import Rule
-
-    empty = getattr(Rule, "in_source", None)
-    return [r for r in rules if getattr(type(r), "in_source", empty) is not empty]  # type: ignore[misc]
+def source_rules(rules: Sequence[Rule | LazyRule]) -> list[SourceRule]:
+    """Those of the rules that read source."""
+    return [rule for rule in rules if "in_source" in rule.inputs()]  # type: ignore[misc]
 
 
 def check_text(path: str, text: str, rules: Sequence[SourceRule], scope: Scope | None = None) -> FileResult:
@@ -70,7 +69,7 @@ def _check(path: str, text: str, rules: Sequence[SourceRule], scope: Scope) -> F
     try:
         file = SourceFile(path, text)
     except SyntaxError as error:
-        from torchvet.checking.own import syntax_error
+        from torchvet.checking.codes import syntax_error
 
         found = [syntax_error(path, error)] if "SYN001" in scope.wanted else []
         return FileResult(path, found, lines=lines_of(found, path, text))

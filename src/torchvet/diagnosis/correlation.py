@@ -24,8 +24,7 @@ from torchvet.rules.core.base import Need
 from torchvet.rules.memory.mem118_growth_unattributed.rule import GrowthUnattributed
 from torchvet.rules.shared.growth_rule import GrowthRule
 from torchvet.rules.shared.witnesses import nothing_rises
-from torchvet.source.must_execute import reached
-from torchvet.source.running import Running
+from torchvet.source.running import Running, reached
 
 
 def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Rule]) -> list[Finding]:
@@ -98,7 +97,7 @@ def _came_true(
 ) -> Finding:  # fmt: skip
     """A suspicion as an observed finding where the program ended in the error that it foretells: on its line, or with
     no other of its kind to be the cause."""
-    if not rule.bad_raises or type(rule).in_recording is not Rule.in_recording:
+    if not rule.bad_raises or "in_recording" in rule.inputs():
         return suspicion
     rivals = [o for o in others if o.code == suspicion.code]
     for ended in (rank.last(Outcome) for rank in recording.ranks):
@@ -113,7 +112,7 @@ def _came_true(
 
 def _costly(suspicion: Finding, rule: Rule, recording: Recording) -> Finding | None:
     """A suspicion with what its line costs in a step, where that was counted and it has an edit that can be tried."""
-    asked = rule.cost and suspicion.remedy.edits and type(rule).in_recording is Rule.in_recording
+    asked = rule.cost and suspicion.remedy.edits and "in_recording" not in rule.inputs()
     for rank in recording.ranks if asked else ():
         amount = cost_of(suspicion, rule.cost, costs(rank))
         if amount > 0:

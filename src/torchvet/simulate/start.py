@@ -5,36 +5,33 @@ from __future__ import annotations
 import torch
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-from torchvet.simulate import (
-    accumulating,
-    asserts,
-    attention,
+from torchvet.simulate import devices, parameters, storages, threads
+from torchvet.simulate.allocation import memory, pinned, workspaces
+from torchvet.simulate.api import (
     autocasting,
     backend,
     backward_errors,
     checkpoints,
     compiling,
-    convolutions,
     crossings,
-    devices,
-    factories,
     generators,
-    kernels,
-    memory,
     naming,
     parallel,
-    parameters,
-    pinned,
     processes,
-    recurrent,
-    refusals,
-    storages,
-    threads,
-    transfers,
-    workspaces,
+    unsupported,
 )
 from torchvet.simulate.cards import Card
 from torchvet.simulate.cuda import module
+from torchvet.simulate.operations import (
+    accumulating,
+    asserts,
+    attention,
+    convolutions,
+    factories,
+    kernels,
+    recurrent,
+    transfers,
+)
 
 _libraries: list[torch.library.Library] = []
 
@@ -45,7 +42,7 @@ def started() -> bool:
 
 
 def start(card: Card, count: int = 1) -> None:
-    """From here on `cuda` is `count` such cards, for the rest of the process. To be called once, before the program."""
+    """Make `cuda` mean `count` such cards for the rest of the process. Call it once, before the program starts."""
     memory.set_up(card.total_memory, count, card.context)
     workspaces.set_size(card.workspace)
     _setup_privateuseone_for_python_backend(
@@ -74,7 +71,7 @@ def start(card: Card, count: int = 1) -> None:
     processes.install(card, count)
     module.install(card)
     pinned.install()
-    refusals.install()
+    unsupported.install()
     naming.in_default_devices()
     naming.in_callbacks()
     threads.in_every_thread(naming.enter)

@@ -9,12 +9,11 @@ from typing import Any
 
 import torch
 
-from torchvet.simulate import devices, memory
+from torchvet.simulate import devices
+from torchvet.simulate.allocation import memory
 from torchvet.simulate.tensors import wrap
 
-_Storage = torch.UntypedStorage
 _own_device = torch._C.StorageBase.device  # type: ignore[attr-defined]
-_own_is_cuda = torch.storage._StorageBase.is_cuda
 
 
 class _AsHost(threading.local):
@@ -88,8 +87,6 @@ def _new(cls: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any:
 
 def install() -> None:
     """Let storages know of the devices."""
-    for name, value in {
-        "device": property(_device), "is_cuda": property(_is_cuda), "get_device": _get_device, "cuda": _cuda,
-        "to": _to, "__new__": _new,
-    }.items():  # fmt: skip
-        setattr(_Storage, name, value)
+    storage: Any = torch.UntypedStorage
+    storage.device, storage.is_cuda, storage.get_device = property(_device), property(_is_cuda), _get_device
+    storage.cuda, storage.to, storage.__new__ = _cuda, _to, _new

@@ -9,7 +9,9 @@ from typing import Any
 
 import torch
 
-from torchvet.simulate import devices, memory
+from torchvet.simulate import devices
+from torchvet.simulate.allocation import memory
+from torchvet.simulate.refusals import asked
 
 _NO_TORCH_FUNCTION = torch._C._disabled_torch_function_impl
 _base = torch._C.TensorBase
@@ -133,8 +135,6 @@ class SimulatedTensor(torch.Tensor):
 
     def record_stream(self, stream: Any) -> None:
         """The tensor's memory, once given back, waits for the stream: see `CachingAllocator.free`."""
-        from torchvet.simulate.refusals import asked
-
         memory.record_stream(self.host, stream.stream_id)
         asked.setdefault(*_WAITING)
 
@@ -171,11 +171,6 @@ class SimulatedTensor(torch.Tensor):
                 new.__dict__[name] = copy.deepcopy(value, memo)
         return new
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        from torchvet.simulate import checkpoints
-
-        return checkpoints.reduce(self)
-
 
 # What a program prints of a tensor's class, or asks of its name.
 SimulatedTensor.__name__ = SimulatedTensor.__qualname__ = "Tensor"
@@ -183,15 +178,12 @@ SimulatedTensor.__module__ = "torch"
 
 
 def _shell(cls: type[SimulatedTensor], host: torch.Tensor, index: int) -> Any:
-    if host.layout is not torch.strided:
-        return torch.Tensor._make_wrapper_subclass(
-            cls, host.size(), dtype=host.dtype, layout=host.layout, device=torch.device(devices.BACKEND, index),
-            _extra_dispatch_keys=_AUTOCAST, dispatch_layout=True,
-        )  # fmt: skip
-    return torch.Tensor._make_wrapper_subclass(
-        cls, host.size(), strides=host.stride(), storage_offset=host.storage_offset(), dtype=host.dtype,
-        layout=torch.strided, device=_inner(index), _extra_dispatch_keys=_AUTOCAST,
-    )  # fmt: skip
+    options: dict[str, Any] = {"dtype": host.dtype, "layout": host.layout, "device": _inner(index)}
+    if host.layout is torch.strided:
+        options |= {"strides": host.stride(), "storage_offset": host.storage_offset()}
+    else:
+        options["dispatch_layout"] = True
+    return torch.Tensor._make_wrapper_subclass(cls, host.size(), _extra_dispatch_keys=_AUTOCAST, **options)
 
 
 @functools.cache

@@ -50,7 +50,7 @@ class DiscardedMoves(Watcher):
         """Be told of what is moved or converted, on a simulated device in the first step too: it may be the last."""
         self.host.hear([torch.ops.aten._to_copy.default], self._copied)
         if self.host.options.simulated_gpu is not None:
-            from torchvet.simulate import transfers
+            from torchvet.simulate.operations import transfers
 
             transfers.brought.append(self._copied_early)
 
@@ -66,7 +66,7 @@ class DiscardedMoves(Watcher):
     def _stop_early(self) -> None:
         if self.host.options.simulated_gpu is None:
             return  # nothing is imported at the end of a program that has no use for it
-        from torchvet.simulate import transfers
+        from torchvet.simulate.operations import transfers
 
         if self._copied_early in transfers.brought:
             transfers.brought.remove(self._copied_early)

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from torch import nn
 
 from torchvet.recording.records.dry import DryModule
+from torchvet.simulate.allocation.history import Event
 from torchvet.simulate.dry.limits import made_in
-from torchvet.simulate.history import Event
 
 _MOST = 20
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)")

@@ -17,7 +17,7 @@ from torchvet.probes.dry.waiting import Waiting
 from torchvet.probes.memory.out_of_memory import write_snapshot
 from torchvet.recording.records.base import Record, StepKind
 from torchvet.recording.records.dry import DryOptimizer, DrySize
-from torchvet.simulate import memory, workspaces
+from torchvet.simulate.allocation import memory, workspaces
 from torchvet.simulate.dry import limits, values
 from torchvet.simulate.dry.batches import batches
 from torchvet.simulate.dry.shapes import arithmetic

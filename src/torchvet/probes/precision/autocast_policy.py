@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Literal
 
 from torchvet.probes.base.operators import names
-from torchvet.simulate import autocast_lists as lists
+from torchvet.simulate.api import autocast_lists as lists
 
 Policy = Literal["half", "float32", "follows", "first"]
 """`first`: in the dtype of the first operand whatever the others are (batch normalisation)."""

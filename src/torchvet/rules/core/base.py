@@ -19,6 +19,7 @@ from torchvet.finding import (
     Severity,
 )
 from torchvet.rules.core import documents
+from torchvet.rules.core.at_work import AtWork, was_at_work
 from torchvet.rules.core.documents import Document
 
 if TYPE_CHECKING:
@@ -30,8 +31,15 @@ if TYPE_CHECKING:
     from torchvet.snapshots.memory import SnapshotMemory
     from torchvet.snapshots.ranks import RankPeak
     from torchvet.source.model import Event, SourceFile
+    from torchvet.source.stores import Store
 
 
+INPUTS = ("in_source", "in_recording", "in_snapshot", "in_ranks", "in_trace")
+"""The methods of `Rule` that yield findings, each named for what it reads."""
+Findings = Iterator[Finding]
+"""What a rule yields."""
+Edits = Sequence[Edit]
+"""What a rule offers to change."""
 Need = Literal["flat memory", "names", "graphs"]
 """What else a run must have measured to the end, so that a fault's absence is one: no witness of growth saw any and
 each saw enough; a search for names came to its end; autograd graphs were followed to theirs."""
@@ -51,7 +59,9 @@ class Rule:
     severity: ClassVar[Severity]
     """The usual severity; a finding from a run is graded by what was measured."""
     words: ClassVar[tuple[str, ...]] = ()
-    """`in_source` is asked about files that hold one of these, be it in a comment; about all files if it names none."""
+    """`in_file` is asked about files that hold one of these, also in a comment; about all files if this is empty."""
+    once_a_place: ClassVar[bool] = True
+    """Whether `in_source` drops a finding at the place of an earlier one."""
 
     what = Document(documents.section)
     """What happens, mechanically."""
@@ -82,59 +92,88 @@ class Rule:
     """Whether its mend changes on purpose what is learnt, as a cut gradient or a cleared one does, be it that the
     example's losses stay the same."""
 
+    silence_clears: ClassVar[bool] = True
+    """Whether a run that was sampled long enough and did not show this fault clears a suspicion whose line ran."""
+    needs_at_work: ClassVar[AtWork | None] = None
+    """What must have been at work in a run before its silence clears a suspicion."""
     absence_needs: ClassVar[tuple[Need, ...]] = ()
-    """What a run must have measured, besides what `could_be_measured` asks for, before a suspicion that it did not
-    confirm is called harmless."""
+    """What a run must have measured to the end before its silence clears a suspicion."""
 
     cost: ClassVar[str] = ""
     """Of a fault of speed: what its line costs, by the kinds of `recording.costs`. A run that has counted it there has
     seen the fault at work, and a mend is proven by less of it."""
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """Edits for what a run found on a line of a file, where source alone suspected nothing. They are never safe:
         `torchvet fix --verify` proves them."""
         return ()
 
-    def fixes_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Sequence[Edit]:
+    def fixes_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Edits:
         """`fixes`, where what else the run has seen does not speak against them."""
         return self.fixes(finding, file)
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
-        """Yield what a recorded run shows."""
+    @classmethod
+    def inputs(cls) -> tuple[str, ...]:
+        """Those of `INPUTS` that the rule overrides, in whole or in part, itself or through a base class."""
+        parts = {"in_source": "in_file", "in_recording": "in_rank"}
+        overridden = {name for name in (*INPUTS, *parts.values()) if getattr(cls, name) is not getattr(Rule, name)}
+        return tuple(name for name in INPUTS if name in overridden or parts.get(name) in overridden)
+
+    def in_recording(self, recording: Recording) -> Findings:
+        """Yield what a recorded run shows: of each rank by itself, unless a rule overrides this."""
+        for rank in recording.ranks:
+            yield from self.in_rank(rank, recording)
+
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
+        """Yield what one rank of a recorded run shows."""
         return iter(())
 
     def could_be_measured(self, recording: Recording) -> bool:
-        """Whether a run has looked long enough to show this fault, had it been at work: then its silence says something
-        of a suspicion whose line ran."""
-        if type(self).in_recording is Rule.in_recording:
+        """Whether a run was sampled long enough to show this fault, so that its silence clears a suspicion whose line
+        ran. A rule that needs more than its class attributes can say extends this."""
+        if not self.silence_clears or "in_recording" not in self.inputs():
             return False
-        return bool(recording.ranks) and all(rank.sampled for rank in recording.ranks)
+        if not recording.ranks or not all(rank.sampled for rank in recording.ranks):
+            return False
+        return self.needs_at_work is None or was_at_work(self.needs_at_work, recording)
 
     def cannot_apply(self, recording: Recording) -> bool:
         """Whether a run has shown that what its source is suspected of can do nothing in it, whether or not the
         suspected line ran."""
         return False
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
-        """Yield what a file's text shows. What cannot be decided from it stays silent, or is `info`."""
+    def in_source(self, file: SourceFile) -> Findings:
+        """Yield what a file's text shows, if it has one of the rule's `words`. What cannot be decided from the text
+        stays silent, or is `info`."""
+        if self.words and not file.mentions(*self.words):
+            return
+        found: set[Location | None] = set()
+        for finding in self.in_file(file):
+            # A helper's call is laid out in every step that reaches it, so one event can be met several times.
+            if not self.once_a_place or finding.location not in found:
+                found.add(finding.location)
+                yield finding
+
+    def in_file(self, file: SourceFile) -> Findings:
+        """Yield what a file's text shows. The file has one of `words`; of findings at one place the first counts."""
         return iter(())
 
-    def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
+    def in_snapshot(self, snapshot: SnapshotMemory) -> Findings:
         """Yield what a CUDA memory snapshot shows."""
         return iter(())
 
-    def in_ranks(self, ranks: Sequence[RankPeak]) -> Iterator[Finding]:
+    def in_ranks(self, ranks: Sequence[RankPeak]) -> Findings:
         """Yield what the peaks of several ranks' snapshots show, held against each other."""
         return iter(())
 
-    def in_trace(self, trace: Trace) -> Iterator[Finding]:
+    def in_trace(self, trace: Trace) -> Findings:
         """Yield what a profiler trace shows, or the traces of several ranks: what costs less than 1 % of a step is
         no finding."""
         return iter(())
 
     def suspect(
         self, file: SourceFile, at: Event, message: str, *, cause: str, advice: str, severity: Severity | None = None,
-        node: ast.AST | None = None, edits: Sequence[Edit] = (), safe: bool = False, related: Sequence[Related] = (),
+        node: ast.AST | None = None, edits: Edits = (), safe: bool = False, related: Sequence[Related] = (),
         about: About = NOTHING_MORE,
     ) -> Finding:  # fmt: skip
         """A finding at an event, or at a `node` of its unit: suspected, since nothing was measured. Edits of a rule
@@ -150,25 +189,27 @@ class Rule:
     def observed(
         self,
         rank: RankRecording,
-        *,
-        severity: Severity,
+        place: Place | Store | Location | None,
         message: str,
-        place: Place | Location | None,
+        *,
         cause: str,
         advice: str,
+        severity: Severity | None = None,
         measured: Measured | None = None,
         holder: Holder | None = None,
         related: Sequence[Related] = (),
         about: About = NOTHING_MORE,
+        device: str | None = None,
     ) -> Finding:
-        """A finding of a run, with what all of them have in common filled in."""
+        """A finding of a run, with what all of them have in common filled in. The device is the run's own unless one
+        is given."""
         if place is not None and not isinstance(place, Location):
             place = Location(path=place.path, line=place.line, function=place.function)
         program = rank.program
         return DetailedFinding(
             code=self.code,
             name=self.name,
-            severity=severity,
+            severity=severity or self.severity,
             evidence="observed",
             message=message,
             location=place,
@@ -178,11 +219,11 @@ class Rule:
             holder=holder,
             measured=measured or Measured(),
             rank=program.rank if program else None,
-            device=program.device if program else None,
+            device=device or (program.device if program else None),
             about=about,
         )
 
     @staticmethod
-    def also(file: SourceFile, role: str, at: Event, message: str) -> Related:
-        """Another line that belongs to a finding."""
-        return Related(role=role, message=message, path=file.path, line=at.line)
+    def also(file: SourceFile, role: str, at: Event, message: str = "") -> Related:
+        """Another line that belongs to a finding; without a message with its code."""
+        return Related(role=role, message=message or file.segment(at.node), path=file.path, line=at.line)

@@ -21,6 +21,10 @@ class LazyRule:
         self.code, self.name, self.severity, self.words = entry.code, entry.name, entry.severity, entry.words
         self._entry = entry
 
+    def inputs(self) -> tuple[str, ...]:
+        """See `Rule`."""
+        return self._entry.inputs
+
     def in_source(self, file: SourceFile) -> Iterator[Finding]:
         """See `Rule`."""
         return self.rule.in_source(file)

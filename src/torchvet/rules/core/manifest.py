@@ -19,8 +19,6 @@ from torchvet.rules.core.base import Rule
 
 PACKAGE = "torchvet.rules"
 FILE = "manifest.json"
-INPUTS = ("in_source", "in_recording", "in_snapshot", "in_ranks", "in_trace")
-"""The methods of `Rule` that yield findings, each named for what it reads."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -32,7 +30,7 @@ class Entry(msgspec.Struct, frozen=True):
     summary: str
     module: str
     inputs: tuple[str, ...]
-    """Those of `INPUTS` that the rule overrides, itself or through a base class."""
+    """What the rule reads: `Rule.inputs`."""
     words: tuple[str, ...] = ()
 
 
@@ -67,11 +65,6 @@ def discovered() -> tuple[Rule, ...]:
     return tuple(sorted((rule for module in modules for rule in _instances(module).values()), key=lambda r: r.code))
 
 
-def inputs_of(rule: Rule) -> tuple[str, ...]:
-    """Those of `INPUTS` that a rule overrides, itself or through a base class."""
-    return tuple(name for name in INPUTS if getattr(type(rule), name) is not getattr(Rule, name))
-
-
 def text(rules: Sequence[Rule]) -> str:
     """The manifest of these rules: JSON with one rule a line."""
     rows = (msgspec.json.encode(_entry(rule)).decode() for rule in rules)
@@ -80,4 +73,4 @@ def text(rules: Sequence[Rule]) -> str:
 
 def _entry(rule: Rule) -> Entry:
     module = type(rule).__module__.removeprefix(f"{PACKAGE}.")
-    return Entry(rule.code, rule.name, rule.severity, rule.summary, module, inputs_of(rule), rule.words)
+    return Entry(rule.code, rule.name, rule.severity, rule.summary, module, rule.inputs(), rule.words)

@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import get_args
 
-from torchvet.finding import HolderKind
+from torchvet.finding import NOTHING_MORE, About, HolderKind
 from torchvet.recording.records.memory import CarriedGraph
 from torchvet.recording.records.training import Outcome
-from torchvet.rules.kit import (
-    NOTHING_MORE,
-    About,
-    Finding,
-    Holder,
-    Location,
-    Measured,
-    RankRecording,
-    Recording,
-    Related,
-    Rule,
-)
+from torchvet.rules.kit import Finding, Findings, Holder, Location, Measured, RankRecording, Recording, Related, Rule
 from torchvet.rules.memory._carried import Carrier, carriers
 from torchvet.rules.memory.fixes.detached_state import CONTAINERS, PASSED
 
@@ -28,7 +16,7 @@ _KINDS = frozenset(get_args(HolderKind))
 _NO_ANSWER = "`retain_graph=True` is no answer: it keeps every pass's graph alive, and each backward goes through all"
 
 
-def crashed(rule: Rule, recording: Recording) -> Iterator[Finding]:
+def crashed(rule: Rule, recording: Recording) -> Findings:
     """What carried a graph over to the pass that failed; the backward alone where no name is to be found."""
     for rank in recording.ranks:
         record = rank.last(CarriedGraph)
@@ -148,8 +136,7 @@ def _unnamed(rule: Rule, rank: RankRecording, record: CarriedGraph) -> Finding:
     return rule.observed(
         rank, severity="error", place=record.place, measured=Measured(steps=passes),
         message=f"the backward went into the autograd graph of the pass before, and raised in pass {passes}",
-        cause="something that the pass before has computed is used in this one with its graph; no name "
-        "leads to it",
+        cause="something that the pass before has computed is used in this one with its graph; no name leads to it",
         advice=f"detach what is kept from one pass to the next, where it is kept. {_NO_ANSWER}",
         related=[Related(role="raised", message=record.message.partition(" (or ")[0], path=record.place.path,
                          line=record.place.line)],

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import SourceFile
-from torchvet.rules.memory._stores import bindings_at
-from torchvet.source.model import Event, receiver, targets_of, terminal, value_for
+from torchvet.rules.memory._lasting import bindings_at
+from torchvet.source.model import Event, receiver, terminal, value_bound
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.destinations import Destinations
 
@@ -94,8 +94,7 @@ def _value(binding: Event, name: str) -> ast.expr | None:
     node = binding.node
     if isinstance(node, ast.AugAssign):
         return node.value
-    target = next((t for t in targets_of(node) if isinstance(t, ast.Name) and t.id == name), None)
-    found = value_for(node, target) if target is not None else None
+    found = value_bound(node, name)
     if found is None and isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
         return node.value
     return found

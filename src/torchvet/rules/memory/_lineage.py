@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 
 from torchvet.rules.kit import SourceFile
-from torchvet.source.model import Event, Loop, Unit, receiver, targets_of, terminal, value_for
+from torchvet.source.model import Event, Loop, Unit, receiver, targets_of, terminal, value_bound, value_for
 from torchvet.source.model import torch_names as names
 
 _NO_GRAPH = frozenset(("data", "shape", "dtype", "device", "grad", "ndim", "is_cuda", "requires_grad", "training"))
@@ -252,8 +252,7 @@ class _Tracer:
         node = binding.node
         if self._file.gradients.enabled(binding) == "no" or isinstance(node, (ast.With, ast.AsyncWith)):
             return False
-        target = next((t for t in targets_of(node) if isinstance(t, ast.Name) and t.id == name), None)
-        value = value_for(node, target) if target is not None else None
+        value = value_bound(node, name)
         if value is None:
             value = node.iter if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)) else getattr(
                 node, "value", None)  # fmt: skip

@@ -6,7 +6,7 @@ import ast
 
 from torchvet.rules.kit import SourceFile
 from torchvet.rules.memory._sizes import Shape, after, broadcast, indexed, size_of, written
-from torchvet.source.model import Event, Unit, receiver, targets_of, terminal, value_for
+from torchvet.source.model import Event, Unit, receiver, terminal, value_bound
 from torchvet.source.model.origins import made_by
 
 _SIZED = {"randn", "rand", "zeros", "ones", "empty", "randint", "full", "normal"}
@@ -87,8 +87,7 @@ class Shapes:
 
     def _of_binding(self, binding: Event, name: str, depth: int) -> Shape | None:
         node = binding.node
-        target = next((t for t in targets_of(node) if isinstance(t, ast.Name) and t.id == name), None)
-        value = value_for(node, target) if target is not None else None
+        value = value_bound(node, name)
         if value is not None:
             return self.of(value, binding, depth + 1)
         if isinstance(node, (ast.For, ast.AsyncFor)):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import SourceFile
-from torchvet.rules.memory._stores import bindings_at
-from torchvet.source.model import Event, receiver, targets_of, terminal, value_for
+from torchvet.rules.memory._lasting import bindings_at
+from torchvet.source.model import Event, receiver, targets_of, terminal, value_bound, value_for
 
 _SAME_SIZE = {"detach", "cpu", "clone", "contiguous", "to", "float", "half", "double", "view", "reshape", "squeeze",
               "flatten", "permute", "transpose", "cuda", "requires_grad_", "unsqueeze", "bfloat16", "numpy", "sigmoid",
@@ -40,8 +40,7 @@ def _of_name(node: ast.Name, event: Event, depth: int) -> list[tuple[ast.expr, E
     if isinstance(binding.node, ast.Assign) and isinstance(value, ast.Call):
         own = next((e for e in binding.unit.calls.get(terminal(value), ()) if e.node is value), binding)
         return origins(value, own, depth + 1)
-    target = next((t for t in targets_of(binding.node) if isinstance(t, ast.Name) and t.id == node.id), None)
-    found = value_for(binding.node, target) if target is not None else None
+    found = value_bound(binding.node, node.id)
     return origins(found, binding, depth + 1) if found is not None else [(node, event)]
 
 

@@ -71,7 +71,7 @@ def _attention(rank: RankRecording, recording: Recording, sites: list[SiteBytes]
 
     No fused operator gives the weights: where more reads them, or they outlive the step, they are wanted.
     """
-    seen = {(r.place, r.shape): r for r in rank.all(AttentionMatrix) if r.applied}.values()
+    seen = [record for record in rank.latest(AttentionMatrix, "place", "shape") if record.applied]
     replaced = [r for r in seen if not r.elsewhere and not r.kept]
     shapes = {_matrices(r.shape) for r in replaced or seen}
     matrices = [

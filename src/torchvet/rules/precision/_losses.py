@@ -5,7 +5,16 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.shared import autocast_regions
-from torchvet.source.model import ClassModel, Event, Unit, origins, receiver, targets_of, terminal, value_for
+from torchvet.source.model import (
+    ClassModel,
+    Event,
+    Unit,
+    origins,
+    receiver,
+    targets_of,
+    terminal,
+    value_bound,
+)
 
 STAYS_HALF = frozenset(("cross_entropy", "CrossEntropyLoss", "multi_margin_loss", "MultiMarginLoss"))
 """Losses against class indices. Against a float32 target the result is promoted to float32."""
@@ -75,8 +84,7 @@ def latest(event: Event, name: str) -> Event | None:
 
 def made_by(binding: Event, name: str) -> ast.Call | None:
     """The call whose result a binding gives to a name."""
-    target = next((t for t in targets_of(binding.node) if isinstance(t, ast.Name) and t.id == name), None)
-    value = value_for(binding.node, target) if target is not None else None
+    value = value_bound(binding.node, name)
     return value if isinstance(value, ast.Call) else None
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TypeVar
 
-from torchvet.recording.records.autocast import AutocastRegion, HalfOperator
+from torchvet.recording.records.autocast import HalfOperator
 from torchvet.recording.records.base import Record
-from torchvet.rules.kit import Place, RankRecording, Recording, Related
+from torchvet.rules.kit import Place, RankRecording, Related
 
 R = TypeVar("R", bound=Record)
 
@@ -18,12 +18,6 @@ def totals(rank: RankRecording, kind: type[R], *keys: str) -> list[R]:
     for record in rank.all(kind):
         last[tuple(getattr(record, key) for key in keys)] = record
     return list(last.values())
-
-
-def was_active(recording: Recording) -> bool:
-    """Whether operators were seen in a region that was on, in every rank: else a run says nothing about what happens in
-    one."""
-    return all(any(region.inside for region in rank.all(AutocastRegion)) for rank in recording.ranks)
 
 
 def also(role: str, message: str, place: Place | None) -> list[Related]:

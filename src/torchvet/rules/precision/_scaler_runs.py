@@ -9,19 +9,16 @@ from torchvet.recording.records.training import Outcome
 from torchvet.rules.kit import Finding, Location, Measured, Place, RankRecording, Recording, Related, Rule, Severity
 from torchvet.rules.shared.growth_rule import location_of
 
-ENOUGH = 8
-"""Steps of a scaler from which on its silence says something."""
-
 
 def uses(rank: RankRecording) -> list[ScalingUse]:
     """The last record of each place where scalers are made."""
-    return list({use.id: use for use in rank.all(ScalingUse)}.values())
+    return rank.latest(ScalingUse, "id")
 
 
 def faults(rank: RankRecording, *kinds: FaultKind) -> Iterator[ScalingFault]:
     """The last record of each mishap of some kinds."""
-    last = {(f.kind, f.place): f for f in rank.all(ScalingFault)}
-    return (fault for fault in last.values() if fault.kind in kinds)
+    last = rank.latest(ScalingFault, "kind", "place")
+    return (fault for fault in last if fault.kind in kinds)
 
 
 def refused(rank: RankRecording, *parts: str) -> Iterator[tuple[ScalingFault, Severity]]:
@@ -35,11 +32,6 @@ def refused(rank: RankRecording, *parts: str) -> Iterator[tuple[ScalingFault, Se
             failed = outcome is not None and outcome.status != 0
             ended = fault.waiting and not fault.after
             yield fault, "error" if died or (ended and failed) else "warning" if ended else "info"
-
-
-def looked_at(recording: Recording) -> bool:
-    """Whether some scaler was at work long enough."""
-    return any(use.enabled and use.steps >= ENOUGH for rank in recording.ranks for use in uses(rank))
 
 
 def grade(fault: ScalingFault) -> Severity:

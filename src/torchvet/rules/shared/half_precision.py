@@ -11,11 +11,20 @@ from functools import lru_cache
 
 from torchvet.rules.kit import SourceFile
 from torchvet.rules.shared import autocast_regions
-from torchvet.source.model import ClassModel, Event, Unit, keyword, receiver, targets_of, terminal, value_for
+from torchvet.source.model import (
+    ClassModel,
+    Event,
+    Unit,
+    keyword,
+    receiver,
+    targets_of,
+    terminal,
+    value_bound,
+)
 
 _HALF = re.compile(r"\.half\b")
 DTYPES = {"torch.float16": "fp16", "torch.half": "fp16", "torch.bfloat16": "bf16"}
-_FULL = ("torch.float32", "torch.float", "torch.float64", "torch.double")
+NAMES = {"fp16": "float16", "bf16": "bfloat16"}
 WORDS = (".half", "float16")
 """A file with neither has nothing in half precision that the text shows; `bfloat16` holds the second."""
 _KEEPS = frozenset(
@@ -164,8 +173,7 @@ def _of_name(name: str, event: Event, depth: int) -> str:
 
 
 def _of_binding(binding: Event, name: str, depth: int) -> str:
-    target = next((t for t in targets_of(binding.node) if isinstance(t, ast.Name) and t.id == name), None)
-    value = value_for(binding.node, target) if target is not None else None
+    value = value_bound(binding.node, name)
     return kind(value, binding, depth + 1) if value is not None else ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import SourceFile
-from torchvet.source.model import Event, receiver, targets_of, terminal, value_for
+from torchvet.source.model import Event, receiver, terminal, value_bound
 from torchvet.source.model import torch_names as names
 
 _TENSOR_ONLY = frozenset(("unsqueeze", "view", "size", "numel", "contiguous", "permute", "transpose", "squeeze",
@@ -47,11 +47,7 @@ def _made_by_torch(file: SourceFile, node: ast.Name, event: Event) -> bool:
     """Whether every binding that can reach here is a call of torch that gives one tensor."""
     if event.unit.home(node.id) is not event.unit:
         return False
-    reaching = file.devices.reaching(node.id, event)
-    found = []
-    for binding in reaching:
-        target = next((t for t in targets_of(binding.node) if isinstance(t, ast.Name) and t.id == node.id), None)
-        found.append(value_for(binding.node, target) if target is not None else None)
+    found = [value_bound(binding.node, node.id) for binding in file.devices.reaching(node.id, event)]
     return bool(found) and all(v is not None and _is_tensor_call(file, v) for v in found)
 
 
@@ -85,8 +81,7 @@ def _used_as_tensor(name: str, event: Event) -> bool:
 
 def _moves_itself(node: ast.AST, name: str) -> bool:
     """`x = x.to(device)`, alone or among others: it is what it was."""
-    target = next((t for t in targets_of(node) if isinstance(t, ast.Name) and t.id == name), None)
-    value = value_for(node, target) if target is not None else None
+    value = value_bound(node, name)
     on = receiver(value) if isinstance(value, ast.Call) and terminal(value) in ("to", "cuda", "cpu") else None
     return isinstance(on, ast.Name) and on.id == name
 

@@ -3,45 +3,123 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from torchvet.formatting import size
 from torchvet.rules.core import grading
-from torchvet.rules.kit import Finding, Location, Measured, Related, Remedy, Rule, Severity, Trace
+from torchvet.rules.kit import Finding, Findings, Location, Measured, Remedy, Rule, Sequence, Severity, Trace
 
 if TYPE_CHECKING:
     from torchvet.readers.trace_facts import Cost, RankTrace, Where
-
-__all__ = ["LEAST_SHARE", "Worst", "ms", "observed", "of_step", "percent", "share_of", "size", "where_text", "worst"]
 
 LEAST_SHARE = 0.01
 """Of the step: what costs less is no finding."""
 
 
 class Worst(NamedTuple):
-    """The rank that something costs most, what it costs there in seconds per step, and on how many it counts.
+    """The rank that something costs most, what it costs there in seconds per step, and on how many ranks it counts.
 
-    No number of ranks where the fault is one rank's by nature.
+    `counting` is 0 where the fault is one rank's by nature. `costs` are the places that it comes from, largest first.
     """
 
+    trace: Trace
     rank: RankTrace
     seconds: float
-    ranks: int
+    counting: int
+    costs: Sequence[Cost] = ()
+
+    @property
+    def share(self) -> float:
+        """The cost's part of the step, from 0 to 1."""
+        return _share(self.rank, self.seconds)
+
+    def of_step(self, seconds: float | None = None) -> str:
+        """`12.3 ms of a step of 80.0 ms (15 %)`, of the whole cost unless seconds are given."""
+        seconds = self.seconds if seconds is None else seconds
+        step = self.rank.steps.seconds if self.rank.steps is not None else 0.0
+        return f"{ms(seconds)} of a step of {ms(step)} ({percent(_share(self.rank, seconds))})"
+
+    def where(self) -> str:
+        """` in \\`evaluate\\` (train.py:12)` for the largest cost; its phase where the trace names no function."""
+        top = self.costs[0]
+        if top.where is not None:
+            return f" in `{top.where.function}` ({top.where.path}:{top.where.line})"
+        return f" in the {top.phase} phase" if top.phase and top.phase != "other" else ""
+
+    def slowed(self, what: str) -> tuple[str, Severity | None]:
+        """What to add to a cause, and the severity, where the profiler's own settings have slowed this down."""
+        settings = ", ".join(self.rank.slowed)
+        if not settings:
+            return "", None
+        return f"; the profile was recorded with {settings}, which slows {what}: record again without", "info"
 
 
-def worst(trace: Trace, seconds: Callable[[RankTrace], float]) -> Worst | None:
-    """None where it is below the threshold on every rank."""
-    costs = [(seconds(r), r) for r in trace.ranks if r.steps is not None]
-    counting = [(s, r) for s, r in costs if r.steps is not None and s >= LEAST_SHARE * r.steps.seconds and s > 0]
+class TraceRule(Rule):
+    """A rule about what costs a step time in a profiler's trace: `costs` finds it, `slow` puts it into words."""
+
+    lost_in: ClassVar[str]
+    """The field of `RankTrace` that holds what costs the time."""
+
+    def costs(self, rank: RankTrace) -> Sequence[Cost]:
+        """The places of one rank that cost the time, largest first."""
+        found: Sequence[Cost] | Cost | None = getattr(rank, self.lost_in)
+        return found if isinstance(found, Sequence) else [found] if found is not None else []
+
+    def seconds_lost(self, rank: RankTrace) -> float:
+        """What a step of one rank would be shorter by, at most."""
+        return sum(cost.seconds for cost in self.costs(rank))
+
+    def slow(self, found: Worst) -> Finding:
+        """The finding for the rank that loses most."""
+        raise NotImplementedError
+
+    def in_trace(self, trace: Trace) -> Findings:
+        """One finding, on the rank that loses most, where a step loses enough on any."""
+        found = _worst(trace, self.seconds_lost)
+        if found is not None:
+            yield self.slow(found._replace(costs=self.costs(found.rank)))
+
+    def loses(self, found: Worst, message: str, cause: str, advice: str, severity: Severity | None = None) -> Finding:
+        """A finding on the worst rank, at the largest cost; graded by its share of the step unless a severity is
+        given."""
+        rank, ranks = found.rank, len(found.trace.ranks)
+        where = found.costs[0].where if found.costs else None
+        if where is not None and not where.exact:
+            cause += f"; the trace names the function {where.function}, not the line in it"
+        if ranks > 1 and found.counting:
+            message += f" (on {found.counting} of {ranks} ranks, most on this one)"
+        return Finding(
+            code=self.code,
+            name=self.name,
+            severity=severity or grading.of_share(found.share),
+            evidence="observed",
+            message=message,
+            location=_location(where),
+            cause=cause,
+            remedy=Remedy(summary=advice),
+            rank=rank.rank if ranks > 1 else None,
+            device=f"cuda:{rank.gpu.device}" if rank.gpu is not None and rank.gpu.device.isdigit() else None,
+            measured=Measured(
+                seconds_per_step=found.seconds, share=found.share, steps=rank.steps.count if rank.steps else None
+            ),
+        )
+
+
+def _worst(trace: Trace, seconds: Callable[[RankTrace], float]) -> Worst | None:
+    """None where the cost is below the threshold on every rank."""
+    costs = [(seconds(rank), rank) for rank in trace.ranks if rank.steps is not None]
+    counting = [(lost, rank) for lost, rank in costs if lost > 0 and _share(rank, lost) >= LEAST_SHARE]
     if not counting:
         return None
-    most, rank = max(counting, key=lambda c: c[0])
-    return Worst(rank, most, len(counting))
+    most, rank = max(counting, key=lambda cost: cost[0])
+    return Worst(trace, rank, most, len(counting))
 
 
-def share_of(rank: RankTrace, seconds: float) -> float:
-    """A cost's part of the step, from 0 to 1."""
+def _share(rank: RankTrace, seconds: float) -> float:
     return min(1.0, seconds / rank.steps.seconds) if rank.steps is not None and rank.steps.seconds else 0.0
+
+
+def _location(where: Where | None) -> Location | None:
+    return Location(path=where.path, line=max(1, where.line), function=where.function) if where is not None else None
 
 
 def ms(seconds: float) -> str:
@@ -51,44 +129,6 @@ def ms(seconds: float) -> str:
     return f"{seconds * 1e3:.1f} ms" if seconds >= 0.0009995 else f"{seconds * 1e6:.0f} us"
 
 
-def of_step(rank: RankTrace, seconds: float) -> str:
-    """`12.3 ms of a step of 80.0 ms (15 %)`."""
-    step = rank.steps.seconds if rank.steps is not None else 0.0
-    return f"{ms(seconds)} of a step of {ms(step)} ({percent(share_of(rank, seconds))})"
-
-
 def percent(share: float) -> str:
     """A share from 0 to 1 as a whole percentage."""
     return "< 1 %" if 0 < share < 0.005 else f"{share * 100:.0f} %"
-
-
-def where_text(where: Where | None, phase: str = "") -> str:
-    """` in \\`evaluate\\` (train.py)`; the phase where the trace knows no function."""
-    if where is not None:
-        return f" in `{where.function}` ({where.path}:{where.line})"
-    return f" in the {phase} phase" if phase and phase != "other" else ""
-
-
-def location_of(where: Where | None) -> Location | None:
-    """The function, at the line that the trace gives for it."""
-    return Location(path=where.path, line=max(1, where.line), function=where.function) if where is not None else None
-
-
-def observed(
-    rule: Rule, found: Worst, trace: Trace, *, message: str, cause: str, advice: str, cost: Cost | None = None,
-    severity: Severity | None = None, related: list[Related] | None = None, bytes_moved: float | None = None,
-) -> Finding:  # fmt: skip
-    """A finding on the worst rank; graded by its share of the step unless a severity is given."""
-    rank, share = found.rank, share_of(found.rank, found.seconds)
-    where = cost.where if cost is not None else None
-    if where is not None and not where.exact:
-        cause += f"; the trace names the function {where.function}, not the line in it"
-    if len(trace.ranks) > 1 and found.ranks > 0:
-        message += f" (on {found.ranks} of {len(trace.ranks)} ranks, most on this one)"
-    return Finding(
-        code=rule.code, name=rule.name, severity=severity or grading.of_share(share), evidence="observed",
-        message=message, location=location_of(where), cause=cause, remedy=Remedy(summary=advice),
-        related=related or [], rank=rank.rank if len(trace.ranks) > 1 else None,
-        device=f"cuda:{rank.gpu.device}" if rank.gpu is not None and rank.gpu.device.isdigit() else None,
-        measured=Measured(seconds_per_step=found.seconds, share=share, steps=rank.steps.count if rank.steps else None),
-    )  # fmt: skip

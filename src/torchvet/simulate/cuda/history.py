@@ -7,39 +7,34 @@ from typing import Any
 
 import torch
 
-from torchvet.simulate import memory
-from torchvet.simulate.history import ALL, CONTEXTS, NEVER, STATE, frames_of
-from torchvet.simulate.snapshots import marks
+from torchvet.simulate import devices
+from torchvet.simulate.allocation import memory
+from torchvet.simulate.allocation.history import ALL, CONTEXTS, NEVER, STATE, frames_of
+from torchvet.simulate.allocation.snapshots import marks
 
 
-def _record(
-    enabled: str | None = "all", context: str | None = "all", stacks: str = "all", most: int = 1, clear: bool = False,
-    compile_context: bool = False, annotations: bool = False, skipped: list[str] | None = None, pinned: bool = False,
-    on_device: bool = True,
-) -> None:  # fmt: skip
-    """Stacks have Python's frames alone, whichever kind is asked for. The last two parameters came with torch 2.14; the
-    host's pinned memory has no history here."""
+def _record(enabled: str | None, context: str | None, stacks: str, most: int, clear: bool, *more: Any) -> None:
+    """Stacks have Python's frames alone, whichever kind is asked for."""
     for given, known in ((enabled, (None, "state", "all")), (stacks, ("python", "all")), (context, (*CONTEXTS,))):
         if given not in known:
             raise RuntimeError(f"expected one of {known}, got {given!r}")
-    if on_device:
-        _start_or_stop(enabled is not None, enabled == "all", CONTEXTS[context], most, clear, skipped or [])
+    _start_or_stop(enabled is not None, enabled == "all", CONTEXTS[context], most, clear, more)
 
 
 def _record_legacy(
-    enabled: bool, context: bool = True, most: int = 1, in_trace: bool = False, cpp: bool = False, clear: bool = False,
-    compile_context: bool = False, annotations: bool = False, skipped: list[str] | None = None, pinned: bool = False,
-    on_device: bool = True,
-) -> None:  # fmt: skip
-    level = ALL if in_trace else STATE if context else NEVER
-    if on_device:
-        _start_or_stop(enabled, True, level, most, clear, skipped or [])
+    enabled: bool, context: bool, most: int, in_trace: bool, cpp: bool = False, clear: bool = False, *more: Any
+) -> None:
+    _start_or_stop(enabled, True, ALL if in_trace else STATE if context else NEVER, most, clear, more)
 
 
-def _start_or_stop(on: bool, tracing: bool, context: int, most: int, clear: bool, skipped: list[str]) -> None:
+def _start_or_stop(on: bool, tracing: bool, context: int, most: int, clear: bool, more: tuple[Any, ...]) -> None:
+    """`more`: for compiled code, for annotations, actions to skip, and since torch 2.14 for the host and the device."""
+    skipped = more[2] if len(more) > 2 else ()
+    if len(more) > 4 and not more[4]:
+        return  # the host's pinned memory has no history here
     for held in memory.everyone():
         if on:
-            held.history.start(tracing, context, most, clear, skipped)
+            held.history.start(tracing, context, most, clear, skipped or ())
         else:
             held.history.stop()
     if clear or not on:
@@ -74,8 +69,6 @@ _plain = (_ranges.__enter__, _ranges.__exit__)
 
 
 def _mark(name: str, stage: str) -> None:
-    from torchvet.simulate import devices
-
     marks.annotations.append(
         {"stage": stage, "name": name, "device": devices.current.index, "time_us": time.time_ns() // 1000}
     )

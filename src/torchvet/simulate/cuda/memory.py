@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from torchvet.simulate import memory, pinned, snapshots, workspaces
+from torchvet.simulate.allocation import memory, pinned, snapshots, workspaces
 from torchvet.simulate.cuda import history
 
 
@@ -62,12 +62,16 @@ def _stats(device: int) -> dict[str, Any]:
     most = a.settings.max_split_size
     found: dict[str, Any] = {name: {pool: by_pool[pool][name] for pool in by_pool} for name in by_pool["all"]}
     return found | {
-        "num_alloc_retries": a.retries, "num_ooms": a.ooms, "num_sync_all_streams": a.syncs,
-        "num_device_alloc": a.driver_calls, "num_device_free": a.driver_frees,
+        "num_alloc_retries": a.retries,
+        "num_ooms": a.ooms,
+        "num_sync_all_streams": a.syncs,
+        "num_device_alloc": a.driver_calls,
+        "num_device_free": a.driver_frees,
         "max_split_size": -1 if most is None else most,
-        "oversize_allocations": a.oversize_blocks.row(), "oversize_segments": a.oversize_segments.row(),
+        "oversize_allocations": a.oversize_blocks.row(),
+        "oversize_segments": a.oversize_segments.row(),
         "reserved_bytes_by_private_pools": {},
-    }  # fmt: skip
+    }
 
 
 def _reset_peak(device: int) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from torchvet.simulate import devices, generators
+from torchvet.simulate import devices
+from torchvet.simulate.api import generators
 
 
 def get_rng_state(device: Any = "cuda") -> torch.Tensor:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from torchvet.simulate import devices
+from torchvet.simulate.refusals import refusal
 
 _POOL, _PRIORITIES = 32, 4
 """`kStreamsPerPool` and `max_compile_time_stream_priorities` of torch's `c10/cuda/CUDAStream.cpp`."""
@@ -127,8 +128,6 @@ class Event:
 
     def ipc_handle(self) -> bytes:
         """Refused: it is for other processes on a real device."""
-        from torchvet.simulate.refusals import refusal
-
         raise refusal("CUDA IPC handles", "They share a real device between processes.")
 
 

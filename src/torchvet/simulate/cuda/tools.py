@@ -27,10 +27,8 @@ def _nothing(*args: Any, **kwargs: Any) -> int:
     return 0
 
 
-_nvtx = SimpleNamespace(
-    rangePushA=_push, rangePop=_pop, markA=_nothing, rangeStartA=_nothing, rangeEnd=_nothing,
-    deviceRangeStart=_nothing, deviceRangeEnd=_nothing,
-)  # fmt: skip
+_MARKS = ("markA", "rangeStartA", "rangeEnd", "deviceRangeStart", "deviceRangeEnd")
+_nvtx = SimpleNamespace(rangePushA=_push, rangePop=_pop, **dict.fromkeys(_MARKS, _nothing))
 
 
 class _Error(int):
@@ -44,11 +42,13 @@ def _memory(device: int | None = None) -> tuple[int, int]:
     return found
 
 
+_CALLS = ("ProfilerStart", "ProfilerStop", "HostRegister", "HostUnregister", "StreamCreate", "StreamDestroy")
 _runtime = SimpleNamespace(
-    cudaProfilerStart=_nothing, cudaProfilerStop=_nothing, cudaHostRegister=_nothing, cudaHostUnregister=_nothing,
-    cudaStreamCreate=_nothing, cudaStreamDestroy=_nothing, cudaGetErrorString=lambda code: "no error",
-    cudaMemGetInfo=_memory, cudaError=_Error,
-)  # fmt: skip
+    cudaGetErrorString=lambda code: "no error",
+    cudaMemGetInfo=_memory,
+    cudaError=_Error,
+    **{f"cuda{name}": _nothing for name in _CALLS},
+)
 
 
 def cudart() -> Any:

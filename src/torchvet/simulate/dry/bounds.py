@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from torchvet.simulate.arguments import meta_like, replaced
 from torchvet.simulate.dry import phantoms, values
 
 _META = torch.device("meta")
@@ -77,34 +78,24 @@ def by_zeros(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
     Its results take memory until it returns.
     """
-    return _shapes_of(func(*[_zeros(a) for a in args], **{n: _zeros(a) for n, a in kwargs.items()}))
+    return replaced(func(*map(_zeros, args), **{n: _zeros(a) for n, a in kwargs.items()}), meta_like)
 
 
 def _by_lengths(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Packing and padding: the lengths that come with the data decide, and give the second result's numbers."""
-    data, lengths = func(*[_zeros(a) for a in args], **{n: _zeros(a) for n, a in kwargs.items()})
-    meta = _shapes_of(lengths)
+    data, lengths = func(*map(_zeros, args), **{n: _zeros(a) for n, a in kwargs.items()})
+    meta = meta_like(lengths)
     values.know(meta, lengths)
-    return _shapes_of(data), meta
+    return meta_like(data), meta
 
 
 def _zeros(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        numbers = values.known(value)
-        return phantoms.phantom(value.size(), value.stride(), value.dtype) if numbers is None else numbers
-    if isinstance(value, torch.device):
-        return torch.device("cpu")
-    if isinstance(value, (list, tuple)) and value and not isinstance(value[0], (int, float)):
-        return [_zeros(item) for item in value]
-    return value
+    return replaced(value, _known_or_zeros, torch.device("cpu"))
 
 
-def _shapes_of(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=_META)
-    if isinstance(value, (list, tuple)):
-        return type(value)(_shapes_of(item) for item in value)
-    return value
+def _known_or_zeros(tensor: torch.Tensor) -> torch.Tensor:
+    numbers = values.known(tensor)
+    return phantoms.phantom(tensor.size(), tensor.stride(), tensor.dtype) if numbers is None else numbers
 
 
 LARGEST = {

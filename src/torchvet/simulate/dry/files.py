@@ -10,7 +10,6 @@ import contextlib
 import functools
 import os
 import pickle
-import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 import torch
 
 from torchvet.simulate.dry import archives, paths
+from torchvet.simulate.late_imports import when_imported
 
 skipped: dict[str, int] = {}
 """Calls that were to write tensors and wrote nothing."""
@@ -30,9 +30,13 @@ def _skip(name: str) -> None:
 
 
 def _save(
-    obj: Any, f: Any, pickle_module: Any = pickle, pickle_protocol: int = torch.serialization.DEFAULT_PROTOCOL,
-    _use_new_zipfile_serialization: bool = True, _disable_byteorder_record: bool = False,
-) -> None:  # fmt: skip
+    obj: Any,
+    f: Any,
+    pickle_module: Any = pickle,
+    pickle_protocol: int = torch.serialization.DEFAULT_PROTOCOL,
+    *_: Any,
+    **of_the_file: Any,
+) -> None:
     """Save an object for this process alone."""
     _skip("torch.save")
     token = archives.keep(obj, pickle_module, pickle_protocol)
@@ -70,38 +74,19 @@ def _writing_nothing(name: str, function: Callable[..., Any]) -> Callable[..., A
     def save(*args: Any, **kwargs: Any) -> None:
         _skip(name)
 
-    save.__name__, save.__qualname__, save.__doc__ = function.__name__, function.__qualname__, function.__doc__
-    return save
+    return functools.update_wrapper(save, function)
 
 
 def install() -> None:
-    """Take the place of what writes tensors; of packages that are imported later, when they are asked for."""
+    """Replace the functions that write tensors."""
     _save.__name__ = _save.__qualname__ = "save"
     _save.__doc__ = torch.save.__doc__
     torch.save, torch.load = _save, _loading(torch.load)
     archives.install()
     paths.install()
-    sys.meta_path.insert(0, _Safetensors())
+    when_imported("safetensors.torch", _in_safetensors)
 
 
-class _Safetensors:
-    """Sees `safetensors.torch` being imported."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Found by the others, and changed once it is loaded."""
-        if name != "safetensors.torch":
-            return None
-        sys.meta_path.remove(self)
-        from importlib.util import find_spec
-
-        spec = find_spec(name)
-        if spec is not None and spec.loader is not None:
-            load = spec.loader.exec_module
-
-            def exec_module(module: Any) -> None:
-                load(module)
-                for function in ("save_file", "save_model", "save"):
-                    setattr(module, function, _writing_nothing(f"safetensors.{function}", getattr(module, function)))
-
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
+def _in_safetensors(module: Any) -> None:
+    for function in ("save_file", "save_model", "save"):
+        setattr(module, function, _writing_nothing(f"safetensors.{function}", getattr(module, function)))

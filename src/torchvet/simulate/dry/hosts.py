@@ -3,15 +3,15 @@ them is not worked out. Small tensors, and all that comes from files, lists and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torchvet.simulate import operators
+from torchvet.simulate.arguments import meta_like, replaced, tensors_in
 from torchvet.simulate.dry import phantoms
 from torchvet.simulate.dry.batches import batches
+from torchvet.simulate.operations import operators
 from torchvet.simulate.tensors import SimulatedTensor
 
 _META = torch.device("meta")
@@ -43,7 +43,7 @@ class HostMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         if _elsewhere(kwargs):
             return func(*(_in_rows(func, args) if batches.changes else args), **kwargs)
-        tensors = list(_tensors((*args, *kwargs.values())))
+        tensors = list(tensors_in((*args, *kwargs.values())))
         if any(map(phantoms.is_phantom, tensors)):
             return _unworked(func, args, kwargs)
         if _makes(func) and all(t.device.type == "cpu" for t in tensors):
@@ -81,11 +81,9 @@ def _makes(func: Any) -> bool:
 
 
 def _made(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    shape = func(*_meta(args), **{**kwargs, "device": _META, "pin_memory": False} if kwargs else {"device": _META})
-    if (
-        phantoms.bytes_of(shape) < (phantoms.LARGE_ROW if shape.dim() == 1 else phantoms.LARGE)
-        or shape.layout is not torch.strided
-    ):
+    shape = func(*map(_meta, args), **{**kwargs, "device": _META, "pin_memory": False} if kwargs else {"device": _META})
+    large = phantoms.LARGE_ROW if shape.dim() == 1 else phantoms.LARGE
+    if phantoms.bytes_of(shape) < large or shape.layout is not torch.strided:
         return func(*args, **kwargs)
     return phantoms.phantom(shape.size(), shape.stride(), shape.dtype)
 
@@ -98,40 +96,14 @@ def _unworked(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if plan.written and not plan.reshapes:
         return operators.written_of(plan, args, kwargs)
     try:
-        out = func(*_meta(args), **{n: _meta_of(a) for n, a in kwargs.items()})
+        out = func(*map(_meta, args), **{n: _meta(a) for n, a in kwargs.items()})
     except (NotImplementedError, RuntimeError):
         return func(*args, **kwargs)
-    return _hosted(out)
+    return replaced(out, phantoms.made_up)
 
 
-def _meta(values: Any) -> list[Any]:
-    return [_meta_of(v) for v in values]
-
-
-def _meta_of(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=_META)
-    if isinstance(value, torch.device):
-        return _META
-    if isinstance(value, (list, tuple)) and value and not isinstance(value[0], (int, float)):
-        return [_meta_of(item) for item in value]
-    return value
-
-
-def _hosted(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return phantoms.made_up(value)
-    if isinstance(value, (list, tuple)):
-        return type(value)(_hosted(item) for item in value)
-    return value
-
-
-def _tensors(items: Any) -> Iterator[torch.Tensor]:
-    for item in items:
-        if isinstance(item, torch.Tensor):
-            yield item
-        elif isinstance(item, (list, tuple)):
-            yield from _tensors(item)
+def _meta(value: Any) -> Any:
+    return replaced(value, meta_like, _META)
 
 
 def enter() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from torchvet.simulate import memory
+from torchvet.simulate.allocation import memory
 from torchvet.simulate.dry.batches import batches
 
 _BOUNDLESS = 1 << 50

@@ -229,11 +229,10 @@ def _of_disk(function: Callable[..., None]) -> Callable[..., None]:
 def install() -> None:
     """Take the place of what opens, moves, removes and describes files."""
     builtins.open = io.open = _Open()
-    for name, made in (
-        ("rename", _moving("os.rename", os.rename)), ("replace", _moving("os.replace", os.replace)),
-        ("remove", _removing("os.remove", os.remove)), ("unlink", _removing("os.unlink", os.unlink)),
-        ("stat", _stat),
-    ):  # fmt: skip
+    answers: dict[str, Callable[..., Any]] = {"stat": _stat}
+    answers |= {name: _moving(f"os.{name}", getattr(os, name)) for name in ("rename", "replace")}
+    answers |= {name: _removing(f"os.{name}", getattr(os, name)) for name in ("remove", "unlink")}
+    for name, made in answers.items():
         for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
             if getattr(os, name) in able:
                 able.add(made)

@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from torchvet.simulate.dry import values
+
 LARGE = 1 << 16
 """Bytes from which on a tensor that the program makes on the host gets no memory: below, its numbers are real."""
 LARGE_ROW = 1 << 24
@@ -66,10 +68,18 @@ def bytes_of(tensor: torch.Tensor) -> int:
 
 def made_up(like: torch.Tensor) -> torch.Tensor:
     """A host tensor in the shape of a meta tensor whose numbers nobody knows: see `values.py`."""
-    from torchvet.simulate.dry import values
-
     if bytes_of(like) >= LARGE:
         return phantom(like.size(), like.stride(), like.dtype)
     with torch._C._DisableTorchDispatch():
         made = torch.empty_strided(like.size(), like.stride(), dtype=like.dtype)
         return made.fill_(values.stand_in(like))
+
+
+def host_copy(meta: torch.Tensor) -> torch.Tensor:
+    """What a copy of a meta tensor to the host gives."""
+    numbers = values.known(meta)
+    if numbers is None:
+        values.note("host tensor")
+        return made_up(meta)
+    with torch._C._DisableTorchDispatch():
+        return numbers.clone()

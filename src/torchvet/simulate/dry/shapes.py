@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
+from torchvet.simulate.arguments import meta_like, replaced, tensors_in
 from torchvet.simulate.dry import bounds, phantoms, values
-from torchvet.simulate.operators import plan_of, written_of
+from torchvet.simulate.operations.operators import plan_of, written_of
 
 
 @contextmanager
@@ -29,7 +29,6 @@ with _quietly():
 
 _META = torch.device("meta")
 _aten = torch.ops.aten
-_transforming = torch._C._functorch.peek_interpreter_stack
 _UNSET = frozenset(["empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "empty_quantized"])
 """Operators whose results hold nothing yet."""
 
@@ -42,16 +41,8 @@ arithmetic = _Arithmetic()
 """Floating-point operations of products and convolutions that were not worked out."""
 
 
-def on_host(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """In place of the CPU's kernel: `args` hold meta tensors, or tensors of the host; results are meta tensors."""
-    if _transforming() is not None:
-        with temporarily_clear_interpreter_stack(), torch._C._AutoDispatchBelowAutograd():
-            return _done(func, args, kwargs)
-    with torch._C._AutoDispatchBelowAutograd():
-        return _done(func, args, kwargs)
-
-
-def _done(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     special = _SPECIAL.get(func)
     if special is not None and args and isinstance(args[0], torch.Tensor):
         return special(*args)
@@ -60,7 +51,7 @@ def _done(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if kwargs.get("device") is not None:
         kwargs["device"] = _META
     plan = plan_of(func)
-    tensors = list(_tensors((*args, *kwargs.values())))
+    tensors = list(tensors_in((*args, *kwargs.values())))
     all_known = all("torchvet_known" in t.__dict__ and values.known(t) is not None for t in tensors)
     out = _shaped(func, plan, bounds.bounded(plan.name, args), kwargs, tensors)
     if _changed(func):
@@ -186,9 +177,10 @@ def _changed(func: Any) -> list[int | str]:
     found = _changes.get(func)
     if found is None:
         found = _changes[func] = [
-            a.name if a.kwarg_only else n for n, a in enumerate(func._schema.arguments)
-            if a.alias_info is not None and a.alias_info.is_write
-        ]  # fmt: skip
+            argument.name if argument.kwarg_only else place
+            for place, argument in enumerate(func._schema.arguments)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        ]
     return found
 
 
@@ -199,7 +191,7 @@ def _given(place: int | str, args: Any) -> bool:
 def _write(func: Any, plan: Any, args: Any, kwargs: dict[str, Any], all_known: bool) -> None:
     """What is written in place is worked out where all is known, else it is not known any more."""
     owners = [kwargs.get(o) if isinstance(o, str) else args[o] for o in _changed(func) if _given(o, args)]
-    written = list(_tensors(owners))
+    written = list(tensors_in(owners))
     if all_known and all(phantoms.bytes_of(t) <= values.MOST for t in written) and not plan.reshapes:
         func(*[_numbers(a) for a in args], **{n: _numbers(a) for n, a in _on_cpu(kwargs).items()})
         return
@@ -212,7 +204,7 @@ def _write(func: Any, plan: Any, args: Any, kwargs: dict[str, Any], all_known: b
 
 
 def _work_out(func: Any, plan: Any, args: Any, kwargs: dict[str, Any], out: Any, tensors: list[Any]) -> None:
-    found = list(_tensors((out,)))
+    found = list(tensors_in((out,)))
     if not found or (not plan.views and sum(map(phantoms.bytes_of, found)) > values.MOST):
         return
     if plan.name in _UNSET:
@@ -223,7 +215,7 @@ def _work_out(func: Any, plan: Any, args: Any, kwargs: dict[str, Any], out: Any,
         return
     numbers = func(*[_numbers(a) for a in args], **{n: _numbers(a) for n, a in _on_cpu(kwargs).items()})
     same = tensors[0] if plan.views and tensors else None
-    for meta, real in zip(found, _tensors((numbers,)), strict=True):
+    for meta, real in zip(found, tensors_in((numbers,)), strict=True):
         if meta.size() != real.size():
             continue
         values.know(meta, real, same)
@@ -235,45 +227,25 @@ def _on_cpu(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 def _inward(value: Any) -> Any:
     """An argument with meta tensors in place of the host's."""
-    if isinstance(value, torch.Tensor):
-        return value if value.device.type == "meta" else _twin(value)
-    if isinstance(value, (list, tuple)) and value and not isinstance(value[0], (int, float)):
-        return [_inward(item) for item in value]
-    return value
+    return replaced(value, lambda tensor: tensor if tensor.device.type == "meta" else _twin(tensor))
 
 
 def _twin(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.layout is not torch.strided:
         return tensor.to(_META)
-    meta = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=_META)
+    meta = meta_like(tensor)
     if phantoms.bytes_of(tensor) <= values.MOST and not phantoms.is_phantom(tensor):
         values.know(meta, tensor)
     return meta
 
 
 def _numbers(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return values.known(value)
-    if isinstance(value, (list, tuple)) and value and not isinstance(value[0], (int, float)):
-        return [_numbers(item) for item in value]
-    return value
-
-
-def _tensors(items: Any) -> Any:
-    for item in items:
-        if isinstance(item, torch.Tensor):
-            yield item
-        elif isinstance(item, (list, tuple)):
-            yield from _tensors(item)
+    return replaced(value, values.known)
 
 
 def landed(value: Any) -> Any:
     """A result that is to be on the host."""
-    if isinstance(value, torch.Tensor):
-        return values.host_copy(value) if value.device.type == "meta" else value
-    if isinstance(value, (list, tuple)):
-        return type(value)(landed(item) for item in value)
-    return value
+    return replaced(value, lambda tensor: phantoms.host_copy(tensor) if tensor.device.type == "meta" else tensor)
 
 
 def _copy(target: torch.Tensor, source: torch.Tensor, *_: Any) -> torch.Tensor:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from torchvet.simulate import memory, operators, threads
+from torchvet.simulate import threads
+from torchvet.simulate.allocation import memory
 from torchvet.simulate.dry import batches, files, hosts, limits, shapes
+from torchvet.simulate.operations import operators
 from torchvet.simulate.tensors import SimulatedTensor
 
 _dry: list[bool] = []
@@ -23,7 +25,7 @@ def _data_ptr(self: SimulatedTensor) -> int:
 def start() -> None:
     """From here on nothing is worked out. To be called once, after the simulated GPU was started."""
     _dry.append(True)
-    operators.without_numbers(shapes.on_host, shapes.landed)
+    operators.without_numbers(shapes.compute, shapes.landed)
     SimulatedTensor.data_ptr = _data_ptr  # type: ignore[method-assign]
     limits.install()
     files.install()

@@ -19,12 +19,12 @@ MOST = 1 << 18
 read: dict[str, int] = {}
 """How often the host asked for numbers that nobody knows, by what it was told."""
 
-
 told: list[Callable[[], None]] = []
-"""Told of every read of a number that nobody knows."""
+"""Called for every read of a number that nobody knows."""
 
 
-def _note(what: str) -> None:
+def note(what: str) -> None:
+    """The host has read numbers that nobody knows, and was told this."""
     read[what] = read.get(what, 0) + 1
     for tell in told:
         tell()
@@ -116,20 +116,5 @@ def number(meta: torch.Tensor) -> Any:
     value = stand_in(meta)
     if isinstance(value, float) and meta.is_complex():
         return complex(value)
-    _note(repr(value))
+    note(repr(value))
     return value
-
-
-def host_copy(meta: torch.Tensor) -> torch.Tensor:
-    """What a copy to the host gives."""
-    from torchvet.simulate.dry.phantoms import made_up
-
-    numbers = known(meta)
-    if numbers is None:
-        _note("host tensor")
-        return made_up(meta)
-    with torch._C._DisableTorchDispatch():
-        return numbers.clone()
-
-
-__all__ = ["MOST", "forget", "host_copy", "know", "known", "number", "say", "stand_in"]

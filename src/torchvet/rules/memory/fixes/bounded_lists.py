@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Edit, Finding, Sequence, SourceFile
+from torchvet.rules.kit import Edits, Finding, SourceFile
 from torchvet.rules.memory.fixes.bounded_containers import Parents, begins, read
 from torchvet.rules.memory.fixes.stored_values import stored_at
 from torchvet.source.model import Event, edits, receiver, terminal, walk
 
 
-def trimmed(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+def trimmed(file: SourceFile, finding: Finding) -> Edits:
     """`del saved[:-n]` after the line that appends, where the list is read by `saved[-n:]` alone."""
     for kept in stored_at(file, finding):
         call = kept.event.node

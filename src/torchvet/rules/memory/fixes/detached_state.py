@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.core.fixing import held, with_method
-from torchvet.rules.kit import Edit, Finding, Iterator, Sequence, SourceFile, about, events_at
+from torchvet.rules.kit import Edit, Edits, Finding, Iterator, Sequence, SourceFile, about, events_at
 from torchvet.source.model import Event, blocks, edits, keyword, targets_of, terminal, walk
 
 CONTAINERS = ("tuple", "list")
@@ -15,7 +15,7 @@ PASSED = "passed"
 """The role of the line of a state's own function from which a backward was run that failed for it."""
 
 
-def state_cut(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+def state_cut(file: SourceFile, finding: Finding) -> Edits:
     """The edits for the line that binds the state anew from its own last value."""
     for event in events_at(file, finding):
         target = next((t for t in targets_of(event.node) if _name(t) == held(finding)), None)

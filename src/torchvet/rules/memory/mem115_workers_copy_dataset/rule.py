@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Finding, Iterator, Rule, Severity, SourceFile
+from torchvet.rules.kit import Finding, Findings, Iterator, Rule, Severity, SourceFile
 from torchvet.source.model import ClassModel, Event, keyword, receiver, terminal, walk
 from torchvet.source.model.units import behind_progress
 
@@ -23,9 +23,9 @@ class WorkersCopyDataset(Rule):
     severity = "warning"
     words = ("num_workers",)
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """A loader with workers over a data set of this file that keeps what was parsed as Python objects."""
-        if not file.mentions(*self.words) or not file.mentions(*_WORDS):
+        if not file.mentions(*_WORDS):
             return
         seen: set[tuple[str, str]] = set()
         for event in file.calls("DataLoader"):

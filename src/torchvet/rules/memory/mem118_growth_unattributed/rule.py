@@ -10,7 +10,7 @@ from torchvet.formatting import count
 from torchvet.recording.records.base import Census, SiteBytes, Survivors
 from torchvet.recording.records.training import CollectorUse
 from torchvet.rules.core import grading
-from torchvet.rules.kit import Finding, Holder, Iterator, Measured, RankRecording, Recording, Rule, Severity
+from torchvet.rules.kit import Finding, Findings, Holder, Measured, RankRecording, Recording, Rule, Severity
 from torchvet.rules.shared.growth_rule import allocated, first_place
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.peaks import peak_of
@@ -35,16 +35,15 @@ class GrowthUnattributed(Rule):
     summary = "Memory grows from step to step and no name explains it"
     severity = "warning"
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """One finding a rank: of storages without a name, where names were searched, else of an allocator that grows
         while storages do not."""
-        for rank in recording.ranks:
-            counted = allocator(rank)
-            rate = without_a_name(rank)
-            if rate and any(c.complete for c in rank.all(Census)):
-                yield self._of_storages(rank, counted, rate)
-            elif counted.state == "grows" and (counted.measured or 0.0) > _BESIDE * counted.explained:
-                yield self._of_allocator(rank, counted)
+        counted = allocator(rank)
+        rate = without_a_name(rank)
+        if rate and any(c.complete for c in rank.all(Census)):
+            yield self._of_storages(rank, counted, rate)
+        elif counted.state == "grows" and (counted.measured or 0.0) > _BESIDE * counted.explained:
+            yield self._of_allocator(rank, counted)
 
     def _of_storages(self, rank: RankRecording, counted: Witness, rate: float) -> Finding:
         seen = None if counted.high is None else max(0.0, counted.high + growth_of(rank).unreached)

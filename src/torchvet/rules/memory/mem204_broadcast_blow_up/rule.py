@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
+from torchvet.finding import About, Edit, about
 from torchvet.recording.records.memory import PairTable
 from torchvet.rules.core.fixing import with_method
-from torchvet.rules.kit import (
-    About,
-    Edit,
-    Finding,
-    Measured,
-    RankRecording,
-    Recording,
-    Rule,
-    SourceFile,
-    about,
-    events_at,
-)
+from torchvet.rules.kit import Edits, Finding, Findings, Measured, RankRecording, Recording, Rule, SourceFile, events_at
 from torchvet.rules.memory._shapes import Shapes
 from torchvet.rules.memory._sizes import Shape, blows_up
 from torchvet.rules.shared.number_format import size
@@ -46,7 +36,7 @@ class BroadcastBlowUp(Rule):
 
     fix_changes_results = True
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """The last dimension of the column dropped, where the line has one call, or one difference, of both."""
         seen = about(finding)
         shapes = [s.split(", ") for s in seen.operands]
@@ -59,12 +49,11 @@ class BroadcastBlowUp(Rule):
             return with_method(file, pairs[0][column], "squeeze(-1)") if len(pairs) == 1 else ()
         return with_method(file, calls[0].args[column], "squeeze(-1)") if len(calls) == 1 else ()
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Tables of a model's column against a row of as many values that were averaged or summed to one number."""
-        for rank in recording.ranks:
-            for record in {(r.place, r.operator): r for r in rank.all(PairTable)}.values():
-                if record.reduced and 2 * record.reduced >= record.calls:
-                    yield self._observed(rank, record)
+        for record in rank.latest(PairTable, "place", "operator"):
+            if record.reduced and 2 * record.reduced >= record.calls:
+                yield self._observed(rank, record)
 
     def _observed(self, rank: RankRecording, record: PairTable) -> Finding:
         peak = peak_of(rank)
@@ -80,10 +69,10 @@ class BroadcastBlowUp(Rule):
             about=About(record.operator, tuple(_SHAPES.findall(record.shapes))),
         )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """A loss, or the mean of a difference, whose two sides stretch each other."""
         # Without a layer of width one there are no columns to be found.
-        if not file.mentions(*self.words) or not _TO_ONE.search(file.text):
+        if not _TO_ONE.search(file.text):
             return
         shapes = Shapes(file)
         if file.mentions(*_FUNCTIONS, *_CLASSES):
@@ -96,7 +85,7 @@ class BroadcastBlowUp(Rule):
                 yield from self._judged(file, event, shapes, *pair)
 
     def _judged(self, file: SourceFile, event: Event, shapes: Shapes, left: ast.expr, right: ast.expr
-                ) -> Iterator[Finding]:  # fmt: skip
+                ) -> Findings:  # fmt: skip
         one, other = shapes.of(left, event), shapes.of(right, event)
         if one is None or other is None or not blows_up(one, other) or not _learned(file, event, left, right):
             return

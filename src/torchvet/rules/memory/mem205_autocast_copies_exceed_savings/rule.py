@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchvet.recording.records.autocast import AutocastRegion
 from torchvet.recording.records.memory import AutocastPeak
-from torchvet.rules.kit import Finding, Iterator, Measured, Place, RankRecording, Recording, Related, Rule
+from torchvet.rules.kit import Finding, Findings, Measured, Place, RankRecording, Recording, Related, Rule
 from torchvet.rules.shared.number_format import size
 
 _LOOKED_AT, _WARNING = 0.02, 0.10
@@ -24,13 +24,12 @@ class AutocastCopiesExceedSavings(Rule):
 
     runs_on = "cuda"
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Windows whose peak would be lower without autocast, by the replay: the one in the middle."""
-        for rank in recording.ranks:
-            seen = sorted(rank.all(AutocastPeak), key=lambda r: r.peak - r.without)
-            typical = seen[len(seen) // 2] if len(seen) >= 2 else None
-            if typical is not None and typical.copies and typical.peak - typical.without >= _LOOKED_AT * typical.peak:
-                yield self._finding(rank, typical)
+        seen = sorted(rank.all(AutocastPeak), key=lambda r: r.peak - r.without)
+        typical = seen[len(seen) // 2] if len(seen) >= 2 else None
+        if typical is not None and typical.copies and typical.peak - typical.without >= _LOOKED_AT * typical.peak:
+            yield self._finding(rank, typical)
 
     def _finding(self, rank: RankRecording, record: AutocastPeak) -> Finding:
         more = record.peak - record.without

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torchvet.recording.records.base import SiteBytes, Window
-from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, Rule, SnapshotMemory
+from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, SnapshotMemory
 from torchvet.rules.memory._temporaries import Pattern, patterns
 from torchvet.rules.shared.growth_rule import allocated as allocated_in_run
 from torchvet.rules.shared.number_format import size as in_bytes
@@ -30,15 +30,14 @@ class LargeTemporary(Rule):
     summary = "A few tensors that live for a moment make the peak"
     severity = "warning"
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """What was written out by hand in the highest sampled step, on whichever device."""
-        for rank in recording.ranks:
-            window = max(rank.all(Window), key=lambda w: w.peak, default=None)
-            if window is None or window.peak < _SMALL_PEAK // 2:
-                continue
-            for pattern in patterns(rank, recording, window):
-                if pattern.bytes > _LINE * window.peak and _of_one(pattern.largest) >= _BLOCK / 4 * window.peak:
-                    yield self._observed(rank, window, pattern)
+        window = max(rank.all(Window), key=lambda w: w.peak, default=None)
+        if window is None or window.peak < _SMALL_PEAK // 2:
+            return
+        for pattern in patterns(rank, recording, window):
+            if pattern.bytes > _LINE * window.peak and _of_one(pattern.largest) >= _BLOCK / 4 * window.peak:
+                yield self._observed(rank, window, pattern)
 
     def _observed(self, rank: RankRecording, window: Window, pattern: Pattern) -> Finding:
         share, largest = pattern.bytes / window.peak, pattern.largest
@@ -52,7 +51,7 @@ class LargeTemporary(Rule):
             measured=Measured(bytes=pattern.bytes, peak_bytes=window.peak, share=share),
         )  # fmt: skip
 
-    def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
+    def in_snapshot(self, snapshot: SnapshotMemory) -> Findings:
         """The line that has most of the peak in temporaries or activations, a tenth of it in one block."""
         for memory in snapshot.devices:
             rows = [r for r in memory.peak.lines if r.category in (TEMPORARIES, ACTIVATIONS) and _large(memory, r)]
@@ -66,12 +65,10 @@ class LargeTemporary(Rule):
         return in_memory(
             self, memory, severity="warning" if share > _LINE else "info", place=first.place,
             message=f"{in_bytes(first.bytes)} in {first.blocks} {'block' if first.blocks == 1 else 'blocks'} of "
-            f"{'the backward of ' if first.note else ''}{named(first.place)} are {share:.0%} of the peak; the "
-            "largest takes "
-            f"{in_bytes(largest)}",
+            f"{'the backward of ' if first.note else ''}{named(first.place)} are {share:.0%} of the peak; the largest "
+            f"takes {in_bytes(largest)}",
             cause=f"{'the ' + first.operator + ' there' if first.operator else 'the operator there'} makes few "
-            "tensors, each of "
-            "which is a large part of all that is in use",
+            "tensors, each of which is a large part of all that is in use",
             advice=_alternative(first), related=[allocated(r) for r in rows[1:4]],
             measured=Measured(bytes=first.bytes, peak_bytes=peak, share=share),
         )  # fmt: skip
@@ -89,9 +86,8 @@ def _alternative(row: Row) -> str:
     function = row.place.function.lower() if row.place is not None else ""
     if "attention" in function or "attn" in function:
         return (
-            "use `torch.nn.functional.scaled_dot_product_attention`, which does not keep the whole matrix, or "
-            "compute it "
-            "in chunks"
+            "use `torch.nn.functional.scaled_dot_product_attention`, which does not keep the whole matrix, or compute "
+            "it in chunks"
         )
     if row.operator in ("bmm", "baddbmm", "softmax", "_softmax"):
         return (

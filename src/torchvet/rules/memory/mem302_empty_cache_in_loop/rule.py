@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
 
 from torchvet.recording.records.memory import CacheEmptied
 from torchvet.rules.kit import (
     Edit,
+    Edits,
     Finding,
+    Findings,
     Measured,
     RankRecording,
     Recording,
@@ -43,25 +44,20 @@ class EmptyCacheInLoop(Rule):
     severity = "warning"
     words = ("empty_cache",)
     found_with = ("run", "--simulate-gpu", "24GiB")
+    needs_at_work = "a device"
 
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Without a device the call does nothing."""
-        on_a_device = any(r.program is not None and r.program.device != "cpu" for r in recording.ranks)
-        return on_a_device and super().could_be_measured(recording)
-
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """The call taken out, `pass` in its place where it stands alone."""
         for event, _ in calls_at(file, finding, "empty_cache"):
             if isinstance(event.parent, ast.Expr):
                 return _without(file, event) or [edits.replace(file, event.statement, "pass")]
         return ()
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Lines that give memory back in most steps; a warning where it is asked for again."""
-        for rank in recording.ranks:
-            for record in {r.place: r for r in rank.all(CacheEmptied)}.values():
-                if record.of_steps >= _FEWEST and record.steps >= _MOST_STEPS * record.of_steps:
-                    yield self._observed(rank, record)
+        for record in rank.latest(CacheEmptied):
+            if record.of_steps >= _FEWEST and record.steps >= _MOST_STEPS * record.of_steps:
+                yield self._observed(rank, record)
 
     def _observed(self, rank: RankRecording, record: CacheEmptied) -> Finding:
         useless = record.again >= _AGAIN * record.given and record.given > 0
@@ -81,7 +77,7 @@ class EmptyCacheInLoop(Rule):
             measured=Measured(bytes=record.given, steps=record.of_steps),
         )  # fmt: skip
 
-    def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
+    def in_snapshot(self, snapshot: SnapshotMemory) -> Findings:
         """Segments given back in most steps by empty_cache(), and taken from the driver again."""
         from torchvet.snapshots.empty_cache_events import given_back
 
@@ -97,10 +93,8 @@ class EmptyCacheInLoop(Rule):
                     measured=Measured(bytes=given.bytes, steps=given.steps),
                 )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """A call that every training step makes, under no condition but that there is a device."""
-        if not file.mentions(*self.words):
-            return
         for event in file.calls("empty_cache"):
             if not file.dotted(event.call.func).startswith("torch.") or not _unconditional(file, event):
                 continue

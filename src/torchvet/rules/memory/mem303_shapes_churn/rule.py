@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchvet.rules.kit import Finding, Iterator, Measured, Rule, SnapshotMemory
+from torchvet.rules.kit import Findings, Measured, Rule, SnapshotMemory
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.snapshot_rule import in_memory, named
 from torchvet.snapshots.shapes import churn_of
@@ -21,7 +21,7 @@ class ShapesChurn(Rule):
 
     runs_on = "cuda"
 
-    def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
+    def in_snapshot(self, snapshot: SnapshotMemory) -> Findings:
         """New sizes in most of the later steps; a warning where the driver is asked for them."""
         for memory in snapshot.devices:
             churn = churn_of(memory)
@@ -30,11 +30,9 @@ class ShapesChurn(Rule):
             yield in_memory(
                 self, memory, severity="warning" if churn.driver_share >= _DRIVER else "info", place=churn.place,
                 message=f"{churn.with_new:.0%} of the later {churn.steps:,} steps allocate sizes that no step before "
-                "had: "
-                f"{churn.sizes:,} new sizes, {churn.new_share:.0%} of the forward's bytes",
+                f"had: {churn.sizes:,} new sizes, {churn.new_share:.0%} of the forward's bytes",
                 cause=f"shapes change from step to step at {named(churn.place)}; {churn.driver_share:.0%} of these "
-                "steps "
-                f"went to the driver for more, {size(memory.reserved)} are reserved for a peak of "
+                f"steps went to the driver for more, {size(memory.reserved)} are reserved for a peak of "
                 f"{size(memory.peak.bytes)}",
                 advice="pad to a few lengths or sort into buckets; run the largest batch first",
                 measured=Measured(steps=churn.steps, peak_bytes=memory.peak.bytes),

@@ -29,15 +29,14 @@ class HalfOverflowForecast(Rule):
     fix_changes_results = True
     found_with = ("run", "--precision-forecast")
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """One finding for each line at which values leave the range, one for all that come near, one for gradients."""
-        for rank in recording.ranks:
-            forecast = forecast_of(rank)
-            # A program that is in float16 already is no ground for a forecast: it lost what was too large.
-            if forecast is not None and forecast.run.own != "float16":
-                yield from self._overflows(rank, forecast)
-                yield from self._near(rank, forecast)
-                yield from self._gradients(rank, forecast)
+        forecast = forecast_of(rank)
+        # A program that is in float16 already is no ground for a forecast: it lost what was too large.
+        if forecast is not None and forecast.run.own != "float16":
+            yield from self._overflows(rank, forecast)
+            yield from self._near(rank, forecast)
+            yield from self._gradients(rank, forecast)
 
     def _overflows(self, rank: RankRecording, forecast: Forecast) -> Iterator[Finding]:
         lines: dict[object, list[ForecastSite]] = {}

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.recording.records.numeric import VanishedConstant
-from torchvet.rules.kit import Edit, Finding, Measured, RankRecording, Recording, Rule, Severity, SourceFile, events_at
-from torchvet.rules.numerics import _nonfinite_words as say
+from torchvet.rules.kit import Edit, Finding, RankRecording, Recording, Severity, SourceFile, events_at
 from torchvet.rules.numerics import _runs, _terms
+from torchvet.rules.numerics._runs import NumberRule
 from torchvet.rules.shared import half_precision
 from torchvet.source.model import Event, edits, keyword, terminal, walk
 
 if TYPE_CHECKING:
-    from torchvet.recording.records.nonfinite import NonFinite
+    pass
 
 _LARGEST_ZERO = 2.0**-25
 """The largest number that float16 rounds to 0."""
@@ -26,10 +26,12 @@ _EXPONENT = re.compile(r"[eE]-0*(?:[89]|[1-9]\d)\b")
 """Its end, which is quickly searched for."""
 _BOUND = re.compile(r"(\w+)\s*(?::\s*\w+\s*)?=\s*$")
 """The name that a number is bound to, by the text before it."""
+_CAUSE = "the smallest number of float16 is 5.96e-8; what is at most half of it becomes 0"
+_ADVICE = "compute this line in float32 (`.float()`), or use an eps of 1e-4 or so"
 _SENSITIVE = ("log", "log2", "log10", "sqrt", "rsqrt", "reciprocal")
 
 
-class EpsVanishes(Rule):
+class EpsVanishes(NumberRule):
     """An eps that is 0 in float16."""
 
     code = "NUM103"
@@ -40,10 +42,8 @@ class EpsVanishes(Rule):
     words = (".half", "float16")
 
     fix_changes_results = True
-
-    def could_be_measured(self, recording: Recording) -> bool:
-        """The line may have run before the first sampled step: that a run is silent proves nothing."""
-        return False
+    # The line may have run before the first sampled step: that a run is silent proves nothing.
+    silence_clears = False
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """An eps that float16 has, in the place of the one that is written on the line."""
@@ -53,47 +53,27 @@ class EpsVanishes(Rule):
         written = [n for n in nodes if n.lineno == line and isinstance(n.value, float) and 0 < n.value <= _LARGEST_ZERO]
         return [edits.replace(file, one, "1e-4") for one in written]
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """A division by zero in float16 on a line with such an eps; and every such eps, with the zeros it met."""
-        failed = set()
-        for rank, failure, severity in _runs.failures(recording, "division-by-zero", "zero-by-zero", "log-of-zero"):
-            constants = {r.place: r for r in _runs.by_place(rank, VanishedConstant)}
-            found = constants.get(failure.place) if failure.place is not None else None
-            if found is not None and _runs.half_operand(failure) is not None:
-                failed.add(found.place)
-                yield self._divided(rank, failure, found, severity)
-        for rank in recording.ranks:
-            for record in _runs.by_place(rank, VanishedConstant):
-                if record.place not in failed:
-                    yield self._seen(rank, record)
+        constants = {record.place: record for record in _runs.by_place(rank, VanishedConstant)}
+        for failure in _runs.failures(rank, "division-by-zero", "zero-by-zero", "log-of-zero"):
+            place = failure.record.place
+            if place is not None and place in constants and _runs.half_operand(failure.record) is not None:
+                zeros = max((operand.zeros for operand in failure.record.operands), default=0)
+                harm = f"{failure.operator} met {zeros:,} zeros, and the result is not finite"
+                message = f"{harm}: {constants.pop(place).constant:g}, which was to keep them away, is 0 in float16"
+                yield self.in_step(failure, message, _CAUSE, _ADVICE)
+        for record in constants.values():
+            met = f"{record.zeros:,} of {record.elements:,} elements were 0 there"
+            none = f"none of {record.elements:,} elements was 0 in the sampled steps"
+            message = f"{record.constant:g} is 0 in float16: nothing keeps 0 away from {record.user}; "
+            message += met if record.zeros else none
+            severity: Severity = "error" if record.zeros else "info"
+            yield self.at(rank, record.place, message, _CAUSE, _ADVICE, severity)
 
-    def _divided(
-        self, rank: RankRecording, failure: NonFinite, record: VanishedConstant, severity: Severity
-    ) -> Finding:  # fmt: skip
-        zeros = max((o.zeros for o in failure.operands), default=0)
-        return self.observed(
-            rank, severity=severity, place=record.place,
-            message=f"{record.constant:g} is 0 in float16: in step {failure.tick} {say.operator(failure)} met "
-            f"{zeros:,} zeros that it was to keep away, and the result is not finite",
-            cause="the smallest number of float16 is 5.96e-8; what is at most half of it becomes 0",
-            advice="compute this line in float32 (`.float()`), or use an eps of 1e-4 or so",
-            measured=Measured(steps=failure.tick),
-        )  # fmt: skip
-
-    def _seen(self, rank: RankRecording, record: VanishedConstant) -> Finding:
-        met = f"{record.zeros:,} of {record.elements:,} elements were 0 there"
-        none = f"none of {record.elements:,} elements was 0 in the sampled steps"
-        return self.observed(
-            rank, severity="error" if record.zeros else "info", place=record.place,
-            message=f"{record.constant:g} is 0 in float16: nothing keeps 0 away from {record.user}; "
-            + (met if record.zeros else none),
-            cause="the smallest number of float16 is 5.96e-8; what is at most half of it becomes 0",
-            advice="compute this line in float32 (`.float()`), or use an eps of 1e-4 or so",
-        )  # fmt: skip
-
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A vanishing eps under a division, root or logarithm of a tensor that is float16 by the text."""
-        if not file.mentions(*self.words) or not half_precision.names_fp16(file):
+        if not half_precision.names_fp16(file):
             return
         numbers = list(_WRITTEN.finditer(file.text)) if _EXPONENT.search(file.text) else []
         if not numbers and not file.mentions(".normalize("):
@@ -121,7 +101,7 @@ class EpsVanishes(Rule):
         file, unit = event.unit.file, event.unit
         name = terminal(node)
         if name in _SENSITIVE:
-            of = _terms.is_call(node, file, unit, *_SENSITIVE)
+            of = _terms.operand_of(file, node, *_SENSITIVE)
             return self._with_eps(of, node, event) if of is not None else None
         if name == "normalize" and file.dotted(node.func) == "torch.nn.functional.normalize" and node.args:
             eps = keyword(node, "eps")
@@ -137,7 +117,7 @@ class EpsVanishes(Rule):
             for tensor, eps in ((of.left, of.right), (of.right, of.left)):
                 if self._vanishes(eps, event) and self._is_half(tensor, event):
                     return tensor, whole, unit.file.segment(eps)
-        tensor_or_none = _terms.is_call(of, unit.file, unit, "clamp", "clamp_min")
+        tensor_or_none = _terms.operand_of(unit.file, of, "clamp", "clamp_min")
         if tensor_or_none is not None and isinstance(of, ast.Call):
             least = self._least(of)
             if least is not None and self._vanishes(least, event) and self._is_half(tensor_or_none, event):
@@ -168,8 +148,7 @@ class EpsVanishes(Rule):
 
     def _finding(self, file: SourceFile, event: Event, tensor: ast.expr, whole: ast.expr, eps: str) -> Finding:
         what = file.segment(tensor)
-        return self.suspect(
-            file, event, f"{eps} is 0 in float16: nothing protects {file.segment(whole)} where {what} is 0", node=whole,
-            cause=f"{what} is float16, whose smallest number is 5.96e-8",
-            advice=f"compute it in float32 (`{what}.float()`), or use an eps of 1e-4 or so",
-        )  # fmt: skip
+        message = f"{eps} is 0 in float16: nothing protects {file.segment(whole)} where {what} is 0"
+        cause = f"{what} is float16, whose smallest number is 5.96e-8"
+        advice = f"compute it in float32 (`{what}.float()`), or use an eps of 1e-4 or so"
+        return self.suspect(file, event, message, node=whole, cause=cause, advice=advice)

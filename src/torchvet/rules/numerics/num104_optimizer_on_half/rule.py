@@ -40,27 +40,33 @@ class OptimizerOnHalf(Rule):
 
     fix_changes_results = True
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Steps that spoilt parameters, an eps that is 0, and updates that rounded away."""
-        for rank in recording.ranks:
-            for record in {(r.optimizer, r.place): r for r in rank.all(HalfOptimizer)}.values():
-                if record.spoilt:
-                    yield self._spoilt(rank, record)
-                elif record.looks >= _ENOUGH_LOOKS and record.updates:
-                    yield from self._lost(rank, record)
+        for record in rank.latest(HalfOptimizer, "optimizer", "place"):
+            if record.spoilt:
+                yield self._spoilt(rank, record)
+            elif record.looks >= _ENOUGH_LOOKS and record.updates:
+                yield from self._lost(rank, record)
 
     def _spoilt(self, rank: RankRecording, record: HalfOptimizer) -> Finding:
         names = ", ".join(record.spoilt_names[:4])
         vanishes = record.eps is not None and record.dtype == "float16" and record.eps <= _LARGEST_ZERO
         zero = f"eps={record.eps:g} is 0 in float16, and a gradient that is 0, or whose square is, is divided by 0"
+        message = (
+            f"step {record.spoilt_at} of {record.optimizer} made {record.spoilt} of {record.parameters} "
+            f"{record.dtype} parameters NaN or infinite: {names}; they and their gradients were finite before"
+        )
+        cause = zero if vanishes else f"what {record.optimizer} computes in {record.dtype} does not fit into it"
+        advice = "keep the parameters in float32 and run the forward pass under torch.autocast"
         return self.observed(
-            rank, severity="error", place=record.place or record.step_place,
-            message=f"step {record.spoilt_at} of {record.optimizer} made {record.spoilt} of {record.parameters} "
-            f"{record.dtype} parameters NaN or infinite: {names}; they and their gradients were finite before",
-            cause=zero if vanishes else f"what {record.optimizer} computes in {record.dtype} does not fit into it",
-            advice="keep the parameters in float32 and run the forward pass under torch.autocast",
+            rank,
+            severity="error",
+            place=record.place or record.step_place,
+            message=message,
+            cause=cause,
+            advice=advice,
             measured=Measured(steps=record.spoilt_at),
-        )  # fmt: skip
+        )
 
     def _lost(self, rank: RankRecording, record: HalfOptimizer) -> Iterator[Finding]:
         lost = record.lost / record.updates
@@ -72,20 +78,31 @@ class OptimizerOnHalf(Rule):
             f"; {_runs.share(record.stuck, record.followed)} of the followed elements had not moved at all from step "
             f"{record.first} to step {record.last}"
         )
+        message = (
+            f"{_runs.share(record.lost, record.updates)} of the updates of {record.optimizer} round away in "
+            f"{record.dtype}" + (still if record.stuck else "")
+        )
+        cause = (
+            f"an update of less than half the distance to the next {record.dtype} number, about 1/"
+            f"{512 if record.dtype == 'bfloat16' else 4096} of the weight, changes nothing"
+        )
+        advice = (
+            "keep the parameters in float32 and run the forward pass under torch.autocast; or let the "
+            "optimizer keep float32 copies or the lost parts (Kahan summation)"
+        )
         yield self.observed(
-            rank, severity="warning" if grave else "info", place=record.place or record.step_place,
-            message=f"{_runs.share(record.lost, record.updates)} of the updates of {record.optimizer} round away in "
-            f"{record.dtype}" + (still if record.stuck else ""),
-            cause=f"an update of less than half the distance to the next {record.dtype} number, about 1/"
-            f"{512 if record.dtype == 'bfloat16' else 4096} of the weight, changes nothing",
-            advice="keep the parameters in float32 and run the forward pass under torch.autocast; or let the "
-            "optimizer keep float32 copies or the lost parts (Kahan summation)",
+            rank,
+            severity="warning" if grave else "info",
+            place=record.place or record.step_place,
+            message=message,
+            cause=cause,
+            advice=advice,
             measured=Measured(steps=record.steps),
-        )  # fmt: skip
+        )
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """Such an optimizer of torch over the parameters of a module that is half by then."""
-        if not file.mentions(*self.words) or file.mentions(*_MASTERED):
+        if file.mentions(*_MASTERED):
             return
         for event in file.calls(*_ADAPTIVE):
             if not file.dotted(event.call.func).startswith(("torch.optim.", "transformers.")):
@@ -128,8 +145,8 @@ class OptimizerOnHalf(Rule):
         else:
             harm, cause = "updates below 1/256 of a weight are lost", "bfloat16 has 8 bits of precision"
         dtype = "float16" if kind == "fp16" else "bfloat16"
+        message = f"{optimizer} works on the {dtype} parameters of {name}: {harm}"
+        advice = f"keep {name} in float32 and run its forward pass under torch.autocast"
         return self.suspect(
-            file, event, f"{optimizer} works on the {dtype} parameters of {name}: {harm}",
-            severity="error" if kind == "fp16" else "info", cause=cause,
-            advice=f"keep {name} in float32 and run its forward pass under torch.autocast",
-        )  # fmt: skip
+            file, event, message, severity="error" if kind == "fp16" else "info", cause=cause, advice=advice
+        )

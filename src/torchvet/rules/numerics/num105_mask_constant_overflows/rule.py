@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeGuard
 
 from torchvet.recording.records.training import Outcome
-from torchvet.rules.kit import Edit, Finding, Measured, RankRecording, Recording, Rule, Severity, SourceFile, events_at
-from torchvet.rules.numerics import _nonfinite_words as say
+from torchvet.rules.kit import Edit, Finding, RankRecording, Recording, Severity, SourceFile, events_at
 from torchvet.rules.numerics import _runs, _terms
+from torchvet.rules.numerics._runs import NumberRule
 from torchvet.rules.numerics.fixes.masks import knows_finfo
 from torchvet.rules.shared import autocast_regions, half_precision
 from torchvet.source.model import Event, edits, keyword, receiver, terminal, walk
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
 _LARGEST = 65504.0
 _RAISED = re.compile(r"cannot be converted to type .*Half without overflow")
+_OUT_OF_RANGE = "out of float16's range, which ends at 65504: the result is infinite"
 _FILLS = ("masked_fill", "masked_fill_", "fill_", "full_like", "new_full", "full")
 _PRODUCTS = ("matmul", "bmm", "mm", "einsum", "baddbmm", "linear")
 
 
-class MaskConstantOverflows(Rule):
+class MaskConstantOverflows(NumberRule):
     """A mask constant that float16 cannot hold."""
 
     code = "NUM105"
@@ -32,16 +33,14 @@ class MaskConstantOverflows(Rule):
     summary = "A mask constant, such as -1e9, that float16 cannot hold"
     severity = "error"
     specialises = "NUM101"
+    reasons = ("overflow",)
     words = ("masked_fill", "masked_fill_", "fill_", "full")
 
     bad_raises = "without overflow"
 
     fix_may_change_losses = True
-
-    def could_be_measured(self, recording: Recording) -> bool:
-        """On a CPU autocast is off, or of another dtype, where a GPU would be in float16."""
-        devices = {rank.program.device for rank in recording.ranks if rank.program is not None}
-        return super().could_be_measured(recording) and devices == {"cuda"}
+    # On a CPU autocast is off, or of another dtype, where a GPU would be in float16.
+    needs_at_work = "CUDA"
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Half of the dtype's least number in the place of the constant: it leaves room for a score, and its
@@ -57,50 +56,38 @@ class MaskConstantOverflows(Rule):
                 return [edits.replace(file, written[0], f"(torch.finfo({names.pop()}.dtype).min / 2)")]
         return ()
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """A program that ended in such a fill, and a mask constant that a score pushed out of float16's range."""
-        for rank in recording.ranks:
-            outcome = rank.last(Outcome)
-            if outcome is not None and outcome.place is not None and _RAISED.search(outcome.error or ""):
-                yield self.observed(
-                    rank, severity="error", place=outcome.place,
-                    message=f"the program ended in its step {outcome.ticks + 1}: a constant that does not fit into "
-                    "float16, which ends at 65504, was filled in",
-                    cause="the tensor is float16 here, by its dtype or under autocast",
-                    advice="fill with `torch.finfo(scores.dtype).min`",
-                    measured=Measured(steps=outcome.ticks + 1),
-                )  # fmt: skip
-        for rank, failure, severity in _runs.failures(recording, "overflow"):
-            if say.operator(failure) in ("add", "add_", "sub", "mul") and failure.result and not failure.result.nans:
-                constant = max((o.largest for o in failure.operands if o.dtype == "float16"), default=0.0)
-                if constant >= _LARGEST / 2:
-                    yield self._pushed(rank, failure, constant, severity)
-                elif say.operator(failure) == "mul" and _times_mask(failure):
-                    yield self._multiplied(rank, failure, _times_mask(failure), severity)
+        outcome = rank.last(Outcome)
+        if outcome is not None and outcome.place is not None and _RAISED.search(outcome.error or ""):
+            step = outcome.ticks + 1
+            message = f"the program ended in its step {step}: a constant that float16, which ends at 65504, cannot hold"
+            cause = "the tensor is float16 here, by its dtype or under autocast"
+            advice = "fill with `torch.finfo(scores.dtype).min`"
+            yield self.at(rank, outcome.place, message, cause, advice, "error", step)
+        yield from super().in_rank(rank, recording)
 
-    def _pushed(self, rank: RankRecording, failure: NonFinite, constant: float, severity: Severity) -> Finding:
-        return self.observed(
-            rank, severity=severity, place=failure.place,
-            message=f"in step {failure.tick} {say.operator(failure)} pushed a constant of {_runs.figure(constant)} out "
-            "of float16's range, which ends at 65504: the result is infinite",
-            cause="a mask constant close to the limit leaves no room for the score that it is added to",
-            advice="use `masked_fill` with `torch.finfo(scores.dtype).min` in place of adding it",
-            measured=Measured(steps=failure.tick),
-        )  # fmt: skip
+    def failed(self, failure: _runs.Failure, recording: Recording) -> Iterator[Finding]:
+        """A sum or product in float16 that is infinite, of a constant that is too large for a score beside it."""
+        record = failure.record
+        if failure.operator not in ("add", "add_", "sub", "mul") or not record.result or record.result.nans:
+            return
+        constant = max((o.largest for o in record.operands if o.dtype == "float16"), default=0.0)
+        masked = _times_mask(record) if failure.operator == "mul" else 0.0
+        if constant >= _LARGEST / 2:
+            message = f"{failure.operator} pushed a constant of {_runs.figure(constant)} {_OUT_OF_RANGE}"
+            cause = "a mask constant close to the limit leaves no room for the score that it is added to"
+            advice = "use `masked_fill` with `torch.finfo(scores.dtype).min` in place of adding it"
+            yield self.in_step(failure, message, cause, advice)
+        elif masked:
+            message = f"a product of a mask of zeros and ones takes a constant of {masked:.3g} {_OUT_OF_RANGE}"
+            cause = "an infinity that is added to scores leaves NaN where a row is masked throughout, or meets another"
+            advice = "use `masked_fill` with `torch.finfo(scores.dtype).min`, or build the mask in float32"
+            yield self.in_step(failure, message, cause, advice)
 
-    def _multiplied(self, rank: RankRecording, failure: NonFinite, constant: float, severity: Severity) -> Finding:
-        return self.observed(
-            rank, severity=severity, place=failure.place,
-            message=f"in step {failure.tick} a mask of zeros and ones is multiplied by a constant of {constant:.3g} in "
-            "float16, which ends at 65504: the result is infinite",
-            cause="an infinity that is added to scores leaves NaN where a row is masked throughout, or meets another",
-            advice="use `masked_fill` with `torch.finfo(scores.dtype).min`, or build the mask in float32",
-            measured=Measured(steps=failure.tick),
-        )  # fmt: skip
-
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A fill of a float16 tensor, or of a product in a module that this file runs in float16."""
-        if not file.mentions(*self.words) or not file.mentions(*half_precision.WORDS, "autocast"):
+        if not file.mentions(*half_precision.WORDS, "autocast"):
             return
         for event in file.calls(*_FILLS):
             value = self._value(event)
@@ -174,11 +161,10 @@ class MaskConstantOverflows(Rule):
         if isinstance(tensor, ast.Name) and file.imports.names.get("torch") == "torch":
             bound = "min" if (_terms.number(value, event.unit) or 0) < 0 else "max"
             made = [edits.replace(file, value, f"torch.finfo({name}.dtype).{bound}")]
-        return self.suspect(
-            file, event, f"{file.segment(value)} does not fit into float16, which ends at 65504: filling {name} raises",
-            severity=severity, cause=f"{name} is float16 here", edits=made,
-            advice=f"fill with `torch.finfo({name}.dtype).min`" if tensor is not None else "fill with what fits",
-        )  # fmt: skip
+        message = f"{file.segment(value)} does not fit into float16, which ends at 65504: filling {name} raises"
+        cause = f"{name} is float16 here"
+        advice = f"fill with `torch.finfo({name}.dtype).min`" if tensor is not None else "fill with what fits"
+        return self.suspect(file, event, message, severity=severity, cause=cause, edits=made, advice=advice)
 
 
 def _times_mask(record: NonFinite) -> float:

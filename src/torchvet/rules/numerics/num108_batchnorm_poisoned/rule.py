@@ -32,11 +32,10 @@ class BatchnormPoisoned(Rule):
 
     fix_changes_results = True
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Tensors that last, and that were finite before."""
-        for rank in recording.ranks:
-            for record in {(r.what, r.owner): r for r in rank.all(Poisoned)}.values():
-                yield self._finding(rank, record)
+        for record in rank.latest(Poisoned, "what", "owner"):
+            yield self._finding(rank, record)
 
     def _finding(self, rank: RankRecording, record: Poisoned) -> Finding:
         known = list(dict.fromkeys(record.names))
@@ -47,14 +46,23 @@ class BatchnormPoisoned(Rule):
         after = f"; finite again since step {record.recovered}" if record.recovered is not None else ""
         harm = _HARM[record.what] if record.recovered is None else "until then " + _HARM[record.what]
         step = f"step {record.tick}" if record.skipped is None else f"step {record.skipped}, which the scaler skipped"
+        message = (
+            f"{record.count} of {record.of} {_WHAT[record.what]}{owner} are not finite since {step}"
+            f"{self._range(record)}, although all weights are: {names}{more}{after}; {harm}"
+        )
+        cause = self._cause(record)
+        advice = self._advice(record)
         return self.observed(
-            rank, severity=severity, place=self._place(rank, record),
-            message=f"{record.count} of {record.of} {_WHAT[record.what]}{owner} are not finite since {step}"
-            f"{self._range(record)}, although all weights are: {names}{more}{after}; {harm}",
-            cause=self._cause(record), advice=self._advice(record),
+            rank,
+            severity=severity,
+            place=self._place(rank, record),
+            message=message,
+            cause=cause,
+            advice=advice,
             holder=Holder(name=record.names[0], kind="attribute", path=record.names[:3]),
-            related=self._related(record), measured=Measured(steps=record.tick),
-        )  # fmt: skip
+            related=self._related(record),
+            measured=Measured(steps=record.tick),
+        )
 
     @staticmethod
     def _range(record: Poisoned) -> str:

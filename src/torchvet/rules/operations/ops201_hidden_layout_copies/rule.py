@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from torchvet.rules.kit import Finding, Iterator, Rule, Trace
-from torchvet.rules.shared import trace_costs
+from torchvet.rules.kit import Finding
+from torchvet.rules.shared.trace_costs import TraceRule, Worst, ms
 
 
-class HiddenLayoutCopies(Rule):
+class HiddenLayoutCopies(TraceRule):
     """Copies that only change a tensor's layout."""
 
     code = "OPS201"
@@ -14,18 +14,12 @@ class HiddenLayoutCopies(Rule):
     summary = "Copies that only change a tensor's layout"
     severity = "info"
 
-    def in_trace(self, trace: Trace) -> Iterator[Finding]:
+    lost_in = "layouts"
+
+    def slow(self, found: Worst) -> Finding:
         """Conversions between layouts, and kernels that `aten::contiguous` launched, by the time that they take."""
-        found = trace_costs.worst(trace, lambda r: sum(c.seconds for c in r.layouts))
-        if found is None:
-            return
-        rank = found.rank
-        top = rank.layouts[0]
-        parts = ", ".join(f"{c.what} {trace_costs.ms(c.seconds)}" for c in rank.layouts)
-        yield trace_costs.observed(
-            self, found, trace, cost=top,
-            message=f"copies that change a layout take {trace_costs.of_step(rank, found.seconds)}"
-            f"{trace_costs.where_text(top.where, top.phase)}: {parts}",
-            cause="an operation got its tensor in a layout that it does not work on, or .contiguous() was called",
-            advice="keep one layout: channels_last for model and input, or operate over the other dimension",
-        )  # fmt: skip
+        parts = ", ".join(f"{cost.what} {ms(cost.seconds)}" for cost in found.costs)
+        message = f"copies that change a layout take {found.of_step()}{found.where()}: {parts}"
+        cause = "an operation got its tensor in a layout that it does not work on, or .contiguous() was called"
+        advice = "keep one layout: channels_last for model and input, or operate over the other dimension"
+        return self.loses(found, message, cause, advice)

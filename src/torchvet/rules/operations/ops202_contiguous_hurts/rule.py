@@ -22,10 +22,8 @@ class ContiguousHurts(Rule):
 
     cost = "copies"
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A transposed operand of a product made contiguous; a channels_last tensor made contiguous."""
-        if not file.mentions(*self.words):
-            return
         for event in file.calls("contiguous"):
             on = receiver(event.call)
             if on is None or event.call.args or event.call.keywords:

@@ -29,10 +29,8 @@ class AllocationInLoop(Rule):
 
     cost = "memory"
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A factory whose arguments nothing in a training loop changes, and whose result is only read."""
-        if not file.mentions(*self.words):
-            return
         loops = {id(s.loop) for s in file.steps if s.loop is not None}
         for event in self._made(file, bool(loops)):
             loop = event.loop
@@ -94,11 +92,19 @@ class AllocationInLoop(Rule):
         size = _bytes(file, event)
         large = size > _LARGE and not any(k.arg == "device" for k in event.call.keywords)
         much = f", {size / 1e6:,.0f} MB each time" if large else ""
+        message = f"{name} = {file.segment(event.node)[:60]} is made anew in every step{much}, always the same"
+        cause = "nothing that it is made from changes within the loop"
+        advice = f"make {name} once, before the loop"
         return self.suspect(
-            file, event, f"{name} = {file.segment(event.node)[:60]} is made anew in every step{much}, always the same",
-            cause="nothing that it is made from changes within the loop", advice=f"make {name} once, before the loop",
-            severity="warning" if large else "info", edits=before_loop(file, event, name), safe=True,
-        )  # fmt: skip
+            file,
+            event,
+            message,
+            cause=cause,
+            advice=advice,
+            severity="warning" if large else "info",
+            edits=before_loop(file, event, name),
+            safe=True,
+        )
 
 
 def _goes_on(file: SourceFile, event: Event, loop: Loop) -> bool:

@@ -31,7 +31,7 @@ class CatInLoop(Rule):
 
     cost = "memory"
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """`x = torch.cat([x, …])` in a loop that reads `x` nowhere else."""
         for event in self._growing(file):
             loop = event.loop
@@ -95,12 +95,19 @@ class CatInLoop(Rule):
         return True
 
     def _finding(self, file: SourceFile, event: Event, name: str, loop: Loop, severity: Severity | None) -> Finding:
+        message = f"{name} is copied whole in every turn: {file.segment(event.node)[:70]}"
+        cause = f"torch.cat makes a new tensor of all that {name} holds, and the loop reads it nowhere else"
+        advice = f"append to a list and make {name} = torch.cat(list) once after the loop"
         return self.suspect(
-            file, event, f"{name} is copied whole in every turn: {file.segment(event.node)[:70]}", severity=severity,
-            cause=f"torch.cat makes a new tensor of all that {name} holds, and the loop reads it nowhere else",
-            advice=f"append to a list and make {name} = torch.cat(list) once after the loop",
-            edits=gathered(file, event, name, loop), safe=True,
-        )  # fmt: skip
+            file,
+            event,
+            message,
+            severity=severity,
+            cause=cause,
+            advice=advice,
+            edits=gathered(file, event, name, loop),
+            safe=True,
+        )
 
 
 def _bindings(event: Event, name: str) -> list[Event]:

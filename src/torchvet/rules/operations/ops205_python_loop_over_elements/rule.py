@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import re
 
-from torchvet.rules.kit import Finding, Iterator, Rule, SourceFile, Trace
-from torchvet.rules.shared import trace_costs
+from torchvet.rules.kit import Finding, Iterator, SourceFile
 from torchvet.rules.shared.step_code import few_turns
 from torchvet.rules.shared.sure_tensors import surely_tensor
+from torchvet.rules.shared.trace_costs import TraceRule, Worst
 from torchvet.rules.shared.training_loops import is_test
 from torchvet.source.model import Event, terminal, walk
 from torchvet.source.model.steps import text_of
@@ -26,7 +26,7 @@ _NEAR = 4
 """Lines behind a loop's head, among which its body begins."""
 
 
-class PythonLoopOverElements(Rule):
+class PythonLoopOverElements(TraceRule):
     """A Python loop works through a tensor element by element."""
 
     code = "OPS205"
@@ -35,9 +35,11 @@ class PythonLoopOverElements(Rule):
     severity = "warning"
     words = ("range(",)
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    lost_in = "element_loops"
+
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """Innermost `for i in range(…)` loops whose whole body is arithmetic on single elements of tensors."""
-        if not file.mentions(*self.words) or not self._may_index(file):
+        if not self._may_index(file):
             return
         for event in file.calls("range"):
             loop = event.statement
@@ -53,22 +55,17 @@ class PythonLoopOverElements(Rule):
             if all(tensors):
                 yield self._finding(file, event, loop, sorted(set().union(*tensors)))
 
-    def in_trace(self, trace: Trace) -> Iterator[Finding]:
+    def slow(self, found: Worst) -> Finding:
         """On the CPU: long runs of nothing but reads of single elements. On a device each is a wait (OPS101)."""
-        found = trace_costs.worst(trace, lambda r: sum(c.seconds for c in r.element_loops))
-        if found is None:
-            return
-        rank, top = found.rank, found.rank.element_loops[0]
-        number = sum(c.count for c in rank.element_loops)
-        slowed = ", ".join(rank.slowed)
-        yield trace_costs.observed(
-            self, found, trace, cost=top, severity="info" if slowed else None,
-            message=f"{number:,.0f} elements a step are read one by one{trace_costs.where_text(top.where)}: "
-            f"{trace_costs.of_step(rank, found.seconds)}",
-            cause="each index and each conversion to a number is an operator of its own, dispatched for one element"
-            + (f"; the profile was recorded with {slowed}, which slows them: record again without" if slowed else ""),
-            advice="one operation over the whole tensor, or `.tolist()` once, in place of the loop",
-        )  # fmt: skip
+        number = sum(cost.count for cost in found.costs)
+        reservation, severity = found.slowed("them")
+        message = f"{number:,.0f} elements a step are read one by one{found.where()}: {found.of_step()}"
+        cause = (
+            "each index and each conversion to a number is an operator of its own, dispatched for one element"
+            + reservation
+        )
+        advice = "one operation over the whole tensor, or `.tolist()` once, in place of the loop"
+        return self.loses(found, message, cause, advice, severity)
 
     @staticmethod
     def _may_index(file: SourceFile) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchvet.rules.kit import Finding, Iterator, Rule, Trace
-from torchvet.rules.shared import trace_costs
+from torchvet.rules.kit import Finding, Sequence
+from torchvet.rules.shared.trace_costs import TraceRule, Worst, percent
 
 if TYPE_CHECKING:
-    from torchvet.readers.trace_facts import RankTrace
+    from torchvet.readers.trace_facts import Cost, RankTrace
 
 _ADVICE = {
     "optimizer": "fused=True (or foreach=True) for the optimizer: a few kernels for all parameters",
@@ -17,7 +17,7 @@ _ADVICE = {
 }
 
 
-class LaunchBound(Rule):
+class LaunchBound(TraceRule):
     """Many small operations: the device waits for the host to launch them."""
 
     code = "OPS206"
@@ -25,25 +25,24 @@ class LaunchBound(Rule):
     summary = "Many small operations: the device waits for the host to launch them"
     severity = "warning"
 
-    def in_trace(self, trace: Trace) -> Iterator[Finding]:
-        """By the idle time in which the host was dispatching, less what recording the events costs by itself."""
-        found = trace_costs.worst(trace, self._lost)
-        if found is None or found.rank.gpu is None:
-            return
-        rank, gpu = found.rank, found.rank.gpu
-        phase = max(rank.launches, key=lambda p: rank.launches[p])
-        slowed = ", ".join(rank.slowed)
-        yield trace_costs.observed(
-            self, found, trace, severity="info" if slowed else None,
-            message=f"the device waits for launches during {trace_costs.of_step(rank, found.seconds)}, most of it in "
-            f"the {phase} phase: {gpu.kernels:,.0f} kernels a step, {trace_costs.percent(gpu.tiny_share)} of them "
-            "under 10 us",
-            cause="the host takes longer to dispatch an operation than the device to do it"
-            + (f"; the profile was recorded with {slowed}, which slows the host: record again without" if slowed
-               else ""),
-            advice=_ADVICE.get(phase, _ADVICE["forward"]),
-        )  # fmt: skip
+    def costs(self, rank: RankTrace) -> Sequence[Cost]:
+        """None: launches are counted by phase, not by place."""
+        return ()
 
-    @staticmethod
-    def _lost(rank: RankTrace) -> float:
-        return max(0.0, sum(rank.launches.values()) - rank.recording_seconds)
+    def seconds_lost(self, rank: RankTrace) -> float:
+        """The idle time in which the host was dispatching, less what recording the events costs by itself."""
+        return max(0.0, sum(rank.launches.values()) - rank.recording_seconds) if rank.gpu is not None else 0.0
+
+    def slow(self, found: Worst) -> Finding:
+        """By the phase in which most launches are waited for."""
+        launches, gpu = found.rank.launches, found.rank.gpu
+        assert gpu is not None
+        phase = max(launches, key=lambda p: launches[p])
+        reservation, severity = found.slowed("the host")
+        message = (
+            f"the device waits for launches during {found.of_step()}, most of it in the {phase} phase: "
+            f"{gpu.kernels:,.0f} kernels a step, {percent(gpu.tiny_share)} of them under 10 us"
+        )
+        cause = f"the host takes longer to dispatch an operation than the device to do it{reservation}"
+        advice = _ADVICE.get(phase, _ADVICE["forward"])
+        return self.loses(found, message, cause, advice, severity)

@@ -7,7 +7,7 @@ import re
 
 from torchvet.rules.kit import Finding, Iterator, Rule, SourceFile
 from torchvet.rules.operations.fixes.in_place import written_into
-from torchvet.source.model import Event, Unit, receiver, targets_of, terminal, value_for, walk
+from torchvet.source.model import Event, Unit, receiver, targets_of, terminal, value_bound, walk
 from torchvet.source.model.steps import text_of
 
 _PARAMETERS = frozenset(("parameters", "named_parameters", "state_dict", "buffers", "named_buffers"))
@@ -32,7 +32,7 @@ class InPlaceOpportunity(Rule):
 
     cost = "memory"
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """`p.data = p.data * a + …` in a loop; averages kept in a dict; chains without a graph."""
         if file.mentions(".data = ", ".data="):
             yield from self._on_data(file)
@@ -109,11 +109,10 @@ class InPlaceOpportunity(Rule):
         values += [getattr(e.node, "value", None) for e in chain]
         if not any(file.roles.of(v, chain[0].unit) & {"tensor", "output"} or _of_torch(file, v) for v in values):
             return
-        yield self.suspect(
-            file, chain[1], f"{name} is made anew {len(chain)} times in a row where it could be updated in place",
-            cause=f"each statement of lines {chain[0].line} to {chain[-1].line} allocates a tensor as large as {name}",
-            advice="from the second on use the in-place forms: mul_, add_, sub_, div_, clamp_",
-        )  # fmt: skip
+        message = f"{name} is made anew {len(chain)} times in a row where it could be updated in place"
+        cause = f"each statement of lines {chain[0].line} to {chain[-1].line} allocates a tensor as large as {name}"
+        advice = "from the second on use the in-place forms: mul_, add_, sub_, div_, clamp_"
+        yield self.suspect(file, chain[1], message, cause=cause, advice=advice)
 
     @staticmethod
     def _reads(value: ast.BinOp, target: ast.expr) -> bool:
@@ -147,11 +146,12 @@ class InPlaceOpportunity(Rule):
         self, file: SourceFile, event: Event, target: ast.expr, value: ast.expr, how: str = "gets new storage"
     ) -> Finding:
         name = text_of(target)
+        message = f"{name} {how} at every step where it could be updated in place"
+        cause = "each operator of the expression allocates a tensor as large as the result"
+        advice = f"use {name}.mul_(…).add_(…) or {name}.lerp_(…)"
         return self.suspect(
-            file, event, f"{name} {how} at every step where it could be updated in place",
-            cause="each operator of the expression allocates a tensor as large as the result",
-            advice=f"use {name}.mul_(…).add_(…) or {name}.lerp_(…)", edits=written_into(file, event, target, value),
-        )  # fmt: skip
+            file, event, message, cause=cause, advice=advice, edits=written_into(file, event, target, value)
+        )
 
 
 def _units_at(file: SourceFile, pattern: re.Pattern[str], least: int) -> list[Unit]:
@@ -171,8 +171,7 @@ def _followed(file: SourceFile, node: ast.expr, event: Event, depth: int) -> ast
     reaching = file.devices.reaching(node.id, event)
     if len(reaching) != 1 or reaching[0].loop is not event.loop:
         return None
-    target = next((t for t in targets_of(reaching[0].node) if isinstance(t, ast.Name) and t.id == node.id), None)
-    value = value_for(reaching[0].node, target) if target is not None else None
+    value = value_bound(reaching[0].node, node.id)
     return _followed(file, value, reaching[0], depth + 1) if value is not None else None
 
 

@@ -6,7 +6,7 @@ import ast
 import re
 
 from torchvet.rules.kit import Edit, Finding, Iterator, Rule, SourceFile
-from torchvet.source.model import Event, Unit, edits, receiver, targets_of, terminal, value_for, walk
+from torchvet.source.model import Event, Unit, edits, receiver, targets_of, terminal, value_bound, walk
 from torchvet.source.model.destinations import Destinations
 
 _SAVE_OUTPUT = frozenset(("exp", "sigmoid", "tanh", "relu", "sqrt", "rsqrt", "reciprocal", "softmax", "log_softmax",
@@ -38,9 +38,9 @@ class InPlaceBreaksAutograd(Rule):
 
     bad_raises = "modified by an inplace operation"
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """In-place work on a parameter, or on a saved result, where gradients are recorded."""
-        changing = _units_that_change(file) if file.mentions(*self.words) else []
+        changing = _units_that_change(file)
         if changing and file.mentions("requires_grad", "Parameter(", ".parameters()", "modules()", "children()"):
             yield from self._on_leaves(file, changing)
         if changing and file.mentions("backward", "forward"):
@@ -86,19 +86,17 @@ class InPlaceBreaksAutograd(Rule):
                 if not _over_parameters(binding.node):
                     return False
                 continue
-            target = next((t for t in targets_of(binding.node) if isinstance(t, ast.Name) and t.id == node.id), None)
-            value = value_for(binding.node, target) if target is not None else None
+            value = value_bound(binding.node, node.id)
             if value is None or not _is_parameter(file, value):
                 return False
         return not _switched_off(event, node.id)
 
     def _leaf_finding(self, file: SourceFile, event: Event, changed: ast.expr) -> Finding:
         name = file.segment(changed)
-        return self.suspect(
-            file, event, f"{name} is a leaf that requires a gradient: changing it in place raises",
-            cause="autograd records here, and a leaf cannot have a history",
-            advice="do it under `with torch.no_grad():`",
-        )  # fmt: skip
+        message = f"{name} is a leaf that requires a gradient: changing it in place raises"
+        cause = "autograd records here, and a leaf cannot have a history"
+        advice = "do it under `with torch.no_grad():`"
+        return self.suspect(file, event, message, cause=cause, advice=advice)
 
     # Saved results ---------------------------------------------------------------------------------------------------
 
@@ -142,12 +140,18 @@ class InPlaceBreaksAutograd(Rule):
 
     def _saved_finding(self, file: SourceFile, event: Event, saving: Event, name: str) -> Finding:
         made = terminal(saving.node)
+        message = f"{name} is changed in place, and the backward of {made} needs it as it was"
+        cause = f"{made} in line {saving.line} saves its result for the gradient; backward() will raise"
+        advice = f"make a new tensor: `{name} = {name} …`"
         return self.suspect(
-            file, event, f"{name} is changed in place, and the backward of {made} needs it as it was",
-            cause=f"{made} in line {saving.line} saves its result for the gradient; backward() will raise",
-            advice=f"make a new tensor: `{name} = {name} …`", edits=_made_anew(file, event, name),
+            file,
+            event,
+            message,
+            cause=cause,
+            advice=advice,
+            edits=_made_anew(file, event, name),
             related=[self.also(file, "saved", saving, file.segment(saving.node))],
-        )  # fmt: skip
+        )
 
 
 def _made_anew(file: SourceFile, event: Event, name: str) -> list[Edit]:

@@ -6,7 +6,7 @@ import ast
 from itertools import combinations, pairwise
 
 from torchvet.rules.kit import Edit, Finding, Iterator, Rule, SourceFile
-from torchvet.source.model import Event, receiver, targets_of, terminal, value_for
+from torchvet.source.model import Event, receiver, targets_of, terminal, value_bound, value_for
 
 _MOVING = frozenset(("transpose", "permute", "swapaxes", "swapdims", "t"))
 _FRESH = frozenset(("matmul", "bmm", "mm", "softmax", "contiguous", "clone", "cat", "stack", "conv2d", "linear"))
@@ -26,9 +26,9 @@ class ViewOnIncompatibleLayout(Rule):
 
     bad_raises = "view size is not compatible"
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """`.view(…)` right after a permutation that leaves nothing to merge in order."""
-        if not file.mentions(*self.words) or not file.mentions("transpose(", "permute(", "swapaxes(", ".t()"):
+        if not file.mentions("transpose(", "permute(", "swapaxes(", ".t()"):
             return
         for event in file.calls("view"):
             on = receiver(event.call)
@@ -49,12 +49,22 @@ class ViewOnIncompatibleLayout(Rule):
         end = file.column(line, column)
         change = Edit(path=file.path, start=(line, end - 4), end=(line, end), text="reshape")
         shape = file.segment(event.node).rpartition(".view")[2]
+        message = (
+            f".view{shape} raises after {terminal(moved)}(…): the dimensions that it merges are not "
+            "neighbours in memory"
+        )
+        cause = f"line {moved.lineno} permutes the dimensions without moving the data"
+        advice = f"write .reshape{shape}, which copies, if this order of elements is meant"
         return self.suspect(
-            file, event, f".view{shape} raises after {terminal(moved)}(…): the dimensions that it merges are not "
-            "neighbours in memory", cause=f"line {moved.lineno} permutes the dimensions without moving the data",
-            advice=f"write .reshape{shape}, which copies, if this order of elements is meant",
-            severity="error" if sure else "warning", edits=[change], safe=True,
-        )  # fmt: skip
+            file,
+            event,
+            message,
+            cause=cause,
+            advice=advice,
+            severity="error" if sure else "warning",
+            edits=[change],
+            safe=True,
+        )
 
 
 def _permutation_call(node: ast.expr | None, event: Event) -> tuple[ast.Call, Event] | None:
@@ -66,8 +76,7 @@ def _permutation_call(node: ast.expr | None, event: Event) -> tuple[ast.Call, Ev
     reaching = event.unit.file.devices.reaching(node.id, event)
     if len(reaching) != 1 or reaching[0].loop is not event.loop:
         return None
-    target = next((t for t in targets_of(reaching[0].node) if isinstance(t, ast.Name) and t.id == node.id), None)
-    value = value_for(reaching[0].node, target) if target is not None else None
+    value = value_bound(reaching[0].node, node.id)
     return _permutation_call(value, reaching[0]) if isinstance(value, ast.Call) else None
 
 

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, Rule, Sequence, SourceFile, Step
+from torchvet.rules.kit import (
+    Edit,
+    Effect,
+    Finding,
+    Iterator,
+    RankRecording,
+    Recording,
+    Rule,
+    Sequence,
+    SourceFile,
+    Step,
+)
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.rules.precision.fixes.scaled_steps import unscaled_first
@@ -25,41 +36,35 @@ class ClipBeforeUnscale(Rule):
     words = ("clip_grad",)
 
     fix_changes_results = True
-
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Needed: a scaler that has made some steps."""
-        return super().could_be_measured(recording) and runs.looked_at(recording)
+    needs_at_work = "a scaler"
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Divide before clipping, where one function does both and steps."""
         return unscaled_first(file, finding)
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Clippings that met scaled gradients, graded by whether the threshold acted."""
-        for rank in recording.ranks:
-            for fault in runs.faults(rank, "clipped-while-scaled"):
-                limit, scale = fault.limit or 0.0, fault.scale or 1.0
-                acted = fault.bit if fault.norm is not None else fault.applied
-                spared = fault.bit - fault.needed
-                text = f"; {spared:,} of them had no need of it" if spared > 0 else ""
-                yield runs.seen(
-                    self, rank, fault, f"gradients are clipped while multiplied by the scale {scale:,.0f}: a threshold "
-                    f"of {limit:g} acts as {limit / scale:.2g}, in {_times(fault, acted)}{text}",
-                    severity="error" if acted and scale > 1 else "info",
-                    cause="nothing has divided the gradients by the scale between the backward and this line",
-                    advice="call `scaler.unscale_(optimizer)` after the last backward and before clipping",
-                )  # fmt: skip
+        for fault in runs.faults(rank, "clipped-while-scaled"):
+            limit, scale = fault.limit or 0.0, fault.scale or 1.0
+            acted = fault.bit if fault.norm is not None else fault.applied
+            spared = fault.bit - fault.needed
+            text = f"; {spared:,} of them had no need of it" if spared > 0 else ""
+            yield runs.seen(
+                self, rank, fault, f"gradients are clipped while multiplied by the scale {scale:,.0f}: a threshold "
+                f"of {limit:g} acts as {limit / scale:.2g}, in {_times(fault, acted)}{text}",
+                severity="error" if acted and scale > 1 else "info",
+                cause="nothing has divided the gradients by the scale between the backward and this line",
+                advice="call `scaler.unscale_(optimizer)` after the last backward and before clipping",
+            )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A clip between a scaled backward and `scaler.step`, with no `unscale_` on the way."""
-        if not file.mentions(*self.words) or scaling.by_hand(file):
+        if scaling.by_hand(file):
             return
-        seen: set[int] = set()
         for step in file.steps:
             for clip in step.of("clip"):
                 steps = self._scaled_step_after(step, clip)
-                if steps is not None and id(clip.event) not in seen:
-                    seen.add(id(clip.event))
+                if steps is not None:
                     yield self._finding(file, clip, steps)
 
     @staticmethod

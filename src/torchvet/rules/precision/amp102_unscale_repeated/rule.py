@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, Rule, SourceFile
+from torchvet.rules.kit import Edit, Effect, Finding, Iterator, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.rules.precision.fixes.scaled_values import divided_at_the_end
@@ -21,33 +21,25 @@ class UnscaleRepeated(Rule):
     words = ("unscale_",)
 
     bad_raises = "unscale_() has already been called"
+    needs_at_work = "a scaler"
 
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Needed: a scaler that has made some steps."""
-        return super().could_be_measured(recording) and runs.looked_at(recording)
-
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """A second call that was refused."""
-        for rank in recording.ranks:
-            for fault, severity in runs.refused(rank, "already been called on this optimizer"):
-                yield runs.seen(
-                    self, rank, fault, f"unscale_ is refused: it has been called since the last update "
-                    f"({fault.steps:,} steps had gone well)", severity=severity, role="unscaled",
-                    cause="the scaler notes for each optimizer that its gradients are divided, until update()",
-                    advice="call `scaler.unscale_(optimizer)` once, after the last backward and before clipping",
-                )  # fmt: skip
+        for fault, severity in runs.refused(rank, "already been called on this optimizer"):
+            yield runs.seen(
+                self, rank, fault, f"unscale_ is refused: it has been called since the last update "
+                f"({fault.steps:,} steps had gone well)", severity=severity, role="unscaled",
+                cause="the scaler notes for each optimizer that its gradients are divided, until update()",
+                advice="call `scaler.unscale_(optimizer)` once, after the last backward and before clipping",
+            )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """Two calls in one pass, or one in every pass of an accumulation that updates only at its end."""
-        if not file.mentions(*self.words):
-            return
-        seen: set[int] = set()
         for one in scaling.passes(file):
             for call in one.step.of("unscale"):
                 before = self._already(one, call)
                 waiting = None if before else self._update_that_waits(one, call)
-                if (before or waiting) and id(call.event) not in seen and not scaling.may_catch(call.event):
-                    seen.add(id(call.event))
+                if (before or waiting) and not scaling.may_catch(call.event):
                     yield self._again(file, call, before) if before else self._each(file, one, call, waiting)
 
     @staticmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchvet.rules.kit import Effect, Finding, Iterator, Recording, Rule, SourceFile
+from torchvet.rules.kit import Effect, Finding, Iterator, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.rules.precision.fixes.scaled_values import divided_after
@@ -18,33 +18,25 @@ class BackwardAfterUnscale(Rule):
     words = ("unscale_",)
 
     fix_changes_results = True
+    needs_at_work = "a scaler"
 
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Needed: a scaler that has made some steps."""
-        return super().could_be_measured(recording) and runs.looked_at(recording)
-
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Scaled gradients that were added to divided ones, and then stepped on."""
-        for rank in recording.ranks:
-            for fault in runs.faults(rank, "added-after-unscale"):
-                yield runs.seen(
-                    self, rank, fault, "this backward adds to gradients that have been unscaled: in "
-                    f"{runs.of(fault.applied, fault.steps)} its part was {runs.smaller(fault.factor)}",
-                    severity=runs.grade(fault), role="unscaled",
-                    cause="unscale_ had divided the gradients before, and the scaler divides once in a step",
-                    advice="run every backward of the step first, then `scaler.unscale_(optimizer)`, then clip",
-                )  # fmt: skip
+        for fault in runs.faults(rank, "added-after-unscale"):
+            yield runs.seen(
+                self, rank, fault, "this backward adds to gradients that have been unscaled: in "
+                f"{runs.of(fault.applied, fault.steps)} its part was {runs.smaller(fault.factor)}",
+                severity=runs.grade(fault), role="unscaled",
+                cause="unscale_ had divided the gradients before, and the scaler divides once in a step",
+                advice="run every backward of the step first, then `scaler.unscale_(optimizer)`, then clip",
+            )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """`unscale_`, a scaled backward and `scaler.step` of the only optimizer, in this order, with no update."""
-        if not file.mentions(*self.words):
-            return
-        seen: set[int] = set()
         for one in scaling.passes(file):
             for unscale in one.step.of("unscale"):
                 late = self._late(one, unscale)
-                if late is not None and id(late.event) not in seen:
-                    seen.add(id(late.event))
+                if late is not None:
                     yield self._finding(file, one, unscale, late)
 
     @staticmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, Rule, SourceFile
+from torchvet.rules.kit import Edit, Effect, Finding, Iterator, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.rules.shared.training_loops import without_statement
@@ -25,48 +25,38 @@ class ScaleChangedMidAccumulation(Rule):
     bad_raises = "No inf checks were recorded prior to update"
 
     fix_may_change_losses = True
+    needs_at_work = "a scaler"
 
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Needed: a scaler that has made some steps."""
-        return super().could_be_measured(recording) and runs.looked_at(recording)
-
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Updates within an accumulation: gradients of several scales were added up, or torch refused."""
-        for rank in recording.ranks:
-            for fault in runs.faults(rank, "scale-changed"):
-                # As small as the scale is large: they were divided again after the update.
-                again = bool(fault.factor and fault.scale and fault.factor * fault.scale <= 1.0)
-                both = (
-                    "`scaler.unscale_` and `scaler.update` once each, before and"
-                    if again
-                    else "`scaler.update()` once,"
-                )
+        for fault in runs.faults(rank, "scale-changed"):
+            # As small as the scale is large: they were divided again after the update.
+            again = bool(fault.factor and fault.scale and fault.factor * fault.scale <= 1.0)
+            both = "`scaler.unscale_` and `scaler.update` once each, before and" if again else "`scaler.update()` once,"
+            yield runs.seen(
+                self, rank, fault, "the scale is updated between the backward passes of one accumulation: in "
+                f"{runs.of(fault.changed, fault.steps)} the earlier ones were {runs.smaller(fault.factor)}",
+                severity="error" if fault.changed > 0.02 * fault.count else "info",
+                cause="update() may change the scale, and forgets what has been divided"
+                + (": unscale_ divides it again" if again else ""),
+                advice=f"call {both} after the `scaler.step` that ends the accumulation",
+            )  # fmt: skip
+        for fault, severity in runs.refused(rank, _NOTHING_CHECKED):
+            at = runs.suspected(self, recording, fault.place)
+            if at is not None:
                 yield runs.seen(
-                    self, rank, fault, "the scale is updated between the backward passes of one accumulation: in "
-                    f"{runs.of(fault.changed, fault.steps)} the earlier ones were {runs.smaller(fault.factor)}",
-                    severity="error" if fault.changed > 0.02 * fault.count else "info",
-                    cause="update() may change the scale, and forgets what has been divided"
-                    + (": unscale_ divides it again" if again else ""),
-                    advice=f"call {both} after the `scaler.step` that ends the accumulation",
+                    self, rank, fault, "update() is refused in the middle of an accumulation: nothing was stepped "
+                    "since the last", severity=severity, place=at,
+                    cause="update() settles what step() has found, and that waits for the end of the accumulation",
+                    advice="move `scaler.update()` right after `scaler.step(optimizer)`",
                 )  # fmt: skip
-            for fault, severity in runs.refused(rank, _NOTHING_CHECKED):
-                at = runs.suspected(self, recording, fault.place)
-                if at is not None:
-                    yield runs.seen(
-                        self, rank, fault, "update() is refused in the middle of an accumulation: nothing was stepped "
-                        "since the last", severity=severity, place=at,
-                        cause="update() settles what step() has found, and that waits for the end of the accumulation",
-                        advice="move `scaler.update()` right after `scaler.step(optimizer)`",
-                    )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """An update in every pass with a scaled backward, where every step of the scaler waits for the last pass."""
-        seen: set[int] = set()
         for one in scaling.passes(file):
             for update in one.step.of("update"):
                 step = self._step_that_waits(one, update)
-                if step is not None and id(update.event) not in seen:
-                    seen.add(id(update.event))
+                if step is not None:
                     yield self._finding(file, one, update, step)
 
     @staticmethod

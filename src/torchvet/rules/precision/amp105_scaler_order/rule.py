@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, Rule, Sequence, SourceFile, calls_at
+from torchvet.rules.kit import (
+    Edit,
+    Effect,
+    Finding,
+    Iterator,
+    RankRecording,
+    Recording,
+    Rule,
+    Sequence,
+    SourceFile,
+    calls_at,
+)
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.source.model import edits, receiver
@@ -29,33 +40,29 @@ class ScalerOrder(Rule):
     words = ("caler",)
 
     bad_raises = "step() has already been called since the last update()"
+    needs_at_work = "a scaler"
 
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Needed: a scaler that has made some steps."""
-        return super().could_be_measured(recording) and runs.looked_at(recording)
-
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Orders that torch refused, and the two that it does not notice."""
-        for rank in recording.ranks:
-            for fault in runs.faults(rank, "update-before-step", "unscaled-too-early"):
-                early = fault.kind == "unscaled-too-early"
-                yield runs.seen(
-                    self, rank, fault, ("unscale_ runs before the backward" if early else "update() runs before step()")
-                    + f": in {runs.of(fault.applied, fault.steps)} the gradients were {runs.smaller(fault.factor)}",
-                    severity=runs.grade(fault),
-                    cause="the scaler takes gradients for divided that were not there yet" if early else
-                    "update() makes the scaler forget that unscale_ has divided the gradients: step() divides again",
-                    advice="keep the order: scale and backward, `unscale_` if needed, `step`, `update`",
-                )  # fmt: skip
-            for fault, severity in runs.refused(rank, *_REFUSED):
-                if _REFUSED[0] in (fault.error or "") and self._is_accumulation(recording, fault):
-                    continue
-                yield runs.seen(
-                    self, rank, fault, f"{fault.method} is refused: {(fault.error or '').partition(': ')[2]}",
-                    severity=severity, place=runs.suspected(self, recording, fault.place),
-                    cause="a scaler goes through scale, unscale_ (optional), step and update, once each in a step",
-                    advice="call `scaler.update()` once, after the steps of all optimizers and after nothing else",
-                )  # fmt: skip
+        for fault in runs.faults(rank, "update-before-step", "unscaled-too-early"):
+            early = fault.kind == "unscaled-too-early"
+            yield runs.seen(
+                self, rank, fault, ("unscale_ runs before the backward" if early else "update() runs before step()")
+                + f": in {runs.of(fault.applied, fault.steps)} the gradients were {runs.smaller(fault.factor)}",
+                severity=runs.grade(fault),
+                cause="the scaler takes gradients for divided that were not there yet" if early else
+                "update() makes the scaler forget that unscale_ has divided the gradients: step() divides again",
+                advice="keep the order: scale and backward, `unscale_` if needed, `step`, `update`",
+            )  # fmt: skip
+        for fault, severity in runs.refused(rank, *_REFUSED):
+            if _REFUSED[0] in (fault.error or "") and self._is_accumulation(recording, fault):
+                continue
+            yield runs.seen(
+                self, rank, fault, f"{fault.method} is refused: {(fault.error or '').partition(': ')[2]}",
+                severity=severity, place=runs.suspected(self, recording, fault.place),
+                cause="a scaler goes through scale, unscale_ (optional), step and update, once each in a step",
+                advice="call `scaler.update()` once, after the steps of all optimizers and after nothing else",
+            )  # fmt: skip
 
     @staticmethod
     def _is_accumulation(recording: Recording, fault: ScalingFault) -> bool:
@@ -71,14 +78,12 @@ class ScalerOrder(Rule):
                 return edits.after(file, stepped.statement, f"{file.segment(on)}.update()")
         return ()
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """Each step of a scaler against the updates and the `unscale_` calls of its pass."""
-        seen: set[int] = set()
         for one in scaling.passes(file):
             for step in one.steps:
                 for at, finding in self._wrong(file, one, step):
-                    if id(at.event) not in seen and not scaling.may_catch(at.event):
-                        seen.add(id(at.event))
+                    if not scaling.may_catch(at.event):
                         yield finding
 
     def _wrong(self, file: SourceFile, one: scaling.Pass, step: Effect) -> Iterator[tuple[Effect, Finding]]:

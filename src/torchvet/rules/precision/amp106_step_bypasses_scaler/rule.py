@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, Rule, SourceFile
+from torchvet.rules.kit import Edit, Effect, Finding, Iterator, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.source.model import edits, receiver
@@ -18,40 +18,34 @@ class StepBypassesScaler(Rule):
     words = ("caler",)
 
     fix_changes_results = True
+    needs_at_work = "a scaler"
 
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Needed: a scaler that has made some steps."""
-        return super().could_be_measured(recording) and runs.looked_at(recording)
-
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Optimizers that stepped on scaled gradients, or on divided ones that nobody had looked through."""
-        for rank in recording.ranks:
-            for fault in runs.faults(rank, "applied-scaled"):
-                yield runs.seen(
-                    self, rank, fault, f"{fault.count:,} steps went past the scaler, with gradients "
-                    f"{runs.smaller(fault.factor)}", severity=runs.grade(fault), role="backward",
-                    cause="the loss was scaled, and only scaler.step(optimizer) divides its gradients",
-                    advice="call `scaler.step(optimizer)`, then `scaler.update()` once",
-                )  # fmt: skip
-            for fault in runs.faults(rank, "applied-unchecked"):
-                text = f"{fault.changed:,} of them" if fault.changed else "none of them"
-                yield runs.seen(
-                    self, rank, fault, f"{fault.count:,} steps went past the scaler after unscale_; {text} with "
-                    "gradients that were not finite", severity=runs.grade(fault), role="unscaled",
-                    cause="only scaler.step(optimizer) leaves out a step whose gradients have overflowed",
-                    advice="call `scaler.step(optimizer)`, then `scaler.update()` once",
-                )  # fmt: skip
+        for fault in runs.faults(rank, "applied-scaled"):
+            yield runs.seen(
+                self, rank, fault, f"{fault.count:,} steps went past the scaler, with gradients "
+                f"{runs.smaller(fault.factor)}", severity=runs.grade(fault), role="backward",
+                cause="the loss was scaled, and only scaler.step(optimizer) divides its gradients",
+                advice="call `scaler.step(optimizer)`, then `scaler.update()` once",
+            )  # fmt: skip
+        for fault in runs.faults(rank, "applied-unchecked"):
+            text = f"{fault.changed:,} of them" if fault.changed else "none of them"
+            yield runs.seen(
+                self, rank, fault, f"{fault.count:,} steps went past the scaler after unscale_; {text} with "
+                "gradients that were not finite", severity=runs.grade(fault), role="unscaled",
+                cause="only scaler.step(optimizer) leaves out a step whose gradients have overflowed",
+                advice="call `scaler.step(optimizer)`, then `scaler.update()` once",
+            )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A plain step after backwards that are all scaled, under no condition of its own that means no scaler."""
         if file.mentions("inv_scale") or scaling.by_hand(file):
             return  # unscaled by hand
-        seen: set[int] = set()
         for one in scaling.passes(file):
             for step in one.step.of("step"):
                 backward = self._stepped_too(one, step) or self._scaled_before(one, step)
-                if backward is not None and id(step.event) not in seen:
-                    seen.add(id(step.event))
+                if backward is not None:
                     finding = self._finding(file, one, step, backward)
                     if finding is not None:
                         yield finding

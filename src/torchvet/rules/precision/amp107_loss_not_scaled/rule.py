@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, Rule, SourceFile
+from torchvet.rules.kit import Edit, Effect, Finding, Iterator, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.source.model import edits, receiver
@@ -18,40 +18,34 @@ class LossNotScaled(Rule):
     words = ("caler",)
 
     fix_changes_results = True
+    needs_at_work = "a scaler"
 
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Needed: a scaler that has made some steps."""
-        return super().could_be_measured(recording) and runs.looked_at(recording)
-
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Gradients that were divided by a scale that they had never been multiplied with."""
-        for rank in recording.ranks:
-            for fault in runs.faults(rank, "not-scaled", "other-scaler"):
-                how = "unscaled" if fault.kind == "not-scaled" else "scaled by another scaler"
-                yield runs.seen(
-                    self, rank, fault, f"this loss goes backward {how}: in {runs.of(fault.applied, fault.steps)} its "
-                    f"gradients were {runs.smaller(fault.factor)}", severity=runs.grade(fault),
-                    cause="scaler.step(optimizer) divides every gradient of the optimizer by its scale",
-                    advice="write `scaler.scale(loss).backward()`, with the scaler that steps this optimizer",
-                )  # fmt: skip
-            for fault, severity in runs.refused(rank, "_scale is None"):
-                yield runs.seen(
-                    self, rank, fault, f"{fault.method} is refused: no loss was ever scaled", severity=severity,
-                    place=runs.suspected(self, recording, fault.place) or fault.other, role="backward",
-                    cause="the backward before it started from a loss that the scaler has not seen",
-                    advice="write `scaler.scale(loss).backward()`",
-                )  # fmt: skip
+        for fault in runs.faults(rank, "not-scaled", "other-scaler"):
+            how = "unscaled" if fault.kind == "not-scaled" else "scaled by another scaler"
+            yield runs.seen(
+                self, rank, fault, f"this loss goes backward {how}: in {runs.of(fault.applied, fault.steps)} its "
+                f"gradients were {runs.smaller(fault.factor)}", severity=runs.grade(fault),
+                cause="scaler.step(optimizer) divides every gradient of the optimizer by its scale",
+                advice="write `scaler.scale(loss).backward()`, with the scaler that steps this optimizer",
+            )  # fmt: skip
+        for fault, severity in runs.refused(rank, "_scale is None"):
+            yield runs.seen(
+                self, rank, fault, f"{fault.method} is refused: no loss was ever scaled", severity=severity,
+                place=runs.suspected(self, recording, fault.place) or fault.other, role="backward",
+                cause="the backward before it started from a loss that the scaler has not seen",
+                advice="write `scaler.scale(loss).backward()`",
+            )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A plain backward before `scaler.step`, in a pass that scales nothing, or scales its other losses."""
         if scaling.by_hand(file):
             return
-        seen: set[int] = set()
         for one in scaling.passes(file):
             for step in one.steps:
                 for backward in one.backwards:
-                    if id(backward.event) not in seen and self._is_forgotten(file, one, backward, step):
-                        seen.add(id(backward.event))
+                    if self._is_forgotten(file, one, backward, step):
                         yield self._finding(file, one, backward, step)
 
     @staticmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Edit, Finding, Iterator, Recording, Rule, SourceFile
+from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.source.model import Event, Unit, edits, terminal, value_for
@@ -20,29 +20,23 @@ class LossScaledTwice(Rule):
     words = ("caler",)
 
     fix_changes_results = True
+    needs_at_work = "a scaler"
 
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Needed: a scaler that has made some steps."""
-        return super().could_be_measured(recording) and runs.looked_at(recording)
-
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Gradients of a loss that was scaled more than once, divided once."""
-        for rank in recording.ranks:
-            for fault in runs.faults(rank, "scaled-twice"):
-                left = fault.count - fault.applied
-                yield runs.seen(
-                    self, rank, fault, f"what is scaled here is scaled already: {runs.of(left, fault.count)} were left "
-                    f"out, and the others applied gradients up to {runs.smaller(fault.factor)}"
-                    if fault.applied else f"what is scaled here is scaled already: all {left:,} steps were left out",
-                    severity="error", role="backward",
-                    cause="scale() multiplies by the scale each time, and scaler.step divides once",
-                    advice="scale the loss once, right where its backward begins",
-                )  # fmt: skip
+        for fault in runs.faults(rank, "scaled-twice"):
+            left = fault.count - fault.applied
+            yield runs.seen(
+                self, rank, fault, f"what is scaled here is scaled already: {runs.of(left, fault.count)} were left "
+                f"out, and the others applied gradients up to {runs.smaller(fault.factor)}"
+                if fault.applied else f"what is scaled here is scaled already: all {left:,} steps were left out",
+                severity="error", role="backward",
+                cause="scale() multiplies by the scale each time, and scaler.step divides once",
+                advice="scale the loss once, right where its backward begins",
+            )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """`scale` of what is, or stands for, a scaled loss."""
-        if not file.mentions(*self.words):
-            return
         for event in file.calls("scale"):
             if scaling.is_scale_call(event.node, event.unit) and len(event.call.args) == 1:
                 first = self._scaled_before(event.call.args[0], event)

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, Rule, Sequence, SourceFile, calls_at
+from torchvet.rules.kit import (
+    Edit,
+    Effect,
+    Finding,
+    Iterator,
+    RankRecording,
+    Recording,
+    Rule,
+    Sequence,
+    SourceFile,
+    calls_at,
+)
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.source.model import Event, edits, targets_of
@@ -20,26 +31,22 @@ class UpdateBetweenOptimizers(Rule):
     words = ("caler",)
 
     fix_changes_results = True
+    needs_at_work = "a scaler"
 
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Needed: a scaler that has made some steps."""
-        return super().could_be_measured(recording) and runs.looked_at(recording)
-
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Optimizers stepped after an update that came between their backward and them."""
-        for rank in recording.ranks:
-            for fault in runs.faults(rank, "update-between"):
-                twice = fault.factor is not None and fault.factor < 0.1
-                often = fault.changed > 0.02 * fault.count
-                yield runs.seen(
-                    self, rank, fault, "this update comes between the backward and the step of another optimizer: in "
-                    f"{runs.of(fault.changed, fault.count)} its gradients were {runs.smaller(fault.factor)}"
-                    if fault.changed else "this update comes between the backward and the step of another optimizer; "
-                    f"the scale has not changed there in {fault.count:,} steps",
-                    severity="error" if twice else "warning" if often else "info",
-                    cause="update() may change the scale, and forgets which optimizers have been unscaled",
-                    advice="call `scaler.update()` once, after the steps of all optimizers",
-                )  # fmt: skip
+        for fault in runs.faults(rank, "update-between"):
+            twice = fault.factor is not None and fault.factor < 0.1
+            often = fault.changed > 0.02 * fault.count
+            yield runs.seen(
+                self, rank, fault, "this update comes between the backward and the step of another optimizer: in "
+                f"{runs.of(fault.changed, fault.count)} its gradients were {runs.smaller(fault.factor)}"
+                if fault.changed else "this update comes between the backward and the step of another optimizer; "
+                f"the scale has not changed there in {fault.count:,} steps",
+                severity="error" if twice else "warning" if often else "info",
+                cause="update() may change the scale, and forgets which optimizers have been unscaled",
+                advice="call `scaler.update()` once, after the steps of all optimizers",
+            )  # fmt: skip
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """An update that ends a loop over the optimizers comes after the loop."""
@@ -47,14 +54,12 @@ class UpdateBetweenOptimizers(Rule):
             filter(None, (_after_the_loop(file, update) for update, _ in calls_at(file, finding, "update"))), ()
         )
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """An update after one step and before another, with no scaled backward between it and the other."""
-        seen: set[int] = set()
         for one in scaling.passes(file):
             for update in one.step.of("update"):
                 later = self._step_after(one, update) or self._same_in_loop(one, update)
-                if later is not None and id(update.event) not in seen:
-                    seen.add(id(update.event))
+                if later is not None:
                     yield self._finding(file, one, update, later)
 
     @staticmethod

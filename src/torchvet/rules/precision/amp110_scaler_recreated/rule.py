@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet import formatting
-from torchvet.rules.kit import Edit, Finding, Iterator, Measured, Recording, Rule, SourceFile
+from torchvet.rules.kit import Edit, Finding, Iterator, Measured, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.rules.precision.fixes.scalers import before_the_loop, handed_in, kept_on_self
@@ -22,28 +22,24 @@ class ScalerRecreated(Rule):
     words = ("GradScaler",)
 
     fix_changes_results = True
+    needs_at_work = "a scaler"
 
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Needed: a scaler that has made some steps."""
-        return super().could_be_measured(recording) and runs.looked_at(recording)
-
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Scalers made anew at one place for one optimizer, graded by the steps that they lost to learn their scale."""
-        for rank in recording.ranks:
-            for use in runs.uses(rank):
-                if use.replaced < 2 and not use.relearned:
-                    continue
-                never = use.steps < 2 * use.made
-                yield self.observed(
-                    rank, severity="warning" if use.relearned > 1 or never else "info", place=use.place,
-                    message=f"{use.made:,} scalers were made here for one training run: the later ones left "
-                    f"{formatting.count(use.relearned, 'step')} out to find their scale again",
-                    cause=f"a new scaler begins at {use.initial or 0:,.0f}, whatever the last one had learned",
-                    advice="make the scaler once, where the optimizer is made",
-                    measured=Measured(steps=use.steps),
-                )  # fmt: skip
+        for use in runs.uses(rank):
+            if use.replaced < 2 and not use.relearned:
+                continue
+            never = use.steps < 2 * use.made
+            yield self.observed(
+                rank, severity="warning" if use.relearned > 1 or never else "info", place=use.place,
+                message=f"{use.made:,} scalers were made here for one training run: the later ones left "
+                f"{formatting.count(use.relearned, 'step')} out to find their scale again",
+                cause=f"a new scaler begins at {use.initial or 0:,.0f}, whatever the last one had learned",
+                advice="make the scaler once, where the optimizer is made",
+                measured=Measured(steps=use.steps),
+            )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A scaler made in a loop, or in a function that a loop calls, whose optimizer comes from outside of it."""
         for made in scaling.made_by(file):
             name = scaling.bound_to(made)

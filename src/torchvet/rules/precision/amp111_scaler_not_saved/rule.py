@@ -31,9 +31,9 @@ class ScalerNotSaved(Rule):
         used = [use for rank in recording.ranks for use in runs.uses(rank)]
         return bool(used) and not any(use.enabled or use.asked for use in used)
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A file that makes and uses a scaler, saves the optimizer's state and never asks for the scaler's."""
-        if not file.mentions("state_dict") or not file.mentions(*self.words) or _KEY.search(file.text):
+        if not file.mentions("state_dict") or _KEY.search(file.text):
             return
         made = [m for m in scaling.made_by(file) if scaling.bound_to(m) and not self._off(m)]
         saved = [e for e in file.calls("state_dict") if self._of("optimizer", e) and not e.call.args]

@@ -6,7 +6,7 @@ import ast
 
 import msgspec
 
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, Rule, SourceFile
+from torchvet.rules.kit import Edit, Effect, Finding, Iterator, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.rules.shared import half_precision
@@ -26,26 +26,22 @@ class HalfParametersWithScaler(Rule):
     words = ("caler",)
 
     bad_raises = "Attempting to unscale FP16 gradients"
+    needs_at_work = "a scaler"
 
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Needed: a scaler that has made some steps."""
-        return super().could_be_measured(recording) and runs.looked_at(recording)
-
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Gradients in fp16 that a scaler refused."""
-        for rank in recording.ranks:
-            for fault, severity in runs.refused(rank, "Attempting to unscale FP16"):
-                yield runs.seen(
-                    self, rank, msgspec.structs.replace(fault, other=fault.place), f"scaler.{fault.method} refuses "
-                    "fp16 gradients: the parameters themselves are fp16", severity=severity,
-                    place=runs.suspected(self, recording, fault.place), role="refused",
-                    cause="the model was turned to half, or loaded so, and its optimizer steps through a scaler",
-                    advice="keep the parameters in fp32 and run the forward pass under `torch.autocast`",
-                )  # fmt: skip
+        for fault, severity in runs.refused(rank, "Attempting to unscale FP16"):
+            yield runs.seen(
+                self, rank, msgspec.structs.replace(fault, other=fault.place), f"scaler.{fault.method} refuses "
+                "fp16 gradients: the parameters themselves are fp16", severity=severity,
+                place=runs.suspected(self, recording, fault.place), role="refused",
+                cause="the model was turned to half, or loaded so, and its optimizer steps through a scaler",
+                advice="keep the parameters in fp32 and run the forward pass under `torch.autocast`",
+            )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A model that is turned to half for good, and whose parameters an optimizer of the scaler is given."""
-        if not file.mentions("half", "float16") or not file.mentions(*self.words):
+        if not file.mentions("half", "float16"):
             return
         stepped = [s for one in scaling.passes(file) for s in one.steps]
         if not stepped:

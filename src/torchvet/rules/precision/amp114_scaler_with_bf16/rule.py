@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 
 from torchvet.recording.records.autocast import AutocastRegion
-from torchvet.rules.kit import Edit, Finding, Iterator, Measured, Recording, Rule, Sequence, SourceFile
+from torchvet.rules.kit import Edit, Finding, Iterator, Measured, RankRecording, Recording, Rule, Sequence, SourceFile
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
-from torchvet.rules.precision._observed import totals, was_active
+from torchvet.rules.precision._observed import totals
 from torchvet.rules.precision.fixes.scalers import switched_off
 from torchvet.rules.shared import autocast_regions as autocast
 from torchvet.source.model import Event, keyword
@@ -22,33 +22,29 @@ class ScalerWithBf16(Rule):
     summary = "A gradient scaler is used with bf16 autocast, which needs none"
     severity = "info"
     words = ("caler",)
-
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Needed: a region that was on."""
-        return super().could_be_measured(recording) and was_active(recording)
+    needs_at_work = "autocast"
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The only scaler of the file switched off: a run names the line where it steps."""
         made = [m for m in scaling.made_by(file) if scaling.bound_to(m)]
         return switched_off(file, made[0]) if len(made) == 1 else ()
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Steps through an enabled scaler where every region that was on is bf16, and no parameter is fp16."""
-        for rank in recording.ranks:
-            dtypes = {r.dtype for r in totals(rank, AutocastRegion, "place", "device", "dtype") if r.enabled}
-            for seen in runs.uses(rank):
-                if dtypes == {"bfloat16"} and seen.enabled and seen.steps and not seen.half_parameters:
-                    yield self.observed(
-                        rank, severity="info", place=seen.step_place,
-                        message=f"the gradient scaler is needless: autocast was bf16 throughout {seen.steps:,} steps",
-                        cause="scaling by a power of two and dividing again changes nothing in bf16",
-                        advice="drop the scaler: call backward() and step() directly",
-                        measured=Measured(steps=seen.steps),
-                    )  # fmt: skip
+        dtypes = {r.dtype for r in totals(rank, AutocastRegion, "place", "device", "dtype") if r.enabled}
+        for seen in runs.uses(rank):
+            if dtypes == {"bfloat16"} and seen.enabled and seen.steps and not seen.half_parameters:
+                yield self.observed(
+                    rank, severity="info", place=seen.step_place,
+                    message=f"the gradient scaler is needless: autocast was bf16 throughout {seen.steps:,} steps",
+                    cause="scaling by a power of two and dividing again changes nothing in bf16",
+                    advice="drop the scaler: call backward() and step() directly",
+                    measured=Measured(steps=seen.steps),
+                )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A scaler that is on, in a file whose every autocast region is bf16."""
-        if not file.mentions("bfloat16", '"cpu"', "'cpu'") or not file.mentions(*self.words):
+        if not file.mentions("bfloat16", '"cpu"', "'cpu'"):
             return
         opened = autocast.opened(file)
         made = [

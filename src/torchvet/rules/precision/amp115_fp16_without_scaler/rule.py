@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from torchvet.recording.records.autocast import UnscaledBackward
 from torchvet.recording.records.training import OptimizerUse
 from torchvet.rules.kit import Edit, Effect, Finding, Measured, RankRecording, Recording, Rule, SourceFile, Step
-from torchvet.rules.precision._observed import also, totals, was_active
+from torchvet.rules.precision._observed import also, totals
 from torchvet.rules.precision.fixes.scaled_steps import with_scaler
 from torchvet.rules.shared import autocast_regions as autocast
 from torchvet.source.model import Event, targets_of, walk
@@ -34,19 +34,15 @@ class Fp16WithoutScaler(Rule):
     words = ("autocast",)
 
     fix_changes_results = True
+    needs_at_work = "autocast"
 
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Needed: an fp16 region that was on."""
-        return super().could_be_measured(recording) and was_active(recording)
-
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Unscaled backward passes through fp16, graded by what was lost for want of range."""
-        for rank in recording.ranks:
-            if not any(use.steps for use in rank.all(OptimizerUse)):
-                continue
-            for seen in totals(rank, UnscaledBackward, "place"):
-                if seen.looked and seen.elements:
-                    yield self._observed(rank, seen)
+        if not any(use.steps for use in rank.all(OptimizerUse)):
+            return
+        for seen in totals(rank, UnscaledBackward, "place"):
+            if seen.looked and seen.elements:
+                yield self._observed(rank, seen)
 
     def _observed(self, rank: RankRecording, seen: UnscaledBackward) -> Finding:
         share = seen.lost / seen.elements
@@ -62,23 +58,19 @@ class Fp16WithoutScaler(Rule):
             related=also("backward", "the loss goes backward", seen.place),
         )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """An fp16 region in a training step whose backward and optimizer step nobody scales."""
-        if not file.mentions(*self.words) or file.mentions(*_SCALED_ELSEWHERE):
+        if file.mentions(*_SCALED_ELSEWHERE):
             return
         if file.mentions("caler") and (file.mentions("GradScaler") or _USED.search(file.text)):
             return
-        seen: set[int] = set()
         for step in file.steps:
             backward = self._trained(step)
             for region, event, node in autocast.opened(file) if backward is not None else ():
-                if _is_fp16(region) and id(node) not in seen and self._belongs(file, step, event, node):
-                    seen.add(id(node))
+                if _is_fp16(region) and self._belongs(file, step, event, node):
                     yield self._finding(file, event, backward, with_scaler(file, step, region.device))
             for call in self._own_region(step, backward) if backward is not None else ():
-                if id(call.node) not in seen:
-                    seen.add(id(call.node))
-                    yield self._finding(file, call, backward)
+                yield self._finding(file, call, backward)
 
     @staticmethod
     def _trained(step: Step) -> Effect | None:

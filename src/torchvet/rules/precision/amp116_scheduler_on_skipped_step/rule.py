@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Effect, Finding, Iterator, Measured, Recording, Rule, SourceFile
+from torchvet.rules.kit import Effect, Finding, Iterator, Measured, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.rules.precision.fixes.scaled_steps import only_after_a_step
@@ -21,39 +21,33 @@ class SchedulerOnSkippedStep(Rule):
     words = ("sched",)
 
     fix_changes_results = True
+    needs_at_work = "a scaler"
 
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Needed: a scaler that has made some steps."""
-        return super().could_be_measured(recording) and runs.looked_at(recording)
-
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Steps of a schedule that followed nothing but skipped steps, graded by their share of it."""
-        for rank in recording.ranks:
-            for use in runs.uses(rank):
-                spent, whole = use.schedule_spent, use.schedule_steps
-                if spent:
-                    yield self.observed(
-                        rank, severity="warning" if spent >= 5 and spent >= 0.1 * whole else "info",
-                        place=use.schedule_place,
-                        message=f"{spent:,} of {whole:,} steps of the learning rate schedule went by while the "
-                        "optimizer's step was left out",
-                        cause="scaler.step leaves a step out whose gradients are not finite, and the scheduler does "
-                        "not know",
-                        advice="call `scheduler.step()` only if `scaler.get_scale()` has not fallen since before the "
-                        "step",
-                        measured=Measured(steps=use.steps),
-                    )  # fmt: skip
+        for use in runs.uses(rank):
+            spent, whole = use.schedule_spent, use.schedule_steps
+            if spent:
+                yield self.observed(
+                    rank, severity="warning" if spent >= 5 and spent >= 0.1 * whole else "info",
+                    place=use.schedule_place,
+                    message=f"{spent:,} of {whole:,} steps of the learning rate schedule went by while the "
+                    "optimizer's step was left out",
+                    cause="scaler.step leaves a step out whose gradients are not finite, and the scheduler does "
+                    "not know",
+                    advice="call `scheduler.step()` only if `scaler.get_scale()` has not fallen since before the "
+                    "step",
+                    measured=Measured(steps=use.steps),
+                )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A scheduler that steps wherever the scaler does, in the same loop, and does not ask for the scale."""
-        if not file.mentions(*self.words) or file.mentions("skip_lr", "skipped") or _compares_scale(file):
+        if file.mentions("skip_lr", "skipped") or _compares_scale(file):
             return
-        seen: set[int] = set()
         for one in scaling.passes(file):
             for step in one.steps:
                 for scheduler in one.step.of("scheduler"):
-                    if id(scheduler.event) not in seen and self._follows(one, step, scheduler):
-                        seen.add(id(scheduler.event))
+                    if self._follows(one, step, scheduler):
                         yield self._finding(file, one, step, scheduler)
 
     @staticmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, Rule, Sequence, SourceFile
+from torchvet.rules.kit import Edit, Effect, Finding, Iterator, RankRecording, Recording, Rule, Sequence, SourceFile
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.rules.precision.fixes.scaled_values import (
@@ -31,37 +31,35 @@ class ScaledValuesInspected(Rule):
     summary = "A norm, a penalty or a log is taken of values that are multiplied by the loss scale"
     severity = "warning"
     words = ("caler",)
+    once_a_place = False
 
     fix_changes_results = True
-
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Only what makes a number in a sampled step is seen, and not what is done with it: silence says nothing."""
-        return False
+    # Only what makes a number in a sampled step is seen, and not what is done with it: silence says nothing.
+    silence_clears = False
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The loss read in the place of what the scaler gives for it."""
         return unscaled_here(file, finding)
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Numbers that were made of scaled losses and gradients, unless the line asks only whether they are finite."""
-        for rank in recording.ranks:
-            for fault in runs.faults(rank, "loss-read", "norm-read"):
-                text = recording.source_line(fault.place) or ""
-                what = "a loss that is" if fault.kind == "loss-read" else "gradients that are"
-                if fault.scale in (None, 1.0) or _ASKS_FINITE.search(text):
-                    continue
-                yield runs.seen(
-                    self, rank, fault, f"a number is made of {what} multiplied by the scale "
-                    f"({runs.times(fault.scale)} at the last look)",
-                    severity="info" if _SAYS_SCALED.search(_BRACES.sub("", text)) else "warning", role="backward",
-                    cause="it is read between scaler.scale and what divides it, and the scale changes over the run",
-                    advice="read the loss before it is scaled" if fault.kind == "loss-read" else
-                    "call `scaler.unscale_(optimizer)` after the last backward and before gradients are measured",
-                )  # fmt: skip
+        for fault in runs.faults(rank, "loss-read", "norm-read"):
+            text = recording.source_line(fault.place) or ""
+            what = "a loss that is" if fault.kind == "loss-read" else "gradients that are"
+            if fault.scale in (None, 1.0) or _ASKS_FINITE.search(text):
+                continue
+            yield runs.seen(
+                self, rank, fault, f"a number is made of {what} multiplied by the scale "
+                f"({runs.times(fault.scale)} at the last look)",
+                severity="info" if _SAYS_SCALED.search(_BRACES.sub("", text)) else "warning", role="backward",
+                cause="it is read between scaler.scale and what divides it, and the scale changes over the run",
+                advice="read the loss before it is scaled" if fault.kind == "loss-read" else
+                "call `scaler.unscale_(optimizer)` after the last backward and before gradients are measured",
+            )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """Reads of a scaled loss, norms of scaled gradients, penalties on them."""
-        if not file.mentions(*self.words) or file.mentions("inv_scale", "_scale)") or scaling.by_hand(file):
+        if file.mentions("inv_scale", "_scale)") or scaling.by_hand(file):
             return
         yield from self._losses(file)
         yield from self._gradients(file)

@@ -28,17 +28,13 @@ class RunawaySkips(Rule):
     severity = "error"
 
     fix_changes_results = True
+    needs_at_work = "a scaler"
 
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Needed: a scaler that has made some steps."""
-        return super().could_be_measured(recording) and runs.looked_at(recording)
-
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Scalers that skip at the end of the run, have skipped long, or skip often."""
-        for rank in recording.ranks:
-            for use in runs.uses(rank):
-                if use.enabled and use.skipped:
-                    yield from self._judged(rank, use)
+        for use in runs.uses(rank):
+            if use.enabled and use.skipped:
+                yield from self._judged(rank, use)
 
     def _judged(self, rank: RankRecording, use: ScalingUse) -> Iterator[Finding]:
         low = use.lowest is not None and use.lowest < 1.0

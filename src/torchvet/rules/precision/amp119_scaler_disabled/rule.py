@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Edit, Finding, Iterator, Measured, Recording, Rule, Sequence, SourceFile
+from torchvet.rules.core.at_work import was_at_work
+from torchvet.rules.kit import Edit, Finding, Iterator, Measured, RankRecording, Recording, Rule, Sequence, SourceFile
 from torchvet.rules.precision import _scaler_runs as runs
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.rules.precision.fixes.scalers import for_device, for_device_of
@@ -26,7 +27,7 @@ class ScalerDisabled(Rule):
     def could_be_measured(self, recording: Recording) -> bool:
         """Needed: a scaler that is off and whose losses were looked at, or one that is on."""
         return super().could_be_measured(recording) and (
-            runs.looked_at(recording)
+            was_at_work("a scaler", recording)
             or any(use.half is not None for rank in recording.ranks for use in runs.uses(rank))
         )
 
@@ -37,24 +38,23 @@ class ScalerDisabled(Rule):
             return ()
         return for_device_of(file, made[0], [region for region, _, _ in opened], opened[0][1].unit)
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Scalers that were off while fp16 went into their losses."""
-        for rank in recording.ranks:
-            for use in runs.uses(rank):
-                if use.enabled or not use.steps or not (use.half or use.asked):
-                    continue
-                zeros = f", {use.zeros:.0%} of the gradients looked at were exactly zero" if use.zeros else ""
-                itself = f" (it is made for {use.device}, which is not there)" if use.asked else ""
-                yield self.observed(
-                    rank, severity="warning" if use.half else "info", place=use.place,
-                    message=f"this scaler is off{itself}: {use.steps:,} steps went unscaled"
-                    + (f" with fp16 in the loss's graph{zeros}" if use.half else ""),
-                    cause="a scaler that is off returns the loss as it is and looks for no overflow",
-                    advice="make it for the device that is trained on, `torch.amp.GradScaler(device)`, and enable it",
-                    measured=Measured(steps=use.steps),
-                )  # fmt: skip
+        for use in runs.uses(rank):
+            if use.enabled or not use.steps or not (use.half or use.asked):
+                continue
+            zeros = f", {use.zeros:.0%} of the gradients looked at were exactly zero" if use.zeros else ""
+            itself = f" (it is made for {use.device}, which is not there)" if use.asked else ""
+            yield self.observed(
+                rank, severity="warning" if use.half else "info", place=use.place,
+                message=f"this scaler is off{itself}: {use.steps:,} steps went unscaled"
+                + (f" with fp16 in the loss's graph{zeros}" if use.half else ""),
+                cause="a scaler that is off returns the loss as it is and looks for no overflow",
+                advice="make it for the device that is trained on, `torch.amp.GradScaler(device)`, and enable it",
+                measured=Measured(steps=use.steps),
+            )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A scaler that is off by a constant, or by its device, in a file that trains under fp16 autocast."""
         for made in scaling.made_by(file):
             name = scaling.bound_to(made)

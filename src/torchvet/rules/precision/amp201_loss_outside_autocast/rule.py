@@ -5,7 +5,7 @@ from __future__ import annotations
 from torchvet.recording.records.autocast import HalfLoss, HalfOperator
 from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Rule, Sequence, SourceFile
 from torchvet.rules.precision import _losses
-from torchvet.rules.precision._observed import also, callers, totals, was_active
+from torchvet.rules.precision._observed import also, callers, totals
 from torchvet.rules.precision.fixes.float32 import loss_in_float32
 from torchvet.rules.shared import autocast_regions
 from torchvet.source.model import Event, edits, terminal
@@ -21,26 +21,22 @@ class LossOutsideAutocast(Rule):
     words = ("autocast",)
 
     fix_changes_results = True
-
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Needed: a region that was on."""
-        return super().could_be_measured(recording) and was_active(recording)
+    needs_at_work = "autocast"
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """What the loss is given, in float32."""
         return loss_in_float32(file, finding)
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Operators of losses that ran in half precision outside of regions, where a half loss went backward."""
-        for rank in recording.ranks:
-            losses = totals(rank, HalfLoss, "place", "dtype")
-            seen = totals(rank, HalfOperator, "place", "situation", "operator", "dtype")
-            outside = [s for s in seen if s.situation == "outside" and s.loss]
-            for place in dict.fromkeys(s.place for s in outside):
-                here = [s for s in outside if s.place == place]
-                backward = [loss for loss in losses if loss.dtype == here[0].dtype]
-                if backward:
-                    yield self._observed(rank, here, backward)
+        losses = totals(rank, HalfLoss, "place", "dtype")
+        seen = totals(rank, HalfOperator, "place", "situation", "operator", "dtype")
+        outside = [s for s in seen if s.situation == "outside" and s.loss]
+        for place in dict.fromkeys(s.place for s in outside):
+            here = [s for s in outside if s.place == place]
+            backward = [loss for loss in losses if loss.dtype == here[0].dtype]
+            if backward:
+                yield self._observed(rank, here, backward)
 
     def _observed(self, rank: RankRecording, here: list[HalfOperator], losses: list[HalfLoss]) -> Finding:
         dtype, scale = here[0].dtype, max(loss.scale for loss in losses)
@@ -57,9 +53,9 @@ class LossOutsideAutocast(Rule):
             related=[*also("backward", "the half loss goes backward", losses[0].place), *callers(here[0])],
         )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A loss of class indices, with a backward to come, on what a module gave within a region before it."""
-        if not file.mentions(*self.words) or file.imports.uses("accelerate"):
+        if file.imports.uses("accelerate"):
             return
         units = {id(at.unit): at.unit for region, at, _ in autocast_regions.opened(file) if self._counts(region)}
         if any(autocast_regions.of_forward(known) is not None for known in file.classes.values()):

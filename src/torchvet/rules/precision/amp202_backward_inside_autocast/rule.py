@@ -6,7 +6,7 @@ import ast
 
 from torchvet.recording.records.autocast import AutocastBackward
 from torchvet.rules.kit import Edit, Effect, Finding, Iterator, RankRecording, Recording, Rule, Severity, SourceFile
-from torchvet.rules.precision._observed import also, totals, was_active
+from torchvet.rules.precision._observed import also, totals
 from torchvet.rules.precision.fixes.regions import computes
 from torchvet.rules.shared import autocast_regions
 from torchvet.source.model import Event
@@ -22,16 +22,12 @@ class BackwardInsideAutocast(Rule):
     words = ("autocast",)
 
     fix_changes_results = True
+    needs_at_work = "autocast"
 
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Needed: a region that was on."""
-        return super().could_be_measured(recording) and was_active(recording)
-
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Backward calls in an active region, graded by what had run in float32 before them."""
-        for rank in recording.ranks:
-            for seen in totals(rank, AutocastBackward, "place", "region"):
-                yield self._observed(rank, seen)
+        for seen in totals(rank, AutocastBackward, "place", "region"):
+            yield self._observed(rank, seen)
 
     def _observed(self, rank: RankRecording, seen: AutocastBackward) -> Finding:
         harm = f"its {seen.products} matrix products looked at had run in {seen.dtype} anyway"
@@ -46,16 +42,14 @@ class BackwardInsideAutocast(Rule):
             related=also("region", "the region begins", seen.region),
         )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A backward of a step whose innermost region is on, or whose call stands in one."""
-        if not file.mentions(*self.words) or not file.mentions("backward"):
+        if not file.mentions("backward"):
             return
-        seen: set[int] = set()
         for step in file.steps:
             for effect in step.of("backward"):
                 region = self._region_around(effect)
-                if region is not None and id(effect.event) not in seen:
-                    seen.add(id(effect.event))
+                if region is not None:
                     yield self._finding(file, effect.event, region)
 
     @staticmethod

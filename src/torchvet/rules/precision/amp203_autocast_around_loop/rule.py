@@ -6,7 +6,7 @@ import ast
 
 from torchvet.recording.records.autocast import StaleWeights
 from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, Rule, SourceFile, Step
-from torchvet.rules.precision._observed import also, totals, was_active
+from torchvet.rules.precision._observed import also, totals
 from torchvet.rules.precision.fixes.regions import into_the_loop
 from torchvet.rules.shared import autocast_regions
 from torchvet.source.model import Event
@@ -22,17 +22,13 @@ class AutocastAroundLoop(Rule):
     words = ("autocast",)
 
     fix_changes_results = True
+    needs_at_work = "autocast"
 
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Needed: a region that was on."""
-        return super().could_be_measured(recording) and was_active(recording)
-
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Layers that read old copies after several optimizer steps within one region."""
-        for rank in recording.ranks:
-            for seen in totals(rank, StaleWeights, "region", "change", "kind"):
-                if seen.kind == "step" and seen.changes > 1 and seen.stale:
-                    yield self._observed(rank, seen)
+        for seen in totals(rank, StaleWeights, "region", "change", "kind"):
+            if seen.kind == "step" and seen.changes > 1 and seen.stale:
+                yield self._observed(rank, seen)
 
     def _observed(self, rank: RankRecording, seen: StaleWeights) -> Finding:
         return self.observed(
@@ -46,18 +42,14 @@ class AutocastAroundLoop(Rule):
                      *also("stale", f"{seen.module} reads an old copy", seen.forward)],
         )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A step with an optimizer whose loop lies within a region that keeps its copies."""
-        if not file.mentions(*self.words):
-            return
-        seen: set[int] = set()
         for step in file.steps:
             changes = step.of("step", "scaler_step")
             if step.loop is None or not changes or self._has_own_precision(step):
                 continue
             for at, region in self._regions_around(file, step):
-                if region.cached and region.enabled != "no" and id(region.node) not in seen:
-                    seen.add(id(region.node))
+                if region.cached and region.enabled != "no":
                     yield self._finding(file, step, at, region, changes[0].event)
 
     @staticmethod

@@ -6,7 +6,7 @@ import ast
 
 from torchvet.recording.records.autocast import StaleWeights
 from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Rule, Sequence, SourceFile
-from torchvet.rules.precision._observed import also, totals, was_active
+from torchvet.rules.precision._observed import also, totals
 from torchvet.rules.precision.fixes.region_splits import around_calls, around_changes
 from torchvet.rules.shared import autocast_regions
 from torchvet.source.model import Event, Unit, receiver, terminal, walk
@@ -27,21 +27,17 @@ class WeightsChangedInsideAutocast(Rule):
     words = ("autocast",)
 
     fix_changes_results = True
-
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Needed: a region that was on."""
-        return super().could_be_measured(recording) and was_active(recording)
+    needs_at_work = "autocast"
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The region ended before the weights change, and opened anew after that."""
         return around_calls(file, finding)
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Layers that read old copies after a change of their weights; steps again and again are AMP203's."""
-        for rank in recording.ranks:
-            for seen in totals(rank, StaleWeights, "region", "change", "kind"):
-                if seen.stale and (seen.kind != "step" or seen.changes == 1):
-                    yield self._observed(rank, seen)
+        for seen in totals(rank, StaleWeights, "region", "change", "kind"):
+            if seen.stale and (seen.kind != "step" or seen.changes == 1):
+                yield self._observed(rank, seen)
 
     def _observed(self, rank: RankRecording, seen: StaleWeights) -> Finding:
         how = {"step": "an optimizer step", "load": "load_state_dict", "other": "a change of the weights"}[seen.kind]
@@ -55,9 +51,9 @@ class WeightsChangedInsideAutocast(Rule):
                      *also("region", "the region begins", seen.region)],
         )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A module called before and after a change of its weights, all within one region."""
-        if not file.mentions(*self.words) or file.mentions("clear_autocast_cache"):
+        if file.mentions("clear_autocast_cache"):
             return
         for region, at, block in autocast_regions.opened(file):
             if region.enabled == "no" or not region.cached:

@@ -7,7 +7,7 @@ import ast
 from torchvet.recording.records.autocast import AutocastError, HalfOperator
 from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Rule, Sequence, Severity, SourceFile
 from torchvet.rules.precision import _losses
-from torchvet.rules.precision._observed import also, callers, totals, was_active
+from torchvet.rules.precision._observed import also, callers, totals
 from torchvet.rules.precision.fixes.float32 import made_before_in_float32
 from torchvet.rules.shared import autocast_regions, half_precision
 from torchvet.source.model import Event, Unit, edits, receiver, terminal
@@ -31,25 +31,21 @@ class DisabledRegionStillHalf(Rule):
     words = ("autocast",)
 
     fix_changes_results = True
-
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Needed: a region that was on."""
-        return super().could_be_measured(recording) and was_active(recording)
+    needs_at_work = "autocast"
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """What comes in from the region around it, in float32."""
         return made_before_in_float32(file, finding)
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Operators that autocast would have run in float32, on half operands in a region that is off."""
-        for rank in recording.ranks:
-            seen = totals(rank, HalfOperator, "place", "situation", "operator", "dtype")
-            inside = [s for s in seen if s.situation == "disabled"]
-            for place in dict.fromkeys(s.place for s in inside):
-                yield self._observed(rank, [s for s in inside if s.place == place])
-            for error in totals(rank, AutocastError, "kind", "place"):
-                if error.kind == "disabled":
-                    yield self._raised(rank, error)
+        seen = totals(rank, HalfOperator, "place", "situation", "operator", "dtype")
+        inside = [s for s in seen if s.situation == "disabled"]
+        for place in dict.fromkeys(s.place for s in inside):
+            yield self._observed(rank, [s for s in inside if s.place == place])
+        for error in totals(rank, AutocastError, "kind", "place"):
+            if error.kind == "disabled":
+                yield self._raised(rank, error)
 
     def _observed(self, rank: RankRecording, here: list[HalfOperator]) -> Finding:
         names = ", ".join(dict.fromkeys(s.operator for s in here))
@@ -71,10 +67,8 @@ class DisabledRegionStillHalf(Rule):
             related=also("region", "the region that is off", error.region),
         )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A computation in a region that is off, on the output of a module called in an active one."""
-        if not file.mentions(*self.words):
-            return
         for region, at, _ in autocast_regions.opened(file):
             if region.enabled != "no":
                 continue

@@ -6,7 +6,7 @@ import ast
 
 from torchvet.recording.records.autocast import AutocastError, FunctionOverflow, FunctionPrecision
 from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Rule, Sequence, SourceFile
-from torchvet.rules.precision._observed import totals, was_active
+from torchvet.rules.precision._observed import totals
 from torchvet.rules.shared import autocast_regions
 from torchvet.source.model import ClassModel, Event, Unit, terminal, walk
 
@@ -27,22 +27,18 @@ class FunctionWithoutCustomFwd(Rule):
     words = ("save_for_backward",)
 
     bad_raises = "expected m1 and m2 to have the same dtype"
+    needs_at_work = "autocast"
 
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Needed: a region that was on."""
-        return super().could_be_measured(recording) and was_active(recording)
-
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Functions whose backward died of mixed dtypes, and those that gave half results from float32 inputs."""
-        for rank in recording.ranks:
-            died = [e for e in totals(rank, AutocastError, "kind", "place") if e.kind == "function"]
-            for error in died:
-                yield self._observed(rank, error.name, error)
-            for seen in totals(rank, FunctionPrecision, "place"):
-                if seen.name not in [e.name for e in died]:
-                    yield self._observed(rank, seen.name, seen)
-            for sums in totals(rank, FunctionOverflow, "place", "operator"):
-                yield self._overflowed(rank, sums)
+        died = [e for e in totals(rank, AutocastError, "kind", "place") if e.kind == "function"]
+        for error in died:
+            yield self._observed(rank, error.name, error)
+        for seen in totals(rank, FunctionPrecision, "place"):
+            if seen.name not in [e.name for e in died]:
+                yield self._observed(rank, seen.name, seen)
+        for sums in totals(rank, FunctionOverflow, "place", "operator"):
+            yield self._overflowed(rank, sums)
 
     def _observed(self, rank: RankRecording, name: str, seen: AutocastError | FunctionPrecision) -> Finding:
         if isinstance(seen, AutocastError):
@@ -86,9 +82,9 @@ class FunctionWithoutCustomFwd(Rule):
         return [self._decorator(file, forward, cast),
                 self._decorator(file, backward, f'@torch.amp.custom_bwd(device_type="{device}")')]  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A Function of matrix products that saves its inputs, in a file that runs under autocast."""
-        if not (file.mentions(*self.words) and file.mentions("autocast")):
+        if not file.mentions("autocast"):
             return
         for known in file.classes.values():
             if "function" not in file.roles.of_class(known):

@@ -45,19 +45,18 @@ class WrongDeviceType(Rule):
                 return [edits.replace(file, given, f'"{seen[0]}"')]
         return ()
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Regions in which every matrix product ran on another device type."""
-        for rank in recording.ranks:
-            for seen in totals(rank, AutocastRegion, "place", "device", "dtype"):
-                if seen.wanted and seen.elsewhere and not seen.inside:
-                    yield self._nothing_cast(rank, seen, self._is_known(recording, seen))
-            for error in totals(rank, AutocastError, "kind", "place"):
-                if error.kind == "device":
-                    yield self.observed(
-                        rank, severity="error", place=error.place,
-                        message=f"autocast was given a torch.device: {error.message}",
-                        cause='`device_type` has to be a string such as "cuda"', advice="write `device.type`",
-                    )  # fmt: skip
+        for seen in totals(rank, AutocastRegion, "place", "device", "dtype"):
+            if seen.wanted and seen.elsewhere and not seen.inside:
+                yield self._nothing_cast(rank, seen, self._is_known(recording, seen))
+        for error in totals(rank, AutocastError, "kind", "place"):
+            if error.kind == "device":
+                yield self.observed(
+                    rank, severity="error", place=error.place,
+                    message=f"autocast was given a torch.device: {error.message}",
+                    cause='`device_type` has to be a string such as "cuda"', advice="write `device.type`",
+                )  # fmt: skip
 
     def _is_known(self, recording: Recording, seen: AutocastRegion) -> bool:
         """Whether the region can never be right: its device is there, or the text says that the model is elsewhere, or
@@ -91,10 +90,8 @@ class WrongDeviceType(Rule):
             about=About(operands=(seen.other,)),
         )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A region given a `torch.device`, or one for another device than a module called in it is on."""
-        if not file.mentions(*self.words):
-            return
         for event in file.calls("autocast"):
             yield from self._not_a_string(file, event)
         for region, at, _ in autocast_regions.opened(file):

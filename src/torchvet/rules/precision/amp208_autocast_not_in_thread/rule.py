@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.recording.records.autocast import ThreadForward
-from torchvet.rules.kit import Edit, Finding, Iterator, Recording, Rule, Sequence, SourceFile
+from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Rule, Sequence, SourceFile
 from torchvet.rules.precision._observed import also, totals
 from torchvet.rules.precision.fixes.regions import opened_in
 from torchvet.rules.shared import autocast_regions
@@ -26,10 +26,7 @@ class AutocastNotInThread(Rule):
     words = ("autocast",)
 
     fix_changes_results = True
-
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Never: what threads compute without layers of their own is not seen."""
-        return False
+    silence_clears = False  # never: what threads compute without layers of their own is not seen
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The edits of the only thread or pool that is handed a forward pass within the region that a run has named."""
@@ -41,23 +38,20 @@ class AutocastNotInThread(Rule):
         found = [f for f in self.in_source(file) if f.location is not None and f.location.line in lines]
         return found[0].remedy.edits if len(found) == 1 else ()
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Layers that ran in float32 in a thread that an active region waited for."""
-        for rank in recording.ranks:
-            for seen in totals(rank, ThreadForward, "place", "region"):
-                yield self.observed(
-                    rank, severity="warning", place=seen.region,
-                    message=f"the thread that this {seen.dtype} region waits for runs without autocast: its "
-                    f"{seen.module} computes in float32",
-                    cause="autocast's state belongs to the thread that opened the region",
-                    advice="open the region inside the function that the thread runs",
-                    related=also("forward", f"{seen.module} runs with autocast off", seen.place),
-                )  # fmt: skip
+        for seen in totals(rank, ThreadForward, "place", "region"):
+            yield self.observed(
+                rank, severity="warning", place=seen.region,
+                message=f"the thread that this {seen.dtype} region waits for runs without autocast: its "
+                f"{seen.module} computes in float32",
+                cause="autocast's state belongs to the thread that opened the region",
+                advice="open the region inside the function that the thread runs",
+                related=also("forward", f"{seen.module} runs with autocast off", seen.place),
+            )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A thread or pool that is given a forward pass within a region; a bfloat16 region around DataParallel."""
-        if not file.mentions(*self.words):
-            return
         if file.mentions("Thread"):
             for event in file.calls("Thread", *_HANDED):
                 region = autocast_regions.active(event)

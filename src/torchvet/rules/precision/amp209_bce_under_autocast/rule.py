@@ -7,7 +7,7 @@ import ast
 from torchvet.recording.records.autocast import AutocastError, RoundedProbabilities
 from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Rule, Severity, SourceFile
 from torchvet.rules.precision import _losses
-from torchvet.rules.precision._observed import also, totals, was_active
+from torchvet.rules.precision._observed import also, totals
 from torchvet.rules.precision.fixes.logits import with_logits
 from torchvet.rules.shared import autocast_regions
 from torchvet.source.model import Event
@@ -26,19 +26,15 @@ class BCEUnderAutocast(Rule):
     words = ("autocast",)
 
     fix_changes_results = True
+    needs_at_work = "autocast"
 
-    def could_be_measured(self, recording: Recording) -> bool:
-        """Needed: a region that was on."""
-        return super().could_be_measured(recording) and was_active(recording)
-
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """The loss on probabilities within a region: refused, or computed on rounded ones."""
-        for rank in recording.ranks:
-            for seen in totals(rank, RoundedProbabilities, "place", "dtype"):
-                yield self._rounded(rank, seen)
-            for error in totals(rank, AutocastError, "kind", "place"):
-                if error.kind == "bce":
-                    yield self._observed(rank, error, "error", f"autocast refuses this loss: {error.message}")
+        for seen in totals(rank, RoundedProbabilities, "place", "dtype"):
+            yield self._rounded(rank, seen)
+        for error in totals(rank, AutocastError, "kind", "place"):
+            if error.kind == "bce":
+                yield self._observed(rank, error, "error", f"autocast refuses this loss: {error.message}")
 
     def _rounded(self, rank: RankRecording, seen: RoundedProbabilities) -> Finding:
         if not seen.rounded:
@@ -57,28 +53,25 @@ class BCEUnderAutocast(Rule):
             related=also("region", "the region begins", seen.region),
         )  # fmt: skip
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A call of the loss within an active region, or in the `forward` of a module that is called in one."""
-        if not file.mentions(*self.words) or not file.mentions("BCELoss", "binary_cross_entropy"):
+        if not file.mentions("BCELoss", "binary_cross_entropy"):
             return
-        seen: set[int] = set()
         for region, at, _ in autocast_regions.opened(file):
             if region.enabled == "no" or region.framework:
                 continue
             for event in autocast_regions.inside(at.unit, region):
                 if event.node.__class__ is ast.Call and autocast_regions.state(event) == region:
                     loss = event if self._is_bce(file, event) else self._within(file, event)
-                    if loss is not None and id(loss.node) not in seen:
-                        seen.add(id(loss.node))
+                    if loss is not None:
                         yield self._finding(file, loss, region, at)
-        yield from self._decorated(file, seen)
+        yield from self._decorated(file)
 
-    def _decorated(self, file: SourceFile, seen: set[int]) -> Iterator[Finding]:
+    def _decorated(self, file: SourceFile) -> Iterator[Finding]:
         """The loss in a function that is decorated with autocast."""
         for event in file.calls("binary_cross_entropy"):
             region = autocast_regions.active(event)
-            if region is not None and not region.framework and id(event.node) not in seen and self._is_bce(file, event):
-                seen.add(id(event.node))
+            if region is not None and not region.framework and self._is_bce(file, event):
                 yield self._finding(file, event, region, event)
 
     @staticmethod

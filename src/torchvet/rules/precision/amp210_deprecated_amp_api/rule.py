@@ -21,7 +21,7 @@ class DeprecatedAMPAPI(Rule):
     severity = "info"
     words = (".amp", " amp")
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """Imports of the old modules that are used, and uses that spell the module out."""
         if not file.mentions("cuda.amp", "cpu.amp", "cuda import amp", "cpu import amp"):
             return

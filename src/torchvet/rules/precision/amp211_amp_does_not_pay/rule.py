@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from torchvet.analysis.amp import Trial, result_of
 from torchvet.formatting import percent
 from torchvet.recording.records.amp import AmpRun
-from torchvet.rules.kit import Finding, Iterator, Measured, Recording, Remedy, Rule
+from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, Remedy, Rule
 from torchvet.rules.shared.growth_rule import location_of
 
 if TYPE_CHECKING:
@@ -27,12 +27,11 @@ class AmpDoesNotPay(Rule):
     found_with = ("amp",)
     fix_changes_results = True
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """By the runs of `torchvet amp`: the mode that the program asks for against float32."""
-        for rank in recording.ranks:
-            result = result_of(Trial(mode=r.mode, run=r) for r in rank.all(AmpRun))
-            if result is not None and result.wanted is not None:
-                yield from self._judge(result)
+        result = result_of(Trial(mode=r.mode, run=r) for r in rank.all(AmpRun))
+        if result is not None and result.wanted is not None:
+            yield from self._judge(result)
 
     def _judge(self, result: AmpResult) -> Iterator[Finding]:
         mode = result.wanted

@@ -20,7 +20,7 @@ def switched_off(file: SourceFile, made: Event) -> list[Edit]:
     given = [*made.call.args, *made.call.keywords]
     if any(isinstance(one, ast.Starred) or getattr(one, "arg", "") is None for one in given) or len(made.call.args) > 1:
         return []
-    return _added(file, made.call, "enabled=False")
+    return edits.with_argument(file, made.call, "enabled=False")
 
 
 def for_device(file: SourceFile, made: Event, device: str) -> list[Edit]:
@@ -60,25 +60,7 @@ def _given_device(file: SourceFile, made: Event, text: str) -> list[Edit]:
     if call.keywords:
         at = edits.start_of(file, min(call.keywords, key=lambda k: (k.lineno, k.col_offset)))
         return [Edit(path=file.path, start=at, end=at, text=f"{text}, ")]
-    return _added(file, call, text)
-
-
-def _added(file: SourceFile, call: ast.Call, text: str) -> list[Edit]:
-    """An argument more at the end of a call; nothing where its last one stands in brackets of its own."""
-    line, column = edits.end_of(file, call)
-    place = (line, column - 1)
-    given: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
-    if not given:
-        return [Edit(path=file.path, start=place, end=place, text=text)] if call.lineno == line else []
-    last = max(given, key=lambda n: (n.end_lineno or 0, n.end_col_offset or 0))
-    start = edits.end_of(file, last)
-    rows = file.lines[start[0] - 1 : line]
-    rows[-1] = rows[-1][: place[1] - 1]
-    rows[0] = rows[0][start[1] - 1 :]
-    between = "".join(row.partition("#")[0].strip() for row in rows)
-    if between not in ("", ",") or isinstance(last, ast.GeneratorExp):
-        return []
-    return [Edit(path=file.path, start=start, end=start, text=f", {text}")]
+    return edits.with_argument(file, call, text)
 
 
 # Made once -----------------------------------------------------------------------------------------------------------
@@ -149,7 +131,7 @@ def _handed(file: SourceFile, made: Event, name: str, caller: Event) -> list[Edi
         return []
     end = (last.end_lineno or last.lineno, file.column(last.end_lineno or last.lineno, last.end_col_offset or 0))
     parameter = Edit(path=file.path, start=end, end=end, text=f", {name}")
-    given = _added(file, caller.call, f"{name}={name}")
+    given = edits.with_argument(file, caller.call, f"{name}={name}")
     put = edits.before(file, loop.node, file.lines[made.statement.lineno - 1].strip())
     taken = blocks.without(file, [made.statement])
     return [*put, parameter, *given, *taken] if put and given and taken else []

@@ -1,0 +1,125 @@
+"""The history of a device's allocations, as `torch.cuda.memory._record_memory_history` asks for it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from types import CodeType
+from typing import Any, NamedTuple
+
+Stack = tuple[int, ...]
+"""Code objects by their number and the place in each, in turn, innermost first: lines are worked out only when a
+snapshot is taken."""
+_codes: dict[int, CodeType] = {}
+_stacks: dict[Stack, Stack] = {}
+"""Equal stacks are kept once."""
+
+_OURS = str(Path(__file__).resolve().parents[1])
+_MOST_FRAMES = 128
+NEVER, STATE, ALLOC, ALL = range(4)
+"""Of what stacks are kept: of nothing, of what is allocated, of allocations in the trace, of frees too."""
+CONTEXTS = {None: NEVER, "state": STATE, "alloc": ALLOC, "all": ALL}
+
+
+class Event(NamedTuple):
+    """One event; for `oom` the address is what the driver has left. Bytes, and microseconds since the epoch."""
+
+    action: str
+    address: int
+    size: int
+    stream: int
+    time: int
+    stack: Stack | None
+
+
+class History:
+    """One device's. It records while `context` or `events` ask for it."""
+
+    def __init__(self) -> None:
+        self.tracing = False
+        self.context = NEVER
+        self.events: deque[Event] = deque()
+        self.noted = 0
+        """Events so far: more than there are once the oldest have made room."""
+        self.stacks: dict[int, Stack] = {}
+        """Of blocks in use and of segments, by address: `-address` for a segment."""
+        self._skipped: frozenset[str] = frozenset()
+
+    @property
+    def active(self) -> bool:
+        """Whether there is anything to tell it."""
+        return self.tracing or self.context > NEVER
+
+    def start(self, tracing: bool, context: int, most: int, clear: bool, skipped: Iterable[str]) -> None:
+        """Record from now on; at most so many events, the oldest of which make room."""
+        self.tracing, self.context = tracing, context
+        self.events = deque(() if clear else self.events, maxlen=min(most, sys.maxsize))
+        self.noted = 0 if clear else self.noted
+        self._skipped = frozenset(skipped)
+
+    def stop(self) -> None:
+        """Record nothing any more and forget what was recorded."""
+        self.tracing, self.context = False, NEVER
+        self.events.clear()
+        self.noted = 0
+        self.stacks.clear()
+
+    def note(self, action: str, address: int, size: int, stream: int) -> None:
+        """An event of the allocator."""
+        stack: Stack | None = None
+        if action in ("free_requested", "free_completed"):
+            kept = self.stacks.get(address)
+            stack = stack_here() if self.context >= ALL else kept
+            if action == "free_completed" and kept is not None:
+                del self.stacks[address]
+        elif self.context >= STATE:
+            stack = stack_here()
+            if action == "alloc":
+                self.stacks[address] = stack
+            elif action in ("segment_alloc", "segment_map"):
+                self.stacks[-address] = stack
+        if self.tracing and action not in self._skipped:
+            stack = stack if self.context >= ALLOC else None
+            self.events.append(Event(action, address, size, stream, time.time_ns() // 1000, stack))
+            self.noted += 1
+
+
+def stack_here() -> Stack:
+    """The Python frames below torchvet's own, innermost first."""
+    found: list[int] = []
+    frame = sys._getframe(1)
+    while frame is not None and len(found) < 2 * _MOST_FRAMES:
+        code = frame.f_code
+        number = id(code)
+        if number not in _codes:
+            _codes[number] = code
+        found.append(number)
+        found.append(frame.f_lasti)
+        frame = frame.f_back  # type: ignore[assignment]
+    stack = tuple(found)
+    return _stacks.setdefault(stack, stack)
+
+
+def frames_of(stack: Stack | None) -> list[dict[str, Any]]:
+    """As they stand in a snapshot, torchvet's own left out."""
+    flat = iter(stack or ())
+    pairs = [(_codes[number], at) for number, at in zip(flat, flat, strict=True)]
+    return [
+        {"name": c.co_name, "filename": c.co_filename, "line": _line(c, at)}
+        for c, at in pairs
+        if not c.co_filename.startswith(_OURS)
+    ]
+
+
+@cache
+def _lines(code: CodeType) -> tuple[tuple[int, int, int], ...]:
+    return tuple((a, b, line or code.co_firstlineno) for a, b, line in code.co_lines())
+
+
+@cache
+def _line(code: CodeType, at: int) -> int:
+    return next((line for a, b, line in _lines(code) if a <= at < b), code.co_firstlineno)

@@ -1,0 +1,100 @@
+"""`nn.LSTM`, `nn.GRU` and `nn.RNN` as one operator, as cuDNN has them: their numbers are the CPU's own, to the bit.
+
+Like cuDNN's they cannot be differentiated twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+from torch.utils import _pytree as pytree
+
+from torchvet.simulate.operations import placement
+from torchvet.simulate.tensors import SimulatedTensor, numbers_of, wrap
+
+_CASTING = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
+_GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+
+
+class _Whole(torch.autograd.Function):
+    """The CPU's operator on the numbers, with the CPU's graph for the way back."""
+
+    @staticmethod
+    def forward(ctx: Any, func: Any, spec: Any, *leaves: Any) -> tuple[torch.Tensor, ...]:
+        index = next(leaf.ordinal for leaf in leaves if isinstance(leaf, SimulatedTensor))
+        hosts = [
+            numbers_of(leaf).detach().requires_grad_(needed) if isinstance(leaf, torch.Tensor) else leaf
+            for leaf, needed in zip(leaves, ctx.needs_input_grad[2:], strict=True)
+        ]
+        grad = any(ctx.needs_input_grad)
+        with torch.set_grad_enabled(grad), torch._C._DisableTorchDispatch():
+            outs = func(*pytree.tree_unflatten(hosts, spec))
+        if grad:
+            ctx.index, ctx.hosts, ctx.outs = index, hosts, outs
+            ctx.save_for_backward(_reserve(func._schema.name, outs, index))
+        return tuple(wrap(out.detach(), index) for out in outs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        _ = ctx.saved_tensors  # torch's error where the graph has been freed
+        wanted = [h for h in ctx.hosts if isinstance(h, torch.Tensor) and h.requires_grad]
+        # The engine itself: `torch.autograd.grad` is what a program calls, and is watched as such.
+        by_outs = tuple(numbers_of(g) for g in gradients)
+        found = torch.autograd.Variable._execution_engine.run_backward(
+            tuple(ctx.outs), by_outs, True, False, tuple(wanted), allow_unreachable=True, accumulate_grad=False
+        )
+        by_host = iter(None if g is None else wrap(g, ctx.index) for g in found)
+        given = [next(by_host) if isinstance(h, torch.Tensor) and h.requires_grad else None for h in ctx.hosts]
+        return None, None, *given
+
+
+def _reserve(name: str, outs: Any, index: int) -> torch.Tensor:
+    """What is kept for the way back: each step's gates and state in each layer. cuDNN does not publish its own size."""
+    kind = name.partition("::")[2]
+    layers = max(1, outs[1].size(0))
+    per_layer = outs[0].numel() * (_GATES[kind] + 1)
+    return wrap(torch.empty(per_layer * layers * outs[0].element_size(), dtype=torch.uint8), index)
+
+
+def _kernel(func: Any) -> Any:
+    packed = func._schema.overload_name == "data"
+
+    def kernel(*args: Any) -> Any:
+        casting = torch.is_autocast_enabled("cuda")
+        with torch._C.DisableTorchFunction(), torch._C._ExcludeDispatchKeyGuard(_CASTING):
+            leaves, spec = pytree.tree_flatten(list(args))
+            _check(leaves, packed)
+            if casting:
+                leaves = [_cast(leaf) for leaf in leaves]
+            return _Whole.apply(func, spec, *leaves)  # type: ignore[no-untyped-call]
+
+    return kernel
+
+
+def _check(leaves: list[Any], packed: bool) -> None:
+    """All on one device; how long packed sequences are stands on the host."""
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    found = [str(t.device) for i, t in enumerate(tensors) if not (packed and i == 1)]
+    if found[0] != found[-1]:
+        raise RuntimeError(
+            "Input and parameter tensors are not at the same device, found input tensor at "
+            f"{found[0]} and parameter tensor at {found[-1]}"
+        )
+    if len(set(found)) > 1:
+        raise placement.devices_differ("rnn", found)
+
+
+def _cast(leaf: Any) -> Any:
+    eligible = isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.dtype is not torch.float64
+    return leaf.to(torch.get_autocast_dtype("cuda")) if eligible else leaf
+
+
+def install(library: torch.library.Library) -> None:
+    """Let these operators be done here."""
+    for name in _GATES:
+        for overload in ("input", "data"):
+            func = getattr(getattr(torch.ops.aten, name), overload)
+            library.impl(f"{name}.{overload}", _kernel(func), "AutogradPrivateUse1")  # type: ignore[no-untyped-call]

@@ -1,0 +1,75 @@
+"""Small questions that rules ask about expressions: which names one reads, what a method is called on."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, TypeGuard
+
+from torchvet.source.model.units import keyword, receiver, targets_of, terminal, value_for
+from torchvet.source.text import name_set as name_set
+from torchvet.source.walking import walk
+
+if TYPE_CHECKING:
+    from torchvet.source.model.file import SourceFile
+
+
+def is_name(node: ast.AST | None, name: str) -> TypeGuard[ast.Name]:
+    """Whether a node is this very variable."""
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def is_call(node: ast.AST | None, *names: str) -> TypeGuard[ast.Call]:
+    """Whether a node calls something whose last identifier is one of the names."""
+    return isinstance(node, ast.Call) and terminal(node) in names
+
+
+def is_set(call: ast.Call, name: str, value: object = True) -> bool:
+    """Whether a call gives a keyword argument as a literal of this value."""
+    given = keyword(call, name)
+    return isinstance(given, ast.Constant) and given.value is value
+
+
+def calls_in(node: ast.AST) -> Iterator[ast.Call]:
+    """The calls in an expression or statement, itself included."""
+    return (n for n in walk(node) if isinstance(n, ast.Call))
+
+
+def names_in(node: ast.AST | None) -> set[str]:
+    """All variables in an expression."""
+    return {n.id for n in walk(node) if isinstance(n, ast.Name)} if node is not None else set()
+
+
+def reads_of(node: ast.AST, name: str) -> list[ast.Name]:
+    """Where a variable is read within some code."""
+    return [n for n in walk(node) if is_name(n, name) and isinstance(n.ctx, ast.Load)]
+
+
+def holds(outer: ast.AST, node: ast.AST) -> bool:
+    """Whether a node is another, or lies in it."""
+    return any(one is node for one in walk(outer))
+
+
+def parents_in(node: ast.AST) -> dict[int, ast.AST]:
+    """What is right around each node below a node, by the node's `id`."""
+    return {id(child): one for one in walk(node) for child in ast.iter_child_nodes(one)}
+
+
+def under_methods(node: ast.expr | None, names: Collection[str]) -> ast.expr | None:
+    """What a chain of methods of these names begins with: `x` of `x.detach().cpu()`. Any other expression is itself."""
+    while isinstance(node, ast.Call) and terminal(node) in names and receiver(node) is not None:
+        node = receiver(node)
+    return node
+
+
+def value_bound(node: ast.AST | None, name: str) -> ast.expr | None:
+    """The expression that a statement binds a variable to; None where it does not, or to a part of an expression."""
+    target = next((t for t in targets_of(node) if is_name(t, name)), None) if node is not None else None
+    return value_for(node, target) if node is not None and target is not None else None
+
+
+def operand(file: SourceFile, call: ast.Call) -> ast.expr | None:
+    """The tensor that an operation is about: the first argument of torch's function, what a method is called on."""
+    if file.dotted(call.func).startswith("torch."):
+        return call.args[0] if call.args else None
+    return receiver(call)

@@ -1,0 +1,98 @@
+"""Where an object goes under another name: assigned, passed, taken as a default, looped over."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from torchvet.source import syntax
+from torchvet.source.program import scopes
+from torchvet.source.program.scopes import Placed, Scope
+from torchvet.source.syntax import Base, FunctionNode
+from torchvet.source.walking import Loop
+
+FlowKind = Literal["assign", "method", "argument", "default", "iterate"]
+
+
+@dataclass(frozen=True, eq=False)
+class Flow(Placed):
+    """`source` is also known as `target`: a name or attribute, or the parameter `position`/`keyword` of `callee`.
+
+    `method` names a bound method of `source` that flows in its place.
+    """
+
+    kind: FlowKind
+    source: Base
+    target: Base | None = None
+    callee: ast.expr | None = None
+    position: int | None = None
+    keyword: str | None = None
+    method: str = ""
+
+
+def _methods(value: ast.expr) -> Iterator[tuple[Base, Base | None]]:
+    """The objects that an expression may stand for, each with the object whose bound method it may be."""
+    for base, keys in syntax.bases(value):
+        inner = syntax.peel(base.value)[0] if isinstance(base, ast.Attribute) and not keys else None
+        yield base, inner
+
+
+def of(node: ast.AST, scope: Scope, loop: Loop | None) -> Iterator[Flow]:
+    """The flows of one node itself."""
+    if isinstance(node, ast.Call):
+        yield from _of_call(node, scope, loop)
+    elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
+        yield from _of_loop(node.target, node.iter, scope, loop)
+    for target, value, exact in syntax.bindings(node):
+        if exact and isinstance(target, (ast.Name, ast.Attribute)):
+            for base, inner in _methods(value):
+                yield Flow(value, scope, loop, "assign", base, target)
+                if inner is not None:
+                    yield Flow(value, scope, loop, "method", inner, target, method=syntax.ident(base))
+
+
+def _of_call(call: ast.Call, scope: Scope, loop: Loop | None) -> Iterator[Flow]:
+    """Arguments, those handed on by `partial(f, x)` and `Thread(target=f, args=(x,))` among them."""
+    for callee, position, keyword, value in _arguments(call):
+        for base, inner in _methods(value):
+            yield Flow(call, scope, loop, "argument", base, callee=callee, position=position, keyword=keyword)
+            if inner is not None:
+                yield Flow(call, scope, loop, "method", inner, method=syntax.ident(base))
+
+
+def _arguments(call: ast.Call) -> Iterator[tuple[ast.expr, int | None, str | None, ast.expr]]:
+    """Who gets each argument, at which position or for which keyword, and the argument."""
+    func, args = call.func, call.args
+    if syntax.ident(func) in ("partial", "partialmethod") and args:
+        func, args = args[0], args[1:]
+    for index, value in enumerate(args):
+        if isinstance(value, ast.Starred):
+            break  # the positions behind `*args` are not known
+        yield func, index, None, value
+    keywords = {k.arg: k.value for k in call.keywords if k.arg}
+    yield from ((func, None, name, value) for name, value in keywords.items())
+    target, handed = keywords.get("target"), keywords.get("args")
+    if target is not None and isinstance(handed, (ast.Tuple, ast.List)):
+        yield from ((target, index, None, value) for index, value in enumerate(handed.elts))
+
+
+def of_function(node: FunctionNode, outer: Scope) -> Iterator[Flow]:
+    """Defaults: `def hook(module, inputs, output, store=losses)`."""
+    for name, value in scopes.defaults(node):
+        for base, _ in syntax.bases(value):
+            target = ast.copy_location(ast.Name(id=name, ctx=ast.Store()), value)
+            yield Flow(node, outer, None, "default", base, target)
+
+
+def _of_loop(target: ast.expr, iterated: ast.expr, scope: Scope, loop: Loop | None) -> Iterator[Flow]:
+    """`for values in records.values()`: the targets are elements."""
+    source = iterated
+    while isinstance(source, ast.Call) and isinstance(source.func, ast.Name) and source.args:
+        source = source.args[0]
+    base, _ = syntax.peel(source)
+    if base is not None:
+        for name in ast.walk(target):
+            if isinstance(name, (ast.Name, ast.Attribute)):
+                yield Flow(iterated, scope, loop, "iterate", base, name)

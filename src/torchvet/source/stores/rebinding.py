@@ -1,0 +1,146 @@
+"""Whether every pass binds a name to a value that is not made from the one before: then the name keeps nothing.
+
+Batches that get longer over a run look like a tensor that is joined to itself (`x = torch.cat([x, y])`) if only the
+bytes are known: in both there is one tensor, larger each time. What the value is made of shows which it is.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from torchvet.source import syntax
+from torchvet.source.holder import Part
+from torchvet.source.program.module import LoopVariable
+from torchvet.source.program.mutations import Mutation
+from torchvet.source.program.project import CONSTRUCTORS, Project
+from torchvet.source.program.scopes import Scope, Variable
+from torchvet.source.statements import last_line, path_to_node
+from torchvet.source.stores.aliases import AliasSearch
+
+_OTHER_SIZE = frozenset(("resize_", "resize_as_", "set_"))
+_MOST = 200
+"""Values that are followed for one answer. A search that needs more counts as one that found a debt."""
+
+
+def is_rebound(project: Project, search: AliasSearch, part: Part) -> bool:
+    """See `SourceIndex.is_renewed`. `search` has followed the part of a name."""
+    own = [use.mutation for use in search.likely if syntax.ident(use.mutation.base) == part.name]
+    if any(isinstance(m.node, ast.Call) and syntax.ident(m.node.func) in _OTHER_SIZE for m in own):
+        return False
+    repeated = [m for m in own if (_binds(m) or m.adds) and _again(project, m)]
+    binding = [m for m in repeated if _binds(m)]
+    anew = [m for m in binding if m.value is None or not _owes(project, m.scope, m.value, part.name)]
+    depending = [m for m in repeated if m not in anew]
+    # A loop's variable is new in every turn, whatever its body then does to it.
+    loops = list(_loop_variables(search, part.name))
+    return bool(anew or loops or depending) and all(
+        any(_comes_before(one, mutation) for one in anew)
+        or any(variable.scope is mutation.scope and variable.around is mutation.around for variable in loops)
+        or _is_given_anew(project, mutation, part.name)
+        for mutation in depending
+    )
+
+
+def _binds(mutation: Mutation) -> bool:
+    """Whether the value before is gone, whatever it was. (An item under a key that is no literal is a tensor's.)"""
+    return mutation.rebinds or (mutation.store == "item" and None not in mutation.keys)
+
+
+def _again(project: Project, mutation: Mutation) -> bool:
+    """Whether a statement is run again and again."""
+    function = mutation.scope.function()
+    if mutation.around is not None:
+        return True
+    return function is not None and function.name not in CONSTRUCTORS and not project.runs_once(function)
+
+
+def _is_given_anew(project: Project, mutation: Mutation, name: str) -> bool:
+    """Whether a function changes a parameter of its own, for which every caller has something new."""
+    function = mutation.scope.function()
+    if function is None or mutation.scope is not function or mutation.around is not None:
+        return False
+    given = list(project.arguments(function, name))
+    return bool(given) and not any(_owes(project, site.scope, value, name) for site, value in given)
+
+
+def _owes(project: Project, scope: Scope, value: ast.AST, name: str) -> bool:
+    """Whether a value is made, by way of other names, of `name` or of a container that gets longer."""
+    waiting: list[tuple[Scope, ast.AST]] = [(scope, value)]
+    known: set[tuple[int, str]] = set()
+    for _ in range(_MOST):
+        if not waiting:
+            return False
+        where, node = waiting.pop()
+        for one in ast.walk(node):
+            if not isinstance(one, (ast.Name, ast.Attribute)):
+                continue
+            ident, home = syntax.ident(one), _home(one, where)
+            if ident == name:
+                return True
+            if (home, ident) not in known:
+                known.add((home, ident))
+                if _piles_up(project, one, where):
+                    return True
+                waiting += _made_of(project, one, where)
+    return True  # too much to follow: not proven free of a debt
+
+
+def _same_name(one: ast.Name | ast.Attribute, scope: Scope) -> list[Mutation]:
+    home = _home(one, scope)
+    return [m for m in scope.file.mutations.get(syntax.ident(one), ()) if _home(m.base, m.scope) == home]
+
+
+def _piles_up(project: Project, one: ast.Name | ast.Attribute, scope: Scope) -> bool:
+    """Whether a name is a container that gets longer from pass to pass."""
+    found = _same_name(one, scope)
+    return any(m.adds and _again(project, m) and not _is_short(project, m, found) for m in found)
+
+
+def _made_of(project: Project, one: ast.Name | ast.Attribute, scope: Scope) -> Iterator[tuple[Scope, ast.AST]]:
+    """What a name's value is made of: assigned, looped over, or passed by callers, each with its scope."""
+    ident, home = syntax.ident(one), _home(one, scope)
+    yield from ((m.scope, m.value) for m in _same_name(one, scope) if m.value is not None)
+    variables = scope.file.loop_variables.get(ident, ())
+    yield from ((v.scope, v.node) for v in variables if _home(one, v.scope) == home)
+    if isinstance(one, ast.Name):
+        arguments = project.arguments(scope.resolve(ident), ident)
+        yield from ((site.scope, given) for site, given in arguments)
+
+
+def _home(base: ast.Name | ast.Attribute, scope: Scope) -> int:
+    """What distinguishes variables of one name; attributes of one name are taken for the same."""
+    return id(scope.resolve(base.id)) if isinstance(base, ast.Name) else 0
+
+
+def _is_short(project: Project, mutation: Mutation, others: list[Mutation]) -> bool:
+    """Whether a container is made within the pass that fills it: `rows = []` in the loop, or in a function of it."""
+    for one in others:
+        if one.removal in ("fresh", "maxlen") and not one.keys and one.scope is mutation.scope:
+            loop, outer = mutation.around, one.around
+            while loop is not None and loop is not outer:
+                loop = loop.outer()
+            if loop is outer and (outer is not None or _again(project, one)):
+                return True
+    return False
+
+
+def _loop_variables(search: AliasSearch, name: str) -> Iterator[LoopVariable]:
+    """The loop variables that a holder is."""
+    for subject in search.aliases:
+        if isinstance(subject, Variable) and subject.name == name:
+            found = subject.scope.file.loop_variables.get(name, ())
+            named = (v for v in found if isinstance(v.target, ast.Name))
+            yield from (v for v in named if v.scope.resolve(name) is subject.scope)
+    for module in {use.mutation.file: None for use in search.uses}:
+        yield from (v for v in module.loop_variables.get(name, ()) if isinstance(v.target, ast.Attribute))
+
+
+def _comes_before(first: Mutation, then: Mutation) -> bool:
+    """Whether every pass that runs one statement has run another before."""
+    if first.scope is not then.scope or first.around is not then.around:
+        return False
+    path = path_to_node(first.file.tree, first.node)
+    if not path or first.node not in (path[-1].statement, getattr(path[-1].statement, "value", None)):
+        return False
+    return any(s.lineno <= then.line <= last_line(s) for s in path[-1].after)
