@@ -12,9 +12,8 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base import frames
-from torchvet.probes.base.callers import PROGRAM, place_in
-from torchvet.recording.records.base import Place
+from torchvet.probes.base.callers import PROGRAM
+from torchvet.probes.base.kit import Place, frames, place_in
 
 _DEEP = 2
 """Lists within lists that are looked into for modules."""
@@ -22,7 +21,7 @@ _WIDE = 256
 
 
 def plain_attributes(owner: Any) -> Iterator[tuple[str, Any]]:
-    """An object's own attributes, those that `nn.Module` keeps apart left out."""
+    """An object's own attributes, without those that `nn.Module` keeps apart."""
     try:
         own = object.__getattribute__(owner, "__dict__")
     except AttributeError:

@@ -27,7 +27,7 @@ class Reached:
     _clean: set[Node] = field(default_factory=set)
 
     def leads_there(self, node: Node, late: graphs.Late) -> bool:
-        """Whether a node, be it none of those that the roots lead to, leads to the border: the state that a recurrent
+        """Whether a node, even one that the roots do not lead to, leads to the border: the state that a recurrent
         layer returns beside its output."""
         way, waiting = {node}, [node]
         while waiting:

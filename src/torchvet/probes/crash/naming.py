@@ -9,13 +9,12 @@ from typing import Any
 import msgspec
 import torch
 
-from torchvet.probes.base import frames
 from torchvet.probes.base.callers import PROGRAM
+from torchvet.probes.base.kit import Place, frames
 from torchvet.probes.base.persistent_state import KnownMemory
 from torchvet.probes.crash import expressions
 from torchvet.probes.crash.attributes import assigned, modules_within, plain_attributes
 from torchvet.probes.crash.raised import Level, of_program
-from torchvet.recording.records.base import Place
 from torchvet.recording.records.device import Placed
 
 

@@ -26,7 +26,7 @@ def indices_of(node: ast.AST, names: dict[str, Any], dimension: int | None) -> l
     """The parts of a failing expression that may be its indices; those of one `dimension`, where it tells."""
     if isinstance(node, ast.Subscript):
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        # torch counts the dimensions that tensors index, slices and numbers left out; a mask may be several.
+        # torch counts the dimensions that tensors index, not slices and numbers; a mask may be several.
         tensors = [p for p in parts if not isinstance(p, (ast.Slice, ast.Constant))]
         masked = any(one.dtype == torch.bool for p in tensors for _, one in values_in(p, names))
         chosen = dimension is not None and dimension < len(tensors) and not masked

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from torchvet.probes.base import frames
-from torchvet.probes.base.callers import PROGRAM, place_in
+from torchvet.probes.base.callers import PROGRAM
+from torchvet.probes.base.kit import Place, frames, place_in
 from torchvet.probes.crash import positions
-from torchvet.recording.records.base import Place
 
 _PLUMBING = (os.path.join("torch", "_ops.py"), os.path.join("torch", "overrides.py"))
 """Files of torch's that pass calls on to a mode or to a kernel, and know nothing of them."""
@@ -54,7 +53,7 @@ class Level:
 
 
 def levels_of(error: BaseException) -> list[Level]:
-    """The frames of an error's traceback, outermost first, torchvet's own left out."""
+    """The frames of an error's traceback, outermost first, without torchvet's own."""
     found = []
     link = error.__traceback__
     while link is not None:
@@ -73,7 +72,7 @@ def message_of(error: BaseException) -> str:
 def deciding(error: BaseException | None) -> Iterator[BaseException]:
     """The error that ended the program and those that it was raised from; of a failing exit, what was being handled.
 
-    What was merely being handled when another error came is left out: it may have been caught on purpose.
+    What was merely being handled when another error came is skipped: it may have been caught on purpose.
     """
     seen: set[int] = set()
     if isinstance(error, SystemExit):

@@ -42,7 +42,7 @@ def forget() -> None:
 def thrown_away(tensor: torch.Tensor, levels: list[Level], moves: frozenset[str] = MOVES) -> tuple[str, Place] | None:
     """A move or conversion of this very tensor that ran as a statement of its own: its text and line."""
     known = _moved.get(id(tensor))
-    if known is not None and known[0]() is tensor and _method(known[1]) in moves:
+    if known is not None and known[0]() is tensor and known[1].partition("(")[0].rpartition(".")[2] in moves:
         return known[1:]
     for level in of_program(levels):
         for statement in _ran_before(level):
@@ -50,12 +50,8 @@ def thrown_away(tensor: torch.Tensor, levels: list[Level], moves: frozenset[str]
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in moves:
                 subject = expressions.value_of(call.func.value, level.names)
                 if subject is tensor and not _is_there(call, tensor, level):
-                    return ast.unparse(call), _line(level, statement)
+                    return ast.unparse(call), Place(level.place.path, statement.lineno, level.place.function)
     return None
-
-
-def _method(text: str) -> str:
-    return text.partition("(")[0].rpartition(".")[2]
 
 
 def _is_there(call: ast.Call, tensor: torch.Tensor, level: Level) -> bool:
@@ -143,7 +139,3 @@ def _function(tree: ast.Module, first: int, name: str) -> ast.AST | None:
         if first in (node.lineno, *(d.lineno for d in node.decorator_list)):
             return node
     return None
-
-
-def _line(level: Level, statement: ast.stmt) -> Place:
-    return Place(level.place.path, statement.lineno, level.place.function)

@@ -24,7 +24,7 @@ _PLUMBING = (os.path.join("torch", "overrides.py"), os.path.join("torch", "utils
 
 
 _MOST = 256
-"""Tensors of one step that are told apart."""
+"""Tensors of one step that are followed."""
 Kind = Literal["to device", "to host", "dtype"]
 _Taken = tuple[int, str, str]
 _EARLY = 4096
@@ -47,7 +47,7 @@ class DiscardedMoves(Watcher):
         self._sampled = self._early = 0
 
     def install(self) -> None:
-        """Be told of what is moved or converted, on a simulated device in the first step too: it may be the last."""
+        """Hear what is moved or converted, on a simulated device in the first step too: it may be the last."""
         self.host.hear([torch.ops.aten._to_copy.default], self._copied)
         if self.host.options.simulated_gpu is not None:
             from torchvet.simulate.operations import transfers

@@ -17,8 +17,8 @@ import msgspec
 import torch
 
 from torchvet.gc_pause import collector_off
-from torchvet.probes.base import frames, graphs
 from torchvet.probes.base.deadline import Deadline
+from torchvet.probes.base.kit import Place, StepKind, frames, graphs
 from torchvet.probes.base.ledger import Birth, Ledger, sum_by_site
 from torchvet.probes.base.persistent_state import KnownMemory
 from torchvet.probes.internals import private
@@ -27,7 +27,7 @@ from torchvet.probes.memory.retained_sizes import HoldingTree
 from torchvet.probes.objects import arrays, heap
 from torchvet.probes.objects.bindings import Binding, Bindings
 from torchvet.probes.objects.strays import stray_roots
-from torchvet.recording.records.base import Census, Holding, Place, StepKind
+from torchvet.recording.records.base import Census, Holding
 
 _CONTAINER = 4
 """Siblings with a graph from which on their parent counts as a container."""

@@ -1,4 +1,4 @@
-"""Tells what no name leads to apart: garbage that holds itself, and what something out of Python's sight holds.
+"""Separates what no name leads to: garbage that holds itself, and what something out of Python's sight holds.
 
 One pass over the heap finds who refers to whom among all that the walk from names has not reached. Whatever has more
 references than these account for is held from outside, with all that it holds in turn; the rest is garbage, and in each

@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base import graphs
-from torchvet.probes.base.kit import Host, Place, SiteWatcher, frames
+from torchvet.probes.base.kit import Host, Place, SiteWatcher, frames, graphs
 from torchvet.probes.internals import graph_teardown
 from torchvet.probes.internals.saved import saved_tensors
 from torchvet.recording.records.training import SummedLosses

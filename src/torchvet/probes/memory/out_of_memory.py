@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchvet.probes.base.kit import Host, Watcher, tap
+from torchvet.probes.base.kit import Host, Unchecked, Watcher, tap
 from torchvet.recording.records.memory import MemoryHistory
-from torchvet.recording.records.training import MemoryFailure, Unchecked
+from torchvet.recording.records.training import MemoryFailure
 
 EVENTS = 100_000
 """Events of the allocator that are kept: those of a few dozen steps of a large model."""

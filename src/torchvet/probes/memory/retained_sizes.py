@@ -8,12 +8,11 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base import frames
-from torchvet.probes.base.callers import place_in
+from torchvet.probes.base.kit import Place, frames, place_in
 from torchvet.probes.base.ledger import Birth, sum_by_site
 from torchvet.probes.objects import naming
 from torchvet.probes.objects.heap import HeapWalk, Root
-from torchvet.recording.records.base import Holding, Place, SiteBytes
+from torchvet.recording.records.base import Holding, SiteBytes
 
 _BRANCHES = 8
 """Children with bytes from which on a place is a container whose items are not told apart."""
@@ -123,7 +122,7 @@ class HoldingTree:
 
     def _holding(self, key: int, sums: _Sums, births: dict[int, Birth]) -> Holding:
         texts, vias = self._path(key)
-        root = self._root(key)
+        root = self._walk.roots[self._walk.chain(key)[0]]
         value = self._walk.objects[key]
         known: dict[str, Any] = {**sums, **{name: getattr(naming, name)(value) for name in _OF_CONTAINERS}}
         place = self._cached_function(key) or Place(root.path, root.line or 1, root.scope)
@@ -159,9 +158,6 @@ class HoldingTree:
             found |= {via} if via and many else set()
             key, above = heaviest, parent
         return found
-
-    def _root(self, key: int) -> Root:
-        return self._walk.roots[self._walk.chain(key)[0]]
 
     def _cached_function(self, key: int) -> Place | None:
         """Where the function is written whose lru_cache the path runs through."""

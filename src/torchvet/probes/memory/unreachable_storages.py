@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 import torch
 
-from torchvet.probes.base import frames, graphs
-from torchvet.probes.base.callers import place_in
+from torchvet.probes.base.kit import frames, graphs, place_in
 from torchvet.probes.base.ledger import Birth
 from torchvet.probes.internals import graph_teardown
 from torchvet.probes.internals.saved import saved_tensors, unpack_hook_of
@@ -51,7 +50,8 @@ def describe(
         return Found([], 0)
     garbage = Garbage(reached, own)
     try:
-        seeds = {id(t) for t in garbage.tensors() if id(t) in orphans or _keys(t) & births.keys()}
+        lost = (t for t in garbage.tensors() if any(s._cdata in births for s in graphs.storages_of(t)))
+        seeds = {*map(id, lost), *(id(t) for t in garbage.tensors() if id(t) in orphans)}
         if not garbage.search(seeds, late):
             return Found([], 0)
         cycles = garbage.cycles()
@@ -72,10 +72,6 @@ def _recurs(described: list[list[Stranger]]) -> bool:
     """Whether two cycles are closed by the same: what was made once, and waits for the collector, is no growth."""
     firsts = [who[0] for who in described if who]
     return len(set(firsts)) < len(firsts)
-
-
-def _keys(tensor: torch.Tensor) -> set[int]:
-    return {s._cdata for s in graphs.storages_of(tensor)}
 
 
 class _Cut(NamedTuple):

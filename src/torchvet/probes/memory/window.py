@@ -11,13 +11,12 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base import frames, graphs
+from torchvet.probes.base.kit import Place, StepKind, frames, graphs, overloads
 from torchvet.probes.base.ledger import Birth, Ledger, place_of_line, sum_by_site
-from torchvet.probes.base.operators import overloads
 from torchvet.probes.base.persistent_state import KnownMemory
 from torchvet.probes.objects.bound_names import bound_above, bound_tensors
 from torchvet.probes.precision import autocast_peaks
-from torchvet.recording.records.base import Place, StepKind, Window
+from torchvet.recording.records.base import Window
 from torchvet.recording.records.training import StaleAtPeak, ZeroedInPlace
 
 _aten = torch.ops.aten

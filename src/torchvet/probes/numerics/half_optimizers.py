@@ -6,9 +6,8 @@ import weakref
 from collections.abc import Iterable
 
 import torch
-from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base.kit import Host, Place, Record, Watcher, frames
+from torchvet.probes.base.kit import Host, Optimizer, Place, Record, Watcher, frames
 from torchvet.probes.internals.finite import readable, which_not
 from torchvet.probes.numerics import half
 from torchvet.recording.records.numeric import HalfOptimizer

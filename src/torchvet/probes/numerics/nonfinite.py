@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 import torch
-from torch.optim.optimizer import Optimizer
 
 from torchvet.probes.base.gradients import gradient_of
-from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher, frames, tap
+from torchvet.probes.base.kit import Host, Optimizer, Place, Record, StepKind, Unchecked, Watcher, around, frames, tap
 from torchvet.probes.internals.compiled_regions import REGIONS
 from torchvet.probes.internals.finite import dense, is_finite, local, suspicious
 from torchvet.probes.numerics.nonfinite_outputs import OutputWatch
@@ -29,7 +27,6 @@ from torchvet.probes.replay.process import Failed, ask, why_not
 from torchvet.probes.replay.rehearsal import Answer, Failure, rehearse
 from torchvet.probes.replay.sources import Symptom
 from torchvet.recording.records.nonfinite import NonFinite, NonFiniteTotals
-from torchvet.recording.records.training import Unchecked
 
 _MOST_REPLAYS = 4
 _MOST_AT_ONE_PLACE = 2
@@ -76,8 +73,8 @@ class NonFiniteWatcher(Watcher):
 
     def install(self) -> None:
         """Hear of what gradient scalers skip, and of numbers taken out of torch."""
-        self.replace(torch.amp.GradScaler, "step", self._tap_scaler)
-        self.replace(torch.amp.GradScaler, "scale", tap(self.host, _WHAT, before=self._scales))
+        self.replace(torch.amp.GradScaler, "step", lambda original: around(original, self._scaler_begins))
+        self.replace(torch.amp.GradScaler, "scale", tap(self.host, None, before=self._scales))
         self.host.hear([torch.ops.aten._local_scalar_dense.default], self._outputs.number_taken)
         self._kept.take()
 
@@ -166,22 +163,18 @@ class NonFiniteWatcher(Watcher):
             self._totals.first_stepped = self.host.step
         self._failed("gradient", dense(gradients))
 
-    def _tap_scaler(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        watcher = self
+    def _scaler_begins(self, args: Any, kwargs: Any) -> Any:
+        """A scaler steps an optimizer: it looks at the gradients itself."""
+        scaler = args[0]
+        self._scaler_steps = scaler.is_enabled()
 
-        @functools.wraps(original)
-        def step(self: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-            watcher._scaler_steps = self.is_enabled()
-            try:
-                result = original(self, optimizer, *args, **kwargs)
-            finally:
-                watcher._scaler_steps = False
-            if watcher.host.active and self.is_enabled():
-                with watcher.host.looking(_WHAT):
-                    watcher._scaler_stepped(self, optimizer)
-            return result
+        def after(_: Any, error: BaseException | None) -> None:
+            self._scaler_steps = False
+            if error is None and self.host.active and scaler.is_enabled():
+                with self.host.looking(_WHAT):
+                    self._scaler_stepped(scaler, args[1] if len(args) > 1 else kwargs["optimizer"])
 
-        return step
+        return args, after
 
     def _scales(self, scaler: Any, *_: Any, **__: Any) -> None:
         if scaler.is_enabled():

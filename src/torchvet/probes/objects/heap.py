@@ -308,17 +308,17 @@ _CHILDREN: dict[int, Callable[[Any], Iterable[Any]]] = {
 
 
 def frame_roots(unreadable: list[str], extra: list[types.FrameType]) -> Iterator[Root]:
-    """Variables of running frames, the outermost first, then `self` and `cls`, then torch's own; ours left out.
+    """Variables of running frames, the outermost first, then `self` and `cls`, then torch's own; without torchvet's.
 
     `extra` frames count as running. Names of functions whose variables cannot be read safely are added to `unreadable`.
     """
-    own = threading.get_ident()
+    own, names = threading.get_ident(), {t.ident: t.name for t in threading.enumerate()}
     late: list[Root] = []
     spaces: set[int] = set()
     for ident, stack in _stacks():
         if ident == own:
             stack[:0] = [f for f in reversed(extra) if frames.owner(f.f_code.co_filename) in WORTHWHILE]
-        thread = "" if ident == own else f" (thread {_thread_name(ident)})"
+        thread = "" if ident == own else f" (thread {names.get(ident, ident)})"
         for frame in reversed(stack):
             for root in itertools.chain(_free_globals(frame, spaces), _roots_of(frame, thread, unreadable)):
                 worthwhile = root.kind == "global" or frames.owner(root.path) in WORTHWHILE
@@ -354,7 +354,7 @@ def running_frames() -> list[types.FrameType]:
 
 
 def _stacks() -> list[tuple[int, list[types.FrameType]]]:
-    """The running frames of every thread, the innermost first; ours left out.
+    """The running frames of every thread, the innermost first; without torchvet's.
 
     This function's own frame is among those it goes through. A variable that still held it at the end would be a
     cycle, and through `f_back` the program's variables would wait for the collector with it.
@@ -408,10 +408,6 @@ def root_of_loop(iterator: Any, line: int, frame: types.FrameType) -> Root:
 
 def _caller(frame: types.FrameType) -> Place | None:
     return next(iter(user_lines(frame.f_back, 1)), None)
-
-
-def _thread_name(ident: int) -> str:
-    return next((t.name for t in threading.enumerate() if t.ident == ident), str(ident))
 
 
 def _owner_of_module(name: str, file: str) -> int:

@@ -58,10 +58,6 @@ def _is_plain_iterator(cls: type) -> bool:
     return cls.__module__ == "builtins" and cls is not types.GeneratorType and heap.is_iterator(cls)
 
 
-def _unseen(parent: Any, child: Any) -> Hop:
-    return UNSEEN
-
-
 def _partial_hop(whole: functools.partial[Any], given: Any, child: Any) -> Hop:
     """What functools.partial gives to a function, by the name that it has there."""
     if given is whole.args:
@@ -179,10 +175,6 @@ def _function_hop(parent: types.FunctionType, child: Any) -> Hop:
     return UNSEEN
 
 
-def _cache_hop(parent: Any, child: Any) -> Hop:
-    return Hop(" (lru_cache)" if child is not getattr(parent, "__wrapped__", None) else "", "cache")
-
-
 def _tensor_hop(parent: torch.Tensor, child: Any) -> Hop:
     if isinstance(child, torch.Tensor):
         return Hop(".grad", "grad")
@@ -254,10 +246,10 @@ def _held(slot: Any, owner: Any) -> Any:
 
 _HOPS: dict[type, Callable[[Any, Any], Hop]] = {
     **dict.fromkeys((list, tuple, deque), _sequence_hop),
-    **dict.fromkeys((threading.local, types.CellType, types.MethodType), _unseen),
+    **dict.fromkeys((threading.local, types.CellType, types.MethodType), lambda parent, child: UNSEEN),
     functools.partial: _hop_of_partial,
     types.FunctionType: _function_hop,
-    _LRU: _cache_hop,
+    _LRU: lambda parent, child: Hop(" (lru_cache)" if child is not parent.__wrapped__ else "", "cache"),
     torch.Tensor: _tensor_hop,
     BaseException: _exception_hop,
     types.TracebackType: lambda parent, child: Hop("", "exception"),

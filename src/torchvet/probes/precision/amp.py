@@ -14,11 +14,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.nn.modules import module as nn_module
-from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher, frames
+from torchvet.probes.base.kit import Host, Optimizer, Place, Record, StepKind, Watcher, frames
 from torchvet.probes.internals import private
+from torchvet.probes.internals.compiled_regions import ModuleHooks
 from torchvet.probes.precision.half_hardware import devices
 from torchvet.recording.records.amp import AmpRun, Unaligned
 
@@ -66,8 +65,9 @@ class AmpWatcher(Watcher):
         self.replace(scaler, "scale", self._scaler_scales)
         self.replace(scaler, "update", self._scaler_updates)
         self.replace(torch.autograd, "backward", self._backward)
-        self._undo.callback(nn_module.register_module_forward_pre_hook(self._before).remove)
-        self._undo.callback(nn_module.register_module_forward_hook(self._after, always_call=True).remove)
+        hooks = ModuleHooks(before=self._before, after=self._after)
+        hooks.put()
+        self._undo.callback(hooks.take)
 
     def remove(self) -> None:
         """Leave torch as it was."""
@@ -226,12 +226,10 @@ class AmpWatcher(Watcher):
 
         return backward
 
-    def _unscaled(self, gradient: torch.Tensor) -> torch.Tensor:
-        return gradient / self._scale
-
     def _hook(self) -> None:
         """Gradients reach `.grad` without the scale, so that clipping and accumulation are as in the program."""
         for parameter in self.host.known.parameters():
             if parameter.requires_grad and parameter.is_leaf and id(parameter) not in self._hooked:
                 self._hooked.add(id(parameter))
-                self._handles.append(parameter.register_hook(self._unscaled))  # type: ignore[no-untyped-call]
+                handle = parameter.register_hook(lambda gradient: gradient / self._scale)  # type: ignore[no-untyped-call]
+                self._handles.append(handle)

@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch.amp.autocast_mode import autocast
 from torch.amp.grad_scaler import GradScaler
-from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base.kit import EVERY_STEP, Host, Record, Watcher, tap
+from torchvet.probes.base.kit import EVERY_STEP, Host, Optimizer, Record, Unchecked, Watcher, frames, outward, tap
 from torchvet.probes.internals import private
 from torchvet.probes.internals.compiled_regions import REGIONS, ModuleHooks
 from torchvet.probes.precision.autocast_backward import BackwardPrecisionProbe
@@ -24,7 +23,6 @@ from torchvet.probes.precision.autocast_peaks import PeakProbe
 from torchvet.probes.precision.autocast_regions import Region, Regions
 from torchvet.probes.precision.autocast_scaling import ScalingProbe
 from torchvet.probes.precision.autocast_threads import ThreadProbe
-from torchvet.recording.records.training import Unchecked
 
 _WHAT = "autocast"
 _COPY = torch.ops.aten._to_copy.default
@@ -57,7 +55,7 @@ class AutocastWatcher(Watcher):
 
     def install(self) -> None:
         """See `Watcher`."""
-        self.replace(autocast, "__enter__", tap(self.host, _WHAT, after=self._entered))
+        self.replace(autocast, "__enter__", tap(self.host, None, after=self._entered))
         self.replace(autocast, "__exit__", self._tap_exit)
         self.replace(autocast, "__call__", self.regions.tap_decorator)
         self.replace(torch.cuda.amp.common, "amp_definitely_not_available", self.regions.tap_unavailable)
@@ -116,7 +114,7 @@ class AutocastWatcher(Watcher):
     # Layers ------------------------------------------------------------------------------------------------------
 
     def _listen(self, root: Region) -> None:
-        """Be told of every layer that runs from now on, but for compiled regions."""
+        """Hear every layer that runs from now on, but for compiled regions."""
         self._listened.add(root)
         self._calls = 0
         self._hook.on()
@@ -167,7 +165,9 @@ class AutocastWatcher(Watcher):
         if not self.regions.sites:
             self.heed()
             self.host.ledger.listeners.append(self._operator)
-        region = self.regions.entered(context, sys._getframe(1))
+        # Where no line of the program's is on the stack (in the engine's threads), the one of torch's counts.
+        outside = (f for f in outward(sys._getframe(1)) if frames.owner(f.f_code.co_filename) != frames.OWN)
+        region = self.regions.entered(context, next(outside))
         region.since = len(self.host.ledger.events)
         entered = region.site.entered
         if region.root is region and (entered <= _ENTRIES or not entered & (entered - 1)):

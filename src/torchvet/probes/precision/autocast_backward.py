@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base import graphs
-from torchvet.probes.base.kit import Place, Record, frames, names, place_in
+from torchvet.probes.base.kit import Place, Record, frames, graphs, names, place_in
 from torchvet.probes.internals.graph_teardown import all_below
 from torchvet.probes.precision.autocast_regions import HALVES, Regions
 from torchvet.recording.records.autocast import AutocastBackward, FunctionPrecision, HalfLoss

@@ -13,10 +13,9 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from torchvet.probes.base import frames
+from torchvet.probes.base.kit import Place, Record, frames
 from torchvet.probes.precision.autocast_regions import Region, Regions
 from torchvet.recording.records.autocast import StaleWeights
-from torchvet.recording.records.base import Place, Record
 
 Kind = Literal["step", "load", "other"]
 _COLUMNS = 16
@@ -51,7 +50,7 @@ class _State:
 
 
 class CopyProbe:
-    """One for the session. `changed` is told of changes within a region, `called` of layers that ran in one."""
+    """One for the session. `changed` hears of changes within a region, `called` of layers that ran in one."""
 
     def __init__(self, regions: Regions) -> None:
         self._regions = regions

@@ -31,7 +31,7 @@ _APPLY = getattr(getattr(torch.autograd.Function.apply, "__func__", None), "__co
 
 
 class FunctionProbe:
-    """One for the session; told of the operators of forward passes in sampled steps."""
+    """One for the session; hears the operators of forward passes in sampled steps."""
 
     def __init__(self, regions: Regions) -> None:
         self._regions = regions

@@ -50,7 +50,7 @@ class Again:
 
 
 class OperatorProbe:
-    """One for the session; told of the operators of forward passes."""
+    """One for the session; hears the operators of forward passes."""
 
     def __init__(self, regions: Regions, ledger: Ledger) -> None:
         self._regions = regions
@@ -71,7 +71,8 @@ class OperatorProbe:
             return
         stack = self._regions.stack()
         if kind == _COPY:
-            _copied(stack, first, out)
+            if stack and not stack[-1].wanted and out.dtype in HALVES and first.dtype not in HALVES:
+                stack[-1].by_hand = True
             return
         if kind == _PRODUCT:
             self._product(stack, first.device.type)
@@ -144,11 +145,6 @@ class OperatorProbe:
             use.elements += given.numel()
             use.saturated += int(((given == 0) | (given == 1)).sum())
             use.rounded = use.rounded and bool(torch.equal(given.to(region.dtype).to(given.dtype), given))
-
-
-def _copied(stack: list[Region], first: torch.Tensor, out: Any) -> None:
-    if stack and not stack[-1].wanted and out.dtype in HALVES and first.dtype not in HALVES:
-        stack[-1].by_hand = True
 
 
 def _kind_of(name: str) -> int:

@@ -11,11 +11,9 @@ from types import FrameType
 import torch
 from torch import nn
 
-from torchvet.probes.base import frames
-from torchvet.probes.base.callers import outward
+from torchvet.probes.base.kit import Place, Record, frames, outward
 from torchvet.probes.precision.autocast_regions import HALVES, Region, Regions
 from torchvet.recording.records.autocast import ThreadForward
-from torchvet.recording.records.base import Place, Record
 
 _WAITS = {
     "threading.py": ("join", "wait", "_wait_for_tstate_lock"),

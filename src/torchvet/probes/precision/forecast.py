@@ -10,16 +10,14 @@ from contextlib import ExitStack
 from typing import Any
 
 import torch
-from torch.optim.optimizer import Optimizer
 
 from torchvet.probes.base.gradients import gradient_of
-from torchvet.probes.base.kit import Host, Record, StepKind, Watcher, tap
+from torchvet.probes.base.kit import Host, Optimizer, Record, StepKind, Unchecked, Watcher, tap
 from torchvet.probes.internals.compiled_regions import REGIONS, Aside, ModuleHooks
 from torchvet.probes.internals.patching import replace
 from torchvet.probes.precision.forecast_mode import ForecastMode
 from torchvet.probes.precision.half_hardware import devices
 from torchvet.recording.records.forecast import ForecastRun
-from torchvet.recording.records.training import Unchecked
 
 _FIRST = 3
 """Steps at first that are all looked at; then one in every eighth of those that have passed: magnitudes grow, so that
@@ -54,7 +52,7 @@ class ForecastWatcher(Watcher):
 
     def install(self) -> None:
         """Hear which scaler scales the loss."""
-        self.replace(torch.amp.GradScaler, "scale", tap(self.host, _WHAT, before=self._scales))
+        self.replace(torch.amp.GradScaler, "scale", tap(self.host, None, before=self._scales))
 
     def _scales(self, scaler: Any, outputs: Any) -> None:
         self._scaler = weakref.ref(scaler)

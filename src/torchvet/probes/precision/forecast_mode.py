@@ -147,7 +147,7 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
             self._forward(kind, operands, results)
 
     def _forward(self, kind: _Kind, operands: list[torch.Tensor], results: list[torch.Tensor]) -> None:
-        self.own.update(_short(t) for t in results if t.dtype != torch.float32)
+        self.own.update(str(t.dtype).removeprefix("torch.") for t in results if t.dtype != torch.float32)
         reads = [k for k in map(_key, operands) if k in self._half]
         half = self._is_half(kind, operands, results, bool(reads))
         tally = None
@@ -294,7 +294,3 @@ def _key(tensor: torch.Tensor) -> int | None:
         return int(tensor.untyped_storage()._cdata)
     except (NotImplementedError, RuntimeError):
         return None
-
-
-def _short(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")

@@ -14,7 +14,7 @@ from torchvet.probes.numerics.magnitudes import OVERFLOWS, exponents, largest
 from torchvet.recording.records.forecast import ForecastGradient, ForecastSite
 
 _MOST = 3000
-"""Sites that are told apart; a program that makes up modules as it goes has no end of them."""
+"""Sites that are counted separately; a program that makes up modules as it goes has no end of them."""
 
 
 class SiteTally:

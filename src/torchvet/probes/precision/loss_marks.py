@@ -1,4 +1,4 @@
-"""Tells by its autograd graph whether a loss has been multiplied by a scaler: the node that does it carries a mark."""
+"""Shows by its autograd graph whether a loss has been multiplied by a scaler: the node that does it carries a mark."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchvet.probes.base import graphs
-from torchvet.probes.base.operators import names
+from torchvet.probes.base.kit import Place, graphs, names
 from torchvet.probes.internals.graph_teardown import all_below, nodes_below
-from torchvet.recording.records.base import Place
 
 _KEY = "torchvet scale"
 _MOST_NODES = 48

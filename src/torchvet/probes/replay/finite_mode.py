@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import msgspec
 import torch
 
-from torchvet.probes.base import frames
-from torchvet.probes.base.callers import PROGRAM, outward
-from torchvet.probes.base.operators import names
+from torchvet.probes.base.callers import PROGRAM
+from torchvet.probes.base.kit import Place, frames, names, outward
 from torchvet.probes.internals import private
 from torchvet.probes.internals.finite import is_finite, numeric
 from torchvet.probes.internals.modes import OwnMode
@@ -20,7 +19,6 @@ from torchvet.probes.replay import stage
 from torchvet.probes.replay.operands import Namer, described, outline, rows_of, survives
 from torchvet.probes.replay.reasons import backward_reason, base_name, forward_reason
 from torchvet.probes.replay.sources import Kind, Source, Taint, Taints, unique
-from torchvet.recording.records.base import Place
 from torchvet.recording.records.nonfinite import Operand
 
 _WRITTEN = names(

@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base import frames
-from torchvet.probes.base.callers import of_program
+from torchvet.probes.base.kit import frames, of_program
 from torchvet.probes.base.persistent_state import KnownMemory
 from torchvet.probes.objects.containers import tensors_in
 from torchvet.probes.objects.variables import frame_locals

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchvet.probes.base import frames
-from torchvet.probes.base.callers import of_program
+from torchvet.probes.base.kit import frames, of_program
 from torchvet.probes.internals.finite import is_finite
 from torchvet.probes.objects.containers import tensors_in
 from torchvet.probes.replay.building import Refused, build

@@ -181,8 +181,8 @@ class _Rehearsal:
             name = self._names.of(root.external) or "a tensor"
             return Answer(reason=f"{name} was not finite already, and what made it was not done again")
         if root is None:
-            bad = reached.bad[0]
-            return Answer(reason=f"no operator of what was done again made {_what(bad)}")
+            what = "NaN" if bool(torch.isnan(reached.bad[0].detach()).any()) else "an infinity"
+            return Answer(reason=f"no operator of what was done again made {what}")
         return Answer(record=self._record(root, exact))
 
     def _record(self, root: Source, exact: bool) -> NonFinite:
@@ -201,10 +201,6 @@ def _put_in_place_of_lost(plan: Plan) -> list[str]:
             plan.names[name] = torch.nan_to_num(value.detach(), 0.0, 0.0, 0.0).requires_grad_(value.requires_grad)
             lost.append(name)
     return lost
-
-
-def _what(tensor: torch.Tensor) -> str:
-    return "NaN" if bool(torch.isnan(tensor.detach()).any()) else "an infinity"
 
 
 def _equal(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:

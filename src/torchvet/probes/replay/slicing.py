@@ -183,7 +183,8 @@ def _choose(way: Way, items: list[Item], state: Callable[[str], State], running:
     while work:
         index = work.pop()
         for name in sorted(items[index].effects.reads):
-            stale = name in overwritten or _rebound(items, index, name, last if running else last + 1)
+            later = range(index, last if running else last + 1)
+            stale = name in overwritten or any(name in items[j].effects.writes for j in later)
             why = "overwritten" if stale else state(name)
             if why == "fine":
                 continue
@@ -193,11 +194,6 @@ def _choose(way: Way, items: list[Item], state: Callable[[str], State], running:
             work += definitions - found.chosen
             found.chosen |= definitions
     return found
-
-
-def _rebound(items: list[Item], index: int, name: str, end: int) -> bool:
-    """Whether a name was bound again at the statement that read it, or after."""
-    return any(name in items[j].effects.writes for j in range(index, end))
 
 
 def _definitions(items: list[Item], index: int, name: str) -> set[int]:

@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 import torch
 
-from torchvet.probes.base.operators import names
-from torchvet.recording.records.base import Place
+from torchvet.probes.base.kit import Place, names
 from torchvet.recording.records.nonfinite import NonFinite, Operand, Reason
 
 Kind = Literal["nan", "inf"]

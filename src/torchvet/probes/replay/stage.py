@@ -68,7 +68,7 @@ class Modules:
         self._thread = threading.get_ident()
 
     def follow(self, undo: ExitStack | None = None) -> None:
-        """Start; `undo` is told how to stop."""
+        """Start, until `undo` is closed if one is given."""
         hooks = ModuleHooks(before=self._before, after=self._after)
         hooks.put()
         if undo is not None:

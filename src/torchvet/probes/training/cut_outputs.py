@@ -7,10 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base import graphs
-from torchvet.probes.base.kit import Host, Place, Record, SiteWatcher, StepKind
+from torchvet.probes.base.kit import Host, Optimizer, Place, Record, SiteWatcher, StepKind, graphs
 from torchvet.probes.internals.graph_teardown import all_below
 from torchvet.probes.numerics import half
 from torchvet.recording.records.numeric import CutOutput
@@ -40,7 +38,7 @@ class CutOutputs(SiteWatcher[Place, CutOutput]):
         self._allowance = half.Allowance(0.05, 0.002)
 
     def install(self) -> None:
-        """Be told in sampled steps of what leaves."""
+        """In sampled steps, hear what leaves the graph."""
         self.host.hear([_aten.detach.default, _aten._local_scalar_dense.default], self._leaves)
 
     def _leaves(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:

@@ -7,10 +7,8 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 import torch
-from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base import graphs
-from torchvet.probes.base.kit import Host, Place, Record, SiteWatcher, frames
+from torchvet.probes.base.kit import Host, Optimizer, Place, Record, SiteWatcher, frames, graphs
 from torchvet.probes.internals.graph_teardown import all_below
 from torchvet.probes.numerics import half
 from torchvet.recording.records.numeric import ConstantTerm, LostLoss

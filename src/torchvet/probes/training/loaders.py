@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base import graphs
-from torchvet.probes.base.kit import Host, Place, Watcher, user_lines
+from torchvet.probes.base.kit import Host, Place, Watcher, graphs, user_lines
 from torchvet.probes.objects import naming
 from torchvet.probes.objects.containers import tensors_in
 from torchvet.recording.records.training import LoaderMemory, LoopBound

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.optim.optimizer import Optimizer
 
 from torchvet.probes.base.gradients import gradient_of, is_readable
-from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher, frames
+from torchvet.probes.base.kit import Host, Optimizer, Place, Record, StepKind, Watcher, frames
 from torchvet.recording.records.training import OptimizerUse, SparseGradient, UnownedParameters
 
 _ALWAYS_CHECKED = 8
