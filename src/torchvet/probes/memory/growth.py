@@ -7,17 +7,14 @@ from collections.abc import Iterator
 
 import msgspec
 
-from torchvet.probes.base import frames
 from torchvet.probes.base.host import record as host_record
+from torchvet.probes.base.kit import Host, StepKind, Unchecked, Watcher, frames
 from torchvet.probes.base.schedule import EARLY_ALLOWANCE, SUSPECT_CENSUSES
 from torchvet.probes.base.unchecked import of_unreadable
-from torchvet.probes.base.watcher import Host, Watcher
 from torchvet.probes.memory.census import CensusTaker
 from torchvet.probes.memory.cohorts import Cohort, Cohorts
 from torchvet.probes.memory.heap_trend import HeapTrend
-from torchvet.recording.records.base import StepKind
 from torchvet.recording.records.training import Host as HostRecord
-from torchvet.recording.records.training import Unchecked
 
 _CENSUS_SECONDS = 0.03
 """What a census is expected to take before there was one."""
