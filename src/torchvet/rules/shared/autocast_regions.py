@@ -20,7 +20,7 @@ _ARGUMENTS = {
 }
 _OWN_DEVICE = {"torch.cuda.amp.autocast": "cuda", "torch.cpu.amp.autocast": "cpu"}
 _DEFAULT = {"cuda": "fp16", "cpu": "bf16"}
-_DTYPES = {"torch.float16": "fp16", "torch.half": "fp16", "torch.bfloat16": "bf16"}
+DTYPES = {"torch.float16": "fp16", "torch.half": "fp16", "torch.bfloat16": "bf16"}
 _NOTHING = ("nullcontext", "suppress")
 
 
@@ -40,6 +40,11 @@ class Region:
     cached: bool = True
     framework: bool = False
 
+    @property
+    def may_be_on(self) -> bool:
+        """Whether it casts operators in some run, by what this file says."""
+        return self.enabled != "no" and not self.framework
+
 
 def arguments(file: SourceFile, call: ast.Call) -> dict[str, ast.expr]:
     """What an autocast call is given, by parameter; empty for another call."""
@@ -49,6 +54,11 @@ def arguments(file: SourceFile, call: ast.Call) -> dict[str, ast.expr]:
     given = dict(zip(names, call.args, strict=False))
     given.update({k.arg: k.value for k in call.keywords if k.arg})
     return given
+
+
+def argument(file: SourceFile, at: Region, name: str) -> ast.expr | None:
+    """What the call that opens a region is given for a parameter."""
+    return arguments(file, at.call).get(name) if at.call is not None else None
 
 
 def constants(file: SourceFile, node: ast.expr | None, unit: Unit) -> list[object]:
@@ -95,11 +105,11 @@ def _dtype(file: SourceFile, node: ast.expr | None, unit: Unit, device: str) -> 
     if node is None:
         return _DEFAULT.get(device, "")
     name = file.dotted(node)
-    if name in _DTYPES:
-        return _DTYPES[name]
+    if name in DTYPES:
+        return DTYPES[name]
     if isinstance(node, ast.Name) and (home := unit.home(node.id)) is not None:
         values = file.roles.values(node, unit)
-        kinds = {_DTYPES.get(file.dotted(v), "") for v, _ in values}
+        kinds = {DTYPES.get(file.dotted(v), "") for v, _ in values}
         if len(kinds) == 1 and len(values) == len(home.bindings.get(node.id, ())) and node.id not in home.parameters:
             return kinds.pop()
     return ""
