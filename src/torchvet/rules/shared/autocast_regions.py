@@ -218,13 +218,10 @@ def active(event: Event) -> Region | None:
     return found if found is not None and found.enabled != "no" else None
 
 
-def statement_of(unit: Unit, at: Region) -> tuple[Event, ast.With | ast.AsyncWith] | None:
+def statement_of(unit: Unit, at: Region) -> ast.With | ast.AsyncWith | None:
     """The `with` statement that opens a region."""
-    for event in unit.events:
-        node = event.node
-        if isinstance(node, (ast.With, ast.AsyncWith)) and any(i.context_expr is at.node for i in node.items):
-            return event, node
-    return None
+    nodes = (e.node for e in unit.events if isinstance(e.node, (ast.With, ast.AsyncWith)))
+    return next((node for node in nodes if any(i.context_expr is at.node for i in node.items)), None)
 
 
 @lru_cache(maxsize=1)
@@ -253,6 +250,16 @@ def _may_open(file: SourceFile, unit: Unit) -> bool:
 def inside(unit: Unit, at: Region) -> list[Event]:
     """Events of a unit that lie within a region, those of regions nested in it included."""
     return [e for e in unit.events if any(w is at.node for w in e.context.withs)]
+
+
+def calls_inside(unit: Unit, at: Region) -> list[Event]:
+    """Calls of a unit that lie within a region."""
+    return [e for e in inside(unit, at) if e.node.__class__ is ast.Call]
+
+
+def module_calls(unit: Unit, at: Region) -> list[Event]:
+    """Calls of modules within a region."""
+    return [e for e in inside(unit, at) if is_module_call(e)]
 
 
 def is_module_call(event: Event) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from torchvet.rules.kit import Edit, Finding, Iterator, Rule, Sequence, Severity, SourceFile
 from torchvet.source.model import Event, Loop, walk
@@ -81,13 +81,17 @@ P = TypeVar("P", bound=Pass)
 class EventRule(Rule):
     """A rule whose suspicions stand at events and effects, which know their file."""
 
+    cause: ClassVar[str] = ""
+    advice: ClassVar[str] = ""
+    """What findings say that give no cause or advice of their own."""
+
     def suspect_at(
         self,
         at: Effect | Event,
         message: str,
         *,
-        cause: str,
-        advice: str,
+        cause: str = "",
+        advice: str = "",
         severity: Severity | None = None,
         node: ast.AST | None = None,
         edits: Sequence[Edit] = (),
@@ -102,8 +106,8 @@ class EventRule(Rule):
             file,
             event,
             message,
-            cause=cause,
-            advice=advice,
+            cause=cause or self.cause,
+            advice=advice or self.advice,
             severity=severity,
             node=node,
             edits=edits,

@@ -8,13 +8,11 @@ from torchvet.recording.records.autocast import AutocastRegion
 from torchvet.recording.records.scaling import ScalingUse
 from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile
 from torchvet.rules.precision import _scaling as scaling
-from torchvet.rules.precision._observed import totals
+from torchvet.rules.precision._autocast_rule import totals
 from torchvet.rules.precision._scaler_runs import Report, ScalerRule
 from torchvet.rules.precision.fixes.scalers import switched_off
 from torchvet.rules.shared import autocast_regions as autocast
 from torchvet.source.model import Event, keyword
-
-_CAUSE = "scaling by a power of two and dividing again changes nothing in bf16"
 
 
 class ScalerWithBf16(ScalerRule):
@@ -26,6 +24,7 @@ class ScalerWithBf16(ScalerRule):
     severity = "info"
     words = ("caler",)
     needs_at_work = "autocast"
+    cause = "scaling by a power of two and dividing again changes nothing in bf16"
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The only scaler of the file switched off: a run names the line where it steps."""
@@ -44,7 +43,7 @@ class ScalerWithBf16(ScalerRule):
             return None
         return Report(
             f"the gradient scaler is needless: autocast was bf16 throughout {use.steps:,} steps",
-            cause=_CAUSE,
+            cause=self.cause,
             advice="drop the scaler: call backward() and step() directly",
             place=use.step_place,
         )
@@ -65,7 +64,7 @@ class ScalerWithBf16(ScalerRule):
             file,
             made,
             f"{name} is needless: autocast is bf16 here, which has the range of fp32",
-            cause=_CAUSE,
+            cause=self.cause,
             advice=f"drop {name}: call backward() and step() directly; or make it with `enabled=False`",
             edits=switched_off(file, made),
             related=[self.also(file, "autocast", region, file.lines[region.line - 1].strip())],

@@ -7,8 +7,8 @@ import re
 
 from torchvet.recording.records.autocast import UnscaledBackward
 from torchvet.recording.records.training import OptimizerUse
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Measured, RankRecording, Recording, Sequence, SourceFile
-from torchvet.rules.precision._observed import also, totals
+from torchvet.rules.kit import Edit, Effect, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile
+from torchvet.rules.precision._autocast_rule import AutocastRule, totals
 from torchvet.rules.precision.fixes.scaled_steps import with_scaler
 from torchvet.rules.shared import autocast_regions as autocast
 from torchvet.rules.shared.order_rule import OrderRule, Pass
@@ -22,18 +22,16 @@ _SCALED_ELSEWHERE = name_set(
 """Words of what scales the loss for the user, or by hand."""
 _MOST, _SOME = 0.5, 0.05
 """Shares of results lost to underflow from which training is wrong, and from which it suffers."""
-_ADVICE = "scale the loss with `torch.amp.GradScaler`, or use `dtype=torch.bfloat16` where the device has it"
 
 
-class Fp16WithoutScaler(OrderRule[Pass]):
+class Fp16WithoutScaler(OrderRule[Pass], AutocastRule):
     """A model is trained under fp16 autocast with no loss scaling."""
 
     code = "AMP115"
     name = "fp16-without-scaler"
     summary = "Training under fp16 autocast without a gradient scaler: small gradients become zero"
     severity = "warning"
-    words = ("autocast",)
-    needs_at_work = "autocast"
+    advice = "scale the loss with `torch.amp.GradScaler`, or use `dtype=torch.bfloat16` where the device has it"
     fix_changes_results = True
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
@@ -48,16 +46,15 @@ class Fp16WithoutScaler(OrderRule[Pass]):
         zero = ""
         if seen.gradients:
             zero = f"; {seen.zeros / seen.gradients:.1%} of the parameters' gradients are exactly zero"
-        return self.observed(
+        return self.seen_at(
             rank,
-            severity="error" if share >= _MOST else "warning" if share >= _SOME else "info",
-            place=seen.region,
-            message=f"fp16 without a gradient scaler: {share:.1%} of what fp16 operators gave in {seen.looked} "
+            seen.region,
+            f"fp16 without a gradient scaler: {share:.1%} of what fp16 operators gave in {seen.looked} "
             f"backward passes is zero where float32 is not{zero}",
+            [("backward", "the loss goes backward", seen.place)],
             cause="the loss goes backward as it is, and what is at most 3e-8 becomes 0 in fp16",
-            advice=_ADVICE,
-            measured=Measured(steps=seen.calls),
-            related=also("backward", "the loss goes backward", seen.place),
+            severity="error" if share >= _MOST else "warning" if share >= _SOME else "info",
+            steps=seen.calls,
         )
 
     def passes(self, file: SourceFile) -> list[Pass]:
@@ -81,7 +78,6 @@ class Fp16WithoutScaler(OrderRule[Pass]):
             event,
             "fp16 autocast in training with no gradient scaler: gradients of at most 3e-8 become zero",
             cause=f"{backward.subject or 'the loss'} goes backward as it is, and no step is left out if it overflows",
-            advice=_ADVICE,
             edits=made,
             related={"backward": backward},
         )
