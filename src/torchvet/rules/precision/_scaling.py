@@ -8,6 +8,7 @@ import re
 from functools import lru_cache
 
 from torchvet.rules.kit import Effect, SourceFile, Step
+from torchvet.rules.shared.autocast_regions import event_of
 from torchvet.rules.shared.order_rule import OrderRule, Pass
 from torchvet.source.model import Event, Unit, keyword, origins, receiver, targets_of, terminal, walk
 
@@ -117,7 +118,7 @@ def _returns_scaled(call: ast.Call, unit: Unit, depth: int) -> bool:
 
 def run_by(call: ast.expr, unit: Unit) -> Unit | None:
     """The function of this file that a call of a unit runs."""
-    event = next((e for e in unit.calls.get(terminal(call), ()) if e.node is call), None)
+    event = event_of(call, unit)
     return unit.file.callee(event) if event is not None else None
 
 

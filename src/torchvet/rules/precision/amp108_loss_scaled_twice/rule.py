@@ -6,6 +6,7 @@ import ast
 
 from torchvet.recording.records.scaling import ScalingFault
 from torchvet.rules.kit import Finding, Iterator, Recording, SourceFile
+from torchvet.rules.precision._losses import latest
 from torchvet.rules.precision._scaler_runs import Report, ScalerRule, of, smaller
 from torchvet.rules.precision._scaling import is_scale_call, returned, run_by, scale_calls
 from torchvet.rules.shared.order_rule import deeper
@@ -64,20 +65,18 @@ def _scaled_before(node: ast.expr, event: Event) -> ast.AST | None:
         return node if is_scale_call(node, event.unit) else None
     if not isinstance(node, ast.Name):
         return None
-    before = [b for b in event.unit.bindings.get(node.id, ()) if b.index < event.index and not b.excludes(event)]
-    if not before or not event.sure_after(before[-1]) or not isinstance(before[-1].node, ast.Assign):
+    binding = latest(event, node.id)
+    if binding is None or not isinstance(binding.node, ast.Assign) or deeper(binding.loop, event.loop):
         return None
-    target = before[-1].node.targets[0]
-    value = value_for(before[-1].node, target) if isinstance(target, ast.Name) else None
-    if value is None or deeper(before[-1].loop, event.loop):
-        return None
-    return value if _is_scaled(value, event.unit) else None
+    target = binding.node.targets[0]
+    value = value_for(binding.node, target) if isinstance(target, ast.Name) else None
+    return value if value is not None and _is_scaled(value, event.unit) else None
 
 
 def _is_scaled(value: ast.expr, unit: Unit) -> bool:
     """Whether a value is `scaler.scale(…)`, or what a function of this file gives that returns nothing else."""
     callee = run_by(value, unit)
-    results = returned(callee)
-    if callee is None or not results:
+    if is_scale_call(value, unit) or callee is None:
         return is_scale_call(value, unit)
-    return is_scale_call(value, unit) or all(r is not None and is_scale_call(r, callee) for r, _ in results)
+    results = [result for result, _ in returned(callee)]
+    return bool(results) and all(r is not None and is_scale_call(r, callee) for r in results)
