@@ -8,7 +8,7 @@ from typing import ClassVar, TypeVar
 from torchvet.recording.records.autocast import HalfOperator
 from torchvet.recording.records.base import Record
 from torchvet.rules.core.at_work import AtWork
-from torchvet.rules.kit import NOTHING_MORE, About, Finding, Measured, Place, RankRecording, Related, Sequence, Severity
+from torchvet.rules.kit import About, Finding, Measured, Place, RankRecording, Related, Sequence, Severity
 from torchvet.rules.shared.order_rule import EventRule
 
 Line = tuple[str, str, Place | None]
@@ -33,7 +33,7 @@ class AutocastRule(EventRule):
         advice: str = "",
         severity: Severity | None = None,
         steps: int | None = None,
-        about: About = NOTHING_MORE,
+        operands: tuple[str, ...] = (),
     ) -> Finding:
         """A finding of a run; where no cause or advice is given, the rule's."""
         known = ((role, text, at) for role, text, at in related if at is not None)
@@ -46,7 +46,7 @@ class AutocastRule(EventRule):
             advice=advice or self.advice,
             measured=Measured(steps=steps),
             related=[Related(role=role, message=text, path=at.path, line=at.line) for role, text, at in known],
-            about=about,
+            about=About(operands=operands),
         )
 
 

@@ -5,18 +5,8 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.shared import autocast_regions as autocast
-from torchvet.source.model import (
-    ClassModel,
-    Event,
-    Unit,
-    is_name,
-    name_set,
-    origins,
-    targets_of,
-    terminal,
-    under_methods,
-    value_bound,
-)  # fmt: skip
+from torchvet.source.model import ClassModel, Event, Unit, name_set, origins, targets_of, terminal
+from torchvet.source.model.expressions import is_name, under_methods, value_bound
 
 STAYS_HALF = name_set("cross_entropy CrossEntropyLoss multi_margin_loss MultiMarginLoss")
 """Losses against class indices. Against a float32 target the result is promoted to float32."""

@@ -7,18 +7,7 @@ from typing import ClassVar, NamedTuple
 from torchvet.recording.records.scaling import FaultKind, ScalingFault, ScalingUse
 from torchvet.recording.records.training import Outcome
 from torchvet.rules.core.at_work import AtWork
-from torchvet.rules.kit import (
-    Finding,
-    Iterator,
-    Location,
-    Measured,
-    Place,
-    RankRecording,
-    Recording,
-    Related,
-    Sequence,
-    Severity,
-)
+from torchvet.rules.kit import Finding, Iterator, Location, Measured, Place, RankRecording, Recording, Related, Severity
 from torchvet.rules.shared.growth_rule import location_of
 from torchvet.rules.shared.order_rule import EventRule
 
@@ -74,7 +63,7 @@ class ScalerRule(EventRule):
     ) -> Iterator[Finding]:
         if report is None:
             return
-        message, related = report.message, []
+        message, related = report.message, list[Related]()
         if fault.waiting and not fault.after:
             message = f"{message.rstrip('.')}; no optimizer has stepped since"
         other = fault.other if report.role and fault.other != fault.place else None
@@ -84,7 +73,7 @@ class ScalerRule(EventRule):
         yield self._observed(rank, report, fault.place, fault.steps or fault.count, related)
 
     def _observed(
-        self, rank: RankRecording, report: Report, place: Place | None, steps: int, related: Sequence[Related] = ()
+        self, rank: RankRecording, report: Report, place: Place | None, steps: int, related: list[Related] | None = None
     ) -> Finding:
         return self.observed(
             rank,
@@ -94,7 +83,7 @@ class ScalerRule(EventRule):
             cause=report.cause,
             advice=report.advice,
             measured=Measured(steps=steps),
-            related=related,
+            related=related or (),
         )
 
     def suspected(self, recording: Recording, place: Place | None) -> Location | None:

@@ -5,18 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.recording.records.autocast import AutocastError, AutocastRegion
-from torchvet.rules.kit import (
-    About,
-    Edit,
-    Finding,
-    Iterator,
-    RankRecording,
-    Recording,
-    Sequence,
-    SourceFile,
-    about,
-    events_at,
-)  # fmt: skip
+from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile, about, events_at
 from torchvet.rules.precision._autocast_rule import AutocastRule, totals
 from torchvet.rules.shared import autocast_regions as autocast
 from torchvet.source.model import Event, Unit, edits, is_call, keyword, receiver, terminal, under_methods
@@ -102,7 +91,7 @@ class WrongDeviceType(AutocastRule):
             f"{seen.other}{why}",
             advice=f'open it with `torch.autocast("{seen.other}")`, or with `device.type`',
             severity="warning" if known else "info",
-            about=About(operands=(seen.other,)),
+            operands=(seen.other,),
         )
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:

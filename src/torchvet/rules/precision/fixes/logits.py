@@ -7,20 +7,8 @@ import ast
 from torchvet.rules.kit import Edit, Sequence, SourceFile
 from torchvet.rules.precision import _losses
 from torchvet.rules.precision.fixes.moves import together
-from torchvet.source.model import (
-    Event,
-    Unit,
-    edits,
-    is_call,
-    is_name,
-    name_set,
-    parents_in,
-    reads_of,
-    receiver,
-    terminal,
-    under_methods,
-    walk,
-)  # fmt: skip
+from torchvet.source.model import Event, Unit, edits, name_set, receiver, terminal, walk
+from torchvet.source.model.expressions import is_call, is_name, parents_in, reads_of, under_methods
 
 _SIGMOIDS = ("torch.sigmoid", "torch.nn.functional.sigmoid", "torch.special.expit")
 _LAYOUT = name_set("view reshape flatten squeeze unsqueeze float")
