@@ -11,6 +11,8 @@ from torchvet.rules.kit import Finding, Iterator, Location, Measured, Place, Ran
 from torchvet.rules.shared.growth_rule import location_of
 from torchvet.rules.shared.order_rule import EventRule
 
+__all__ = ["Report", "ScalerRule", "ScalingFault", "ScalingUse", "faults", "of", "smaller", "times", "uses"]
+
 
 class Report(NamedTuple):
     """How a rule reports a record of a run."""

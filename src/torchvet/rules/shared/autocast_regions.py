@@ -67,14 +67,11 @@ def constants(file: SourceFile, node: ast.expr | None, unit: Unit) -> list[objec
         return [node.value]
     if not isinstance(node, (ast.Name, ast.Attribute)):
         return []
-    home = unit.home(node.id) if isinstance(node, ast.Name) else None
-    if home is not None and isinstance(node, ast.Name):
+    values, bound = file.roles.values(node, unit), 1
+    if isinstance(node, ast.Name) and (home := unit.home(node.id)) is not None:
         if node.id in home.parameters:
             return []
         bound = len(home.bindings.get(node.id, ()))
-    else:
-        bound = 1
-    values = file.roles.values(node, unit)
     found: list[object] = [v.value for v, _ in values if isinstance(v, ast.Constant)]
     return found if len(found) == len(values) >= bound else []
 
@@ -88,17 +85,21 @@ def devices(file: SourceFile, node: ast.expr | None, unit: Unit) -> set[str]:
     known = constants(file, node, unit)
     if known:
         return {str(v).partition(":")[0] for v in known} if all(isinstance(v, str) for v in known) else set()
-    if not isinstance(node, (ast.Name, ast.Attribute)):
+    if not isinstance(node, (ast.Name, ast.Attribute)) or _is_given(node, unit):
         return set()
-    if isinstance(node, ast.Name):
-        home = unit.home(node.id)
-        if home is None or node.id in home.parameters:
-            return set()
     values = file.roles.values(node, unit)
     if not all(isinstance(v, ast.Call) and file.dotted(v.func) == "torch.device" for v, _ in values):
         return set()
     found = [devices(file, v, where) for v, where in values]
     return set().union(*found) if all(found) else set()
+
+
+def _is_given(node: ast.expr, unit: Unit) -> bool:
+    """Whether a name is a parameter, or bound nowhere in the file."""
+    if not isinstance(node, ast.Name):
+        return False
+    home = unit.home(node.id)
+    return home is None or node.id in home.parameters
 
 
 def _dtype(file: SourceFile, node: ast.expr | None, unit: Unit, device: str) -> str:
@@ -233,17 +234,11 @@ def statement_of(unit: Unit, at: Region) -> ast.With | ast.AsyncWith | None:
 def opened(file: SourceFile) -> list[tuple[Region, Event, ast.With | ast.AsyncWith]]:
     """Every `with` of a file that opens a region; kept for the file that was asked about last."""
     every: list[tuple[Region, Event, ast.With | ast.AsyncWith]] = []
-    if not file.mentions("autocast"):
-        return every
-    for unit in file.units:
-        if not _may_open(file, unit):
-            continue
-        for event in unit.events:
+    for unit in file.units if file.mentions("autocast") else ():
+        for event in unit.events if _may_open(file, unit) else ():
             if isinstance(event.node, (ast.With, ast.AsyncWith)):
-                for item in event.node.items:
-                    found = region(file, item.context_expr, unit)
-                    if found is not None:
-                        every.append((found, event, event.node))
+                found = [region(file, item.context_expr, unit) for item in event.node.items]
+                every += [(one, event, event.node) for one in found if one is not None]
     return every
 
 

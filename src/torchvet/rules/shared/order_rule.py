@@ -117,15 +117,29 @@ class EventRule(Rule):
 
 
 class OrderRule(EventRule, Generic[P]):
-    """A fault in the order of what a training step does. Subclasses say in `in_pass` what is wrong in one pass."""
+    """A fault in the order of what a training step does. Subclasses name the kinds of effects that are judged, find the
+    other effect that makes one wrong, and report the two; or say in `in_pass` what is wrong in one pass."""
+
+    judged: ClassVar[tuple[Kind, ...]] = ()
 
     def passes(self, file: SourceFile) -> Iterable[P]:
         """The passes of a file to be judged; none where the file deals with the matter in its own way."""
         raise NotImplementedError
 
+    def wrong_by(self, one: P, effect: Effect) -> Effect | None:
+        """The other effect that makes one wrong in a pass; None where all is well or not sure."""
+        raise NotImplementedError
+
+    def report(self, one: P, effect: Effect, other: Effect) -> Finding:
+        """The finding at an effect that another one makes wrong."""
+        raise NotImplementedError
+
     def in_pass(self, one: P) -> Iterator[Finding]:
         """Yield what is wrong in one pass."""
-        raise NotImplementedError
+        for effect in one.of(*self.judged):
+            other = self.wrong_by(one, effect)
+            if other is not None:
+                yield self.report(one, effect, other)
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """What is wrong in the file's passes."""

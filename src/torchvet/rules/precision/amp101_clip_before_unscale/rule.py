@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from torchvet.recording.records.scaling import ScalingFault
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, Sequence, SourceFile
+from torchvet.rules.kit import Edit, Effect, Finding, Recording, Sequence, SourceFile
 from torchvet.rules.precision import _scaling as scaling
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule, of
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault, of
 from torchvet.rules.precision.fixes.scaled_steps import unscaled_first
 from torchvet.rules.shared.order_rule import OrderRule, Pass
 from torchvet.source.model import edits, receiver
@@ -20,6 +19,7 @@ class ClipBeforeUnscale(OrderRule[Pass], ScalerRule):
     summary = "Gradients are clipped while they are still multiplied by the loss scale"
     severity = "error"
     words = ("clip_grad",)
+    judged = ("clip",)
     kinds = ("clipped-while-scaled",)
     fix_changes_results = True
 
@@ -45,16 +45,8 @@ class ClipBeforeUnscale(OrderRule[Pass], ScalerRule):
         """All steps, of files that do not unscale by hand."""
         return [] if scaling.by_hand(file) else [Pass(step) for step in file.steps]
 
-    def in_pass(self, one: Pass) -> Iterator[Finding]:
+    def wrong_by(self, one: Pass, clip: Effect) -> Effect | None:
         """A clip between a scaled backward and `scaler.step`, with no `unscale_` on the way."""
-        for clip in one.of("clip"):
-            step = self._scaled_step_after(one, clip)
-            if step is not None:
-                yield self._finding(one.file, clip, step)
-
-    @staticmethod
-    def _scaled_step_after(one: Pass, clip: Effect) -> Effect | None:
-        """The `scaler.step` that applies what was clipped while scaled; None where all is well or not sure."""
         before = [e for e in one.effects if e.order < clip.order and not e.excludes(clip)]
         backward = [e for e in before if e.kind == "backward"]
         if not backward or not backward[-1].scaled or any(e.kind == "unscale" for e in before):
@@ -64,7 +56,8 @@ class ClipBeforeUnscale(OrderRule[Pass], ScalerRule):
         steps = [e for e in one.of("scaler_step") if e.order > clip.order and not e.excludes(clip)]
         return next((e for e in steps if scaling.goes_through(e)), None)
 
-    def _finding(self, file: SourceFile, clip: Effect, step: Effect) -> Finding:
+    def report(self, one: Pass, clip: Effect, step: Effect) -> Finding:
+        """At the clip."""
         # Written with the names of the function that steps: those of its caller need not be known there.
         scaler, given = text_of(receiver(step.event.call)), step.event.call.args
         call = f"{scaler}.unscale_({text_of(given[0]) if given else step.subject})"
@@ -78,7 +71,7 @@ class ClipBeforeUnscale(OrderRule[Pass], ScalerRule):
             cause=f"{scaler}.scale(…).backward() leaves gradients multiplied by the loss scale, and nothing divides "
             "them by it before they are clipped",
             advice=f"call `{call}` after the last backward and before clipping",
-            edits=edits.before(file, clip.event.statement, call) if same else (),
+            edits=edits.before(one.file, clip.event.statement, call) if same else (),
             related={"stepped": step},
         )
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.recording.records.scaling import ScalingFault
 from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, SourceFile
 from torchvet.rules.precision import _scaling as scaling
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault
 from torchvet.rules.precision.fixes.moves import taken_out, together
 from torchvet.rules.precision.fixes.scaled_values import divided_at_the_end
 from torchvet.rules.shared import order_rule as order

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from torchvet.recording.records.scaling import ScalingFault
-from torchvet.rules.kit import Effect, Finding, Iterator, Recording
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule, of, smaller
+from torchvet.rules.kit import Effect, Finding, Recording
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault, of, smaller
 from torchvet.rules.precision._scaling import ScaledPass, ScalerOrderRule
 from torchvet.rules.precision.fixes.scaled_values import divided_after
 
@@ -17,6 +16,7 @@ class BackwardAfterUnscale(ScalerOrderRule, ScalerRule):
     summary = "A scaled backward adds to gradients that have been unscaled already"
     severity = "error"
     words = ("unscale_",)
+    judged = ("unscale",)
     kinds = ("added-after-unscale",)
     fix_changes_results = True
 
@@ -30,15 +30,8 @@ class BackwardAfterUnscale(ScalerOrderRule, ScalerRule):
             role="unscaled",
         )
 
-    def in_pass(self, one: ScaledPass) -> Iterator[Finding]:
+    def wrong_by(self, one: ScaledPass, unscale: Effect) -> Effect | None:
         """`unscale_`, a scaled backward and `scaler.step` of the only optimizer, in this order, with no update."""
-        for unscale in one.of("unscale"):
-            late = self._late(one, unscale)
-            if late is not None:
-                yield self._finding(one, unscale, late)
-
-    @staticmethod
-    def _late(one: ScaledPass, unscale: Effect) -> Effect | None:
         if one.optimizers != {unscale.subject}:
             return None
         for backward in one.scaled:
@@ -49,7 +42,8 @@ class BackwardAfterUnscale(ScalerOrderRule, ScalerRule):
                 return backward if after[0].through == unscale.through else None
         return None
 
-    def _finding(self, one: ScaledPass, unscale: Effect, late: Effect) -> Finding:
+    def report(self, one: ScaledPass, unscale: Effect, late: Effect) -> Finding:
+        """At the backward."""
         call = f"{unscale.through}.unscale_({unscale.subject})"
         return self.suspect_at(
             late,

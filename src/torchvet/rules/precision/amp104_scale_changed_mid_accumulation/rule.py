@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.recording.records.scaling import ScalingFault
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule, of, smaller
+from torchvet.rules.kit import Edit, Effect, Finding, Recording
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault, of, smaller
 from torchvet.rules.precision._scaling import ScaledPass, ScalerOrderRule
 from torchvet.rules.precision.fixes.moves import moved_after, put_lines, together
 from torchvet.rules.shared.order_rule import counts_alone
@@ -21,6 +20,7 @@ class ScaleChangedMidAccumulation(ScalerOrderRule, ScalerRule):
     summary = "`scaler.update()` runs at every micro-step, `scaler.step` only at the end of the accumulation"
     severity = "error"
     words = ("caler",)
+    judged = ("update",)
     kinds = ("scale-changed",)
     bad_raises = "No inf checks were recorded prior to update"
     refusals = (bad_raises,)
@@ -52,22 +52,16 @@ class ScaleChangedMidAccumulation(ScalerOrderRule, ScalerRule):
             place=at,
         )
 
-    def in_pass(self, one: ScaledPass) -> Iterator[Finding]:
+    def wrong_by(self, one: ScaledPass, update: Effect) -> Effect | None:
         """An update in every pass with a scaled backward, where every step of the scaler waits for the last pass."""
-        for update in one.of("update"):
-            step = self._step_that_waits(one, update)
-            if step is not None:
-                yield self._finding(one, update, step)
-
-    @staticmethod
-    def _step_that_waits(one: ScaledPass, update: Effect) -> Effect | None:
         steps = [s for s in one.steps if s.through == update.through]
         every = [b for b in one.scaled if not one.waits(b, update) and not one.excludes(b, update)]
         if not steps or not every or any(counts_alone(update, b) for b in every):
             return None
         return steps[0] if all(one.waits(s, update) for s in steps) else None
 
-    def _finding(self, one: ScaledPass, update: Effect, step: Effect) -> Finding:
+    def report(self, one: ScaledPass, update: Effect, step: Effect) -> Finding:
+        """At the update."""
         scaler = update.through
         early = [u for u in one.of("unscale") if not one.waits(u, update)]
         text = "gradients of different scales are added up" if early else "it raises where nothing was stepped"

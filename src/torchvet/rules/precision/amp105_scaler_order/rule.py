@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from torchvet.recording.records.scaling import ScalingFault
 from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, Sequence, SourceFile, calls_at
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule, of, smaller
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault, of, smaller
 from torchvet.rules.precision._scaling import ScaledPass, ScalerOrderRule, may_catch
 from torchvet.rules.precision.fixes.moves import taken_out, together
 from torchvet.rules.shared.order_rule import deeper

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from torchvet.recording.records.scaling import ScalingFault
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, SourceFile
+from torchvet.rules.kit import Edit, Effect, Finding, Recording, SourceFile
 from torchvet.rules.precision import _scaling as scaling
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule, smaller
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault, smaller
 from torchvet.rules.precision._scaling import ScaledPass
 from torchvet.rules.precision.fixes.moves import taken_out, together
 from torchvet.rules.shared.order_rule import leaves
@@ -20,6 +19,7 @@ class StepBypassesScaler(scaling.ScalerOrderRule, ScalerRule):
     summary = "The loss is scaled, and `optimizer.step()` is called past the scaler"
     severity = "error"
     words = ("caler",)
+    judged = ("step",)
     kinds = ("applied-scaled", "applied-unchecked")
     fix_changes_results = True
 
@@ -45,16 +45,15 @@ class StepBypassesScaler(scaling.ScalerOrderRule, ScalerRule):
         """The passes of files that do not unscale by hand."""
         return [] if file.mentions("inv_scale") or scaling.by_hand(file) else super().passes(file)
 
-    def in_pass(self, one: ScaledPass) -> Iterator[Finding]:
+    def wrong_by(self, one: ScaledPass, step: Effect) -> Effect | None:
         """A plain step after backwards that are all scaled, under no condition of its own that means no scaler."""
-        for step in one.of("step"):
-            backward = _stepped_too(one, step) or _scaled_before(one, step)
-            divided = [u for u in one.of("unscale") if u.subject == step.subject and one.sure(u, step)]
-            checked = divided and one.file.mentions("isfinite", "isnan", "isinf", "found_inf")
-            if backward is not None and not checked:
-                yield self._finding(one, step, backward, bool(divided))
+        backward = _stepped_too(one, step) or _scaled_before(one, step)
+        checked = one.file.mentions("isfinite", "isnan", "isinf", "found_inf") and _is_divided(one, step)
+        return backward if not checked else None
 
-    def _finding(self, one: ScaledPass, step: Effect, backward: Effect, divided: bool) -> Finding:
+    def report(self, one: ScaledPass, step: Effect, backward: Effect) -> Finding:
+        """At the step."""
+        divided = _is_divided(one, step)
         scaler, optimizer = backward.through, step.subject
         twice = any(s.subject == optimizer for s in one.with_(step, "scaler_step"))
         effect = "infinite gradients are not left out" if divided else "the gradients are multiplied by the scale"
@@ -70,6 +69,10 @@ class StepBypassesScaler(scaling.ScalerOrderRule, ScalerRule):
             edits=taken_out(one.file, step.event) if twice else _through_scaler(one, step, backward),
             related={"scaled": backward},
         )
+
+
+def _is_divided(one: ScaledPass, step: Effect) -> bool:
+    return any(u.subject == step.subject and one.sure(u, step) for u in one.of("unscale"))
 
 
 def _scaled_before(one: ScaledPass, step: Effect) -> Effect | None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from torchvet.recording.records.scaling import ScalingFault
 from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, SourceFile
 from torchvet.rules.precision import _scaling as scaling
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule, of, smaller
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault, of, smaller
 from torchvet.rules.precision._scaling import ScaledPass
 from torchvet.source.model import edits, receiver
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.recording.records.scaling import ScalingFault
 from torchvet.rules.kit import Finding, Iterator, Recording, SourceFile
 from torchvet.rules.precision._losses import latest
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule, of, smaller
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault, of, smaller
 from torchvet.rules.precision._scaling import is_scale_call, returned, run_by, scale_calls
 from torchvet.rules.shared.order_rule import deeper
 from torchvet.source.model import Event, Unit, edits, value_for

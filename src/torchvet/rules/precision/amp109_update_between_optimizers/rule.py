@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.recording.records.scaling import ScalingFault
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, Sequence, SourceFile, calls_at
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule, of, smaller
+from torchvet.rules.kit import Edit, Effect, Finding, Recording, Sequence, SourceFile, calls_at
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault, of, smaller
 from torchvet.rules.precision._scaling import ScaledPass, ScalerOrderRule
 from torchvet.rules.precision.fixes.moves import taken_out
 from torchvet.source.model import Event, edits, targets_of
@@ -20,6 +19,7 @@ class UpdateBetweenOptimizers(ScalerOrderRule, ScalerRule):
     summary = "`scaler.update()` runs between the steps of two optimizers whose gradients exist already"
     severity = "warning"
     words = ("caler",)
+    judged = ("update",)
     kinds = ("update-between",)
     fix_changes_results = True
 
@@ -42,14 +42,12 @@ class UpdateBetweenOptimizers(ScalerOrderRule, ScalerRule):
         made = (_after_the_loop(file, update) for update, _ in calls_at(file, finding, "update"))
         return next(filter(None, made), ())
 
-    def in_pass(self, one: ScaledPass) -> Iterator[Finding]:
+    def wrong_by(self, one: ScaledPass, update: Effect) -> Effect | None:
         """An update after one step and before another, with no scaled backward between it and the other."""
-        for update in one.of("update"):
-            later = _step_after(one, update) or _same_in_loop(one, update)
-            if later is not None:
-                yield self._finding(one, update, later)
+        return _step_after(one, update) or _same_in_loop(one, update)
 
-    def _finding(self, one: ScaledPass, update: Effect, later: Effect) -> Finding:
+    def report(self, one: ScaledPass, update: Effect, later: Effect) -> Finding:
+        """At the update."""
         again = any(u.subject == later.subject and u.order < update.order for u in one.of("unscale"))
         twice = again and later.order > update.order
         spare = any(u.order > later.order and one.sure(u, later) for u in one.of("update") if u is not update)

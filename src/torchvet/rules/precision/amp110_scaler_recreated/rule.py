@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 
 from torchvet import formatting
-from torchvet.recording.records.scaling import ScalingUse
 from torchvet.rules.kit import Edit, Finding, Iterator, SourceFile
 from torchvet.rules.precision import _scaling as scaling
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingUse
 from torchvet.rules.precision.fixes.scalers import before_the_loop, handed_in, kept_on_self
 from torchvet.source.model import Event, Loop, Unit
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from torchvet.recording.records.scaling import ScalingFault
 from torchvet.rules.kit import Edit, Finding, Recording, Sequence, SourceFile
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule, of, smaller
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault, of, smaller
 from torchvet.rules.precision.fixes.scaled_steps import one_object
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 
 from torchvet.recording.records.autocast import AutocastRegion
-from torchvet.recording.records.scaling import ScalingUse
 from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.rules.precision._autocast_rule import totals
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingUse
 from torchvet.rules.precision.fixes.scalers import switched_off
 from torchvet.rules.shared import autocast_regions as autocast
 from torchvet.source.model import Event, keyword

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.recording.records.scaling import ScalingUse
 from torchvet.rules.kit import Effect, Finding, Iterator, SourceFile
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingUse
 from torchvet.rules.precision._scaling import ScaledPass, ScalerOrderRule
 from torchvet.rules.precision.fixes.scaled_steps import only_after_a_step
 from torchvet.rules.shared.order_rule import accumulates, around

@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 import re
 
-from torchvet.recording.records.scaling import ScalingFault
 from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, Sequence, SourceFile
 from torchvet.rules.precision import _scaling as scaling
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule, times
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault, times
 from torchvet.rules.precision._scaling import ScaledPass
 from torchvet.rules.precision.fixes import scaled_values as fixes
 from torchvet.source.model import Event, is_call, is_name, keyword, receiver, terminal, under_methods, walk

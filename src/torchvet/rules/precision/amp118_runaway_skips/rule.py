@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-from torchvet.recording.records.scaling import ScalingUse
 from torchvet.rules.kit import Severity
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingUse
 
 _LAST_SCALE = 2.0**-128
 """The scale whose reciprocal is no fp32 number any more (measured: 144 halvings of 65,536)."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.recording.records.scaling import ScalingUse
 from torchvet.rules.core.at_work import was_at_work
 from torchvet.rules.kit import Edit, Finding, Iterator, Recording, Sequence, SourceFile
 from torchvet.rules.precision import _scaling as scaling
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule, uses
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingUse, uses
 from torchvet.rules.precision.fixes.scalers import for_device, for_device_of
 from torchvet.rules.shared import autocast_regions as autocast
 from torchvet.source.model import Event, edits, keyword
