@@ -8,7 +8,7 @@ import re
 import tokenize
 from dataclasses import dataclass
 
-from torchvet.rules.kit import Edit, Iterator, SourceFile
+from torchvet.rules.kit import Edit, SourceFile
 from torchvet.rules.precision.fixes.moves import put
 from torchvet.source.model import Event, Unit, edits, terminal
 from torchvet.source.model.events import Context
@@ -44,8 +44,10 @@ def uses(file: SourceFile) -> list[Use]:
     """What uses a deprecated name: calls, and decorators, which are no events of a unit."""
     aliases = {local for local, dotted in file.imports.names.items() if _deprecated(dotted)}
     nodes: dict[int, tuple[ast.expr, Event]] = {id(e.node): (e.call, e) for e in file.calls(*aliases.union(NAMES))}
-    for one, event in _decorators(file):
-        nodes.setdefault(id(one), (one, event))
+    functions = ((unit, unit.node) for unit in file.units[1:] if not isinstance(unit.node, ast.Module))
+    for unit, node in functions:
+        for one in node.decorator_list:
+            nodes.setdefault(id(one), (one, at(node, unit.parent or unit)))
     return [use for node, event in nodes.values() if (use := _use(file, node, event)) is not None]
 
 
@@ -63,12 +65,6 @@ def _deprecated(dotted: str) -> tuple[str, str] | None:
     """The device and the last name of a deprecated dotted name."""
     module, _, name = dotted.rpartition(".")
     return (DEVICES[module], name) if module in DEVICES and name in NAMES else None
-
-
-def _decorators(file: SourceFile) -> Iterator[tuple[ast.expr, Event]]:
-    for unit in file.units[1:]:
-        if not isinstance(unit.node, ast.Module):
-            yield from ((one, at(unit.node, unit.parent or unit)) for one in unit.node.decorator_list)
 
 
 def at(statement: ast.stmt, unit: Unit) -> Event:

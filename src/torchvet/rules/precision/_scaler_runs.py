@@ -52,7 +52,8 @@ class ScalerRule(EventRule):
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """The faults, refusals and uses of scalers that the rule reports."""
         for fault in faults(rank, *self.kinds):
-            yield from self._reported(rank, fault, self.of_fault(fault, recording), _grade(fault))
+            harmless = fault.applied and not fault.changed
+            yield from self._reported(rank, fault, self.of_fault(fault, recording), "info" if harmless else "error")
         for fault, severity in _refused(rank, *self.refusals):
             yield from self._reported(rank, fault, self.of_refusal(fault, recording), severity)
         for use in uses(rank):
@@ -129,11 +130,6 @@ def _refused(rank: RankRecording, *parts: str) -> Iterator[tuple[ScalingFault, S
             failed = outcome is not None and outcome.status != 0
             ended = fault.waiting and not fault.after
             yield fault, "error" if died or (ended and failed) else "warning" if ended else "info"
-
-
-def _grade(fault: ScalingFault) -> Severity:
-    """An error, unless it was applied and has changed nothing."""
-    return "error" if fault.changed or not fault.applied else "info"
 
 
 def times(factor: float | None) -> str:

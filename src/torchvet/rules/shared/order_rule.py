@@ -68,7 +68,8 @@ class Pass(Step):
         """Whether an effect runs in some passes only, at the end of an accumulation, and `other` in every pass."""
         known = self.conditions(other)
         mine = [arm for arm in around(effect) if not set(_facts(*arm)) <= known]
-        return any(accumulates(arm[0], effect) for arm in mine) or _outside(effect, other)
+        outside = effect.at.unit is other.at.unit and deeper(other.at.loop, effect.at.loop)
+        return outside or any(accumulates(arm[0], effect) for arm in mine)
 
     def text(self, effect: Effect) -> str:
         """The code of an effect."""
@@ -214,11 +215,6 @@ def _is_setting(test: ast.expr) -> bool:
 
 def _counts(node: ast.AST | None) -> bool:
     return node is not None and any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in walk(node))
-
-
-def _outside(effect: Effect, other: Effect) -> bool:
-    """Whether `other` is repeated by a loop that an effect of the same unit stands outside of."""
-    return effect.at.unit is other.at.unit and deeper(other.at.loop, effect.at.loop)
 
 
 def deeper(inner: Loop | None, outer: Loop | None) -> bool:

@@ -28,10 +28,14 @@ class ClipBeforeUnscale(OrderRule[Pass], ScalerRule):
         limit, scale = fault.limit or 0.0, fault.scale or 1.0
         acted = fault.bit if fault.norm is not None else fault.applied
         spared = fault.bit - fault.needed
+        how = of(acted, fault.count)
+        if 0 < fault.looked < fault.count:
+            # On a device, where reading waits, the norm was read the first few times only.
+            how = f"{acted:,} of the {fault.looked:,} looked at, of {fault.count:,} steps"
         text = f"; {spared:,} of them had no need of it" if spared > 0 else ""
         return Report(
             f"gradients are clipped while multiplied by the scale {scale:,.0f}: a threshold of {limit:g} acts as "
-            f"{limit / scale:.2g}, in {_times(fault, acted)}{text}",
+            f"{limit / scale:.2g}, in {how}{text}",
             severity="error" if acted and scale > 1 else "info",
             cause="nothing has divided the gradients by the scale between the backward and this line",
             advice="call `scaler.unscale_(optimizer)` after the last backward and before clipping",
@@ -74,10 +78,3 @@ class ClipBeforeUnscale(OrderRule[Pass], ScalerRule):
             edits=edits.before(one.file, clip.event.statement, call) if same else (),
             related={"stepped": step},
         )
-
-
-def _times(fault: ScalingFault, acted: int) -> str:
-    """How often the threshold acted, of the steps that clipped; of those whose norm was read, where that is few."""
-    if not 0 < fault.looked < fault.count:
-        return of(acted, fault.count)
-    return f"{acted:,} of the {fault.looked:,} looked at, of {fault.count:,} steps"

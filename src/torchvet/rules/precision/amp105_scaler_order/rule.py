@@ -70,11 +70,12 @@ class ScalerOrder(ScalerOrderRule, ScalerRule):
 
     def _wrong(self, one: ScaledPass, step: Effect) -> Iterator[tuple[Effect, Finding]]:
         updates = [u for u in one.with_(step, "update") if u.through == step.through]
-        before = [u for u in updates if u.order < step.order]
+        mine = [s for s in one.steps if s.through == step.through]
+        first = updates and updates[-1].order < step.order and updates[0].order < mine[0].order
         if not updates and self._is_missing(one, step):
             yield step, self._missing(one, step)
-        elif before and len(before) == len(updates) and one.sure(before[0], step) and _is_first(one, before[0]):
-            yield before[0], self._early(one, before[0], step)
+        elif first and one.sure(updates[0], step):
+            yield updates[0], self._early(one, updates[0], step)
         for other in one.steps:
             alike = (other.subject, other.through) == (step.subject, step.through) and step.subject
             again = alike and other.order < step.order and one.sure(other, step)
@@ -141,11 +142,6 @@ class ScalerOrder(ScalerOrderRule, ScalerRule):
             advice=f"call `{text}` between the last backward and `{one.text(step)}`",
             related={"stepped": step},
         )
-
-
-def _is_first(one: ScaledPass, update: Effect) -> bool:
-    """Whether an update comes before every step of its scaler."""
-    return all(s.order > update.order for s in one.steps if s.through == update.through)
 
 
 def _last_step(one: ScaledPass, step: Effect) -> Effect:

@@ -123,24 +123,19 @@ def _optimizer_of(event: Event, model: str) -> Event | None:
     if any(ast.unparse(receiver(e.call) or e.node) == model for e in unit.calls.get("float", ())):
         return None
     later = [b for b in unit.events if b.index > event.index and b.statement is not event.statement]
-    if any(_binds(b.node, model) and not _goes_on(b.node, model) for b in later):
+    if any(_is_replaced_by(b.node, model) for b in later):
         return None
     given = (f"{model}.parameters()", f"list({model}.parameters())")
     calls = (e for e in unit.events if isinstance(e.node, ast.Call) and e.node.args)
     return next((e for e in calls if ast.unparse(e.call.args[0]) in given and _is_optimizer(e)), None)
 
 
-def _binds(node: ast.AST, model: str) -> bool:
-    """Whether a statement gives a name or attribute another value."""
+def _is_replaced_by(node: ast.AST, model: str) -> bool:
+    """Whether a statement gives a name or attribute another value than a wrapper of what it was, as DDP is."""
     targets = (t for t in targets_of(node) if not isinstance(t, (ast.Subscript, ast.Starred)))
-    return any(ast.unparse(t) == model for t in targets)
-
-
-def _goes_on(node: ast.AST, model: str) -> bool:
-    """Whether a binding gives a model's name to a wrapper of the same model: `model = DDP(model)`."""
     value = getattr(node, "value", None)
     parts = (n for n in walk(value) if isinstance(n, (ast.Name, ast.Attribute))) if value is not None else ()
-    return any(ast.unparse(n) == model for n in parts)
+    return any(ast.unparse(t) == model for t in targets) and not any(ast.unparse(n) == model for n in parts)
 
 
 def _trains(made: Event, event: Event, step: Effect) -> bool:
@@ -161,12 +156,9 @@ def _left_full(file: SourceFile, event: Event) -> list[Edit]:
         return []
     if isinstance(event.parent, ast.Expr):
         return taken_out(file, event)
-    return [_bare(file, e.call) for e in (event, *(e for e in file.calls("half") if _is_given(e)))]
-
-
-def _bare(file: SourceFile, call: ast.Call) -> Edit:
-    """`x` for `x.half()`."""
-    return Edit(path=file.path, start=edits.end_of(file, receiver(call) or call), end=edits.end_of(file, call), text="")
+    halves = [call, *(e.call for e in file.calls("half") if _is_given(e))]
+    places = [(edits.end_of(file, receiver(half) or half), edits.end_of(file, half)) for half in halves]
+    return [Edit(path=file.path, start=start, end=end, text="") for start, end in places]
 
 
 def _is_given(half: Event) -> bool:

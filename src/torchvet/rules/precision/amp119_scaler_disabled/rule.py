@@ -57,7 +57,8 @@ class ScalerDisabled(ScalerRule):
         needless = opened and all(r.dtype == "bf16" for r in opened)
         for made in scaling.named_scalers(file) if scaling.scale_calls(file) else ():
             if scaling.is_switched_off(made.call):
-                if not needless and _is_bound_once(made):
+                target = made.statement.targets[0] if isinstance(made.statement, ast.Assign) else None
+                if not needless and len(file.roles.values(target, made.unit)) == 1:
                     yield self._off(file, made, bool(half))
             elif half and _device(file, made) == "cuda" and all(r.device in ("cpu", "mps") for r in half):
                 yield self._elsewhere(file, made, half[0].device)
@@ -81,12 +82,6 @@ class ScalerDisabled(ScalerRule):
             advice=f'make it for the device: `torch.amp.GradScaler("{device}")`',
             edits=for_device(file, made, device),
         )
-
-
-def _is_bound_once(made: Event) -> bool:
-    """Whether what a scaler is bound to stands for nothing else."""
-    target = made.statement.targets[0] if isinstance(made.statement, ast.Assign) else None
-    return len(made.unit.file.roles.values(target, made.unit)) == 1
 
 
 def _device(file: SourceFile, made: Event) -> str:

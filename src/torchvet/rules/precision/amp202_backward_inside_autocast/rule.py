@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.recording.records.autocast import AutocastBackward
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, RankRecording, Recording, SourceFile
+from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, SourceFile
 from torchvet.rules.precision._autocast_rule import AutocastRule, totals
 from torchvet.rules.precision.fixes.regions import computes
 from torchvet.rules.shared import autocast_regions as autocast
@@ -42,8 +42,8 @@ class BackwardInsideAutocast(AutocastRule):
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A backward of a step whose innermost region is on, or whose call stands in one."""
         for effect in [e for step in file.steps for e in step.of("backward")]:
-            region = _region_around(effect)
-            if region is not None:
+            region = autocast.state(effect.event) or autocast.state(effect.at)
+            if region is not None and region.may_be_on:
                 yield self._finding(file, effect.event, region)
 
     def _finding(self, file: SourceFile, event: Event, region: autocast.Region) -> Finding:
@@ -55,11 +55,6 @@ class BackwardInsideAutocast(AutocastRule):
             severity="warning" if mixed else "info",
             edits=_dedented(file, event, region),
         )
-
-
-def _region_around(effect: Effect) -> autocast.Region | None:
-    known = autocast.state(effect.event) or autocast.state(effect.at)
-    return known if known is not None and known.may_be_on else None
 
 
 def _has_full_island(event: Event, region: autocast.Region) -> bool:

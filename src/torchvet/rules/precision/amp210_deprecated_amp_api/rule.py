@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import NamedTuple
 
 from torchvet.rules.kit import Edit, Finding, Iterator, Sequence, SourceFile
 from torchvet.rules.precision import _amp_names as names
@@ -14,13 +13,6 @@ from torchvet.source.model import Event, edits
 
 _Import = ast.Import | ast.ImportFrom
 _MODULE = re.compile(r"torch\s*\.\s*(cuda|cpu)(\s*\.\s*amp(\.autocast_mode|\.grad_scaler)?)?\b")
-
-
-class _Bound(NamedTuple):
-    """A name that an import binds to something deprecated of a device's."""
-
-    local: str
-    device: str
 
 
 class DeprecatedAMPAPI(EventRule):
@@ -39,7 +31,7 @@ class DeprecatedAMPAPI(EventRule):
         imported, uses = set(), names.uses(file)
         for statement in file.imports.statements:
             bound = list(_bound(statement))
-            imported |= {one.local for one in bound}
+            imported |= {name for name, _ in bound}
             if bound:
                 yield from self._imported(file, statement, bound, uses)
         for use in uses:
@@ -48,20 +40,20 @@ class DeprecatedAMPAPI(EventRule):
                 yield self._finding(use.event, use.function, text, use.device, made)
 
     def _imported(
-        self, file: SourceFile, statement: _Import, bound: list[_Bound], uses: list[names.Use]
+        self, file: SourceFile, statement: _Import, bound: list[tuple[str, str]], uses: list[names.Use]
     ) -> Iterator[Finding]:
         unit = file.unit_at(statement.lineno)
         plain = statement in unit.node.body
         if not plain and file.mentions("torch.amp", "hasattr(torch"):
             return
-        collected = [_edits_of(file, one.local, uses) for one in bound]
+        collected = [_edits_of(file, name, uses) for name, _ in bound]
         if not any(c is None or c for c in collected):
             return  # imported and never used, or only named
-        sure = plain and None not in collected and all(_is_bound_once(file, one.local) for one in bound)
+        sure = plain and None not in collected and all(_is_bound_once(file, name) for name, _ in bound)
         moved = _moved(file, statement, len(bound)) if sure else []
         made = [*moved, *(edit for one in collected if one for edit in one)] if moved else []
-        listed = ", ".join(one.local for one in bound)
-        yield self._finding(names.at(statement, unit), statement, listed, bound[0].device, made)
+        listed = ", ".join(name for name, _ in bound)
+        yield self._finding(names.at(statement, unit), statement, listed, bound[0][1], made)
 
     def _finding(self, at: Event, node: ast.AST, what: str, device: str, made: Sequence[Edit]) -> Finding:
         return self.suspect_at(
@@ -76,17 +68,17 @@ class DeprecatedAMPAPI(EventRule):
         )
 
 
-def _bound(statement: _Import) -> Iterator[_Bound]:
-    """The names that an import binds to deprecated things."""
+def _bound(statement: _Import) -> Iterator[tuple[str, str]]:
+    """The names that an import binds to deprecated things, each with its device."""
     if isinstance(statement, ast.Import):
         known = (alias for alias in statement.names if alias.name in names.DEVICES and alias.asname)
-        yield from (_Bound(alias.asname or "", names.DEVICES[alias.name]) for alias in known)
+        yield from ((alias.asname or "", names.DEVICES[alias.name]) for alias in known)
         return
     module = re.sub(r"\.(autocast_mode|grad_scaler)$", "", statement.module or "")
     for alias in statement.names:
         home = module if alias.name in names.NAMES else f"{module}.{alias.name}"
         if home in names.DEVICES:
-            yield _Bound(alias.asname or alias.name, names.DEVICES[home])
+            yield alias.asname or alias.name, names.DEVICES[home]
 
 
 def _is_bound_once(file: SourceFile, name: str) -> bool:

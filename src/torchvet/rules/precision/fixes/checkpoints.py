@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 
 from torchvet.rules.kit import Edit, Sequence, SourceFile
 from torchvet.rules.precision import _scaling as scaling
@@ -11,14 +10,6 @@ from torchvet.rules.precision.fixes.moves import put, together
 from torchvet.source.model import Event, Unit, blocks, edits, is_name, terminal, walk
 
 KEY = "scaler"
-
-
-@dataclass(frozen=True)
-class _Saved:
-    """Where an optimizer's state is put into a checkpoint: the key and the edits that put the scaler's beside it."""
-
-    key: str
-    edits: list[Edit]
 
 
 def kept_with_optimizer(file: SourceFile, made: Event, saved: Sequence[Event], loaded: Sequence[Event]) -> list[Edit]:
@@ -30,32 +21,32 @@ def kept_with_optimizer(file: SourceFile, made: Event, saved: Sequence[Event], l
     if not all(names.values()):
         return []
     kept = [_saved(file, event, names[id(event)]) for event in saved]
-    keys = {one.key for one in kept if one is not None}
-    if None in kept or len(keys) != 1:
+    keys = {key for key, _ in kept}
+    if len(keys) != 1:
         return []
     key = keys.pop()
     restored = [_loaded(file, event, names[id(event)], key) for event in loaded]
-    return together(*(one.edits for one in kept if one is not None), *restored)
+    return together(*(put for _, put in kept), *restored)
 
 
-def _saved(file: SourceFile, event: Event, scaler: str) -> _Saved | None:
+def _saved(file: SourceFile, event: Event, scaler: str) -> tuple[str, list[Edit]]:
+    """The key of an optimizer's state in a checkpoint, and the scaler's beside it; no edits where that is unsure."""
     state, parent = f"{scaler}.state_dict()", event.parent
     end = edits.end_of(file, event.call)
     if isinstance(parent, ast.Dict):
         key = next((k for k, v in zip(parent.keys, parent.values, strict=True) if v is event.node), None)
         if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
-            return None
+            return "", []
         text = f"{_quoted(file, key)}: {state}"
-        return _Saved(key.value, [put(file, end, _beside(file, parent, key, text))])
+        return key.value, [put(file, end, _beside(file, parent, key, text))]
     if isinstance(parent, ast.Call) and file.dotted(parent.func) == "dict":
         name = next((k.arg for k in parent.keywords if k.value is event.node), None)
-        return _Saved(name, [put(file, end, f", {KEY}={state}")]) if name else None
+        return (name, [put(file, end, f", {KEY}={state}")]) if name else ("", [])
     target = parent.targets[0] if isinstance(parent, ast.Assign) and len(parent.targets) == 1 else None
     if not isinstance(target, ast.Subscript) or not isinstance(target.slice, ast.Constant):
-        return None
+        return "", []
     text = f"{file.segment(target.value)}[{_quoted(file, target.slice)}] = {state}"
-    after = edits.after(file, event.statement, text)
-    return _Saved(str(target.slice.value), after) if after else None
+    return str(target.slice.value), edits.after(file, event.statement, text)
 
 
 def _quoted(file: SourceFile, like: ast.expr) -> str:

@@ -47,15 +47,10 @@ def around_calls(file: SourceFile, finding: Finding) -> list[Edit]:
     changes = [_changes(s, unit, changing, at) for s in opened.body]
     if any(changes):
         return _without(opened, [_acts(s) or c for s, c in zip(opened.body, changes, strict=True)])
-    # A run may have named the forward pass, and not what changed the weights before it.
-    return _ended_before(opened, at) if at in related_lines(file, finding, "stale") else []
-
-
-def _ended_before(opened: Opening, line: int) -> list[Edit]:
-    """A region that ends before the statement on a line, and another from there on."""
-    at = next((s for s in opened.body[1:] if s.lineno <= line <= blocks.last_line(s)), None)
-    sure = blocks.have_lines_of_their_own(opened.file, opened.body) and opened.can_move
-    return opened.header_before(at) if at is not None and sure else []
+    # The run has named the forward pass, and not what changed the weights: a region ends before it, another begins.
+    after = next((s for s in opened.body[1:] if s.lineno <= at <= blocks.last_line(s)), None)
+    sure = blocks.have_lines_of_their_own(file, opened.body) and opened.can_move
+    return opened.header_before(after) if after and sure and at in related_lines(file, finding, "stale") else []
 
 
 def _changes(statement: ast.stmt, unit: Unit, changing: Unit, line: int) -> bool:

@@ -125,8 +125,10 @@ def handed_in(file: SourceFile, made: Event, name: str) -> list[Edit]:
     if isinstance(node, ast.Module) or unit.owner is not None or len(callers) != 1 or not name.isidentifier():
         return []
     caller, named = callers[0], [n for n in walk(file.tree) if isinstance(n, ast.Name) and n.id == unit.name]
+    given = node.args
+    plain = given.args and not (given.vararg or given.kwarg or given.kwonlyargs or given.defaults or given.posonlyargs)
     top = statement in node.body and len(node.body) > 1 and statement.lineno == statement.end_lineno
-    if len(named) != 1 or len(unit.bindings.get(name, ())) != 1 or not top or not _has_plain_parameters(node.args):
+    if len(named) != 1 or len(unit.bindings.get(name, ())) != 1 or not top or not plain:
         return []
     taken = caller.unit.home(name) is not None or name in unit.parameters
     if taken or not _means_the_same(file, made.call, caller.unit):
@@ -136,20 +138,13 @@ def handed_in(file: SourceFile, made: Event, name: str) -> list[Edit]:
         loop = loop.parent
     if loop is None or not isinstance(loop.node, (ast.For, ast.While)):
         return []
-    last = max(node.args.args, key=lambda a: (a.lineno, a.col_offset))
+    last = max(given.args, key=lambda a: (a.lineno, a.col_offset))
     end = last.end_lineno or last.lineno
     return together(
         edits.before(file, loop.node, _line(file, statement)),
         [put(file, (end, file.column(end, last.end_col_offset or 0)), f", {name}")],
         _added(file, caller.call, f"{name}={name}"),
         blocks.without(file, [statement]),
-    )
-
-
-def _has_plain_parameters(given: ast.arguments) -> bool:
-    """Whether a function has parameters, and all can be given by position and have no default."""
-    return bool(given.args) and not (
-        given.vararg or given.kwarg or given.kwonlyargs or given.defaults or given.posonlyargs
     )
 
 
