@@ -3,29 +3,77 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from torchvet.rules.kit import Iterator, SourceFile
 from torchvet.rules.numerics import _terms
 from torchvet.rules.numerics.fixes import stable_forms
-from torchvet.source.model import Event, receiver, terminal
+from torchvet.source.model import Event, is_call, name_set, receiver, terminal
 
-_PICKING = {"gather", "take_along_dim", "index_select", "squeeze", "unsqueeze", "flatten", "view", "reshape"}
+_PICKING = name_set("gather take_along_dim index_select squeeze unsqueeze flatten view reshape")
 """What gives some elements of a tensor, or all of them, as they are."""
+_BOUNDED = ("neg", "tanh", "sigmoid", "log_softmax", "clamp", "arange")
+"""What never gets large."""
+_SHIFTED = ("max", "abs", "logsumexp", "clamp", "clip", "lse", "log_", "logp", "norm", "logsoftmax")
+"""Parts of names that say that the maximum was taken off, or that something is bounded."""
 
 
-@dataclass(frozen=True)
-class Formula:
-    """One found: `grave` where ordinary inputs make it fail, `twin` the text that replaces the whole expression."""
+class Form(NamedTuple):
+    """An unstable form in words; `{of}` stands for the part that decides. It is grave where ordinary inputs fail."""
 
-    event: Event
-    node: ast.expr
     harm: str
     cause: str
     advice: str
     grave: bool = True
     only_gradient: bool = False
+
+
+_LOG_SOFTMAX = Form(
+    "a probability that underflows to 0 gives -inf",
+    "softmax rounds small probabilities to 0 first",
+    "use log_softmax",
+)
+_LOG_SIGMOID = Form(
+    "-inf from -89 on", "sigmoid underflows to 0 before the logarithm", "use torch.nn.functional.logsigmoid"
+)
+_LOG_ONE_MINUS_SIGMOID = Form(
+    "-inf from 17 on",
+    "the sigmoid rounds to 1 before it is subtracted from 1",
+    "use torch.nn.functional.logsigmoid of the negated logits",
+)
+_LOG_EPS = Form(
+    "eps bounds the loss at {of} and hides its gradient",
+    "probabilities below eps all count as eps",
+    "use log_softmax, with no eps",
+    grave=False,
+)
+_SOFTPLUS = Form(
+    "inf where {of} exceeds 88.7", "exp overflows before the logarithm", "use torch.nn.functional.softplus"
+)
+_LOG_SUM_EXP = _SOFTPLUS._replace(advice="use torch.logsumexp")
+_SOFTMAX = Form("inf/inf where {of} exceeds 88.7", "exp overflows before the division", "use torch.softmax")
+_ROOT = Form(
+    "its gradient at 0 is NaN",
+    "sqrt has an infinite gradient at 0, a square that of 0, and their product is NaN",
+    "use torch.linalg.vector_norm, or add eps",
+    grave=False,
+    only_gradient=True,
+)
+
+
+class Formula(NamedTuple):
+    """One found: `of` is the part that decides, `twin` the text that replaces the whole expression, if one can."""
+
+    event: Event
+    node: ast.expr
+    form: Form
+    of: ast.expr | None = None
     twin: str = ""
+
+    @property
+    def harm(self) -> str:
+        """What goes wrong, in the program's own words."""
+        return self.form.harm.format(of=self.event.unit.file.segment(self.of) if self.of is not None else "")
 
 
 def all_in(file: SourceFile) -> Iterator[Formula]:
@@ -37,93 +85,86 @@ def all_in(file: SourceFile) -> Iterator[Formula]:
             yield found
 
 
+class _Log(NamedTuple):
+    """A logarithm and its argument as it stands there (`written`); `value` is what its elements were picked of."""
+
+    event: Event
+    written: ast.expr
+    value: ast.expr
+    at: Event
+
+    def found(self, form: Form, of: ast.expr | None = None, twin: str = "") -> Formula:
+        """A twin replaces only what is written in one piece."""
+        return Formula(self.event, self.event.call, form, of, twin if self.value is self.written else "")
+
+
 def _logarithms(file: SourceFile) -> Iterator[Formula]:
     if not file.mentions("softmax", "Softmax", "sigmoid", "Sigmoid", "exp("):
         return
     for event in file.calls("log", "log1p"):
-        inner = _terms.is_call(event.node, file, event.unit, "log", "log1p")
-        if inner is None:
-            continue
-        value, at = _terms.meaning(inner, event)
-        found = _of_log(event, value, at)
-        if found is not None:
-            yield found
+        inner = _terms.operand_of(file, event.node, "log", "log1p")
+        if inner is not None:
+            written, at = _terms.meaning(inner, event)
+            log = _Log(event, written, *_picked_of(written, at))
+            found = _of_log1p(log) if terminal(event.node) == "log1p" else _of_log(log)
+            if found is not None:
+                yield found
 
 
-def _of_log(event: Event, value: ast.expr, at: Event) -> Formula | None:
-    file, node, one_more = event.unit.file, event.call, terminal(event.node) == "log1p"
-    text = file.segment
-    inner = value
-    value, at = _picked_of(value, at)
-    if not one_more and _is_softmax(value, at, "softmax"):
-        return Formula(event, node, "a probability that underflows to 0 gives -inf", "softmax rounds small "
-                       "probabilities to 0 first", "use log_softmax", twin=_log_softmax(node, value, at))  # fmt: skip
-    if not one_more and _is_softmax(value, at, "sigmoid"):
-        twin = stable_forms.log_sigmoid(node, value, at) if value is inner else ""
-        return Formula(event, node, "-inf from -89 on", "sigmoid underflows to 0 before the logarithm",
-                       "use torch.nn.functional.logsigmoid", twin=twin)  # fmt: skip
-    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Sub) and _is_one(value.left) and not one_more:
-        right, where = _terms.meaning(value.right, at)
-        if _is_softmax(right, where, "sigmoid"):
-            return Formula(event, node, "-inf from 17 on", "the sigmoid rounds to 1 before it is subtracted from 1",
-                           "use torch.nn.functional.logsigmoid of the negated logits")  # fmt: skip
-    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and not one_more:
-        return _of_sum_under_log(event, node, value, at)
-    if one_more or terminal(value) == "sum":
-        of = _exponent(value, at) if one_more else _summed_exponent(value, at)
-        if of is not None:
-            name = "softplus" if one_more else "logsumexp"
-            twin = (
-                stable_forms.softplus(node, of, event) if one_more else stable_forms.log_sum_exp(node, value, of, event)
-            )
-            return Formula(event, node, f"inf where {text(of)} exceeds 88.7", "exp overflows before the logarithm",
-                           f"use {'torch.nn.functional.' if one_more else 'torch.'}{name}",
-                           twin=twin if value is inner else "")  # fmt: skip
-    return None
+def _of_log(log: _Log) -> Formula | None:
+    value, at = log.value, log.at
+    if _is_softmax(value, at, "softmax"):
+        return Formula(log.event, log.event.call, _LOG_SOFTMAX, twin=_log_softmax(log.event.call, value, at))
+    if _is_softmax(value, at, "sigmoid"):
+        return log.found(_LOG_SIGMOID, twin=stable_forms.log_sigmoid(log.event.call, value, at))
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Sub):
+        one_minus = _is_one(value.left) and _is_softmax(*_terms.meaning(value.right, at), "sigmoid")
+        return log.found(_LOG_ONE_MINUS_SIGMOID) if one_minus else None
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
+        return _of_sum_under_log(log, value)
+    of = _summed_exponent(value, at) if terminal(value) == "sum" else None
+    if of is None:
+        return None
+    return log.found(_LOG_SUM_EXP, of, stable_forms.log_sum_exp(log.event.call, value, of, log.event))
 
 
-def _of_sum_under_log(event: Event, node: ast.Call, value: ast.BinOp, at: Event) -> Formula | None:
+def _of_log1p(log: _Log) -> Formula | None:
+    of = _exponent(log.value, log.at)
+    return log.found(_SOFTPLUS, of, stable_forms.softplus(log.event.call, of, log.event)) if of is not None else None
+
+
+def _of_sum_under_log(log: _Log, value: ast.BinOp) -> Formula | None:
     """`log(1 + exp(x))`, `log(softmax(x) + eps)`."""
     for one, other in ((value.left, value.right), (value.right, value.left)):
-        if _is_one(one) and (of := _exponent(other, at)) is not None:
-            return Formula(event, node, f"inf where {event.unit.file.segment(of)} exceeds 88.7",
-                           "exp overflows before the logarithm", "use torch.nn.functional.softplus",
-                           twin=stable_forms.softplus(node, of, event))  # fmt: skip
-        small = _terms.number(one, at.unit)
-        inner, where = _terms.meaning(other, at)
-        if small is not None and 0 < small < 1e-3 and _is_softmax(inner, where, "softmax"):
-            return Formula(event, node, f"eps bounds the loss at {event.unit.file.segment(one)} and hides its gradient",
-                           "probabilities below eps all count as eps", "use log_softmax, with no eps",
-                           grave=False)  # fmt: skip
+        of = _exponent(other, log.at) if _is_one(one) else None
+        if of is not None:
+            twin = stable_forms.softplus(log.event.call, of, log.event)
+            return Formula(log.event, log.event.call, _SOFTPLUS, of, twin)
+        small = _terms.number(one, log.at.unit)
+        if small is not None and 0 < small < 1e-3 and _is_softmax(*_terms.meaning(other, log.at), "softmax"):
+            return log.found(_LOG_EPS, one)
     return None
 
 
 def _log_softmax(node: ast.Call, value: ast.expr, at: Event) -> str:
     """`torch.log(F.softmax(x, dim=1))` as `F.log_softmax(x, dim=1)`; empty where it is not written in one piece."""
-    file = at.unit.file
     within = node.args[0] if node.args else receiver(node)
-    if within is not value or not isinstance(value, ast.Call) or len(node.args) > 1 or node.keywords:
+    if within is not value or not is_call(value, "softmax") or len(node.args) > 1 or node.keywords:
         return ""
-    if not isinstance(value.func, ast.Attribute) or value.func.attr != "softmax" or "\n" in _source(file, value):
+    text = at.unit.file.text
+    written, head = ast.get_source_segment(text, value) or "", ast.get_source_segment(text, value.func) or ""
+    if not written or "\n" in written or not isinstance(value.func, ast.Attribute):
         return ""
-    written = _source(file, value)
-    head = _source(file, value.func)
-    return f"{head[: -len('softmax')]}log_softmax{written[len(head) :]}"
+    return f"{head.removesuffix('softmax')}log_softmax{written[len(head) :]}"
 
 
 def _picked_of(value: ast.expr, at: Event) -> tuple[ast.expr, Event]:
     """What elements are picked of: `softmax(x).gather(1, y).squeeze(1)` holds probabilities of a softmax too."""
     while True:
-        inner: ast.expr | None = value.value if isinstance(value, ast.Subscript) else None
-        if isinstance(value, ast.Call) and terminal(value) in _PICKING:
-            inner = _terms.is_call(value, at.unit.file, at.unit, terminal(value))
+        inner = value.value if isinstance(value, ast.Subscript) else _terms.operand_of(at.unit.file, value, *_PICKING)
         if inner is None:
             return value, at
         value, at = _terms.meaning(inner, at)
-
-
-def _source(file: SourceFile, node: ast.expr) -> str:
-    return ast.get_source_segment(file.text, node) or "\n"
 
 
 def _is_softmax(node: ast.expr, event: Event, name: str) -> bool:
@@ -131,7 +172,7 @@ def _is_softmax(node: ast.expr, event: Event, name: str) -> bool:
     file = event.unit.file
     if not isinstance(node, ast.Call):
         return False
-    if terminal(node) == name and _terms.is_call(node, file, event.unit, name) is not None:
+    if _terms.operand_of(file, node, name) is not None:
         return True
     made = [node.func] if isinstance(node.func, ast.Call) else [v for v, _ in file.roles.values(node.func, event.unit)]
     wanted = f"torch.nn.{name.capitalize()}"
@@ -145,38 +186,25 @@ def _is_one(node: ast.expr) -> bool:
 def _exponent(node: ast.expr, event: Event) -> ast.expr | None:
     """`x` of `exp(x)`; None where the maximum was taken off, or where it cannot be large."""
     node, at = _terms.meaning(node, event)
-    of = _terms.is_call(node, at.unit.file, at.unit, "exp")
+    of = _terms.operand_of(at.unit.file, node, "exp")
     if of is None:
         return None
     inner, _ = _terms.meaning(of, at)
-    for one in (of, inner):
-        if _terms.mentions(
-            one, "max", "abs", "logsumexp", "clamp", "clip", "lse", "log_", "logp", "norm", "logsoftmax"
-        ):
-            return None
-        if isinstance(one, ast.UnaryOp) or _bounded(one):
-            return None
-    return of
+    harmless = any(_terms.mentions(one, *_SHIFTED) or _bounded(one) for one in (of, inner))
+    return None if harmless else of
 
 
 def _bounded(node: ast.expr) -> bool:
     """A negated square or distance, or a tanh, never gets large."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.Mult)):
         return _bounded(node.left) or _bounded(node.right)
-    return isinstance(node, ast.UnaryOp) or terminal(node) in (
-        "neg",
-        "tanh",
-        "sigmoid",
-        "log_softmax",
-        "clamp",
-        "arange",
-    )
+    return isinstance(node, ast.UnaryOp) or terminal(node) in _BOUNDED
 
 
 def _summed_exponent(node: ast.expr, event: Event) -> ast.expr | None:
     """`x` of `exp(x).sum(…)` or `torch.sum(exp(x), …)`."""
     node, at = _terms.meaning(node, event)
-    of = _terms.is_call(node, at.unit.file, at.unit, "sum")
+    of = _terms.operand_of(at.unit.file, node, "sum")
     exponent = _exponent(of, at) if of is not None else None
     return None if exponent is None or _shifted(exponent, at) else exponent
 
@@ -197,9 +225,7 @@ def _quotients(file: SourceFile) -> Iterator[Formula]:
             continue
         below, above = _summed_exponent(event.call, event), _exponent(quotient.left, event)
         if below is not None and above is not None and _terms.same(below, above):
-            yield Formula(event, quotient, f"inf/inf where {file.segment(above)} exceeds 88.7",
-                          "exp overflows before the division", "use torch.softmax",
-                          twin=stable_forms.softmax(quotient, event.call, event))  # fmt: skip
+            yield Formula(event, quotient, _SOFTMAX, above, stable_forms.softmax(quotient, event.call, event))
 
 
 def _roots(file: SourceFile) -> Iterator[Formula]:
@@ -207,27 +233,22 @@ def _roots(file: SourceFile) -> Iterator[Formula]:
     if not file.mentions("sqrt("):
         return
     for event in file.calls("sqrt"):
-        inner = _terms.is_call(event.node, file, event.unit, "sqrt")
-        if inner is None:
-            continue
-        value, at = _terms.meaning(inner, event)
-        if _sum_of_squares(value, at) and file.gradients.carries(event.node, event) != "no":
-            yield Formula(event, event.call, "its gradient at 0 is NaN", "sqrt has an infinite gradient at 0, "
-                          "a square that of 0, and their product is NaN", "use torch.linalg.vector_norm, or add eps",
-                          grave=False, only_gradient=True)  # fmt: skip
+        inner = _terms.operand_of(file, event.node, "sqrt")
+        sums = inner is not None and _sum_of_squares(*_terms.meaning(inner, event))
+        if sums and file.gradients.carries(event.node, event) != "no":
+            yield Formula(event, event.call, _ROOT)
 
 
 def _sum_of_squares(node: ast.expr, event: Event) -> bool:
-    file, unit = event.unit.file, event.unit
+    file = event.unit.file
     if isinstance(node, ast.Call) and file.dotted(node.func) == "torch.nn.functional.mse_loss":
         return True
-    of = _terms.is_call(node, file, unit, "sum", "mean")
+    of = _terms.operand_of(file, node, "sum", "mean")
     if of is None:
         return False
     of, at = _terms.meaning(of, event)
     if isinstance(of, ast.BinOp) and isinstance(of.op, ast.Pow):
         return _terms.number(of.right, at.unit) == 2
-    squared = _terms.is_call(of, file, at.unit, "square", "pow")
-    if squared is None or not isinstance(of, ast.Call):
+    if not is_call(of, "square", "pow") or _terms.operand_of(file, of, "square", "pow") is None:
         return False
     return terminal(of) == "square" or _terms.number(of.args[-1], at.unit) == 2

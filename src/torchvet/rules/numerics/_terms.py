@@ -7,9 +7,12 @@ import re
 
 from torchvet.rules.kit import Iterator, SourceFile
 from torchvet.rules.shared.half_precision import latest
-from torchvet.source.model import Event, Unit, receiver, targets_of, terminal, value_for, walk
+from torchvet.source.model import Event, Unit, is_call, name_set, operand, value_bound, walk
 
-SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
+_SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
+LARGEST_ZERO = 2.0**-25
+"""The largest number that float16 rounds to 0."""
+_OTHER_LIBRARIES = name_set("np numpy math jnp jax tf scipy cupy mx")
 
 
 def number(node: ast.expr | None, unit: Unit) -> float | None:
@@ -29,7 +32,7 @@ def number(node: ast.expr | None, unit: Unit) -> float | None:
         return None
     values = file.roles.values(node, unit)
     bound = len(home.bindings.get(node.id, ())) if home is not None and isinstance(node, ast.Name) else 1
-    found = {number(v, where) for v, where in values if isinstance(v, (ast.Constant, ast.UnaryOp))}
+    found = {number(value, where) for value, where in values if isinstance(value, (ast.Constant, ast.UnaryOp))}
     return found.pop() if len(found) == 1 and len(values) == bound == 1 else None
 
 
@@ -46,28 +49,18 @@ def meaning(node: ast.expr, event: Event) -> tuple[ast.expr, Event]:
         if not isinstance(node, ast.Name) or event.unit.home(node.id) is not event.unit:
             break
         binding = latest(node.id, event)
-        target = None
-        if binding is not None:
-            target = next((t for t in targets_of(binding.node) if isinstance(t, ast.Name) and t.id == node.id), None)
-        value = value_for(binding.node, target) if binding is not None and target is not None else None
+        value = value_bound(binding.node, node.id) if binding is not None else None
         if binding is None or value is None:
             break
         node, event = value, binding
     return node, event
 
 
-def is_call(node: ast.AST, file: SourceFile, unit: Unit, *names: str) -> ast.expr | None:
+def operand_of(file: SourceFile, node: ast.AST, *names: str) -> ast.expr | None:
     """What a function of torch, or a tensor's method, of one of the names is applied to; None for everything else."""
-    if not isinstance(node, ast.Call) or terminal(node) not in names:
+    if not is_call(node, *names) or file.dotted(node.func).partition(".")[0] in _OTHER_LIBRARIES:
         return None
-    dotted = file.dotted(node.func)
-    if dotted.startswith("torch."):
-        return node.args[0] if node.args else None
-    on = receiver(node)
-    root = dotted.partition(".")[0]
-    if on is None or root in ("np", "numpy", "math", "jnp", "jax", "tf", "scipy", "cupy", "mx"):
-        return None
-    return on
+    return operand(file, node)
 
 
 def same(left: ast.expr, right: ast.expr) -> bool:
@@ -92,7 +85,7 @@ def statements_with(file: SourceFile, pattern: re.Pattern[str]) -> Iterator[Even
         found = None
         for event in unit.events:
             statement = event.statement
-            if statement.lineno <= line <= (statement.end_lineno or line) and isinstance(statement, SIMPLE):
+            if statement.lineno <= line <= (statement.end_lineno or line) and isinstance(statement, _SIMPLE):
                 found = event
         if found is not None and id(found.statement) not in seen:
             seen.add(id(found.statement))

@@ -9,9 +9,8 @@ import tokenize
 from dataclasses import dataclass
 
 from torchvet.rules.kit import Edit, SourceFile
-from torchvet.rules.precision.fixes.moves import put
 from torchvet.source.model import Event, Unit, edits, terminal
-from torchvet.source.model.events import Context
+from torchvet.source.walking import Context
 
 NAMES = ("autocast", "GradScaler", "custom_fwd", "custom_bwd")
 DEVICES = {"torch.cuda.amp": "cuda", "torch.cpu.amp": "cpu"}
@@ -57,7 +56,7 @@ def _use(file: SourceFile, node: ast.expr, event: Event) -> Use | None:
     if known is None:
         return None
     device, name = known
-    bare = [put(file, edits.end_of(file, node), f'(device_type="{device}")')]
+    bare = [edits.insert(file, edits.end_of(file, node), f'(device_type="{device}")')]
     return Use(function, event, name, device, _converted(file, node, *known) if isinstance(node, ast.Call) else bare)
 
 
@@ -85,12 +84,14 @@ def _converted(file: SourceFile, call: ast.Call, device: str, name: str) -> list
     if before != "(" or (not given and opened[0] != line):
         return None
     if not given:
-        return [put(file, (line, column - 1), first)]
+        return [edits.insert(file, (line, column - 1), first)]
     starts = [edits.start_of(file, one) for one in given]
     if name != "autocast" or not call.args:
-        return [put(file, starts[0], f"{first}, ")]
+        return [edits.insert(file, starts[0], f"{first}, ")]
     keywords = zip(starts, (f"{keyword}=" for keyword in _POSITIONAL[: len(call.args)]), strict=False)
-    return [put(file, start, text if start is not starts[0] else f"{first}, {text}") for start, text in keywords]
+    return [
+        edits.insert(file, start, text if start is not starts[0] else f"{first}, {text}") for start, text in keywords
+    ]
 
 
 def _between(file: SourceFile, start: tuple[int, int], stop: tuple[int, int]) -> str:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from torchvet.recording.records.autocast import HalfOperator
-from torchvet.recording.records.base import Record
 from torchvet.rules.core.at_work import AtWork
 from torchvet.rules.kit import About, Finding, Measured, Place, RankRecording, Related, Sequence, Severity
 from torchvet.rules.shared.order_rule import EventRule
 
 Line = tuple[str, str, Place | None]
 """Another line of a finding: its role, what it is, and where, if that is known."""
-R = TypeVar("R", bound=Record)
 
 
 class AutocastRule(EventRule):
@@ -50,18 +47,10 @@ class AutocastRule(EventRule):
         )
 
 
-def totals(rank: RankRecording, kind: type[R], *keys: str) -> list[R]:
-    """The last record for each key: these are running totals."""
-    last: dict[tuple[Hashable, ...], R] = {}
-    for record in rank.all(kind):
-        last[tuple(getattr(record, key) for key in keys)] = record
-    return list(last.values())
-
-
 def half_operators(rank: RankRecording, situation: str) -> list[list[HalfOperator]]:
     """What ran in half precision in a situation, by place."""
     found: dict[Place, list[HalfOperator]] = {}
-    for seen in totals(rank, HalfOperator, "place", "situation", "operator", "dtype"):
+    for seen in rank.latest(HalfOperator, "place", "situation", "operator", "dtype"):
         if seen.situation == situation:
             found.setdefault(seen.place, []).append(seen)
     return list(found.values())

@@ -71,7 +71,7 @@ def latest(event: Event, name: str) -> Event | None:
 def half_output(binding: Event, name: str) -> Event | None:
     """The call of a module, within an active region, whose half output a binding gives to a name."""
     value, unit = value_bound(binding.node, name), binding.unit
-    event = autocast.event_of(value, unit) if isinstance(value, ast.Call) else None
+    event = unit.call_of(value)
     if event is None or not autocast.is_module_call(event) or region_of(event) is None:
         return None
     known = unit.file.roles.class_of(event.call.func, unit)

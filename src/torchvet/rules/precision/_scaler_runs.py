@@ -110,13 +110,12 @@ class ScalerRule(EventRule):
 
 def uses(rank: RankRecording) -> list[ScalingUse]:
     """The last record of each place where scalers are made."""
-    return list({use.id: use for use in rank.all(ScalingUse)}.values())
+    return rank.latest(ScalingUse, "id")
 
 
 def faults(rank: RankRecording, *kinds: FaultKind) -> Iterator[ScalingFault]:
     """The last record of each fault of some kinds."""
-    last = {(f.kind, f.place): f for f in rank.all(ScalingFault)}
-    return (fault for fault in last.values() if fault.kind in kinds)
+    return (fault for fault in rank.latest(ScalingFault, "kind", "place") if fault.kind in kinds)
 
 
 def _refused(rank: RankRecording, *parts: str) -> Iterator[tuple[ScalingFault, Severity]]:

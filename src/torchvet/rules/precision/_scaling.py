@@ -8,9 +8,8 @@ import re
 from functools import lru_cache
 
 from torchvet.rules.kit import Effect, SourceFile, Step
-from torchvet.rules.shared.autocast_regions import event_of
 from torchvet.rules.shared.order_rule import OrderRule, Pass
-from torchvet.source.model import Event, Unit, keyword, origins, receiver, targets_of, terminal, walk
+from torchvet.source.model import Event, Unit, is_set, origins, receiver, targets_of, terminal, walk
 
 _PRECISION = re.compile(r"amp\b|amp_|_amp|scaler|fp16|bf16|float16|half|precision|mixed|dtype|cuda|device|autocast")
 """Words of a condition that chooses between training with and without a scaler."""
@@ -118,7 +117,7 @@ def _returns_scaled(call: ast.Call, unit: Unit, depth: int) -> bool:
 
 def run_by(call: ast.expr, unit: Unit) -> Unit | None:
     """The function of this file that a call of a unit runs."""
-    event = event_of(call, unit)
+    event = unit.call_of(call)
     return unit.file.callee(event) if event is not None else None
 
 
@@ -173,7 +172,7 @@ def _is_off(text: str, unit: Unit) -> bool:
     # A parameter stands for itself too, beside what it is given.
     known = [one for one, where in made if not (isinstance(one, ast.Name) and one.id in where.parameters)]
     return bool(known) and all(
-        isinstance(one, ast.Call) and terminal(one) in _MADE and is_switched_off(one) for one in known
+        isinstance(one, ast.Call) and terminal(one) in _MADE and is_set(one, "enabled", False) for one in known
     )
 
 
@@ -182,11 +181,6 @@ def _parsed(text: str) -> ast.expr | None:
         return ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError):
         return None
-
-
-def is_switched_off(made: ast.Call) -> bool:
-    """Whether a scaler is made with `enabled=False`."""
-    return is_constant(keyword(made, "enabled"), False)
 
 
 def made_by(file: SourceFile) -> list[Event]:
@@ -217,11 +211,6 @@ def may_catch(event: Event) -> bool:
         return False
     tries = (n for n in walk(event.unit.node) if isinstance(n, ast.Try) and n.handlers)
     return any(n.body[0].lineno <= event.line <= (n.body[-1].end_lineno or 0) for n in tries)
-
-
-def is_constant(node: ast.AST | None, value: object) -> bool:
-    """Whether an expression is that constant."""
-    return isinstance(node, ast.Constant) and node.value is value
 
 
 def visible(text: str, unit: Unit) -> bool:

@@ -197,11 +197,6 @@ def regions(event: Event) -> list[Region]:
     return [r for r in found if r is not None]
 
 
-def event_of(call: ast.AST, unit: Unit) -> Event | None:
-    """The event of a unit that a call is."""
-    return next((e for e in unit.calls.get(terminal(call), ()) if e.node is call), None)
-
-
 def state(event: Event) -> Region | None:
     """The innermost region around an event; None where its unit says nothing about autocast."""
     found = regions(event)

@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
 
 _COMMA = re.compile(r"\s*,")
+_CLOSED = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
+"""Expressions that a method can be called on without brackets."""
+
+
+def insert(file: SourceFile, place: tuple[int, int], text: str) -> Edit:
+    """Put a text at a line and column, both from 1."""
+    return Edit(path=file.path, start=place, end=place, text=text)
 
 
 def replace(file: SourceFile, node: ast.expr | ast.stmt | ast.keyword, text: str) -> Edit:
@@ -28,6 +35,22 @@ def end_of(file: SourceFile, node: ast.expr | ast.stmt | ast.keyword) -> tuple[i
     """Line and column right after a node's last character, from 1."""
     line = node.end_lineno or node.lineno
     return line, file.column(line, node.end_col_offset or node.col_offset)
+
+
+def on_one_line(node: ast.expr | ast.stmt) -> bool:
+    """Whether a node begins and ends on the same line."""
+    return node.lineno == node.end_lineno
+
+
+def operand(file: SourceFile, node: ast.expr) -> str:
+    """A node's text as a part of another expression: in brackets where it needs them."""
+    text = file.segment(node)
+    return text if isinstance(node, _CLOSED) else f"({text})"
+
+
+def called_on(file: SourceFile, node: ast.expr, method: str) -> Edit:
+    """A method called on an expression that stands on one line: `x.float()` for `x`, `(a + b).float()` for `a + b`."""
+    return replace(file, node, f"{operand(file, node)}.{method}")
 
 
 def margin(file: SourceFile, statement: ast.stmt) -> str:
@@ -56,7 +79,24 @@ def after(file: SourceFile, statement: ast.stmt, code: str) -> list[Edit]:
 
 
 def _inserted(file: SourceFile, statement: ast.stmt, place: tuple[int, int], text: str) -> list[Edit]:
-    return [Edit(path=file.path, start=place, end=place, text=text)] if stands_alone(file, statement) else []
+    return [insert(file, place, text)] if stands_alone(file, statement) else []
+
+
+def with_argument(file: SourceFile, call: ast.Call, text: str) -> list[Edit]:
+    """One more argument at the end of a call; nothing where its last one stands in brackets of its own."""
+    line, column = end_of(file, call)
+    given: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+    if not given:
+        return [insert(file, (line, column - 1), text)] if on_one_line(call) else []
+    last = max(given, key=lambda n: (n.end_lineno or 0, n.end_col_offset or 0))
+    start = end_of(file, last)
+    rows = file.lines[start[0] - 1 : line]
+    rows[-1] = rows[-1][: column - 2]
+    rows[0] = rows[0][start[1] - 1 :]
+    between = "".join(row.partition("#")[0].strip() for row in rows)
+    if between not in ("", ",") or isinstance(last, ast.GeneratorExp):
+        return []
+    return [insert(file, start, f", {text}")]
 
 
 def without_argument(file: SourceFile, call: ast.Call, keyword: str) -> list[Edit]:

@@ -6,36 +6,38 @@ import ast
 
 from torchvet.rules.kit import Edit, Iterator, SourceFile
 from torchvet.rules.shared import half_precision
-from torchvet.source.model import Event, Unit, edits, receiver, targets_of, terminal, value_for, walk
+from torchvet.source.model import Event, Unit, edits, receiver, terminal, walk
+from torchvet.source.model.expressions import is_name, name_set, parents_in, value_bound
 
-_FACTORIES = frozenset(("zeros", "ones", "empty", "full", "tensor", "as_tensor", "arange", "new_zeros"))
-_LIKE = frozenset(("zeros_like", "ones_like", "full_like", "empty_like", "new_zeros"))
-"""Factories that give what they are told no dtype for that of another tensor."""
-_MOVES = frozenset(("cuda", "cpu", "pin_memory", "clone", "detach", "requires_grad_", "to", "unsqueeze", "view"))
-_LAYOUT = frozenset(("unsqueeze", "view", "reshape", "expand", "cuda", "repeat", "flatten", "squeeze"))
-_NUMBERS = frozenset(("item", "tolist", "float", "double", "int", "bool", "isnan", "isfinite", "numel", "size", "dim"))
-_ALONG = frozenset(("mean", "sum", "sqrt", "abs", "max", "min", "cpu", "detach", "clone", "div", "clamp", "squeeze",
-                    "numpy", "norm", "square", "all", "any"))  # fmt: skip
-_SHOWN = frozenset(("print", "float", "int", "str", "repr", "format", "round", "bool", "info", "debug", "add_scalar"))
+_FACTORIES = name_set("zeros ones empty full tensor as_tensor arange new_zeros")
+_LIKE = name_set("zeros_like ones_like full_like empty_like new_zeros")
+"""Factories that take another tensor's dtype unless they are given one."""
+_MOVES = name_set("cuda cpu pin_memory clone detach requires_grad_ to unsqueeze view")
+_LAYOUT = name_set("unsqueeze view reshape expand cuda repeat flatten squeeze")
+_NUMBERS = name_set("item tolist float double int bool isnan isfinite numel size dim")
+_ALONG = name_set("mean sum sqrt abs max min cpu detach clone div clamp squeeze numpy norm square all any")
+_SHOWN = name_set("print float int str repr format round bool info debug add_scalar")
+_WIDER = ("float", "double", "long", "int")
+_FARTHEST = 12
 
 
 def made_float32(file: SourceFile, value: ast.expr, unit: Unit) -> list[Edit]:
     """A call that makes a half tensor, with float32 in the place of half; nothing where it cannot be seen how."""
-    if not isinstance(value, ast.Call) or value.lineno != value.end_lineno:
+    if not isinstance(value, ast.Call) or not edits.on_one_line(value):
         return []
     on, name = receiver(value), terminal(value)
     if name in ("half", "bfloat16") and on is not None and not value.args:
         return [edits.replace(file, value, f"{file.segment(on)}.float()")]
     converted = half_precision.converts(file, value, unit)
-    told = [k.value for k in value.keywords if k.arg == "dtype"]
-    told = told or [
-        a for a in value.args if converted is not None and (half_precision.named(file, a, unit) or _asks(a))
-    ]
-    if len(told) == 1 and (converted is not None or name in _FACTORIES | _LIKE):
-        text = _float32(file, told[0], value)
-        return [edits.replace(file, told[0], text)] if text else []
-    if converted is None and name in _LIKE and not told:
-        return _told(file, value)
+    dtypes = [k.value for k in value.keywords if k.arg == "dtype"]
+    if not dtypes and converted is not None:
+        dtypes = [a for a in value.args if half_precision.named(file, a, unit) or _asks(a)]
+    if len(dtypes) == 1 and (converted is not None or name in _FACTORIES | _LIKE):
+        text = _float32(file, dtypes[0], value)
+        return [edits.replace(file, dtypes[0], text)] if text else []
+    if converted is None and name in _LIKE and not dtypes:
+        text = _float32(file, value.func, value)
+        return edits.with_argument(file, value, f"dtype={text}") if text and (value.args or value.keywords) else []
     if on is not None and name in _MOVES and file.dotted(value.func).partition(".")[0] != "torch":
         return made_float32(file, on, unit)
     return []
@@ -48,8 +50,7 @@ def _asks(node: ast.expr) -> bool:
 
 def _float32(file: SourceFile, dtype: ast.expr, call: ast.Call) -> str:
     """`torch.float32` as the file writes torch's name."""
-    dotted = file.dotted(dtype)
-    if isinstance(dtype, ast.Attribute) and dotted in half_precision.DTYPES:
+    if isinstance(dtype, ast.Attribute) and file.dotted(dtype) in half_precision.DTYPES:
         return f"{file.segment(dtype.value)}.float32"
     made = call.func
     if isinstance(made, ast.Attribute) and file.dotted(made) == f"torch.{made.attr}":
@@ -57,63 +58,38 @@ def _float32(file: SourceFile, dtype: ast.expr, call: ast.Call) -> str:
     return "torch.float32" if file.imports.names.get("torch") == "torch" else ""
 
 
-def _told(file: SourceFile, call: ast.Call) -> list[Edit]:
-    """`dtype=torch.float32` added to `torch.zeros_like(x)`."""
-    text, given = _float32(file, call.func, call), [*call.args, *(k.value for k in call.keywords)]
-    if not text or not given or any(isinstance(one, ast.Starred) for one in given):
-        return []
-    line, column = max(edits.end_of(file, one) for one in given)
-    stop = edits.end_of(file, call)
-    if file.lines[line - 1][column - 1 : stop[1] - 1].strip() != ")":
-        return []
-    return [Edit(path=file.path, start=(line, column), end=(line, column), text=f", dtype={text}")]
-
-
 def started_float32(file: SourceFile, target: ast.expr, event: Event) -> list[Edit]:
     """Every start of an accumulator in float32; nothing where one of them cannot be."""
-    made: list[Edit] = []
-    starts = list(_starts(target, event))
-    for value, unit in starts:
-        if isinstance(value, ast.Constant) and value.value is None:
-            continue
-        edited = made_float32(file, value, unit) if value is not None else []
-        if not edited:
-            return []
-        made += edited
-    return made
+    starts = [s for s in _starts(target, event) if not (isinstance(s[0], ast.Constant) and s[0].value is None)]
+    made = [made_float32(file, value, unit) if value is not None else [] for value, unit in starts]
+    return [edit for one in made for edit in one] if all(made) else []
 
 
 def _starts(target: ast.expr, event: Event) -> Iterator[tuple[ast.expr | None, Unit]]:
     """What an accumulator is bound to but for additions to it."""
-    if isinstance(target, ast.Attribute):
-        owner = event.unit.method_class()
-        if owner is None or terminal(target.value) != event.unit.self_name():
-            return
-        for binding, value in owner.attributes.get(target.attr, ()):
-            if not isinstance(binding.node, ast.AugAssign):
-                yield value, binding.unit
-        for value, binding in half_precision.buffers(owner, target.attr):
-            yield value, binding.unit
-    elif isinstance(target, ast.Name):
+    if isinstance(target, ast.Name):
         for binding in event.unit.bindings.get(target.id, ()):
             if not isinstance(binding.node, (ast.AugAssign, ast.Delete)):
-                one = next(t for t in targets_of(binding.node) if isinstance(t, ast.Name) and t.id == target.id)
-                yield value_for(binding.node, one), event.unit
+                yield value_bound(binding.node, target.id), event.unit
+    owner = event.unit.method_class()
+    own = isinstance(target, ast.Attribute) and terminal(target.value) == event.unit.self_name()
+    if own and isinstance(target, ast.Attribute) and owner is not None:
+        bound = owner.attributes.get(target.attr, ())
+        yield from ((value, b.unit) for b, value in bound if not isinstance(b.node, ast.AugAssign))
+        yield from ((value, b.unit) for value, b in half_precision.buffers(owner, target.attr))
 
 
 def only_numbers_come_out(file: SourceFile, target: ast.expr, event: Event) -> bool:
     """Whether all that is read of an accumulator ends as a number that is shown or kept, so that no operator meets
     another dtype."""
+    units = file.units_with(terminal(target))
     if isinstance(target, ast.Attribute):
         owner = event.unit.method_class()
-        units = file.units_with(target.attr)
         if owner is None or any(unit.method_class() is not owner for unit in units):
             return False
-    else:
-        units = file.units_with(terminal(target))
     wanted = ast.unparse(target)
     for unit in units:
-        above = {id(child): node for node in walk(unit.node) for child in ast.iter_child_nodes(node)}
+        above = parents_in(unit.node)
         for node in walk(unit.node):
             read = isinstance(node, type(target)) and isinstance(getattr(node, "ctx", None), ast.Load)
             if read and ast.unparse(node) == wanted and not _is_a_number(node, above):
@@ -123,48 +99,49 @@ def only_numbers_come_out(file: SourceFile, target: ast.expr, event: Event) -> b
 
 def _is_a_number(node: ast.AST, above: dict[int, ast.AST]) -> bool:
     """Whether what an expression is part of takes a number out of it, shows it, or changes it in place."""
-    for _ in range(12):
+    for _ in range(_FARTHEST):
         parent = above.get(id(node))
-        if isinstance(parent, (ast.FormattedValue, ast.Compare, ast.AugAssign)):
-            return not isinstance(parent, ast.AugAssign) or parent.target is node
-        if isinstance(parent, ast.Attribute):
+        if isinstance(parent, (ast.BinOp, ast.UnaryOp, ast.IfExp)):
+            node = parent
+        elif isinstance(parent, ast.Attribute):
             call = above.get(id(parent))
             if not isinstance(call, ast.Call) or call.func is not parent:
                 return parent.attr in ("shape", "device")
-            if parent.attr in _NUMBERS:
-                return True
-            if parent.attr not in _ALONG and not (parent.attr.endswith("_") and not parent.attr.endswith("__")):
-                return False
+            if parent.attr in _NUMBERS or not _goes_along(parent.attr):
+                return parent.attr in _NUMBERS
             if isinstance(above.get(id(call)), ast.Expr):
                 return True
             node = call
         elif isinstance(parent, ast.Call):
             return terminal(parent) in _SHOWN and parent.func is not node
-        elif isinstance(parent, (ast.BinOp, ast.UnaryOp, ast.IfExp)):
-            node = parent
         else:
-            return False
+            shown = isinstance(parent, (ast.FormattedValue, ast.Compare))
+            return shown or (isinstance(parent, ast.AugAssign) and parent.target is node)
     return False
+
+
+def _goes_along(method: str) -> bool:
+    """Whether a method gives a tensor of the same dtype, as those do that change it in place."""
+    return method in _ALONG or (method.endswith("_") and not method.endswith("__"))
 
 
 def only_widened(call: ast.Call, event: Event) -> bool:
     """Whether a half tensor is given to nothing but `.float()`, `.double()` or a whole number's dtype: directly, or by
     the one name that it is bound to."""
     unit = event.unit
-    above = {id(child): node for node in walk(unit.node) for child in ast.iter_child_nodes(node)}
-    reached = _as_laid_out(call, above)
-    parent = above.get(id(reached))
-    if _widens(parent, above):
+    above = parents_in(unit.node)
+    if _widens(call, above):
         return True
+    parent = above.get(id(_as_laid_out(call, above)))
     bound = parent.targets if isinstance(parent, ast.Assign) else []
     if len(bound) != 1 or not isinstance(bound[0], ast.Name) or len(unit.bindings.get(bound[0].id, ())) != 1:
         return False
     name = bound[0].id
     if not unit.is_module and unit.home(name) is not unit:
         return False
-    reads = [n for u in unit.file.units_with(name) for n in walk(u.node) if isinstance(n, ast.Name) and n.id == name]
-    loads = {id(n): n for n in reads if isinstance(n.ctx, ast.Load)}.values()
-    return bool(loads) and all(_widens(above.get(id(_as_laid_out(n, above))), above) for n in loads)
+    nodes = (n for u in unit.file.units_with(name) for n in walk(u.node) if is_name(n, name))
+    loads = {id(n): n for n in nodes if isinstance(n.ctx, ast.Load)}.values()
+    return bool(loads) and all(_widens(n, above) for n in loads)
 
 
 def _as_laid_out(node: ast.AST, above: dict[int, ast.AST]) -> ast.AST:
@@ -180,7 +157,13 @@ def _as_laid_out(node: ast.AST, above: dict[int, ast.AST]) -> ast.AST:
             return node
 
 
-def _widens(parent: ast.AST | None, above: dict[int, ast.AST]) -> bool:
+def _widens(node: ast.AST, above: dict[int, ast.AST]) -> bool:
+    """Whether what an expression is laid out as is converted to a wider dtype at once."""
+    parent = above.get(id(_as_laid_out(node, above)))
     call = above.get(id(parent))
-    called = isinstance(parent, ast.Attribute) and isinstance(call, ast.Call) and call.func is parent
-    return called and parent.attr in ("float", "double", "long", "int")  # type: ignore[union-attr]
+    return (
+        isinstance(parent, ast.Attribute)
+        and isinstance(call, ast.Call)
+        and call.func is parent
+        and (parent.attr in _WIDER)
+    )

@@ -7,14 +7,14 @@ import ast
 
 from torchvet.rules.kit import SourceFile
 from torchvet.rules.numerics import _terms
-from torchvet.source.model import Event, walk
+from torchvet.source.model import Event, holds, names_in, walk
 
 _FUNCTIONAL = (("torch.nn.functional", ""), ("torch.nn", ".functional"), ("torch", ".nn.functional"))
 
 
 def log_sigmoid(node: ast.expr, value: ast.expr, event: Event) -> str:
     """`log(sigmoid(x))` as `F.logsigmoid(x)`."""
-    return _of_one(node, _terms.is_call(value, event.unit.file, event.unit, "sigmoid"), event, "logsigmoid")
+    return _of_one(node, _terms.operand_of(event.unit.file, value, "sigmoid"), event, "logsigmoid")
 
 
 def softplus(node: ast.expr, exponent: ast.expr, event: Event) -> str:
@@ -24,7 +24,7 @@ def softplus(node: ast.expr, exponent: ast.expr, event: Event) -> str:
 
 def _of_one(node: ast.expr, operand: ast.expr | None, event: Event, name: str) -> str:
     prefix = _functional(event.unit.file)
-    if operand is None or not prefix or not any(n is operand for n in walk(node)):
+    if operand is None or not prefix or not holds(node, operand):
         return ""
     text = _line(event.unit.file, node, operand)
     return f"{prefix}.{name}({text})" if text else ""
@@ -34,8 +34,8 @@ def log_sum_exp(node: ast.expr, total: ast.expr, exponent: ast.expr, event: Even
     """`log(exp(x).sum(1))` as `torch.logsumexp(x, 1)`, the dimension that is summed over and `keepdim` as they are."""
     file = event.unit.file
     given = _dimensions(total, file)
-    torch = _torch(file)
-    if not given or not torch or not any(n is exponent for n in walk(node)):
+    torch = _imported(file, "torch")
+    if not given or not torch or not holds(node, exponent):
         return ""
     text = _line(file, node, exponent)
     return f"{torch}.logsumexp({', '.join([text, *given])})" if text else ""
@@ -45,9 +45,9 @@ def softmax(quotient: ast.BinOp, total: ast.Call, event: Event) -> str:
     """`exp(x) / exp(x).sum(1, keepdim=True)` as `torch.softmax(x, 1)`, where the sum keeps its dimension."""
     file = event.unit.file
     above, at = _terms.meaning(quotient.left, event)
-    exponent = _terms.is_call(above, file, at.unit, "exp")
+    exponent = _terms.operand_of(file, above, "exp")
     given = _dimensions(total, file)
-    torch = _torch(file)
+    torch = _imported(file, "torch")
     keeps = len(given) == 2 and given[1] in ("True", "keepdim=True", "keepdims=True")
     if exponent is None or not keeps or not torch or at.unit is not event.unit or _rebound(exponent, at, event):
         return ""
@@ -74,14 +74,10 @@ def _rebound(node: ast.expr, since: Event, until: Event) -> bool:
     """Whether a name of an expression was bound anew, or an attribute may have been, between two events."""
     if since is until:
         return False
-    for one in walk(node):
-        if isinstance(one, (ast.Attribute, ast.Subscript, ast.Call)):
-            return True
-        if isinstance(one, ast.Name):
-            bound = since.unit.bindings.get(one.id, ())
-            if any(since.index <= b.index < until.index for b in bound):
-                return True
-    return False
+    if any(isinstance(one, (ast.Attribute, ast.Subscript, ast.Call)) for one in walk(node)):
+        return True
+    bound = (binding for name in names_in(node) for binding in since.unit.bindings.get(name, ()))
+    return any(since.index <= binding.index < until.index for binding in bound)
 
 
 def _line(file: SourceFile, node: ast.expr, operand: ast.expr) -> str:
@@ -90,12 +86,10 @@ def _line(file: SourceFile, node: ast.expr, operand: ast.expr) -> str:
 
 
 def _functional(file: SourceFile) -> str:
-    for module, rest in _FUNCTIONAL:
-        for name, dotted in file.imports.names.items():
-            if dotted == module:
-                return f"{name}{rest}"
-    return ""
+    found = (f"{name}{rest}" for module, rest in _FUNCTIONAL if (name := _imported(file, module)))
+    return next(found, "")
 
 
-def _torch(file: SourceFile) -> str:
-    return next((name for name, dotted in file.imports.names.items() if dotted == "torch"), "")
+def _imported(file: SourceFile, module: str) -> str:
+    """The name that a file has imported a module under."""
+    return next((name for name, dotted in file.imports.names.items() if dotted == module), "")

@@ -7,24 +7,23 @@ from dataclasses import dataclass
 
 from torchvet.rules.kit import Edit, Sequence, SourceFile
 from torchvet.rules.numerics import _terms
-from torchvet.source.model import Event, edits, terminal, walk
+from torchvet.source.model import Event, edits, is_name, name_set, names_in, terminal, walk
 
 _STANDS_IN = {"acos": "0.0", "asin": "0.0", "arccos": "0.0", "arcsin": "0.0", "atanh": "0.0", "acosh": "2.0"}
 """Arguments at which both a function and its derivative are finite; 1 for all others."""
 _AS_SINGULAR = ("sqrt", "log", "rsqrt", "acos", "asin")
-_ONE_BY_ONE = frozenset(
-    ("log", "log2", "log10", "log1p", "exp", "expm1", "sqrt", "rsqrt", "reciprocal", "square", "abs", "neg", "pow",
-     "sin", "cos", "tan", "tanh", "sigmoid", "acos", "asin", "atan", "arccos", "arcsin", "acosh", "atanh", "relu",
-     "float", "double", "add", "sub", "mul", "div", "clamp", "clamp_min")
-)  # fmt: skip
+_ONE_BY_ONE = name_set(
+    "log log2 log10 log1p exp expm1 sqrt rsqrt reciprocal square abs neg pow sin cos tan tanh sigmoid acos asin atan "
+    "arccos arcsin acosh atanh relu float double add sub mul div clamp clamp_min"
+)
 """Functions of each element for itself: more elements in, as many more out, and the same ones."""
-_ASKS = _ONE_BY_ONE | {"isnan", "isinf", "isfinite", "eq", "ne", "gt", "ge", "lt", "le", "logical_not", "logical_and",
-                       "logical_or", "bool", "detach", "gather", "unsqueeze", "squeeze", "sum", "mean", "norm",
-                       "any", "all"}  # fmt: skip
+_ASKS = _ONE_BY_ONE | name_set(
+    "isnan isinf isfinite eq ne gt ge lt le logical_not logical_and logical_or bool detach gather unsqueeze squeeze "
+    "sum mean norm any all"
+)
 """What a condition may call to be written down twice."""
-_PARTS = (ast.Name, ast.Attribute, ast.Constant, ast.Compare, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Subscript,
-          ast.Slice, ast.Tuple, ast.Call, ast.keyword, ast.operator, ast.unaryop, ast.cmpop, ast.boolop,
-          ast.expr_context)  # fmt: skip
+_COMPUTING = (ast.Compare, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Call, ast.keyword)
+_PARTS = (*_COMPUTING, ast.Name, ast.Attribute, ast.Constant, ast.Subscript, ast.Slice, ast.Tuple)
 
 
 @dataclass(frozen=True)
@@ -48,8 +47,8 @@ def chosen_first(file: SourceFile, event: Event, found: Sequence[Hidden]) -> lis
     for one in _innermost(found):
         if one.argument.lineno != one.argument.end_lineno or not _reaches(one.value, one.whole):
             return []
-        about, at = _terms.meaning(one.argument, one.at)
-        if _terms.is_call(about, file, at.unit, *_AS_SINGULAR) is not None:
+        about, _ = _terms.meaning(one.argument, one.at)
+        if _terms.operand_of(file, about, *_AS_SINGULAR) is not None:
             return []  # `angle = torch.sqrt(squares)`: its own gradient would still be 0 times infinity
         if one.value is not one.branch and not _is_for_this(file, event, one, condition):
             return []
@@ -93,16 +92,13 @@ def _reaches(node: ast.expr, whole: ast.expr) -> bool:
 def _is_for_this(file: SourceFile, event: Event, one: Hidden, condition: ast.expr) -> bool:
     """Whether a name that a branch reads is bound for this choice alone, by a line at which the condition is known."""
     unit, name = event.unit, terminal(one.branch)
-    reads = [n for n in walk(unit.node) if isinstance(n, ast.Name) and n.id == name]
+    reads = [n for n in walk(unit.node) if is_name(n, name)]
     if one.at.unit is not unit or len(reads) != 2 or one.at.loop is not event.loop:
         return False
-    asked = {n.id for n in walk(condition) if isinstance(n, ast.Name)}
     between = unit.events[one.at.index : event.index]
-    stores = {n.id for e in between for n in walk(e.statement) if isinstance(n, ast.Name) and _is_store(n)}
+    stored = {
+        n.id for e in between for n in walk(e.statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    }
     # Whatever is called or stored into may change what the condition reads; names that are bound may be it.
     in_place = any(isinstance(e.node, ast.Call) and terminal(e.node).endswith("_") for e in between)
-    return not in_place and not asked & stores and isinstance(one.at.statement, ast.Assign)
-
-
-def _is_store(node: ast.Name) -> bool:
-    return isinstance(node.ctx, ast.Store)
+    return not in_place and not names_in(condition) & stored and isinstance(one.at.statement, ast.Assign)

@@ -7,7 +7,7 @@ from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFau
 from torchvet.rules.precision._scaling import ScaledPass, ScalerOrderRule, may_catch
 from torchvet.rules.precision.fixes.moves import taken_out, together
 from torchvet.rules.shared.order_rule import deeper
-from torchvet.source.model import edits, receiver
+from torchvet.source.model import edits, given, receiver
 
 _NOTHING_CHECKED = "No inf checks were recorded prior to update"
 
@@ -159,8 +159,7 @@ def _may_update(one: ScaledPass, step: Effect) -> bool:
     """Whether something that is not seen here is given the scaler, or is a method of the object that has it."""
     name, own = step.through, step.through.partition(".")[0]
     for event in one.opaque:
-        given = [*event.call.args, *(k.value for k in event.call.keywords)]
-        if any(one.file.segment(g) in (name, own) for g in given):
+        if any(one.file.segment(g) in (name, own) for g in given(event.call)):
             return True
         function = one.file.segment(event.call.func)
         if "." in name and function.startswith(f"{own}.") and function.count(".") == 1:

@@ -9,7 +9,7 @@ from torchvet.rules.kit import Edit, Finding, Iterator, SourceFile
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingUse
 from torchvet.rules.precision.fixes.scalers import before_the_loop, handed_in, kept_on_self
-from torchvet.source.model import Event, Loop, Unit
+from torchvet.source.model import Event, Loop, Unit, given, is_set
 
 _OFTEN = {
     "step": "at every step",
@@ -45,7 +45,7 @@ class ScalerRecreated(ScalerRule):
         """A scaler made in a loop, or in a function that a loop calls, whose optimizer comes from outside of it."""
         for made in scaling.named_scalers(file):
             direct = isinstance(made.statement, (ast.Assign, ast.AnnAssign)) and made.statement.value is made.node
-            if direct and not scaling.is_switched_off(made.call):
+            if direct and not is_set(made.call, "enabled", False):
                 where = _by_loop(file, made, made.loop) if made.loop is not None else _by_call(file, made)
                 if where:
                     yield self._finding(file, made, where)
@@ -94,7 +94,7 @@ def _goes_on(file: SourceFile, caller: Event) -> bool:
     loop = caller.loop
     if loop is None or loop.comprehension:
         return False
-    texts = (file.segment(a) for a in (*caller.call.args, *(k.value for k in caller.call.keywords)))
+    texts = (file.segment(a) for a in given(caller.call))
     names = [text.partition(".")[0] for text in texts if text.replace(".", "").isidentifier()]
     return not any(_bound_within(caller.unit, name, loop) for name in names)
 

@@ -10,7 +10,7 @@ from torchvet.rules.precision import _scaling as scaling
 from torchvet.rules.precision._scaler_runs import uses
 from torchvet.rules.precision.fixes.checkpoints import kept_with_optimizer
 from torchvet.rules.shared.order_rule import EventRule
-from torchvet.source.model import Event, receiver, terminal, walk
+from torchvet.source.model import Event, given, is_set, receiver, terminal, walk
 
 _SAVING = re.compile(r"save|checkpoint|ckpt|snapshot|state|resume|load", re.IGNORECASE)
 _KEY = re.compile(r"""["'](grad_|loss_|amp_)?scaler(_state)?(_dict)?["']""")
@@ -35,7 +35,7 @@ class ScalerNotSaved(EventRule):
         """A file that makes and uses a scaler, saves the optimizer's state and never asks for the scaler's."""
         if not file.mentions("state_dict") or not file.mentions("save") or _KEY.search(file.text):
             return
-        made = [m for m in scaling.named_scalers(file) if not scaling.is_switched_off(m.call)]
+        made = [m for m in scaling.named_scalers(file) if not is_set(m.call, "enabled", False)]
         saved = [e for e in _calls(file, "optimizer", "state_dict") if not e.call.args]
         if made and saved and scaling.scale_calls(file) and not _reaches(file, scaling.bound_to(made[0])):
             yield self._finding(file, saved, made)
@@ -70,8 +70,7 @@ def _reaches(file: SourceFile, name: str) -> bool:
 
 def _is_handed(file: SourceFile, event: Event, last: str) -> bool:
     """Whether a call is given the scaler, and does not run a function of this file that never reads it."""
-    given = [*event.call.args, *(k.value for k in event.call.keywords)]
-    if not any(_names(g, last) for g in given):
+    if not any(_names(g, last) for g in given(event.call)):
         return False
     callee = file.callee(event)
     if callee is None or isinstance(callee.node, ast.Module):

@@ -7,11 +7,10 @@ import ast
 from torchvet.recording.records.autocast import AutocastRegion
 from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile
 from torchvet.rules.precision import _scaling as scaling
-from torchvet.rules.precision._autocast_rule import totals
 from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingUse
 from torchvet.rules.precision.fixes.scalers import switched_off
 from torchvet.rules.shared import autocast_regions as autocast
-from torchvet.source.model import Event, keyword
+from torchvet.source.model import Event, is_set, keyword
 
 
 class ScalerWithBf16(ScalerRule):
@@ -32,7 +31,7 @@ class ScalerWithBf16(ScalerRule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Steps through an enabled scaler where every region that was on is bf16, and no parameter is fp16."""
-        regions = totals(rank, AutocastRegion, "place", "device", "dtype")
+        regions = rank.latest(AutocastRegion, "place", "device", "dtype")
         if {r.dtype for r in regions if r.enabled} == {"bfloat16"}:
             yield from super().in_rank(rank, recording)
 
@@ -76,5 +75,5 @@ def _on_with(file: SourceFile, made: Event, opened: list[autocast.Region]) -> bo
     if switch is None:
         return all(region.enabled == "yes" for region in opened)
     given = [autocast.argument(file, region, "enabled") for region in opened]
-    constant = scaling.is_constant(switch, False)
+    constant = is_set(made.call, "enabled", False)
     return not constant and all(g is not None and ast.unparse(g) == ast.unparse(switch) for g in given)

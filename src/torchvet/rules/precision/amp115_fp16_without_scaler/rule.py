@@ -8,7 +8,7 @@ import re
 from torchvet.recording.records.autocast import UnscaledBackward
 from torchvet.recording.records.training import OptimizerUse
 from torchvet.rules.kit import Edit, Effect, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile
-from torchvet.rules.precision._autocast_rule import AutocastRule, totals
+from torchvet.rules.precision._autocast_rule import AutocastRule
 from torchvet.rules.precision.fixes.scaled_steps import with_scaler
 from torchvet.rules.shared import autocast_regions as autocast
 from torchvet.rules.shared.order_rule import OrderRule, Pass
@@ -37,7 +37,7 @@ class Fp16WithoutScaler(OrderRule[Pass], AutocastRule):
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Unscaled backward passes through fp16, graded by what was lost for want of range."""
         if any(use.steps for use in rank.all(OptimizerUse)):
-            for seen in totals(rank, UnscaledBackward, "place"):
+            for seen in rank.latest(UnscaledBackward, "place"):
                 if seen.looked and seen.elements:
                     yield self._observed(rank, seen)
 

@@ -10,7 +10,7 @@ from torchvet.rules.precision import _scaling as scaling
 from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault, times
 from torchvet.rules.precision._scaling import ScaledPass
 from torchvet.rules.precision.fixes import scaled_values as fixes
-from torchvet.source.model import Event, is_call, is_name, keyword, receiver, terminal, under_methods, walk
+from torchvet.source.model import Event, is_call, is_name, is_set, receiver, terminal, under_methods, walk
 
 _ASKS_FINITE = re.compile(r"isfinite|isnan|isinf|found_inf")
 _SAYS_SCALED = re.compile(r"""["'][^"']*scale""")
@@ -72,7 +72,7 @@ class ScaledValuesInspected(ScalerRule):
     def _losses(self, file: SourceFile, event: Event) -> Iterator[Finding]:
         by, statement, name = event.parent, event.statement, scaling.bound_to(event)
         # Only gradients that are differentiated again make a penalty.
-        if is_call(by, "grad") and scaling.is_constant(keyword(by, "create_graph"), True):
+        if is_call(by, "grad") and is_set(by, "create_graph"):
             yield self._penalty(file, event)
         if name.isidentifier() and isinstance(statement, ast.Assign) and statement.value is event.node:
             yield from (self._read(file, event, name, read) for read in _reads(event, name))

@@ -10,7 +10,7 @@ from torchvet.rules.precision import _scaling as scaling
 from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingUse, uses
 from torchvet.rules.precision.fixes.scalers import for_device, for_device_of
 from torchvet.rules.shared import autocast_regions as autocast
-from torchvet.source.model import Event, edits, keyword
+from torchvet.source.model import Event, edits, is_set, keyword
 
 
 class ScalerDisabled(ScalerRule):
@@ -56,7 +56,7 @@ class ScalerDisabled(ScalerRule):
         half = [r for r in opened if r.dtype == "fp16" and r.may_be_on]
         needless = opened and all(r.dtype == "bf16" for r in opened)
         for made in scaling.named_scalers(file) if scaling.scale_calls(file) else ():
-            if scaling.is_switched_off(made.call):
+            if is_set(made.call, "enabled", False):
                 target = made.statement.targets[0] if isinstance(made.statement, ast.Assign) else None
                 if not needless and len(file.roles.values(target, made.unit)) == 1:
                     yield self._off(file, made, bool(half))

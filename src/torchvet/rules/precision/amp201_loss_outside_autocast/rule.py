@@ -5,7 +5,7 @@ from __future__ import annotations
 from torchvet.recording.records.autocast import HalfLoss, HalfOperator
 from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile
 from torchvet.rules.precision import _losses
-from torchvet.rules.precision._autocast_rule import AutocastRule, callers, half_operators, totals
+from torchvet.rules.precision._autocast_rule import AutocastRule, callers, half_operators
 from torchvet.rules.precision.fixes.float32 import loss_in_float32
 from torchvet.rules.shared import autocast_regions as autocast
 from torchvet.source.model import Event, edits, terminal
@@ -26,7 +26,7 @@ class LossOutsideAutocast(AutocastRule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Operators of losses that ran in half precision outside of regions, where a half loss went backward."""
-        losses = totals(rank, HalfLoss, "place", "dtype")
+        losses = rank.latest(HalfLoss, "place", "dtype")
         for found in half_operators(rank, "outside"):
             here = [seen for seen in found if seen.loss]
             backward = [loss for loss in losses if here and loss.dtype == here[0].dtype]

@@ -6,7 +6,7 @@ import ast
 
 from torchvet.recording.records.autocast import StaleWeights
 from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, SourceFile, Step
-from torchvet.rules.precision._autocast_rule import AutocastRule, totals
+from torchvet.rules.precision._autocast_rule import AutocastRule
 from torchvet.rules.precision.fixes.regions import into_the_loop
 from torchvet.rules.shared import autocast_regions as autocast
 from torchvet.source.model import Event
@@ -25,7 +25,7 @@ class AutocastAroundLoop(AutocastRule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Layers that read old copies after several optimizer steps within one region."""
-        for seen in totals(rank, StaleWeights, "region", "change", "kind"):
+        for seen in rank.latest(StaleWeights, "region", "change", "kind"):
             if seen.kind == "step" and seen.changes > 1 and seen.stale:
                 yield self.seen_at(
                     rank,

@@ -6,7 +6,7 @@ import ast
 
 from torchvet.recording.records.autocast import StaleWeights
 from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile
-from torchvet.rules.precision._autocast_rule import AutocastRule, totals
+from torchvet.rules.precision._autocast_rule import AutocastRule
 from torchvet.rules.precision.fixes.region_splits import around_calls, around_changes
 from torchvet.rules.shared import autocast_regions as autocast
 from torchvet.source.model import Event, Unit, calls_in, receiver, terminal
@@ -34,7 +34,7 @@ class WeightsChangedInsideAutocast(AutocastRule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Layers that read old copies after a change of their weights; steps again and again are AMP203's."""
-        for seen in totals(rank, StaleWeights, "region", "change", "kind"):
+        for seen in rank.latest(StaleWeights, "region", "change", "kind"):
             if seen.stale and (seen.kind != "step" or seen.changes == 1):
                 yield self.seen_at(
                     rank,

@@ -7,7 +7,7 @@ import ast
 from torchvet.recording.records.autocast import AutocastError
 from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Sequence, Severity, SourceFile
 from torchvet.rules.precision import _losses
-from torchvet.rules.precision._autocast_rule import AutocastRule, callers, half_operators, totals
+from torchvet.rules.precision._autocast_rule import AutocastRule, callers, half_operators
 from torchvet.rules.precision.fixes.float32 import made_before_in_float32
 from torchvet.rules.shared import autocast_regions as autocast
 from torchvet.rules.shared import half_precision
@@ -53,7 +53,7 @@ class DisabledRegionStillHalf(AutocastRule):
                 f"{max(s.error for s in here):.2g} of the largest value in float32",
                 [("region", "the region that is off", first.region), *callers(first)],
             )
-        for error in totals(rank, AutocastError, "kind", "place"):
+        for error in rank.latest(AutocastError, "kind", "place"):
             if error.kind == "disabled":
                 message = f"half operands meet float32 in a region with autocast off: {error.message}"
                 region = [("region", "the region that is off", error.region)]

@@ -6,10 +6,10 @@ import ast
 
 from torchvet.recording.records.autocast import AutocastError, FunctionOverflow, FunctionPrecision
 from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile
-from torchvet.rules.precision._autocast_rule import AutocastRule, totals
-from torchvet.rules.precision.fixes.moves import line_of, put
+from torchvet.rules.precision._autocast_rule import AutocastRule
+from torchvet.rules.precision.fixes.moves import line_of
 from torchvet.rules.shared import autocast_regions as autocast
-from torchvet.source.model import ClassModel, Event, Unit, name_set, terminal, walk
+from torchvet.source.model import ClassModel, Event, Unit, edits, name_set, terminal, walk
 
 _PRODUCTS = name_set("mm matmul bmm addmm linear conv1d conv2d conv3d einsum baddbmm")
 _CAREFUL = ("custom_fwd", "custom_bwd", "autocast", ".float()", "float32", ".dtype", "type_as", ".half()", "bfloat16")
@@ -36,17 +36,17 @@ class FunctionWithoutCustomFwd(AutocastRule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Functions whose backward died of mixed dtypes, and those that gave half results from float32 inputs."""
-        died = [e for e in totals(rank, AutocastError, "kind", "place") if e.kind == "function"]
+        died = [e for e in rank.latest(AutocastError, "kind", "place") if e.kind == "function"]
         for error in died:
             message = f"backward of {error.name} raised under mixed precision: {error.message}"
             yield self.seen_at(rank, error.place, message, severity="error")
-        for seen in totals(rank, FunctionPrecision, "place"):
+        for seen in rank.latest(FunctionPrecision, "place"):
             if seen.name not in [e.name for e in died]:
                 message = (
                     f"{seen.name} gave {seen.dtype} results from float32 inputs: autocast casts within its forward"
                 )
                 yield self.seen_at(rank, seen.place, message, severity="info")
-        for sums in totals(rank, FunctionOverflow, "place", "operator"):
+        for sums in rank.latest(FunctionOverflow, "place", "operator"):
             yield self._overflowed(rank, sums)
 
     def _overflowed(self, rank: RankRecording, seen: FunctionOverflow) -> Finding:
@@ -115,7 +115,7 @@ def _decorated(file: SourceFile, methods: tuple[Unit, Unit], device: str, cast: 
     made = []
     for unit, text in zip(methods, texts, strict=True):
         line, column = unit.node.lineno, unit.node.col_offset  # type: ignore[union-attr]
-        made.append(put(file, (line, 1), f"{file.lines[line - 1][:column]}@torch.amp.{text}{file.newline}"))
+        made.append(edits.insert(file, (line, 1), f"{file.lines[line - 1][:column]}@torch.amp.{text}{file.newline}"))
     return made
 
 

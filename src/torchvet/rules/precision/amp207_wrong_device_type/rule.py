@@ -6,7 +6,7 @@ import ast
 
 from torchvet.recording.records.autocast import AutocastError, AutocastRegion
 from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile, about, events_at
-from torchvet.rules.precision._autocast_rule import AutocastRule, totals
+from torchvet.rules.precision._autocast_rule import AutocastRule
 from torchvet.rules.shared import autocast_regions as autocast
 from torchvet.source.model import Event, Unit, edits, is_call, keyword, receiver, terminal, under_methods
 
@@ -49,10 +49,10 @@ class WrongDeviceType(AutocastRule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Regions in which every matrix product ran on another device type."""
-        for seen in totals(rank, AutocastRegion, "place", "device", "dtype"):
+        for seen in rank.latest(AutocastRegion, "place", "device", "dtype"):
             if seen.wanted and seen.elsewhere and not seen.inside:
                 yield self._nothing_cast(rank, seen, self._is_known(recording, seen))
-        for error in totals(rank, AutocastError, "kind", "place"):
+        for error in rank.latest(AutocastError, "kind", "place"):
             if error.kind == "device":
                 yield self.seen_at(
                     rank,

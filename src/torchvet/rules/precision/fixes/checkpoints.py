@@ -6,7 +6,7 @@ import ast
 
 from torchvet.rules.kit import Edit, Sequence, SourceFile
 from torchvet.rules.precision import _scaling as scaling
-from torchvet.rules.precision.fixes.moves import put, together
+from torchvet.rules.precision.fixes.moves import together
 from torchvet.source.model import Event, Unit, blocks, edits, is_name, terminal, walk
 
 KEY = "scaler"
@@ -38,10 +38,10 @@ def _saved(file: SourceFile, event: Event, scaler: str) -> tuple[str, list[Edit]
         if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
             return "", []
         text = f"{_quoted(file, key)}: {state}"
-        return key.value, [put(file, end, _beside(file, parent, key, text))]
+        return key.value, [edits.insert(file, end, _beside(file, parent, key, text))]
     if isinstance(parent, ast.Call) and file.dotted(parent.func) == "dict":
         name = next((k.arg for k in parent.keywords if k.value is event.node), None)
-        return (name, [put(file, end, f", {KEY}={state}")]) if name else ("", [])
+        return (name, [edits.insert(file, end, f", {KEY}={state}")]) if name else ("", [])
     target = parent.targets[0] if isinstance(parent, ast.Assign) and len(parent.targets) == 1 else None
     if not isinstance(target, ast.Subscript) or not isinstance(target.slice, ast.Constant):
         return "", []

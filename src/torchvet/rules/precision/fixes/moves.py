@@ -13,11 +13,6 @@ def together(*parts: Sequence[Edit]) -> list[Edit]:
     return [edit for part in parts for edit in part] if all(parts) else []
 
 
-def put(file: SourceFile, at: tuple[int, int], text: str) -> Edit:
-    """A text at a place, given by line and column from 1."""
-    return Edit(path=file.path, start=at, end=at, text=text)
-
-
 def put_lines(file: SourceFile, statement: ast.stmt, rows: Sequence[str]) -> list[Edit]:
     """Lines of code before a statement, at its indentation; nothing where the statement shares its line."""
     return edits.before(file, statement, f"{file.newline}{edits.margin(file, statement)}".join(rows))

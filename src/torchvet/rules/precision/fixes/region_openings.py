@@ -6,8 +6,7 @@ import ast
 from dataclasses import dataclass
 
 from torchvet.rules.kit import Edit, Sequence, SourceFile
-from torchvet.rules.precision.fixes.moves import put
-from torchvet.source.model import Unit, blocks, names_in, walk
+from torchvet.source.model import Unit, blocks, edits, names_in, walk
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Opening:
             return []
         rows = self.file.lines[self.node.lineno - 1 : self.first - 1]
         text = "".join(f"{margin}{row[len(self.outer) :]}{self.file.newline}" for row in rows)
-        return [put(self.file, (blocks.first_line(statement), 1), text)]
+        return [edits.insert(self.file, (blocks.first_line(statement), 1), text)]
 
 
 def opening(file: SourceFile, node: ast.AST, at: Unit) -> Opening | None:

@@ -9,7 +9,19 @@ from torchvet.rules.kit import Edit, Effect, SourceFile, Step
 from torchvet.rules.precision.fixes.moves import together
 from torchvet.rules.precision.fixes.region_openings import Opening, opening
 from torchvet.rules.shared import autocast_regions as autocast
-from torchvet.source.model import Event, Unit, blocks, calls_in, holds, name_set, names_in, receiver, terminal, walk
+from torchvet.source.model import (
+    Event,
+    Unit,
+    blocks,
+    calls_in,
+    given,
+    holds,
+    name_set,
+    names_in,
+    receiver,
+    terminal,
+    walk,
+)
 
 _PLAIN = name_set(
     "zero_grad to cuda cpu train print len next item detach requires_grad_ randn rand zeros ones arange size"
@@ -98,8 +110,8 @@ def computes(file: SourceFile, event: Event, depth: int = 0) -> bool:
     callee = file.callee(event)
     if callee is not None:
         return depth < 3 and any(computes(file, e, depth + 1) for e in callee.events)
-    given = [] if name in _KEEPS else [*call.args, *(k.value for k in call.keywords)]
-    return any("module" in file.roles.of(g, event.unit) for g in given if isinstance(g, (ast.Name, ast.Attribute)))
+    handed = [] if name in _KEEPS else given(call)
+    return any("module" in file.roles.of(g, event.unit) for g in handed if isinstance(g, (ast.Name, ast.Attribute)))
 
 
 # The region of a whole loop, in the loop -----------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from torchvet.rules.kit import Edit, Effect, Finding, Sequence, SourceFile, calls_at
-from torchvet.rules.precision.fixes.moves import put, together
+from torchvet.rules.precision.fixes.moves import together
 from torchvet.source.model import Event, Unit, blocks, edits, receiver, terminal, walk
 
 if TYPE_CHECKING:
@@ -113,8 +113,8 @@ def divided_penalty(file: SourceFile, event: Event) -> list[Edit]:
     whole = isinstance(event.statement, ast.Assign) and event.statement.value is part
     divided, end = f" / {file.segment(scaler)}.get_scale()", edits.end_of(file, part)
     if whole:
-        return [put(file, end, divided)]
-    return [put(file, edits.start_of(file, part), "("), put(file, end, f"{divided})")]
+        return [edits.insert(file, end, divided)]
+    return [edits.insert(file, edits.start_of(file, part), "("), edits.insert(file, end, f"{divided})")]
 
 
 # A backward that comes too late --------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def divided_after(one: ScaledPass, unscale: Effect, late: Effect) -> list[Edit]:
     if not blocks.have_lines_of_their_own(file, [*run, block[last]]):
         return []
     after = (blocks.last_line(block[last]) + 1, 1)
-    return together(blocks.without(file, run), [put(file, after, _lines(file, run))])
+    return together(blocks.without(file, run), [edits.insert(file, after, _lines(file, run))])
 
 
 def _last_backward(one: ScaledPass, block: Sequence[ast.stmt], unscale: Effect, late: Effect) -> int | None:
@@ -215,4 +215,4 @@ def _moved_in(file: SourceFile, run: Sequence[ast.stmt], target: ast.stmt) -> li
         return []
     rows, more = _lines(file, run).splitlines(keepends=True), inner[len(outer) :]
     text = "".join(f"{more}{row}" if row.strip() else row for row in rows)
-    return together(blocks.without(file, run), [put(file, (target.lineno, 1), text)])
+    return together(blocks.without(file, run), [edits.insert(file, (target.lineno, 1), text)])

@@ -6,7 +6,7 @@ import ast
 
 from torchvet.rules.kit import Edit, Sequence, SourceFile
 from torchvet.rules.precision import _scaling as scaling
-from torchvet.rules.precision.fixes.moves import put, together
+from torchvet.rules.precision.fixes.moves import together
 from torchvet.rules.shared import autocast_regions as autocast
 from torchvet.source.model import Event, Loop, Unit, blocks, edits, keyword, names_in, walk
 
@@ -21,7 +21,7 @@ def switched_off(file: SourceFile, made: Event) -> list[Edit]:
     given = [*made.call.args, *made.call.keywords]
     if any(isinstance(one, ast.Starred) or getattr(one, "arg", "") is None for one in given) or len(made.call.args) > 1:
         return []
-    return _added(file, made.call, "enabled=False")
+    return edits.with_argument(file, made.call, "enabled=False")
 
 
 def for_device(file: SourceFile, made: Event, device: str) -> list[Edit]:
@@ -60,24 +60,8 @@ def _given_device(file: SourceFile, made: Event, text: str) -> list[Edit]:
         return [edits.replace(file, given, text)] if isinstance(given, ast.Constant) else []
     if call.keywords:
         first = min(call.keywords, key=lambda k: (k.lineno, k.col_offset))
-        return [put(file, edits.start_of(file, first), f"{text}, ")]
-    return _added(file, call, text)
-
-
-def _added(file: SourceFile, call: ast.Call, text: str) -> list[Edit]:
-    """An argument more at the end of a call; nothing where its last one stands in brackets of its own."""
-    line, column = edits.end_of(file, call)
-    given: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
-    if not given:
-        return [put(file, (line, column - 1), text)] if call.lineno == line else []
-    last = max(given, key=lambda n: (n.end_lineno or 0, n.end_col_offset or 0))
-    start = edits.end_of(file, last)
-    rows = file.lines[start[0] - 1 : line]
-    rows[-1] = rows[-1][: column - 2]
-    rows[0] = rows[0][start[1] - 1 :]
-    between = "".join(row.partition("#")[0].strip() for row in rows)
-    plain = between in ("", ",") and not isinstance(last, ast.GeneratorExp)
-    return [put(file, start, f", {text}")] if plain else []
+        return [edits.insert(file, edits.start_of(file, first), f"{text}, ")]
+    return edits.with_argument(file, call, text)
 
 
 # Made once -----------------------------------------------------------------------------------------------------------
@@ -142,8 +126,8 @@ def handed_in(file: SourceFile, made: Event, name: str) -> list[Edit]:
     end = last.end_lineno or last.lineno
     return together(
         edits.before(file, loop.node, _line(file, statement)),
-        [put(file, (end, file.column(end, last.end_col_offset or 0)), f", {name}")],
-        _added(file, caller.call, f"{name}={name}"),
+        [edits.insert(file, (end, file.column(end, last.end_col_offset or 0)), f", {name}")],
+        edits.with_argument(file, caller.call, f"{name}={name}"),
         blocks.without(file, [statement]),
     )
 
