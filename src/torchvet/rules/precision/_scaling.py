@@ -43,6 +43,7 @@ def scaled_passes(file: SourceFile) -> list[ScaledPass]:
     file that was asked about last."""
     if not file.mentions("caler"):
         return []
+    # Where a loop calls a function that loops over batches, both are steps to the source model: the inner one counts.
     mine = [s for s in file.steps if any(goes_through(e) for e in s.effects)]
     return [ScaledPass(s) for s in mine if not _is_many(s, [o for o in mine if o.loop and o.unit is not s.unit])]
 
@@ -104,6 +105,7 @@ def _made_scaled(node: ast.AST, event: Event, depth: int) -> bool:
 
 def _stands_for_scaled(name: str, event: Event, depth: int) -> bool:
     """Whether a name is bound, before an event, to something that is made of a scaled loss."""
+    # Two bindings: with and without a scaler, the loss is often bound in both arms of a branch.
     before = [b for b in event.unit.bindings.get(name, ()) if b.index < event.index][-2:]
     values = [(getattr(b.node, "value", None), b) for b in before]
     return any(isinstance(value, ast.AST) and _made_scaled(value, b, depth) for value, b in values)

@@ -19,6 +19,7 @@ _ARGUMENTS = {
     "torch.cpu.amp.autocast": ("enabled", "dtype", "cache_enabled"),
 }
 _OWN_DEVICE = {"torch.cuda.amp.autocast": "cuda", "torch.cpu.amp.autocast": "cpu"}
+# What autocast computes in where no dtype is given.
 _DEFAULT = {"cuda": "fp16", "cpu": "bf16"}
 DTYPES = {"torch.float16": "fp16", "torch.half": "fp16", "torch.bfloat16": "bf16"}
 _NOTHING = ("nullcontext", "suppress")
@@ -164,6 +165,7 @@ def _either(file: SourceFile, node: ast.expr, values: list[tuple[ast.expr, Unit]
         if made is not None:
             found.append(made)
         elif terminal(value) not in _NOTHING:
+            # One of the values is something unknown: then nothing is known of the region.
             return None
     if not found:
         return None

@@ -41,6 +41,7 @@ class Pass(Step):
 
     def excludes(self, one: Effect, other: Effect) -> bool:
         """Whether no single pass does both: other arms of one branch, or of two that ask the same."""
+        # By text, since `if use_amp:` is often asked anew around each call of a step.
         mine = self.conditions(one)
         return one.excludes(other) or any((text, not truth) in mine for text, truth in self.conditions(other))
 
@@ -161,6 +162,7 @@ def _facts(branch: ast.AST, number: int) -> Iterator[tuple[str, bool]]:
     if isinstance(branch, (ast.If, ast.IfExp)):
         yield from _said(branch.test, number == 0)
     else:
+        # What decides about an arm of a `try` or a `match` has no text: such an arm is only the same as itself.
         yield f"{branch.__class__.__name__} {id(branch)} {number}", True
 
 
@@ -192,6 +194,7 @@ def accumulates(branch: ast.AST, effect: Effect) -> bool:
         return False
     if _counts(branch.test):
         return True
+    # `if accumulation_steps > 1` has the words of an accumulation, and is the same in every pass.
     if _is_setting(branch.test):
         return False
     if _ACCUMULATION.search(ast.unparse(branch.test).lower()):

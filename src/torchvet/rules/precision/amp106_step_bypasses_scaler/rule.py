@@ -48,6 +48,7 @@ class StepBypassesScaler(scaling.ScalerOrderRule, ScalerRule):
     def wrong_by(self, one: ScaledPass, step: Effect) -> Effect | None:
         """A plain step after backwards that are all scaled, under no condition of its own that means no scaler."""
         backward = _stepped_too(one, step) or _scaled_before(one, step)
+        # Who unscales and then looks for infinities by hand needs no `scaler.step`.
         checked = one.file.mentions("isfinite", "isnan", "isinf", "found_inf") and _is_divided(one, step)
         return backward if not checked else None
 

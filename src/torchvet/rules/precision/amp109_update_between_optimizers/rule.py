@@ -25,6 +25,7 @@ class UpdateBetweenOptimizers(ScalerOrderRule, ScalerRule):
 
     def of_fault(self, fault: ScalingFault, recording: Recording) -> Report:
         """Optimizers stepped after an update that came between their backward and them."""
+        # A change of the scale alone is a factor of 2 or 1/2; what is far smaller was divided twice.
         twice = fault.factor is not None and fault.factor < 0.1
         often = fault.changed > 0.02 * fault.count
         effect = f": in {of(fault.changed, fault.count)} its gradients were {smaller(fault.factor)}"

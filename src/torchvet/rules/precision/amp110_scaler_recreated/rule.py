@@ -32,6 +32,7 @@ class ScalerRecreated(ScalerRule):
         """Scalers made anew at one place for one optimizer, graded by the steps that they lost to learn their scale."""
         if use.replaced < 2 and not use.relearned:
             return None
+        # Scalers that make one step each never come to learn a scale, with or without a skip.
         never = use.steps < 2 * use.made
         return Report(
             f"{use.made:,} scalers were made here for one training run: the later ones left "

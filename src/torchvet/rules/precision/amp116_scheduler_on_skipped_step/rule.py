@@ -29,6 +29,7 @@ class SchedulerOnSkippedStep(ScalerOrderRule, ScalerRule):
         spent, whole = use.schedule_spent, use.schedule_steps
         if not spent:
             return None
+        # A few skips at the beginning are how a scaler finds its scale: they cost a schedule next to nothing.
         return Report(
             f"{spent:,} of {whole:,} steps of the learning rate schedule went by while the optimizer's step was left "
             "out",

@@ -170,6 +170,7 @@ def _measures(event: Event) -> bool:
         looked = [*([on] if on is not None else []), *event.call.args[:1]]
         return any(_is_gradient(one, event) for one in looked)
     callee = event.unit.file.callee(event)
+    # A helper that steps or clips by itself is judged as a part of the pass, not as something that measures.
     if callee is None or not any(w in callee.name for w in ("norm", "grad")) or event.unit.file.effects(callee):
         return False
     return any(e.node is not event.node and _measures(e) for e in callee.events)

@@ -48,6 +48,7 @@ def _judged(use: ScalingUse) -> tuple[Severity, str]:
     if use.longest >= many:
         lowest = f", down to a scale of {use.lowest:.2g}" if low else ""
         return "warning", f"{use.longest:,} steps in a row were left out{lowest}"
+    # Each `interval` steps a scaler tries twice the scale, which may cost a skip: that is its way of working.
     tries = use.updates / max(1, use.interval) + 1
     often = late >= 10 and late > _OFTEN * use.steps and late > 4 * tries
     text = f"{late:,} of {use.steps:,} steps were left out after the scale had been found"

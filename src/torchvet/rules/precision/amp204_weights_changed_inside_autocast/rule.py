@@ -108,6 +108,7 @@ def _changed(file: SourceFile, change: Event, called: set[str]) -> set[str]:
         return _stepped(file, optimizer, change.unit, called) if steps else set()
     if name == "load_state_dict":
         return {text_of(on)} & called
+    # `ema.copy_to(model.parameters())`: the module is what the parameters are asked of.
     given = {text_of(receiver(a)) if isinstance(a, ast.Call) else text_of(a) for a in change.call.args}
     return given & called or (called if len(called) == 1 and not given else set())
 

@@ -151,6 +151,7 @@ def _device_of(file: SourceFile, model: ast.expr, unit: Unit, depth: int = 0) ->
         return _device_passed(file, model.id, home, depth)
     moved = [_moved_to(file, value, where) for value, where in (*made, *moves)]
     found = set().union(*(one for one in moved if one is not None))
+    # What is never moved is on the CPU, unless another file or a framework may move it.
     if None in moved or found or not made or file.mentions(*_ELSEWHERE):
         return set() if None in moved else found
     return {"cpu"} if all(_is_made_here(file, value, where) for value, where in (*made, *moves)) else set()

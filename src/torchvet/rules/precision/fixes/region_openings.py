@@ -63,6 +63,7 @@ def opening(file: SourceFile, node: ast.AST, at: Unit) -> Opening | None:
     if opened is None:
         return None
     body, outer = opened.body[0], blocks.margin(file, opened)
+    # A head may go over several lines, and comments may stand between it and its body: its last line ends in a colon.
     inner, numbers = blocks.margin(file, body), range(blocks.first_line(body) - 1, opened.lineno - 1, -1)
     last = next((n for n in numbers if file.lines[n - 1].partition("#")[0].rstrip().endswith(":")), 0)
     plain = not outer.strip() and not inner.strip() and inner.startswith(outer) and inner != outer

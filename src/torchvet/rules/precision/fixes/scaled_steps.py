@@ -83,6 +83,7 @@ def only_after_a_step(one: ScaledPass, step: Effect) -> list[Edit]:
     begin, settled = (blocks.holding(block, e.event.statement) for e in (step, update))
     if begin is None or settled is None or update.event.statement not in block:
         return []
+    # `update` lowers the scale exactly where `step` has left the optimizer's step out.
     text = file.segment(scaler)
     kept = edits.before(file, block[begin], f"{name} = {text}.get_scale()")
     conditional = [
