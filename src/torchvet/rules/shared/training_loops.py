@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchvet.rules.kit import Edit, Effect, Iterator, SourceFile, Step
-from torchvet.source.model import Event, Loop, Unit, edits, receiver, terminal, walk
+from torchvet.source.model import Event, Loop, Unit, blocks, receiver, terminal, walk
 from torchvet.source.model.origins import Identity, identity, made_by, models_in
 from torchvet.source.model.units import behind_progress
 
@@ -209,10 +209,7 @@ def returned_part(node: ast.Assign, name: str, binding: Event) -> list[tuple[ast
 
 def without_statement(file: SourceFile, statement: ast.stmt) -> list[Edit]:
     """Take out a statement with its lines; nothing where it shares them."""
-    if not edits.stands_alone(file, statement):
-        return []
-    last = statement.end_lineno or statement.lineno
-    return [Edit(path=file.path, start=(statement.lineno, 1), end=(last + 1, 1), text="")]
+    return blocks.without(file, [statement])
 
 
 @dataclass(frozen=True)
