@@ -37,7 +37,7 @@ healthy. Made with {versions}.
   faulty program, by one rule (`casebook/other_tools/__init__.py`).
 - **GREEN**: torchvet names the fault, its line, what holds the memory and how much, and is silent on the fixed program
   and the look-alikes. Where it has an edit, `torchvet fix --verify --apply` fixes a copy; the fix counts as proven if
-  the written program is then free of the fault and prints what it printed before (`casebook/mending.py`).
+  the written program is then free of the fault and prints what it printed before (`casebook/fixing.py`).
 - **REFACTOR**: variants made of the faulty program by machine, other names and other shapes (`casebook/variants`): is
   the fault found, and is anything said besides that is not true?
 """

@@ -19,11 +19,15 @@ Costs = dict[str, dict[tuple[str, int], float]]
 
 _NUMBERS = {
     "waits": ("wait for the device per step", "waits for the device per step"),
-    "blocking copies": ("copy to the device per step that the host waits for",
-                        "copies to the device per step that the host waits for"),
-    "reductions": ("average of gradients over all ranks per optimizer step",
-                   "averages of gradients over all ranks per optimizer step"),
-}  # fmt: skip
+    "blocking copies": (
+        "copy to the device per step that the host waits for",
+        "copies to the device per step that the host waits for",
+    ),
+    "reductions": (
+        "average of gradients over all ranks per optimizer step",
+        "averages of gradients over all ranks per optimizer step",
+    ),
+}
 _SIZES = {
     "transfers": "copied to the device per step",
     "memory": "of new tensors per step",
@@ -34,17 +38,17 @@ _SIZES = {
 def costs(rank: RankRecording) -> Costs:
     """The costs of one rank's lines, as far as they were counted in sampled steps."""
     found: Costs = defaultdict(lambda: defaultdict(float))
-    for crossing in {(r.place, r.kind, r.what): r for r in rank.all(Crossing)}.values():
+    for crossing in rank.latest(Crossing, "place", "kind", "what"):
         steps = max(1, crossing.sampled)
         if crossing.kind == "to device":
             found["transfers"][_key(crossing.place)] += crossing.bytes / steps
             found["blocking copies"][_key(crossing.place)] += crossing.waits / steps
         else:
             found["waits"][_key(crossing.place)] += crossing.stalls / steps
-    for made in {r.place: r for r in rank.all(MadeAt)}.values():
+    for made in rank.latest(MadeAt):
         found["memory"][_key(made.place)] += made.bytes / max(1, made.sampled)
         found["copies"][_key(made.place)] += made.copied / max(1, made.sampled)
-    for one in {r.place: r for r in rank.all(Reduced)}.values():
+    for one in rank.latest(Reduced):
         if one.steps:
             found["reductions"][_key(one.place)] += one.reduced / one.steps
     return {kind: dict(lines) for kind, lines in found.items()}

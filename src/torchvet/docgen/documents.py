@@ -118,10 +118,16 @@ def write_demo(root: Path) -> None:
 
 
 def abridge(output: str) -> str:
-    """The output with all but the first and the last two of the example's own lines replaced by an ellipsis."""
+    """The last of the example's own lines, the verdict and the first finding; an ellipsis for what is left out."""
     lines = output.rstrip().splitlines()
     own = [i for i, line in enumerate(lines) if line.startswith("epoch ")]
-    return "\n".join(lines if len(own) < 5 else [*lines[: own[0] + 1], "...", *lines[own[-2] :]])
+    start = own[-1] if own else 0
+    findings = [i for i, line in enumerate(lines) if re.match(r"(error|warning|info) [A-Z]+\d+ ", line)]
+    # The first finding ends where the second begins, else where the facts of the run do.
+    facts = next((i for i, line in enumerate(lines) if line == "What was seen"), len(lines))
+    end = findings[1] if len(findings) > 1 else facts
+    kept = "\n".join(lines[start:end]).rstrip()
+    return ("...\n" if start else "") + kept + ("\n\n..." if end < len(lines) else "")
 
 
 @click.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, Union
 
@@ -28,6 +29,7 @@ from torchvet.recording.records.base import Place, Program, Record, Source
 from torchvet.recording.writer import FORMAT, Manifest
 
 if TYPE_CHECKING:
+    from torchvet.source.model import SourceFile
     from torchvet.source.stores import SourceIndex
 
 
@@ -68,6 +70,11 @@ class RankRecording:
     def all(self, kind: type[R]) -> list[R]:
         """All records of one type, oldest first."""
         return [r for r in self.lines if type(r) is kind]
+
+    def latest(self, kind: type[R], *fields: str) -> list[R]:
+        """The newest record of each place, or of each value of other fields, in the order in which these appeared."""
+        value = attrgetter(*(fields or ("place",)))
+        return list({value(record): record for record in self.all(kind)}.values())
 
     def since_restart(self, kind: type[R]) -> list[R]:
         """The same, of those written since the steps were last counted anew (a stronger step signal appeared)."""
@@ -114,6 +121,7 @@ class Recording:
         self.ranks = ranks
         self.path = path
         self.sources = {s.path: s.text for r in ranks for s in r.all(Source)}
+        self._models: dict[str, SourceFile | None] = {}
 
     def limited(self, memory_limit: int) -> Recording:
         """The same recording as if the program had run under another memory limit, in bytes."""
@@ -134,6 +142,17 @@ class Recording:
         from torchvet.source.stores import SourceIndex
 
         return SourceIndex(self.sources)
+
+    def model(self, path: str) -> SourceFile | None:
+        """What rules ask about a file's text; None where the text was not kept or cannot be parsed."""
+        if path not in self._models:
+            from torchvet.source.model import SourceFile
+
+            try:
+                self._models[path] = SourceFile(path, self.sources[path])
+            except (KeyError, SyntaxError, ValueError, RecursionError, MemoryError):
+                self._models[path] = None
+        return self._models[path]
 
     def source_line(self, place: Place | None) -> str | None:
         """The stripped text of a line, or None where its file was not kept."""

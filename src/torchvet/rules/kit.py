@@ -22,7 +22,7 @@ from torchvet.finding import (
     Severity,
     about,
 )
-from torchvet.rules.core.base import Rule
+from torchvet.rules.core.base import Edits, Findings, Rule
 from torchvet.rules.core.fixing import calls_at, events_at
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ else:
     SourceFile = Identity = Effect = Step = Store = Any
 
 __all__ = [
-    "NOTHING_MORE", "About", "DetailedFinding", "Edit", "Effect", "Finding", "Growth", "Holder", "Identity", "Iterator",
-    "Location", "Measured", "Place", "RankRecording", "Recording", "Related", "Remedy", "Rule", "Sequence", "Severity",
-    "SnapshotMemory", "SourceFile", "Step", "Store", "Trace", "about", "calls_at", "events_at",
+    "NOTHING_MORE", "About", "DetailedFinding", "Edit", "Edits", "Effect", "Finding", "Findings", "Growth",
+    "Holder", "Identity", "Iterator", "Location", "Measured", "Place", "RankRecording", "Recording", "Related",
+    "Remedy", "Rule", "Sequence", "Severity", "SnapshotMemory", "SourceFile", "Step", "Store", "Trace", "about",
+    "calls_at", "events_at",
 ]  # fmt: skip

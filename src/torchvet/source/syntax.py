@@ -6,17 +6,23 @@ import ast
 import warnings
 from collections.abc import Iterator
 
+from torchvet.source.text import name_set
+
 Base = ast.Name | ast.Attribute
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 _SEE_THROUGH = {"setdefault", "get", "values", "items", "__getitem__"}
-_EMPTY_TYPES = {
-    "list", "dict", "set", "tuple", "bytearray", "deque", "defaultdict", "OrderedDict", "Counter", "ChainMap", "field",
-    "Queue", "SimpleQueue", "LifoQueue", "PriorityQueue", "WeakValueDictionary", "WeakKeyDictionary", "WeakSet",
-}  # fmt: skip
-_NEW_TENSORS = {"zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like", "new_zeros",
-                "new_ones", "new_empty", "new_full", "eye", "arange"}  # fmt: skip
-_KEEPS_FRESH = {"to", "cuda", "cpu", "float", "half", "double", "bfloat16", "long", "int", "clone", "detach", "type",
-                "requires_grad_", "contiguous", "expand", "repeat", "view", "reshape", "unsqueeze"}  # fmt: skip
+_EMPTY_TYPES = name_set("""
+    list dict set tuple bytearray deque defaultdict OrderedDict Counter ChainMap field Queue SimpleQueue LifoQueue
+    PriorityQueue WeakValueDictionary WeakKeyDictionary WeakSet
+""")
+_NEW_TENSORS = name_set("""
+    zeros ones empty full zeros_like ones_like empty_like full_like new_zeros new_ones new_empty new_full eye arange
+""")
+_KEEPS_FRESH = name_set("""
+    to cuda cpu float half double bfloat16 long int clone detach type requires_grad_ contiguous expand repeat view
+    reshape unsqueeze
+""")
 _NUMBERS = {"item", "tolist", "numel", "size", "format", "join", "as_dict"}
 _NUMBER_CALLS = {"float", "int", "len", "str", "repr", "bool", "round", "time", "perf_counter", "monotonic", "type"}
 
@@ -32,8 +38,9 @@ _PARTS: dict[type[ast.AST], tuple[str, ...]] = {
     ast.UnaryOp: ("operand",),
 }
 """The fields of an expression that its value is made of."""
-_MADE_OF_PARTS = (ast.List, ast.Tuple, ast.Set, ast.Dict, ast.UnaryOp, ast.BinOp, ast.IfExp, ast.ListComp, ast.SetComp,
-                  ast.GeneratorExp, ast.DictComp)  # fmt: skip
+DISPLAYS = (ast.List, ast.Tuple, ast.Set, ast.Dict)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
+_MADE_OF_PARTS = (*DISPLAYS, *COMPREHENSIONS, ast.UnaryOp, ast.BinOp, ast.IfExp)
 """Expressions that hold nothing but what their parts hold."""
 
 
@@ -95,6 +102,18 @@ def pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.exp
         yield target, value, True
 
 
+def bindings(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr, bool]]:
+    """What an assignment, annotated or within an expression too, binds: see `pairs`. None for other nodes."""
+    if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            yield from pairs(target, node.value)
+
+
+def parameters(node: FunctionNode) -> list[ast.arg]:
+    """The parameters that take one value each, in order."""
+    return [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+
+
 def remainders(node: ast.AST) -> Iterator[ast.BinOp]:
     """The `a % b` in an expression."""
     return (n for n in ast.walk(node) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod))
@@ -114,25 +133,18 @@ def measured(node: ast.AST) -> Iterator[ast.expr]:
 def peel(node: ast.expr | None) -> tuple[Base | None, tuple[str | None, ...]]:
     """The name or attribute under subscripts and look-ups, and the literal keys on the way (None: not literal)."""
     keys: list[str | None] = []
-    while node is not None:
-        if isinstance(node, (ast.Name, ast.Attribute)):
-            return node, tuple(reversed(keys))
-        if isinstance(node, ast.Subscript):
-            keys.append(literal(node.slice))
-            node = node.value
-        elif isinstance(node, (ast.Starred, ast.Await)):
-            node = node.value
-        elif isinstance(node, ast.Call):
+    while isinstance(node, (ast.Subscript, ast.Starred, ast.Await, ast.Call)):
+        if isinstance(node, ast.Call):
             by_name = _spelled(node)
-            if by_name is not None:
-                return by_name, tuple(reversed(keys))
-            if not (isinstance(node.func, ast.Attribute) and node.func.attr in _SEE_THROUGH):
-                return None, ()
-            keys.append(literal(node.args[0]) if node.args else None)
-            node = node.func.value
+            looked_up = isinstance(node.func, ast.Attribute) and node.func.attr in _SEE_THROUGH
+            if by_name is None and looked_up:
+                keys.append(literal(node.args[0]) if node.args else None)
+            node = by_name or (receiver(node) if looked_up else None)
         else:
-            return None, ()
-    return None, ()
+            if isinstance(node, ast.Subscript):
+                keys.append(literal(node.slice))
+            node = node.value
+    return (node, tuple(reversed(keys))) if isinstance(node, (ast.Name, ast.Attribute)) else (None, ())
 
 
 def _spelled(call: ast.Call) -> ast.Attribute | None:
@@ -157,7 +169,7 @@ def literal(node: ast.expr) -> str | None:
     return repr(node.value) if isinstance(node, ast.Constant) else None
 
 
-def ident(base: ast.expr | None) -> str:
+def ident(base: ast.AST | None) -> str:
     """The last identifier of a name or attribute; empty for anything else."""
     if isinstance(base, ast.Attribute):
         return base.attr

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from torchvet.gc_pause import collector_off
-from torchvet.probes.base import frames, graphs
-from torchvet.probes.base.watcher import Watcher
+from torchvet.probes.base import graphs
+from torchvet.probes.base.kit import Watcher, frames
 from torchvet.probes.crash import earlier_pass
 from torchvet.probes.crash.earlier_pass import Reached
 from torchvet.probes.crash.raised import Level, deciding, levels_of, users

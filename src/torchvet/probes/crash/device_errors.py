@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 import torch
 
-from torchvet.probes.base.watcher import Watcher
+from torchvet.probes.base.kit import Record, Watcher
 from torchvet.probes.crash import mismatch, missing_device, positions, statements, values
 from torchvet.probes.crash.naming import Names
 from torchvet.probes.crash.raised import Level, deciding, levels_of
-from torchvet.recording.records.base import Record
 
 _Kind = tuple[Callable[[BaseException], bool], Callable[[BaseException, list[Level], Names], "Record | None"]]
 

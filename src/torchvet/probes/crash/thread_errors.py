@@ -8,8 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from torchvet.probes.base.watcher import Host, Watcher
-from torchvet.recording.records.base import StepKind
+from torchvet.probes.base.kit import Host, StepKind, Watcher
 from torchvet.recording.records.verify import ThreadFailed
 
 _MOST = 20

@@ -10,14 +10,12 @@ import sys
 import weakref
 from collections.abc import Iterable
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
-from torchvet.probes.base import frames
-from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher, frames
 from torchvet.probes.crash import positions, statements
-from torchvet.recording.records.base import Place, Record, StepKind
 from torchvet.recording.records.device import DiscardedMove
 from torchvet.source import timing
 
@@ -27,6 +25,7 @@ _PLUMBING = (os.path.join("torch", "overrides.py"), os.path.join("torch", "utils
 
 _MOST = 256
 """Tensors of one step that are told apart."""
+Kind = Literal["to device", "to host", "dtype"]
 _Taken = tuple[int, str, str]
 _EARLY = 4096
 """Copies that are looked at before the first step is over."""
@@ -162,9 +161,10 @@ def _described(frame: FrameType, place: Place, source: torch.Tensor, out: torch.
         return None
     moved = source.device != out.device
     parsed = positions.tree(frame.f_code.co_filename)
+    timed = parsed is not None and timing.is_timed(parsed, call)
+    kind: Kind = "dtype" if not moved else "to host" if out.device.type == "cpu" else "to device"
+    before, after = (source.device, out.device) if moved else (source.dtype, out.dtype)
+    text, subject = ast.unparse(call), ast.unparse(call.func.value)
     return DiscardedMove(
-        place=place, text=ast.unparse(call), subject=ast.unparse(call.func.value),
-        kind="dtype" if not moved else "to host" if out.device.type == "cpu" else "to device",
-        before=str(source.device if moved else source.dtype), after=str(out.device if moved else out.dtype),
-        timed=parsed is not None and timing.is_timed(parsed, call),
-    )  # fmt: skip
+        place=place, text=text, subject=subject, kind=kind, before=str(before), after=str(after), timed=timed
+    )

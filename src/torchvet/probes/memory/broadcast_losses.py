@@ -3,42 +3,34 @@
 from __future__ import annotations
 
 import os
-import weakref
-from collections.abc import Iterable
 from typing import Any
 
 import torch
 
-from torchvet.probes.base import frames
-from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.base.kit import ByStorage, Host, Place, SiteWatcher, bare_name, frames, overloads
 from torchvet.probes.internals import private
-from torchvet.recording.records.base import Place, Record
 from torchvet.recording.records.memory import PairTable
 
-_aten = torch.ops.aten
-_MEETING = (_aten.sub.Tensor, _aten.add.Tensor)
-_LOSSES = (_aten.mse_loss.default, _aten.smooth_l1_loss.default, _aten.huber_loss.default)
-_KEEPING = (
-    _aten.pow.Tensor_Scalar, _aten.abs.default, _aten.mul.Tensor, _aten.div.Tensor, _aten.neg.default,
-    _aten.where.self, _aten.where.ScalarOther, _aten.where.ScalarSelf, _aten.maximum.default, _aten.minimum.default,
-    _aten.clamp.default, _aten.clamp_min.default, _aten.relu.default, _aten.softplus.default, _aten.exp.default,
-    _aten.log.default, _aten.log1p.default, _aten.cosh.default, _aten.tanh.default, _aten.sqrt.default,
-)  # fmt: skip
+_MEETING = overloads("sub.Tensor add.Tensor")
+_LOSSES = overloads("mse_loss smooth_l1_loss huber_loss")
+_KEEPING = overloads(
+    "pow.Tensor_Scalar abs mul.Tensor div.Tensor neg where.self where.ScalarOther where.ScalarSelf maximum minimum "
+    "clamp clamp_min relu softplus exp log log1p cosh tanh sqrt"
+)
 """What losses that are written by hand do element by element."""
-_REDUCING = (_aten.mean.default, _aten.sum.default)
+_REDUCING = overloads("mean sum")
 _FUNCTIONAL = os.path.join("torch", "nn", "functional.py")
 _FEWEST = 17
 """Rows from which on a table is more than 16 times its column."""
 
 
-class PairTables(Watcher):
+class PairTables(SiteWatcher[tuple[Place, str], PairTable]):
     """Losses over all pairs."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._sites: dict[tuple[Place, str], PairTable] = {}
-        self._tables: dict[int, tuple[weakref.ref[torch.UntypedStorage], PairTable]] = {}
-        """By storage: tables of this step, and what was computed of them element by element."""
+        self._tables: ByStorage[PairTable] = ByStorage()
+        """Tables of this step, and what was computed of them element by element."""
 
     def install(self) -> None:
         """Be told of the operators that such a loss is made of."""
@@ -54,7 +46,7 @@ class PairTables(Watcher):
     def _met(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         record = self._noted(func, args, out)
         if record is not None:
-            self._follow(out, record)
+            self._tables.put(out, record)
         else:
             self._kept(func, args, kwargs, out)
 
@@ -75,40 +67,24 @@ class PairTables(Watcher):
         place = self.host.line() if rows else None
         if place is None or private.graph_task() != -1:
             return None
-        name = func._schema.name.partition("::")[2]
-        record = self._sites.get((place, name))
-        if record is None:
-            shapes = f"({rows}, 1) and ({rows},)" if _rows(left, right) else f"({rows},) and ({rows}, 1)"
-            record = PairTable(place=place, operator=name, shapes=shapes, bytes=0)
-            self._sites[place, name] = record
+        name = bare_name(func)
+        shapes = f"({rows}, 1) and ({rows},)" if _rows(left, right) else f"({rows},) and ({rows}, 1)"
+        new = PairTable(place=place, operator=name, shapes=shapes, bytes=0)
+        record = self.sites.setdefault((place, name), new)
         record.calls += 1
         record.bytes = max(record.bytes, rows * rows * table.element_size())
         return record
 
-    def _follow(self, table: torch.Tensor, record: PairTable) -> None:
-        storage = table.untyped_storage()
-        self._tables[storage._cdata] = (weakref.ref(storage), record)
-
-    def _of(self, value: Any) -> PairTable | None:
-        if not self._tables or not isinstance(value, torch.Tensor):
-            return None
-        storage = value.untyped_storage()
-        known = self._tables.get(storage._cdata)
-        return known[1] if known is not None and known[0]() is storage else None
-
     def _kept(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
-        record = next((found for one in args if (found := self._of(one)) is not None), None)
-        if record is not None:
-            self._follow(out, record)
+        if self._tables:
+            record = next((found for one in args if (found := self._tables.get(one)) is not None), None)
+            if record is not None:
+                self._tables.put(out, record)
 
     def _reduced(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
-        record = self._of(args[0])
+        record = self._tables.get(args[0]) if self._tables else None
         if record is not None:
             record.reduced += 1
-
-    def totals(self, tick: int) -> Iterable[Record]:
-        """Each line's."""
-        return list(self._sites.values())
 
 
 def _rows(column: torch.Tensor, row: torch.Tensor) -> int:

@@ -7,18 +7,15 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base import frames
-from torchvet.probes.base.watcher import Host, Watcher
-from torchvet.recording.records.base import Place, Record, StepKind
+from torchvet.probes.base.kit import Host, Place, Record, SiteWatcher, StepKind, frames
 from torchvet.recording.records.memory import CacheEmptied
 
 
-class CacheWatcher(Watcher):
+class CacheWatcher(SiteWatcher[Place, CacheEmptied]):
     """Calls of empty_cache()."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._sites: dict[Place, CacheEmptied] = {}
         self._in_step: set[Place] = set()
         self._steps = 0
         self._last: tuple[CacheEmptied, int, int] | None = None
@@ -38,14 +35,14 @@ class CacheWatcher(Watcher):
         """A step ended. Where steps are counted anew, so are those with a call."""
         if tick == 1:
             self._steps = 0
-            for record in self._sites.values():
+            for record in self.sites.values():
                 record.steps = 0
         self._steps += 1
         self._count()
 
     def _count(self) -> None:
         for place in self._in_step:
-            self._sites[place].steps += 1
+            self.sites[place].steps += 1
         self._in_step.clear()
 
     def _counting(self, original: Any) -> Any:
@@ -66,7 +63,7 @@ class CacheWatcher(Watcher):
         return empty_cache
 
     def _note(self, place: Place, before: tuple[int, int], after: tuple[int, int]) -> None:
-        record = self._sites.setdefault(place, CacheEmptied(place=place))
+        record = self.sites.setdefault(place, CacheEmptied(place=place))
         given = max(0, before[0] - after[0])
         record.calls += 1
         record.given += given
@@ -89,9 +86,9 @@ class CacheWatcher(Watcher):
 
     def totals(self, tick: int) -> Iterable[Record]:
         """Each line's."""
-        for record in self._sites.values():
+        for record in self.sites.values():
             record.of_steps = max(self._steps, record.steps)
-            yield record
+        return super().totals(tick)
 
 
 def _state() -> tuple[int, int]:

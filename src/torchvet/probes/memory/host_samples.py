@@ -6,8 +6,7 @@ import time
 from collections.abc import Iterable
 
 from torchvet.probes.base import host
-from torchvet.probes.base.watcher import Host, Watcher
-from torchvet.recording.records.base import Record, StepKind
+from torchvet.probes.base.kit import Host, Record, StepKind, Watcher
 from torchvet.recording.records.training import HostSamples
 
 _DENSE = 64

@@ -10,10 +10,9 @@ from typing import Any
 import torch
 
 from torchvet.probes.base import graphs
+from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher
 from torchvet.probes.base.ledger import Line, locate, makes_storages, place_of_line
-from torchvet.probes.base.watcher import Host, Watcher
 from torchvet.probes.internals.modes import OwnMode
-from torchvet.recording.records.base import Place, Record, StepKind
 from torchvet.recording.records.verify import MadeAt
 
 _COPYING = torch.ops.aten.clone.default

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from torchvet.probes.base import frames, graphs
-from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.base import graphs
+from torchvet.probes.base.kit import Host, Place, SiteWatcher, frames
 from torchvet.probes.internals import graph_teardown
 from torchvet.probes.internals.saved import saved_tensors
-from torchvet.recording.records.base import Place, Record
 from torchvet.recording.records.training import SummedLosses
 
 _SECONDS = 0.05
@@ -29,14 +27,13 @@ _SUMS = frozenset(
 """A sum of losses, its mean, and each of them multiplied by a number: gradients add up in the same way."""
 
 
-class MicroBatches(Watcher):
+class MicroBatches(SiteWatcher[Place, SummedLosses]):
     """Losses that are summed over several batches before one backward pass."""
 
     only_sampled = True
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._found: dict[Place, SummedLosses] = {}
         self._calls = 0
 
     def backward_starts(self, tensors: Any, is_grad: bool) -> None:
@@ -54,14 +51,10 @@ class MicroBatches(Watcher):
         if len(alike) < 2 or not _one_after_the_other(alike):
             return
         saved = [part.bytes for part in alike]
-        before = self._found.get(place)
-        if before is None or sum(saved) > before.saved:
-            self._found[place] = SummedLosses(place=place, parts=len(alike), saved=sum(saved), largest=max(saved))
-        self._found[place].calls = 1 + (before.calls if before else 0)
-
-    def totals(self, tick: int) -> Iterable[Record]:
-        """By the line of the backward call, what the largest of them came to."""
-        return list(self._found.values())
+        record = self.sites.setdefault(place, SummedLosses(place=place, parts=0, saved=0, largest=0, calls=0))
+        record.calls += 1
+        if sum(saved) > record.saved:
+            record.parts, record.saved, record.largest = len(alike), sum(saved), max(saved)
 
 
 @dataclass

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.base.kit import Host, Watcher
 from torchvet.recording.records.memory import MemoryHistory
 from torchvet.recording.records.training import MemoryFailure, Unchecked
 

@@ -6,20 +6,14 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base.watcher import Watcher
+from torchvet.probes.base.kit import Watcher, names
 
-_aten = torch.ops.aten
-_NAMES = (
-    "add_", "sub_", "mul_", "div_", "lerp_", "copy_", "addcmul_", "addcdiv_", "clamp_", "maximum_", "index_add_",
-    "index_copy_", "index_put_", "scatter_", "scatter_add_", "_foreach_add_", "_foreach_sub_", "_foreach_mul_",
-    "_foreach_div_", "_foreach_lerp_", "_foreach_addcmul_", "_foreach_addcdiv_", "_foreach_copy_",
-)  # fmt: skip
+_NAMES = names(
+    "add_ sub_ mul_ div_ lerp_ copy_ addcmul_ addcdiv_ clamp_ maximum_ index_add_ index_copy_ index_put_ scatter_ "
+    "scatter_add_ _foreach_add_ _foreach_sub_ _foreach_mul_ _foreach_div_ _foreach_lerp_ _foreach_addcmul_ "
+    "_foreach_addcdiv_ _foreach_copy_"
+)
 _MOST = 4096
-
-
-def _overloads() -> list[Any]:
-    packets = [getattr(_aten, name) for name in _NAMES if hasattr(_aten, name)]
-    return [getattr(packet, name) for packet in packets for name in packet.overloads()]
 
 
 class UpdatedLines(Watcher):
@@ -27,7 +21,9 @@ class UpdatedLines(Watcher):
 
     def install(self) -> None:
         """Hear of what changes its first argument."""
-        self.host.hear(_overloads(), self._changed)
+        packets = [getattr(torch.ops.aten, name, None) for name in _NAMES]
+        overloads = [getattr(packet, name) for packet in packets if packet for name in packet.overloads()]
+        self.host.hear(overloads, self._changed)
 
     def _changed(self, operator: Any, args: Any, kwargs: Any, out: Any) -> None:
         if not torch.is_grad_enabled() or not args:

@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Iterable
 from typing import Any
 
 import torch
 
-from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.base.kit import ByStorage, Host, Place, SiteWatcher, bare_name, overloads
 from torchvet.probes.numerics import half
-from torchvet.recording.records.base import Place, Record
 from torchvet.recording.records.numeric import HalfPositions, VanishedConstant
 
-_aten = torch.ops.aten
-_PROTECTING = (
-    _aten.add.Tensor, _aten.add_.Tensor, _aten.clamp_min.default, _aten.clamp_min_.default, _aten.clamp.default,
-    _aten.clamp_.default, _aten.maximum.default,
-)  # fmt: skip
-_DIVIDING = (_aten.div.Tensor, _aten.div_.Tensor)
-_SINGULAR = (
-    _aten.reciprocal.default, _aten.log.default, _aten.log2.default, _aten.log10.default, _aten.rsqrt.default,
-    _aten.sqrt.default, _aten.log_.default, _aten.rsqrt_.default, _aten.reciprocal_.default,
-)  # fmt: skip
+_PROTECTING = overloads("add.Tensor add_.Tensor clamp_min clamp_min_ clamp clamp_ maximum")
+_DIVIDING = overloads("div.Tensor div_.Tensor")
+_SINGULAR = overloads("reciprocal log log2 log10 rsqrt sqrt log_ rsqrt_ reciprocal_")
 _LARGEST_ZERO = 2.0**-25
 """The largest number that float16 rounds to 0."""
-_RANGES = (_aten.arange.default, _aten.arange.start, _aten.arange.start_step)
+_RANGES = overloads("arange arange.start arange.start_step")
 _EXACT, _MOST = 128, 1 << 20
 """Ranges that end below are distinct in bfloat16, if they count by whole numbers; longer ones are too long to look at.
 """
-_Storage = weakref.ref[torch.UntypedStorage]
 
 
-class VanishedConstants(Watcher):
+class VanishedConstants(SiteWatcher[Place, VanishedConstant]):
     """Constants that are 0 in float16."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._pending: dict[int, tuple[_Storage, Place, str, float]] = {}
-        self._found: dict[Place, VanishedConstant] = {}
+        self._pending: ByStorage[tuple[Place, str, float]] = ByStorage()
+        """What such a constant was added to: where, by which operator, and the constant."""
 
     def install(self) -> None:
         """Be told of small constants, and of what must not be 0."""
@@ -54,9 +43,8 @@ class VanishedConstants(Watcher):
             return
         place = self.host.line()
         if place is not None:
-            storage = out.untyped_storage()
-            self._pending = {k: v for k, v in self._pending.items() if v[0]() is not None}
-            self._pending[storage._cdata] = (weakref.ref(storage), place, _name(func), constant)
+            self._pending.sweep()
+            self._pending.put(out, (place, _name(func), constant))
 
     def _dividing(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         if self._pending and isinstance(args[1], torch.Tensor):
@@ -68,36 +56,29 @@ class VanishedConstants(Watcher):
 
     def _used(self, func: Any, operand: torch.Tensor) -> None:
         """Something that must not be 0 was protected by a constant that is."""
-        storage = operand.untyped_storage()
-        pending = self._pending.get(storage._cdata)
-        if pending is None or pending[0]() is not storage or half.in_backward():
+        pending = self._pending.get(operand)
+        if pending is None or half.in_backward():
             return
-        _, place, operator, constant = pending
-        before = self._found.get(place)
-        self._found[place] = VanishedConstant(
-            place=place, operator=operator, user=_name(func), dtype="float16", constant=constant,
-            calls=1 + (before.calls if before else 0),
-            elements=operand.numel() + (before.elements if before else 0),
-            zeros=operand.numel() - int(operand.count_nonzero()) + (before.zeros if before else 0),
-        )  # fmt: skip
-
-    def totals(self, tick: int) -> Iterable[Record]:
-        """Each constant, by its line."""
-        return list(self._found.values())
+        place, operator, constant = pending
+        before = self.sites.get(place)
+        record = VanishedConstant(place=place, operator=operator, user=_name(func), dtype="float16", constant=constant)
+        record.calls = 1 + (before.calls if before else 0)
+        record.elements = operand.numel() + (before.elements if before else 0)
+        record.zeros = operand.numel() - int(operand.count_nonzero()) + (before.zeros if before else 0)
+        self.sites[place] = record
 
 
-class RoundedPositions(Watcher):
+class RoundedPositions(SiteWatcher[Place, HalfPositions]):
     """Positions in half precision."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._ranges: dict[int, _Storage] = {}
-        self._found: dict[Place, HalfPositions] = {}
+        self._ranges: ByStorage[bool] = ByStorage()
 
     def install(self) -> None:
         """Be told of ranges and of conversions."""
         self.host.hear(_RANGES, self._made)
-        self.host.hear([_aten._to_copy.default], self._converted)
+        self.host.hear([torch.ops.aten._to_copy.default], self._converted)
 
     def _made(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         # By the arguments, which are numbers: a range may be short and begin far out.
@@ -107,34 +88,27 @@ class RoundedPositions(Watcher):
         if out.dtype in half.HALF:
             self._measure(out, converted=False)
             return
-        storage = out.untyped_storage()
-        self._ranges = {k: r for k, r in self._ranges.items() if r() is not None}
-        self._ranges[storage._cdata] = weakref.ref(storage)
+        self._ranges.sweep()
+        self._ranges.put(out, True)
 
     def _converted(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         if not self._ranges or out.dtype not in half.HALF or args[0].dtype in half.HALF:
             return
-        storage = args[0].untyped_storage()
-        known = self._ranges.get(storage._cdata)
-        if known is not None and known() is storage:
+        if self._ranges.get(args[0]):
             self._measure(out, converted=True)
 
     def _measure(self, range_: torch.Tensor, converted: bool) -> None:
         place = self.host.line()
         if place is None or range_.numel() > _MOST:
             return
-        before = self._found.get(place)
+        before = self.sites.get(place)
         if before is not None and before.length >= range_.numel():
             before.calls += 1
             return
-        self._found[place] = HalfPositions(
-            place=place, dtype=half.NAMES[range_.dtype], length=range_.numel(), distinct=len(torch.unique(range_)),
-            converted=converted, largest=float(range_.abs().max()), calls=1 + (before.calls if before else 0),
-        )  # fmt: skip
-
-    def totals(self, tick: int) -> Iterable[Record]:
-        """Each range, by its line."""
-        return list(self._found.values())
+        record = HalfPositions(place=place, dtype=half.NAMES[range_.dtype], length=range_.numel(), converted=converted)
+        record.distinct, record.largest = len(torch.unique(range_)), float(range_.abs().max())
+        record.calls = 1 + (before.calls if before else 0)
+        self.sites[place] = record
 
 
 def _constant(value: Any) -> float:
@@ -147,4 +121,4 @@ def _constant(value: Any) -> float:
 
 
 def _name(func: Any) -> str:
-    return str(func).removeprefix("aten.").partition(".")[0].rstrip("_")
+    return bare_name(func).rstrip("_")

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base import frames
-from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.base.kit import Host, Place, Record, Watcher, frames
 from torchvet.probes.numerics import half, nonfinite_search
-from torchvet.recording.records.base import Place, Record
 from torchvet.recording.records.numeric import HalfOptimizer
 
 _WITNESSES = 16
@@ -25,6 +22,7 @@ class _Witness:
     """The sampled elements of one parameter: as they were first, and which have been moved or had no gradient since."""
 
     def __init__(self, parameter: torch.Tensor) -> None:
+        self.ref = weakref.ref(parameter)
         self.sample = half.Sample(parameter)
         self.first: torch.Tensor | None = None
         self.always: torch.Tensor | None = None
@@ -38,9 +36,8 @@ class _State:
     def __init__(self, optimizer: Optimizer, made_at: Place | None) -> None:
         self.ref = weakref.ref(optimizer)
         self.made_at = made_at
-        self.stepped_at: Place | None = None
         self.steps = 0
-        self.witnesses: list[tuple[weakref.ref[torch.Tensor], weakref.ref[Any] | None, _Witness]] = []
+        self.witnesses: list[_Witness] = []
         self.looking = False
         self.sound: list[torch.Tensor] = []
         self.record: HalfOptimizer | None = None
@@ -82,20 +79,19 @@ class HalfOptimizers(Watcher):
             state.other = True
             return
         step = max(1, len(halves) // _WITNESSES)
-        state.stepped_at = frames.user_place(5)
         groups = [g for g in optimizer.param_groups if any(p.dtype in half.HALF for p in g["params"])]
-        eps = [float(g["eps"]) for g in groups if isinstance(g.get("eps"), (int, float))]
-        state.witnesses = [(weakref.ref(p), None, _Witness(p)) for p in halves[::step][:_WITNESSES]]
-        state.record = HalfOptimizer(
-            optimizer=type(optimizer).__name__, dtype=half.NAMES[halves[0].dtype], place=state.made_at,
-            step_place=state.stepped_at, steps=0, parameters=len(halves), of=len(parameters),
-            eps=min(eps) if eps else None, fused=any(bool(g.get("fused")) for g in groups),
-        )  # fmt: skip
+        eps = min((float(g["eps"]) for g in groups if isinstance(g.get("eps"), (int, float))), default=None)
+        state.witnesses = [_Witness(p) for p in halves[::step][:_WITNESSES]]
+        record = HalfOptimizer(optimizer=type(optimizer).__name__, dtype=half.NAMES[halves[0].dtype], steps=0, eps=eps)
+        record.place, record.step_place = state.made_at, frames.user_place()
+        record.parameters, record.of = len(halves), len(parameters)
+        record.fused = any(bool(g.get("fused")) for g in groups)
+        state.record = record
 
     def _before(self, optimizer: Optimizer, state: _State) -> None:
         rates = {id(p): float(g.get("lr", 1.0)) for g in optimizer.param_groups for p in g["params"]}
-        for ref, _, witness in state.witnesses:
-            parameter = ref()
+        for witness in state.witnesses:
+            parameter = witness.ref()
             witness.before = witness.pushed = None
             if parameter is None or parameter.grad is None or parameter.grad.layout is not torch.strided:
                 continue
@@ -111,11 +107,8 @@ class HalfOptimizers(Watcher):
     def _sound(optimizer: Optimizer) -> list[torch.Tensor]:
         """The half parameters that are finite, as are their gradients."""
         halves = (p for group in optimizer.param_groups for p in group["params"] if p.dtype in half.HALF)
-        parameters = [
-            p
-            for p in halves
-            if p.grad is not None and nonfinite_search.readable(p) and nonfinite_search.readable(p.grad)
-        ]
+        readable = nonfinite_search.readable
+        parameters = [p for p in halves if p.grad is not None and readable(p) and readable(p.grad)]
         bad = {*nonfinite_search.which_not(parameters), *nonfinite_search.which_not([p.grad for p in parameters])}
         return [p for i, p in enumerate(parameters) if i not in bad]
 
@@ -130,7 +123,7 @@ class HalfOptimizers(Watcher):
             return
         state.looking = False
         record.looks += 1
-        for _, _, witness in state.witnesses:
+        for witness in state.witnesses:
             self._after(witness, record)
         record.first, record.last = record.first or state.steps, state.steps
         self._count_stuck(state, record)
@@ -157,7 +150,7 @@ class HalfOptimizers(Watcher):
     @staticmethod
     def _count_stuck(state: _State, record: HalfOptimizer) -> None:
         record.followed = record.stuck = 0
-        for _, _, witness in state.witnesses:
+        for witness in state.witnesses:
             now = witness.sample.read()
             if witness.always is None or witness.first is None or now is None:
                 continue

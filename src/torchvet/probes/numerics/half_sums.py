@@ -8,17 +8,13 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher, bare_name, overloads
 from torchvet.probes.numerics import half
-from torchvet.recording.records.base import Place, Record, StepKind
 from torchvet.recording.records.numeric import HalfSum
 
-_aten = torch.ops.aten
-_IN_PLACE = (_aten.add_.Tensor, _aten.sub_.Tensor, _aten.lerp_.Scalar, _aten.lerp_.Tensor)
-_FRESH = (_aten.add.Tensor, _aten.sub.Tensor)
-_LISTS = (
-    _aten._foreach_add_.List, _aten._foreach_sub_.List, _aten._foreach_lerp_.Scalar, _aten._foreach_lerp_.List,
-)  # fmt: skip
+_IN_PLACE = overloads("add_.Tensor sub_.Tensor lerp_.Scalar lerp_.Tensor")
+_FRESH = overloads("add.Tensor sub.Tensor")
+_LISTS = overloads("_foreach_add_.List _foreach_sub_.List _foreach_lerp_.Scalar _foreach_lerp_.List")
 _MOST_OF_LIST = 4
 _MOST = 8
 """Accumulators that are followed; what is added to once a step and then dropped is none."""
@@ -83,12 +79,12 @@ class _Sum:
         if self.worst is not None and counts < (self.worst.stalled, self.worst.coarse):
             return
         one = int((stalled if counts[0] else coarse if counts[1] else given).int().argmax())
-        self.worst = HalfSum(
-            place=self.place, dtype=half.NAMES[self.sample.dtype], shape=self.shape, operator=self.operator,
-            calls=self.calls, looks=self.looks, moved=self.moved, tick=tick, elements=int(given.sum()),
-            stalled=counts[0], coarse=counts[1], value=float(self.values[one]), addend=float(self.addend[one]),
-            spacing=float(apart[one]), grows=self.grows,
-        )  # fmt: skip
+        dtype = half.NAMES[self.sample.dtype]
+        worst = HalfSum(place=self.place, dtype=dtype, shape=self.shape, operator=self.operator, grows=self.grows)
+        worst.calls, worst.looks, worst.moved, worst.tick = self.calls, self.looks, self.moved, tick
+        worst.elements, (worst.stalled, worst.coarse) = int(given.sum()), counts
+        worst.value, worst.addend, worst.spacing = (float(t[one]) for t in (self.values, self.addend, apart))
+        self.worst = worst
 
 
 class HalfSums(Watcher):
@@ -136,14 +132,13 @@ class HalfSums(Watcher):
         if place is None or not target.numel() or target.layout is not torch.strided:
             return
         known = self._candidates.get(before)
-        alive = known is not None and known.sample.storage() is not None and known.place == place
-        if known is None or not alive:
+        if known is not None and (known.sample.storage() is None or known.place != place):
             known = None
-        elif known.tick == self.host.tick:
+        if known is not None and known.tick == self.host.tick:
             return
         if known is None and len(self._candidates) >= _MOST_CANDIDATES:
             return
-        found = known if known is not None and _key(target) == before else _Sum(place, _name(func), target, 0)
+        found = known if known is not None and _key(target) == before else _Sum(place, bare_name(func), target, 0)
         if known is not None and found is not known:
             found.calls, found.looks, found.moved, found.grows = known.calls, known.looks, known.moved, known.grows
             found.values, found.changed, found.worst = known.values, known.changed, known.worst
@@ -186,7 +181,3 @@ def _addend(sample: half.Sample, func: Any, target: torch.Tensor, rest: tuple[An
 
 def _key(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
-
-
-def _name(func: Any) -> str:
-    return str(func).removeprefix("aten.").partition(".")[0]

@@ -13,9 +13,8 @@ import msgspec
 import torch
 from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base import frames
 from torchvet.probes.base.gradients import gradient_of
-from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher, frames
 from torchvet.probes.internals.compiled_regions import REGIONS
 from torchvet.probes.internals.finite import dense, is_finite, local, suspicious
 from torchvet.probes.numerics.nonfinite_outputs import OutputWatch
@@ -29,7 +28,6 @@ from torchvet.probes.replay.plans import whereabouts
 from torchvet.probes.replay.process import Failed, ask, why_not
 from torchvet.probes.replay.rehearsal import Answer, Failure, rehearse
 from torchvet.probes.replay.telling import Symptom
-from torchvet.recording.records.base import Place, Record, StepKind
 from torchvet.recording.records.nonfinite import NonFinite, NonFiniteTotals
 from torchvet.recording.records.training import Unchecked
 
@@ -86,7 +84,7 @@ class NonFiniteWatcher(Watcher):
 
     # Events -----------------------------------------------------------------------------------------------------
 
-    def batch_got(self, batch: Any) -> None:
+    def batch_got(self, iterator: Any, batch: Any) -> None:
         """A step's work starts here, as far as is known."""
         self._batch = batch
         self._step_starts()
@@ -102,7 +100,7 @@ class NonFiniteWatcher(Watcher):
         self._batch = None
         self._step_starts()
 
-    def forward_ended(self, output: Any) -> None:
+    def forward_ended(self, module: torch.nn.Module, output: Any) -> None:
         """Is what a model gives in evaluation finite?"""
         self._outputs.ended(output)
 

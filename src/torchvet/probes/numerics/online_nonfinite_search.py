@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import torch
 
-from torchvet.probes.base.watcher import Host
+from torchvet.probes.base.kit import Host
 from torchvet.probes.internals import private
 from torchvet.probes.internals.compiled_regions import REGIONS, Aside
 from torchvet.probes.internals.finite import is_finite, local, numeric

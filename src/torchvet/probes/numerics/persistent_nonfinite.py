@@ -17,21 +17,27 @@ import torch
 from torch.optim.optimizer import Optimizer
 from torch.optim.swa_utils import AveragedModel
 
-from torchvet.probes.base import frames
-from torchvet.probes.base.ledger import locate, place_of_line
-from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.base.kit import (
+    ByStorage,
+    Host,
+    Place,
+    Record,
+    SiteWatcher,
+    StepKind,
+    frames,
+    outward,
+    overloads,
+    tap,
+)
 from torchvet.probes.internals import private
 from torchvet.probes.numerics import half, nonfinite_search
-from torchvet.recording.records.base import Place, Record, StepKind
 from torchvet.recording.records.numeric import Poisoned
 
-_aten = torch.ops.aten
-_NORMS = (
-    _aten.native_batch_norm.default, _aten._native_batch_norm_legit.default, _aten.cudnn_batch_norm.default,
-    _aten._batch_norm_with_update.default, _aten.miopen_batch_norm.default,
-)  # fmt: skip
-_MOVING = (_aten.lerp_.Scalar, _aten.mul_.Tensor, _aten.copy_.default)
-_MOVING_LISTS = (_aten._foreach_lerp_.Scalar, _aten._foreach_mul_.Scalar, _aten._foreach_copy_.default)
+_NORMS = overloads(
+    "native_batch_norm _native_batch_norm_legit cudnn_batch_norm _batch_norm_with_update miopen_batch_norm"
+)
+_MOVING = overloads("lerp_.Scalar mul_.Tensor copy_")
+_MOVING_LISTS = overloads("_foreach_lerp_.Scalar _foreach_mul_.Scalar _foreach_copy_")
 _MOST_COPIES = 4096
 _NAMED = 8
 What = Literal["statistics", "buffer", "optimizer state", "copy"]
@@ -51,23 +57,21 @@ class _Kept:
 class _Written:
     """Where a storage is written to in sampled steps."""
 
-    storage: weakref.ref[torch.UntypedStorage]
     dtype: torch.dtype
     place: Place | None
     call: Place | None
     ticks: set[int]
 
 
-class Poison(Watcher):
+class Poison(SiteWatcher[tuple[What, str], Poisoned]):
     """Buffers, optimizer state and copies of the weights that are not finite."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._clean: dict[int, tuple[weakref.ref[torch.UntypedStorage], int]] = {}
-        """By storage: the last tick at whose boundary it was looked at and was finite."""
-        self._written: dict[int, _Written] = {}
+        self._clean: ByStorage[int] = ByStorage()
+        """The last tick at whose boundary a storage was looked at and was finite."""
+        self._written: ByStorage[_Written] = ByStorage()
         self._averaged: list[weakref.ref[torch.nn.Module]] = []
-        self._found: dict[tuple[What, str], Poisoned] = {}
         self._skipped: int | None = None
         self._stepped: set[int] = set()
         self.ignored = frozenset(["optimizer_starts"])
@@ -77,7 +81,7 @@ class Poison(Watcher):
     def install(self) -> None:
         """See scalers step, averaged models made, and in sampled steps what writes to tensors that last."""
         self.replace(torch.amp.GradScaler, "step", self._tap_step)
-        self.replace(AveragedModel, "__init__", self._tap_averaged)
+        self.replace(AveragedModel, "__init__", tap(self.host, "averaged models", after=self._averages))
         self.host.hear(_NORMS, self._normalised)
         self.host.hear(_MOVING, self._moved)
         self.host.hear(_MOVING_LISTS, self._moved_lists)
@@ -100,14 +104,8 @@ class Poison(Watcher):
         step.__wrapped__ = original  # type: ignore[attr-defined]
         return step
 
-    def _tap_averaged(self, original: Any) -> Any:
-        def __init__(module: Any, *args: Any, **kwargs: Any) -> None:
-            original(module, *args, **kwargs)
-            if self.host.active:
-                self._averaged.append(weakref.ref(module))
-
-        __init__.__wrapped__ = original  # type: ignore[attr-defined]
-        return __init__
+    def _averages(self, _: None, module: Any, *__: Any, **___: Any) -> None:
+        self._averaged.append(weakref.ref(module))
 
     def optimizer_starts(self, optimizer: Optimizer) -> None:
         """Its step was not skipped."""
@@ -134,14 +132,12 @@ class Poison(Watcher):
     def _note(self, tensor: torch.Tensor) -> None:
         if not nonfinite_search.readable(tensor):
             return
-        storage = tensor.untyped_storage()
-        known = self._written.get(storage._cdata)
-        if known is not None and known.storage() is storage:
+        known = self._written.get(tensor)
+        if known is not None:
             known.ticks.add(self.host.tick)
         elif len(self._written) < _MOST_COPIES:
             call = _outermost_call(sys._getframe(1))
-            found = _Written(weakref.ref(storage), tensor.dtype, self.host.line(), call, {self.host.tick})
-            self._written[storage._cdata] = found
+            self._written.put(tensor, _Written(tensor.dtype, self.host.line(), call, {self.host.tick}))
 
     def boundary(self, tick: int, kind: StepKind) -> None:
         """Look as often as is cheap."""
@@ -153,35 +149,32 @@ class Poison(Watcher):
     def totals(self, tick: int) -> Iterable[Record]:
         """What is not finite, with a last look."""
         self._look(tick)
-        return list(self._found.values())
+        return super().totals(tick)
 
     def _look(self, tick: int) -> None:
-        self._written = {k: w for k, w in self._written.items() if w.storage() is not None}
+        self._written.sweep()
         kept = [k for k in self._all() if nonfinite_search.readable(k.tensor)]
         bad = nonfinite_search.which_not([k.tensor for k in kept])
         if not bad:
             self._recovered(kept, tick)
         spoilt = {id(kept[i].tensor) for i in bad}
         fresh = [kept[i] for i in bad if self._was_clean(kept[i])]
-        if fresh and not nonfinite_search.which_not(
-            [p for p in self.host.known.parameters() if nonfinite_search.readable(p)]
-        ):
+        # Where parameters are lost as well, what they make of buffers is no fault of its own.
+        readable = nonfinite_search.readable
+        if fresh and not nonfinite_search.which_not([p for p in self.host.known.parameters() if readable(p)]):
             self._report(fresh, kept, tick)
         for one in kept:
             if id(one.tensor) not in spoilt:
-                storage = one.tensor.untyped_storage()
-                self._clean[storage._cdata] = (weakref.ref(storage), tick)
+                self._clean.put(one.tensor, tick)
 
     def _was_clean(self, one: _Kept) -> bool:
         """Whether a tensor is poisoned and was not: a mask of infinities, or a minimum that starts at one, is none."""
-        storage = one.tensor.untyped_storage()
-        known = self._clean.get(storage._cdata)
-        if known is None or known[0]() is not storage:
+        if self._clean.get(one.tensor) is None:
             return False
         return one.what != "buffer" or bool(one.tensor.isnan().any())
 
     def _recovered(self, kept: list[_Kept], tick: int) -> None:
-        for key, record in self._found.items():
+        for key, record in self.sites.items():
             if record.recovered is None and any(k.what == key[0] and k.owner == key[1] for k in kept):
                 record.recovered = tick
 
@@ -190,20 +183,19 @@ class Poison(Watcher):
         for one in fresh:
             groups.setdefault((one.what, one.owner), []).append(one)
         for key, found in groups.items():
-            if key in self._found:
+            if key in self.sites:
                 continue
-            since = min(self._clean[k.tensor.untyped_storage()._cdata][1] for k in found)
-            written = self._written.get(found[0].tensor.untyped_storage()._cdata)
-            skipped = self._skipped if self._skipped is not None and since < self._skipped <= tick + 1 else None
-            record = Poisoned(
-                tick=tick, clean=since, what=key[0], owner=key[1], names=[k.name for k in found][:_NAMED],
-                count=len(found), of=sum((k.what, k.owner) == key for k in kept),
-                nans=sum(int(k.tensor.isnan().sum()) for k in found),
-                infinities=sum(int(k.tensor.isinf().sum()) for k in found), skipped=skipped,
-                place=written.place if written else None, call=written.call if written else None,
-                step_place=self._step_place if skipped is not None else None,
-            )  # fmt: skip
-            self._found[key] = record
+            since = min(self._clean.get(k.tensor) or 0 for k in found)
+            names, of = [k.name for k in found][:_NAMED], sum((k.what, k.owner) == key for k in kept)
+            record = Poisoned(tick=tick, clean=since, what=key[0], names=names, count=len(found), of=of, owner=key[1])
+            record.nans = sum(int(k.tensor.isnan().sum()) for k in found)
+            record.infinities = sum(int(k.tensor.isinf().sum()) for k in found)
+            if self._skipped is not None and since < self._skipped <= tick + 1:
+                record.skipped, record.step_place = self._skipped, self._step_place
+            written = self._written.get(found[0].tensor)
+            if written is not None:
+                record.place, record.call = written.place, written.call
+            self.sites[key] = record
             self.host.write(record)
 
     def _all(self) -> Iterator[_Kept]:
@@ -247,9 +239,8 @@ class Poison(Watcher):
         """What was moved in place in several sampled steps and has a parameter's shape: averages of the weights."""
         known = set(self.host.known.storages()) if self._written else set()
         shapes = {p.numel() for p in self.host.known.parameters()} if self._written else set()
-        for key, written in self._written.items():
-            storage = written.storage()
-            if storage is None or key in known or len(written.ticks) < 2:
+        for storage, written in self._written.living():
+            if storage._cdata in known or len(written.ticks) < 2:
                 continue
             flat = torch.empty(0, dtype=written.dtype, device=storage.device)
             count = storage.nbytes() // flat.element_size()
@@ -267,12 +258,10 @@ def _outermost_call(frame: FrameType | None) -> Place | None:
     """The user's line furthest out that calls a module."""
     found = None
     within = False
-    while frame is not None:
-        whose = frames.owner(frame.f_code.co_filename)
+    for one in outward(frame):
+        whose = frames.owner(one.f_code.co_filename)
         if whose == frames.TORCH:
-            within = within or frame.f_code.co_name == "_wrapped_call_impl"
+            within = within or one.f_code.co_name == "_wrapped_call_impl"
         elif within and whose == frames.USER:
-            line, _ = locate(frame)
-            found, within = place_of_line(line), False
-        frame = frame.f_back
+            found, within = frames.place_of(one), False
     return found

@@ -17,12 +17,10 @@ import torch
 from torch.nn.modules import module as nn_module
 from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base import frames
-from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher, frames
 from torchvet.probes.internals import private
 from torchvet.probes.precision.half_hardware import devices
 from torchvet.recording.records.amp import AmpRun, Unaligned
-from torchvet.recording.records.base import Place, Record, StepKind
 
 _INITIAL, _INTERVAL = 65536.0, 2000
 _ALIGNED = 8
@@ -78,7 +76,7 @@ class AmpWatcher(Watcher):
             handle.remove()
         super().remove()
 
-    def batch_got(self, batch: Any) -> None:
+    def batch_got(self, iterator: Any, batch: Any) -> None:
         """Whatever was wrapped is over."""
         self._end_wrap()
 

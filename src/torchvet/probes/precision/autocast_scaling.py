@@ -9,13 +9,12 @@ from typing import Any
 
 import torch
 
+from torchvet.probes.base.kit import Host, Record
 from torchvet.probes.base.ledger import Line, locate, place_of_line
 from torchvet.probes.base.persistent_state import KnownMemory
-from torchvet.probes.base.watcher import Host
 from torchvet.probes.precision.autocast_operators import Again, in_float32
 from torchvet.probes.precision.autocast_regions import Region, Regions
 from torchvet.recording.records.autocast import UnscaledBackward
-from torchvet.recording.records.base import Record
 
 _LOOKS = 4
 """Sampled backward passes whose operators are run again in float32."""

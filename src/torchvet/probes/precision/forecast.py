@@ -14,11 +14,10 @@ from torch.nn.modules import module as nn_module
 from torch.optim.optimizer import Optimizer
 
 from torchvet.probes.base.gradients import gradient_of
-from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.base.kit import Host, Record, StepKind, Watcher
 from torchvet.probes.internals.compiled_regions import REGIONS, Aside
 from torchvet.probes.precision.forecast_mode import ForecastMode
 from torchvet.probes.precision.half_hardware import devices
-from torchvet.recording.records.base import Record, StepKind
 from torchvet.recording.records.forecast import ForecastRun
 from torchvet.recording.records.training import Unchecked
 

@@ -9,11 +9,7 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base import frames
-from torchvet.probes.base._importlib_bootstrap_taps import around, tap
-from torchvet.probes.base.sites import SiteWatcher
-from torchvet.probes.base.watcher import Host
-from torchvet.recording.records.base import Place
+from torchvet.probes.base.kit import Host, Place, SiteWatcher, around, frames, tap
 from torchvet.recording.records.training import OwnWeights
 
 _WHAT = "loaded state dicts"

@@ -9,10 +9,8 @@ from typing import Any
 import torch
 from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base.sites import SiteWatcher
-from torchvet.probes.base.watcher import Host
+from torchvet.probes.base.kit import Host, Place, Record, SiteWatcher, StepKind
 from torchvet.probes.numerics import half
-from torchvet.recording.records.base import Place, Record, StepKind
 from torchvet.recording.records.numeric import CutOutput
 
 _aten = torch.ops.aten

@@ -9,11 +9,8 @@ from typing import Any, Literal
 import torch
 from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base import frames
-from torchvet.probes.base.sites import SiteWatcher
-from torchvet.probes.base.watcher import Host
+from torchvet.probes.base.kit import Host, Place, Record, SiteWatcher, frames
 from torchvet.probes.numerics import half
-from torchvet.recording.records.base import Place, Record
 from torchvet.recording.records.numeric import ConstantTerm, LostLoss
 
 _aten = torch.ops.aten

@@ -9,13 +9,10 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base import frames
-from torchvet.probes.base._importlib_bootstrap_taps import around
 from torchvet.probes.base.gradients import gradient_of
-from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher, around, frames
 from torchvet.probes.internals.compiled_regions import ModuleHooks
 from torchvet.probes.training.train_mode import differs
-from torchvet.recording.records.base import Place, Record, StepKind
 from torchvet.recording.records.training import EvalModeSteps
 
 _EVALUATIONS = 20

@@ -8,10 +8,8 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base._importlib_bootstrap_taps import tap
-from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.base.kit import Host, StepKind, Watcher, tap
 from torchvet.probes.objects.containers import tensors_in
-from torchvet.recording.records.base import StepKind
 from torchvet.recording.records.verify import Losses
 
 

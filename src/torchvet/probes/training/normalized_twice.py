@@ -6,11 +6,8 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base.by_storage import ByStorage
-from torchvet.probes.base.sites import SiteWatcher
-from torchvet.probes.base.watcher import Host
+from torchvet.probes.base.kit import ByStorage, Host, Place, SiteWatcher
 from torchvet.probes.internals import private
-from torchvet.recording.records.base import Place
 from torchvet.recording.records.training import NormalisedTwice
 
 _aten = torch.ops.aten

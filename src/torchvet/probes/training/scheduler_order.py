@@ -7,12 +7,8 @@ from typing import Any
 from torch.optim import lr_scheduler
 from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base import frames
-from torchvet.probes.base._importlib_bootstrap_taps import around
 from torchvet.probes.base.gradients import gradient_of
-from torchvet.probes.base.sites import SiteWatcher
-from torchvet.probes.base.watcher import Host
-from torchvet.recording.records.base import Place
+from torchvet.probes.base.kit import Host, Place, SiteWatcher, around, frames
 from torchvet.recording.records.training import EarlySchedule
 
 

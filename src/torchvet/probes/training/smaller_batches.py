@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.utils.data import BatchSampler
 
-from torchvet.probes.base.watcher import Watcher
+from torchvet.probes.base.kit import Watcher
 from torchvet.recording.records.training import BatchChange
 
 

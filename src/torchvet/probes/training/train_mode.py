@@ -9,14 +9,9 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base import frames
-from torchvet.probes.base._importlib_bootstrap_taps import around
-from torchvet.probes.base.callers import user_lines
-from torchvet.probes.base.sites import SiteWatcher
-from torchvet.probes.base.watcher import Host
+from torchvet.probes.base.kit import Host, Place, SiteWatcher, around, frames, user_lines
 from torchvet.probes.internals import private
 from torchvet.probes.internals.compiled_regions import ModuleHooks
-from torchvet.recording.records.base import Place
 from torchvet.recording.records.training import TrainModePass
 
 _EACH = 3

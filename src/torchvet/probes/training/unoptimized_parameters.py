@@ -10,11 +10,9 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base import frames
 from torchvet.probes.base.gradients import gradient_of
-from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher, frames
 from torchvet.probes.crash import attributes
-from torchvet.recording.records.base import Place, Record, StepKind
 from torchvet.recording.records.device import HiddenModules, ReplacedParameters
 
 _LOOKS = 6

@@ -107,14 +107,14 @@ class HalfOptimizer(Record):
 
     optimizer: str
     dtype: str
-    place: Place | None
-    step_place: Place | None
     steps: int
-    parameters: int
+    place: Place | None = None
+    step_place: Place | None = None
+    parameters: int = 0
     """In half precision, of `of`."""
-    of: int
-    eps: float | None
-    fused: bool
+    of: int = 0
+    eps: float | None = None
+    fused: bool = False
     looks: int = 0
     updates: int = 0
     lost: int = 0
@@ -143,16 +143,16 @@ class HalfSum(Record):
     dtype: str
     shape: tuple[int, ...]
     operator: str
-    calls: int
-    looks: int
-    moved: int
-    tick: int
-    elements: int
-    stalled: int
-    coarse: int
-    value: float
-    addend: float
-    spacing: float
+    calls: int = 0
+    looks: int = 0
+    moved: int = 0
+    tick: int = 0
+    elements: int = 0
+    stalled: int = 0
+    coarse: int = 0
+    value: float = 0.0
+    addend: float = 0.0
+    spacing: float = 0.0
     grows: bool = False
 
 
@@ -168,9 +168,9 @@ class VanishedConstant(Record):
     user: str
     dtype: str
     constant: float
-    calls: int
-    elements: int
-    zeros: int
+    calls: int = 0
+    elements: int = 0
+    zeros: int = 0
 
 
 class HalfPositions(Record):
@@ -179,8 +179,8 @@ class HalfPositions(Record):
     place: Place
     dtype: str
     length: int
-    distinct: int
     converted: bool
     """Whether it was made in another dtype first."""
-    largest: float
+    distinct: int = 0
+    largest: float = 0.0
     calls: int = 1

@@ -32,7 +32,7 @@ def _autocast(recording: Recording) -> bool:
 def _scaler(recording: Recording) -> bool:
     from torchvet.recording.records.scaling import ScalingUse
 
-    latest = (use for rank in recording.ranks for use in {use.id: use for use in rank.all(ScalingUse)}.values())
+    latest = (use for rank in recording.ranks for use in rank.latest(ScalingUse, "id"))
     return any(use.enabled and use.steps >= _ENOUGH for use in latest)
 
 

@@ -31,10 +31,15 @@ if TYPE_CHECKING:
     from torchvet.snapshots.memory import SnapshotMemory
     from torchvet.snapshots.ranks import RankPeak
     from torchvet.source.model import Event, SourceFile
+    from torchvet.source.stores import Store
 
 
 INPUTS = ("in_source", "in_recording", "in_snapshot", "in_ranks", "in_trace")
 """The methods of `Rule` that yield findings, each named for what it reads."""
+Findings = Iterator[Finding]
+"""What a rule yields."""
+Edits = Sequence[Edit]
+"""What a rule offers to change."""
 Need = Literal["flat memory", "names", "graphs"]
 """What else a run must have measured to the end, so that a fault's absence is one: no witness of growth saw any and
 each saw enough; a search for names came to its end; autograd graphs were followed to theirs."""
@@ -49,8 +54,9 @@ class Rule:
 
     code: ClassVar[str]
     name: ClassVar[str]
+    """These two are the folder's: `mem101_graph_retained` holds MEM101, `graph-retained`."""
     summary: ClassVar[str]
-    """One line, present tense, no full stop."""
+    """One line, present tense, no full stop: the class's docstring, unless the class states another."""
     severity: ClassVar[Severity]
     """The usual severity; a finding from a run is graded by what was measured."""
     words: ClassVar[tuple[str, ...]] = ()
@@ -98,12 +104,21 @@ class Rule:
     """Of a fault of speed: what its line costs, by the kinds of `recording.costs`. A run that has counted it there has
     seen the fault at work, and a mend is proven by less of it."""
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        package, _, module = cls.__module__.rpartition(".")
+        if module == "rule":
+            code, _, name = package.rpartition(".")[2].partition("_")
+            cls.code, cls.name = code.upper(), name.replace("_", "-")
+            if "summary" not in vars(cls):
+                cls.summary = " ".join((cls.__doc__ or cls.name).split()).removesuffix(".")
+
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """Edits for what a run found on a line of a file, where source alone suspected nothing. They are never safe:
         `torchvet fix --verify` proves them."""
         return ()
 
-    def fixes_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Sequence[Edit]:
+    def fixes_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Edits:
         """`fixes`, where what else the run has seen does not speak against them."""
         return self.fixes(finding, file)
 
@@ -114,12 +129,12 @@ class Rule:
         overridden = {name for name in (*INPUTS, *parts.values()) if getattr(cls, name) is not getattr(Rule, name)}
         return tuple(name for name in INPUTS if name in overridden or parts.get(name) in overridden)
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_recording(self, recording: Recording) -> Findings:
         """Yield what a recorded run shows: of each rank by itself, unless a rule overrides this."""
         for rank in recording.ranks:
             yield from self.in_rank(rank, recording)
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Yield what one rank of a recorded run shows."""
         return iter(())
 
@@ -137,7 +152,7 @@ class Rule:
         suspected line ran."""
         return False
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_source(self, file: SourceFile) -> Findings:
         """Yield what a file's text shows, if it has one of the rule's `words`. What cannot be decided from the text
         stays silent, or is `info`."""
         if self.words and not file.mentions(*self.words):
@@ -149,26 +164,26 @@ class Rule:
                 found.add(finding.location)
                 yield finding
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """Yield what a file's text shows. The file has one of `words`; of findings at one place the first counts."""
         return iter(())
 
-    def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
+    def in_snapshot(self, snapshot: SnapshotMemory) -> Findings:
         """Yield what a CUDA memory snapshot shows."""
         return iter(())
 
-    def in_ranks(self, ranks: Sequence[RankPeak]) -> Iterator[Finding]:
+    def in_ranks(self, ranks: Sequence[RankPeak]) -> Findings:
         """Yield what the peaks of several ranks' snapshots show, held against each other."""
         return iter(())
 
-    def in_trace(self, trace: Trace) -> Iterator[Finding]:
+    def in_trace(self, trace: Trace) -> Findings:
         """Yield what a profiler trace shows, or the traces of several ranks: what costs less than 1 % of a step is
         no finding."""
         return iter(())
 
     def suspect(
         self, file: SourceFile, at: Event, message: str, *, cause: str, advice: str, severity: Severity | None = None,
-        node: ast.AST | None = None, edits: Sequence[Edit] = (), safe: bool = False, related: Sequence[Related] = (),
+        node: ast.AST | None = None, edits: Edits = (), safe: bool = False, related: Sequence[Related] = (),
         about: About = NOTHING_MORE,
     ) -> Finding:  # fmt: skip
         """A finding at an event, or at a `node` of its unit: suspected, since nothing was measured. Edits of a rule
@@ -184,25 +199,27 @@ class Rule:
     def observed(
         self,
         rank: RankRecording,
-        *,
-        severity: Severity,
+        place: Place | Store | Location | None,
         message: str,
-        place: Place | Location | None,
+        *,
         cause: str,
         advice: str,
+        severity: Severity | None = None,
         measured: Measured | None = None,
         holder: Holder | None = None,
         related: Sequence[Related] = (),
         about: About = NOTHING_MORE,
+        device: str | None = None,
     ) -> Finding:
-        """A finding of a run, with what all of them have in common filled in."""
+        """A finding of a run, with what all of them have in common filled in. The device is the run's own unless one
+        is given."""
         if place is not None and not isinstance(place, Location):
             place = Location(path=place.path, line=place.line, function=place.function)
         program = rank.program
         return DetailedFinding(
             code=self.code,
             name=self.name,
-            severity=severity,
+            severity=severity or self.severity,
             evidence="observed",
             message=message,
             location=place,
@@ -212,11 +229,16 @@ class Rule:
             holder=holder,
             measured=measured or Measured(),
             rank=program.rank if program else None,
-            device=program.device if program else None,
+            device=device or (program.device if program else None),
             about=about,
         )
 
     @staticmethod
-    def also(file: SourceFile, role: str, at: Event, message: str) -> Related:
-        """Another line that belongs to a finding."""
-        return Related(role=role, message=message, path=file.path, line=at.line)
+    def beside(role: str, message: str, at: Place | Location | None) -> Related:
+        """What belongs to a finding of a run, with its line where that is known."""
+        return Related(role=role, message=message, path=at.path if at else None, line=at.line if at else None)
+
+    @staticmethod
+    def also(file: SourceFile, role: str, at: Event, message: str = "") -> Related:
+        """Another line that belongs to a finding; without a message with its code."""
+        return Related(role=role, message=message or file.segment(at.node), path=file.path, line=at.line)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.source import holder
@@ -11,7 +11,7 @@ from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
+    from torchvet.finding import Edit, Finding, Related
     from torchvet.recording import Recording
     from torchvet.source.model import Event, SourceFile
 
@@ -40,6 +40,17 @@ def calls_at(file: SourceFile, finding: Finding, *names: str) -> Iterator[tuple[
         on = receiver(event.call) if isinstance(event.node, ast.Call) else None
         if on is not None and terminal(event.node) in names:
             yield event, on
+
+
+def storing(finding: Finding) -> Related | None:
+    """The line that stores, where a finding is at a call that hands in what that line stores."""
+    return next((r for r in finding.related if r.role == "stored"), None)
+
+
+def all_or_none(made: Iterable[Sequence[Edit]]) -> Sequence[Edit]:
+    """Edits that are only right together: none, where one of them could not be made."""
+    each = list(made)
+    return [edit for one in each for edit in one] if all(each) else ()
 
 
 def held(finding: Finding) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchvet.rules.kit import Iterator, Recording, Sequence, SourceFile, Store
+from torchvet.rules.memory._lasting import outermost_loop
 from torchvet.source.model import Event, targets_of, terminal, walk
 
 if TYPE_CHECKING:
@@ -64,14 +65,8 @@ def _is_bound_by(store: Store) -> bool:
 
 def _goes_on(recording: Recording, carrier: Carrier) -> bool:
     """Whether its line binds it to what it was bound to in the pass before, or to what was made of that."""
-    from torchvet.source.model import SourceFile
-
-    text = recording.sources.get(carrier.store.path)
-    if text is None or not _is_bound_by(carrier.store):
-        return False
-    try:
-        file = SourceFile(carrier.store.path, text)
-    except (SyntaxError, ValueError, RecursionError):
+    file = recording.model(carrier.store.path) if _is_bound_by(carrier.store) else None
+    if file is None:
         return False
     wanted = _identifier(carrier)
     for event in file.unit_at(carrier.store.line).events:
@@ -91,9 +86,7 @@ def _read_before(file: SourceFile, event: Event, target: ast.expr) -> bool:
     """Whether a pass reads a name before it binds it, so that it reads what the pass before has left."""
     if isinstance(target, ast.Attribute):
         return any(_is_use(node, parents) for node, parents in _uses(file.tree, target.attr, attribute=True))
-    loop = event.loop
-    while loop is not None and loop.parent is not None:
-        loop = loop.parent
+    loop = outermost_loop(event)
     outside = terminal(target) in event.unit.outer_names
     body = getattr(loop.node if loop is not None else event.unit.node if outside else None, "body", [])
     return _first(body, terminal(target)) == "read"

@@ -24,14 +24,11 @@ def result_of(growth: Growth, recording: Recording) -> str:
     name, _, path, _ = holding.where
     lasts = growth.exhausted_at is None or growth.exhausted_at - growth.last_step > _PASSES
     whole = growth.visible_per_step >= _SHOWN * growth.bytes_per_step > 0
-    if growth.kind == "training" or len(holding.path) != 1 or not (lasts and whole) or path not in recording.sources:
+    file = recording.model(path) if growth.kind != "training" and len(holding.path) == 1 and lasts and whole else None
+    if file is None:
         return ""
     stores = recording.index.stores(*holding.where)
-    try:
-        tree = ast.parse(recording.sources[path])
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ""
-    for function in (n for n in ast.walk(tree) if isinstance(n, _Function)):
+    for function in (n for n in ast.walk(file.tree) if isinstance(n, _Function)):
         loops = _loops(function, [s.line for s in stores if s.path == path and s.in_loop])
         if loops and not any(map(_is_endless, loops)):
             last = max(loop.end_lineno or 0 for loop in loops)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.recording.records.base import SAVED_HOOKS, Census, Stranger
-from torchvet.rules.kit import Edit, Finding, Iterator, Location, Recording, Rule, Sequence, SourceFile
+from torchvet.rules.kit import Edits, Finding, Findings, Iterator, Location, Recording, Rule, Sequence, SourceFile
 from torchvet.rules.shared.unreachable_storages import stranger_findings
 from torchvet.source.model import edits, terminal
 
@@ -25,7 +25,7 @@ _ADVICE = (
 )
 
 
-def packed_as_they_are(rule: Rule, recording: Recording) -> Iterator[Finding]:
+def packed_as_they_are(rule: Rule, recording: Recording) -> Findings:
     """Storages without a name that live on because their own node has them from a hook."""
     who = [s for r in recording.ranks for c in r.all(Census) for s in c.strangers if s.owner == SAVED_HOOKS]
     if not who:
@@ -45,13 +45,13 @@ def is_packed(finding: Finding) -> bool:
     return finding.holder is not None and finding.holder.name.startswith(f"{SAVED_HOOKS}.")
 
 
-def detached_when_packed(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+def detached_when_packed(file: SourceFile, finding: Finding) -> Edits:
     """`.detach()` of what the pack hook on the finding's line hands back."""
     at = finding.location
     if at is None or at.path != file.path:
         return ()
     for call in _calls(file.tree):
-        hook = _pack_of(file.tree, call)
+        hook = _defined(file.tree, call.args[0])
         returned = _handed_back(hook) if hook is not None else None
         if returned is not None and returned.lineno == at.line:
             return [edits.replace(file, returned, f"{returned.id}.detach()")]
@@ -62,15 +62,15 @@ def _packs(who: Sequence[Stranger], recording: Recording) -> list[tuple[str, _Fu
     """The program's pack hooks that hand back what they are given, each with its file: those that are made beside the
     unpack hook that the run has seen, where it is known."""
     found: list[tuple[bool, str, _Function]] = []
-    for path, text in recording.sources.items() if any(SAVED_HOOKS in t for t in recording.sources.values()) else ():
-        try:
-            tree = ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+    used = any(SAVED_HOOKS in text for text in recording.sources.values())
+    for path in recording.sources if used else ():
+        file = recording.model(path)
+        if file is None:
             continue
-        for call in _calls(tree):
-            hook = _pack_of(tree, call)
+        for call in _calls(file.tree):
+            hook = _defined(file.tree, call.args[0])
             if hook is not None and _handed_back(hook) is not None:
-                unpack = _defined(tree, call.args[1] if len(call.args) > 1 else None)
+                unpack = _defined(file.tree, call.args[1] if len(call.args) > 1 else None)
                 seen = any(unpack is not None and s.path == path and s.line == _first_line(unpack) for s in who)
                 found.append((seen, path, hook))
     known = any(s.path is not None for s in who)
@@ -81,10 +81,6 @@ def _packs(who: Sequence[Stranger], recording: Recording) -> list[tuple[str, _Fu
 def _calls(tree: ast.AST) -> Iterator[ast.Call]:
     """Where hooks for saved tensors are put in place."""
     return (n for n in ast.walk(tree) if isinstance(n, ast.Call) and terminal(n) == SAVED_HOOKS and n.args)
-
-
-def _pack_of(tree: ast.AST, call: ast.Call) -> _Function | None:
-    return _defined(tree, call.args[0])
 
 
 def _defined(tree: ast.AST, hook: ast.expr | None) -> _Function | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 import re
 
-from torchvet.rules.kit import About, Edit, Finding, Growth, Place, Sequence, SourceFile, Store, about, events_at
+from torchvet.rules.kit import About, Edits, Finding, Growth, Place, Sequence, SourceFile, Store, about, events_at
 from torchvet.source.model import blocks, receiver, terminal
 
 _BINDING = ("assign", "augmented", "item", "setattr")
@@ -29,7 +29,7 @@ def line_of_update(growth: Growth, store: Store | None) -> Place | None:
     return None if again or store.kind == "augmented" else line
 
 
-def update_fix(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+def update_fix(file: SourceFile, finding: Finding) -> Edits:
     """The update, with those around it that are nothing but updates, under `with torch.no_grad():`."""
     if about(finding) != UPDATED or file.dotted(ast.Name("torch")) != "torch":
         return ()

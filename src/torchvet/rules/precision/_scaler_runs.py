@@ -12,13 +12,13 @@ from torchvet.rules.shared.growth_rule import location_of
 
 def uses(rank: RankRecording) -> list[ScalingUse]:
     """The last record of each place where scalers are made."""
-    return list({use.id: use for use in rank.all(ScalingUse)}.values())
+    return rank.latest(ScalingUse, "id")
 
 
 def faults(rank: RankRecording, *kinds: FaultKind) -> Iterator[ScalingFault]:
     """The last record of each mishap of some kinds."""
-    last = {(f.kind, f.place): f for f in rank.all(ScalingFault)}
-    return (fault for fault in last.values() if fault.kind in kinds)
+    last = rank.latest(ScalingFault, "kind", "place")
+    return (fault for fault in last if fault.kind in kinds)
 
 
 def refused(rank: RankRecording, *parts: str) -> Iterator[tuple[ScalingFault, Severity]]:

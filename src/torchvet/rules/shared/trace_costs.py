@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from torchvet.rules.core import grading
-from torchvet.rules.kit import Finding, Iterator, Location, Measured, Remedy, Rule, Sequence, Severity, Trace
+from torchvet.rules.kit import Finding, Findings, Location, Measured, Remedy, Rule, Sequence, Severity, Trace
 
 if TYPE_CHECKING:
     from torchvet.readers.trace_facts import Cost, RankTrace, Where
@@ -72,7 +72,7 @@ class TraceRule(Rule):
         """The finding for the rank that loses most."""
         raise NotImplementedError
 
-    def in_trace(self, trace: Trace) -> Iterator[Finding]:
+    def in_trace(self, trace: Trace) -> Findings:
         """One finding, on the rank that loses most, where a step loses enough on any."""
         found = _worst(trace, self.seconds_lost)
         if found is not None:

@@ -9,7 +9,7 @@ from torchvet.analysis import growth_of
 from torchvet.recording.records.base import Census, Stranger, Survivors, Window
 from torchvet.recording.records.training import CollectorUse, Outcome
 from torchvet.rules.core import grading
-from torchvet.rules.kit import Finding, Holder, Iterator, Location, Measured, RankRecording, Recording, Remedy, Rule
+from torchvet.rules.kit import Findings, Holder, Location, Measured, RankRecording, Recording, Rule
 from torchvet.rules.shared.exhaustion import exhaustion_of
 from torchvet.rules.shared.growth_rule import allocated, first_place, location_of
 from torchvet.rules.shared.number_format import size
@@ -31,7 +31,7 @@ def stranger_findings(
     advice: str,
     location: Location | None = None,
     owner: str = "",
-) -> Iterator[Finding]:
+) -> Findings:
     """One finding a rank where storages without a name live on in this way. A cycle's are the collector's to free:
     they are graded by what is held between its runs; what only C++ holds is never freed and is graded as growth. Of
     that, only what has the `owner`."""
@@ -47,21 +47,23 @@ def stranger_findings(
         who = [s for s in census.strangers if _is_of(s, kind, owner)]
         names = names_of(who)
         name = names[0] if names else "an autograd graph that nothing names"
-        yield Finding(
-            code=rule.code, name=rule.name, evidence="observed",
+        yield rule.observed(
+            rank,
             severity=_grade(rank, recording, rate, kind == "native"),
             message=f"{name} keeps {size(rate)} more alive every step, and no name leads "
             f"there{_until(rank, kind, rate)}",
-            location=location or _location(kind, who, census, recording),
-            cause=cause, remedy=Remedy(summary=advice),
+            place=location or _location(kind, who, census, recording),
+            cause=cause,
+            advice=advice,
             related=[allocated(s) for s in census.unreached_sites[:3]],
-            holder=Holder(name=name, kind="native" if kind == "native" else kind, path=names),
+            holder=Holder(name=name, kind=kind, path=names),
             measured=Measured(
-                bytes_per_step=rate, bytes=max(census.unreached, census.garbage), share=_share(rank, rate),
+                bytes_per_step=rate,
+                bytes=max(census.unreached, census.garbage),
+                share=_share(rank, rate),
                 exhausted_at_step=exhaustion_of(rank, recording).step_for(rate) if kind == "native" else None,
             ),
-            rank=rank.program.rank if rank.program else None, device=rank.program.device if rank.program else None,
-        )  # fmt: skip
+        )
 
 
 def _is_of(stranger: Stranger, kind: str, owner: str) -> bool:
@@ -188,7 +190,7 @@ def stranger_location(who: list[Stranger], recording: Recording) -> Location | N
         name = stranger.attribute if stranger.variable else f"self.{stranger.attribute}"
         stores = recording.index.stores(name, stranger.owner, stranger.path, [stranger.path])
         if stores:
-            return Location(path=stores[0].path, line=stores[0].line, function=stores[0].function)
+            return location_of(stores[0])
     for stranger in who:
         if stranger.line is not None and stranger.path is not None:
             return Location(path=stranger.path, line=stranger.line, function=stranger.owner)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from torchvet.finding import Edit
 from torchvet.source.model import edits
 from torchvet.source.model.edits import margin as margin
-from torchvet.source.model.walking import walk
 from torchvet.source.statements import first_line as first_line
 from torchvet.source.statements import last_line as last_line
 from torchvet.source.statements import path_to_node
+from torchvet.source.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
@@ -50,11 +50,19 @@ def without(file: SourceFile, statements: Sequence[ast.stmt]) -> list[Edit]:
     return [Edit(path=file.path, start=(first_line(statements[0]), 1), end=end, text="")]
 
 
-def moved_before(file: SourceFile, statement: ast.stmt, other: ast.stmt) -> list[Edit]:
-    """A statement of one line moved to right before another, at that one's indentation; nothing where either shares
-    its lines."""
-    put, removed = edits.before(file, other, file.segment(statement)), without(file, [statement])
-    return [*put, *removed] if put and removed else []
+def moved(file: SourceFile, statement: ast.stmt, other: ast.stmt, behind: bool = False) -> list[Edit]:
+    """Move a statement before another, or behind it, at that one's indentation. Nothing where it shares its rows,
+    behind the last row of the file, or where it would indent a string that goes over several rows."""
+    removed = without(file, [statement])
+    strings = (n for n in walk(statement) if isinstance(n, (ast.Constant, ast.JoinedStr)))
+    line = last_line(other) + 1 if behind else first_line(other)
+    inner, outer = margin(file, statement), margin(file, other)
+    torn = inner != outer and any(n.lineno != n.end_lineno for n in strings)
+    if not removed or line > len(file.lines) or torn:
+        return []
+    rows = file.lines[first_line(statement) - 1 : last_line(statement)]
+    text = "".join(f"{outer}{row.removeprefix(inner)}{file.newline}" for row in rows)
+    return [Edit(path=file.path, start=(line, 1), end=(line, 1), text=text), *removed]
 
 
 def text_of_lines(file: SourceFile, first: int, last: int) -> str:

@@ -17,17 +17,16 @@ from torchvet.source.model.roles import RoleFinder
 from torchvet.source.model.steps import Effect, Step, StepFinder
 from torchvet.source.model.units import ClassModel, FunctionNode, Unit, passed, receiver, targets_of, terminal
 from torchvet.source.model.words import Words
+from torchvet.source.statements import DEFINITIONS
 from torchvet.source.text import SourceText
 
-_TRY = ("body", "orelse", "finalbody", "handlers")
 _BLOCKS: dict[type[ast.AST], tuple[str, ...]] = {
-    ast.If: ("body", "orelse"), ast.For: ("body", "orelse"), ast.AsyncFor: ("body", "orelse"),
-    ast.While: ("body", "orelse"), ast.With: ("body",), ast.AsyncWith: ("body",), ast.ExceptHandler: ("body",),
-    ast.match_case: ("body",), ast.Match: ("cases",), ast.Try: _TRY, getattr(ast, "TryStar", ast.Try): _TRY,
-}  # fmt: skip
-_READ = {
-    ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.AnnAssign, *_BLOCKS,
-}  # fmt: skip
+    **dict.fromkeys((ast.If, ast.For, ast.AsyncFor, ast.While), ("body", "orelse")),
+    **dict.fromkeys((ast.With, ast.AsyncWith, ast.ExceptHandler, ast.match_case), ("body",)),
+    **dict.fromkeys((ast.Try, getattr(ast, "TryStar", ast.Try)), ("body", "orelse", "finalbody", "handlers")),
+    ast.Match: ("cases",),
+}
+_READ = {*DEFINITIONS, ast.Import, ast.ImportFrom, ast.AnnAssign, *_BLOCKS}
 
 
 class SourceFile:
@@ -147,16 +146,14 @@ class SourceFile:
 
     def calls(self, *names: str) -> Iterator[Event]:
         """Calls of functions or methods whose last identifier is one of `names`, in the order of the file."""
-        found = [event for name in names for event in self._calls(name)]
-        if len(names) > 1:
-            found.sort(key=lambda e: (e.line, e.index))
-        yield from found
-
-    def _calls(self, name: str) -> list[Event]:
-        if name not in self._cache:
-            found = [e for unit in self.units_calling(name) for e in unit.calls.get(name, ())]
-            self._cache[name] = sorted(found, key=lambda e: (e.line, e.index))
-        return self._cache[name]
+        for name in names:
+            if name not in self._cache:
+                found = [e for unit in self.units_calling(name) for e in unit.calls.get(name, ())]
+                self._cache[name] = sorted(found, key=lambda e: (e.line, e.index))
+        if len(names) == 1:
+            yield from self._cache[names[0]]
+        else:
+            yield from sorted((e for name in names for e in self._cache[name]), key=lambda e: (e.line, e.index))
 
     def functions(self, name: str) -> list[Unit]:
         """Functions and methods of a name."""

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from torchvet.source import syntax
 from torchvet.source.model.roles import KEEPS_ROLE, WRAPPERS
 from torchvet.source.model.units import Unit, receiver, terminal
-from torchvet.source.model.walking import walk
+from torchvet.source.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile

@@ -9,8 +9,9 @@ from typing import Literal
 
 from torchvet.source import syntax
 from torchvet.source.program import scopes
-from torchvet.source.program.scopes import FunctionNode, Loop, Placed, Scope
-from torchvet.source.syntax import Base
+from torchvet.source.program.scopes import Placed, Scope
+from torchvet.source.syntax import Base, FunctionNode
+from torchvet.source.walking import Loop
 
 FlowKind = Literal["assign", "method", "argument", "default", "iterate"]
 
@@ -38,19 +39,21 @@ def _methods(value: ast.expr) -> Iterator[tuple[Base, Base | None]]:
         yield base, inner
 
 
-def of_assignment(targets: list[ast.expr], value: ast.expr, scope: Scope, loop: Loop | None) -> Iterator[Flow]:
-    """`h = self.history`, `append = losses.append`, tuples element by element."""
-    pairs = (pair for target in targets for pair in syntax.pairs(target, value))
-    for target, own, exact in pairs:
-        if not exact or not isinstance(target, (ast.Name, ast.Attribute)):
-            continue
-        for base, inner in _methods(own):
-            yield Flow(own, scope, loop, "assign", base, target)
-            if inner is not None:
-                yield Flow(own, scope, loop, "method", inner, target, method=syntax.ident(base))
+def of(node: ast.AST, scope: Scope, loop: Loop | None) -> Iterator[Flow]:
+    """The flows of one node itself."""
+    if isinstance(node, ast.Call):
+        yield from _of_call(node, scope, loop)
+    elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
+        yield from _of_loop(node.target, node.iter, scope, loop)
+    for target, value, exact in syntax.bindings(node):
+        if exact and isinstance(target, (ast.Name, ast.Attribute)):
+            for base, inner in _methods(value):
+                yield Flow(value, scope, loop, "assign", base, target)
+                if inner is not None:
+                    yield Flow(value, scope, loop, "method", inner, target, method=syntax.ident(base))
 
 
-def of_call(call: ast.Call, scope: Scope, loop: Loop | None) -> Iterator[Flow]:
+def _of_call(call: ast.Call, scope: Scope, loop: Loop | None) -> Iterator[Flow]:
     """Arguments, those handed on by `partial(f, x)` and `Thread(target=f, args=(x,))` among them."""
     for callee, position, keyword, value in _arguments(call):
         for base, inner in _methods(value):
@@ -83,7 +86,7 @@ def of_function(node: FunctionNode, outer: Scope) -> Iterator[Flow]:
             yield Flow(node, outer, None, "default", base, target)
 
 
-def of_loop(target: ast.expr, iterated: ast.expr, scope: Scope, loop: Loop) -> Iterator[Flow]:
+def _of_loop(target: ast.expr, iterated: ast.expr, scope: Scope, loop: Loop | None) -> Iterator[Flow]:
     """`for values in records.values()`: the targets are elements."""
     source = iterated
     while isinstance(source, ast.Call) and isinstance(source.func, ast.Name) and source.args:

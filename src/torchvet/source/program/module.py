@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from torchvet.source import syntax
 from torchvet.source.program.flows import Flow
 from torchvet.source.program.mutations import Mutation
-from torchvet.source.program.scopes import Loop, Placed, Scope
+from torchvet.source.program.scopes import Placed, Scope
 from torchvet.source.statements import first_line
 from torchvet.source.text import SourceText
+from torchvet.source.walking import Loop
 
 if TYPE_CHECKING:
     from torchvet.source.program.project import Project
@@ -60,6 +61,10 @@ class Module:
     def __post_init__(self) -> None:
         self.top = Scope(self, "module", "", "", 1, len(self.source.lines))
         self.scopes.append(self.top)
+
+    def add_flow(self, flow: Flow) -> None:
+        """Add a way that an object of some name goes."""
+        self.flows[syntax.ident(flow.source)].append(flow)
 
     def functions(self, name: str) -> list[Scope]:
         """Functions and methods of a name."""

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from torchvet.source import syntax
-from torchvet.source.program.scopes import Loop, Placed, Scope
+from torchvet.source.program.scopes import Placed, Scope
 from torchvet.source.syntax import Base
+from torchvet.source.text import name_set
+from torchvet.source.walking import Loop
 
 StoreKind = Literal[
     "append", "extend", "insert", "add", "put", "item", "assign", "augmented", "setattr", "update", "setdefault", "call"
@@ -31,15 +33,14 @@ REMOVAL_METHODS: dict[str, RemovalKind] = {
 _HEAP = {"heappush", "heappushpop", "heappop", "heapreplace"}
 _ONLY_AS_STATEMENT = {"add", "update", "insert", "reset", "remove"}
 """Methods that tensors, optimizers or data frames have too, with a result that is used."""
-_READS = {
-    "sort", "reverse", "copy", "index", "count", "keys", "start", "close", "join", "backward", "to", "cuda", "cpu",
-    "train", "eval", "step", "zero_grad", "load_state_dict", "print", "info", "debug", "save", "flush", "task_done",
-    "zero_", "requires_grad_", "detach_", "share_memory_", "apply", "retain_grad", "set_description", "set_postfix",
-    "remove_hook", "wait", "item", "tolist", "split", "format", "write", "seek", "exists", "parse_args", "get",
-    "add_argument", "plot", "show",
-}  # fmt: skip
+_READS = name_set("""
+    sort reverse copy index count keys start close join backward to cuda cpu train eval step zero_grad
+    load_state_dict print info debug save flush task_done zero_ requires_grad_ detach_ share_memory_ apply
+    retain_grad set_description set_postfix remove_hook wait item tolist split format write seek exists parse_args
+    get add_argument plot show
+""")
 """Methods that keep nothing of what they are given."""
-_UNUSED_RESULT = (ast.Expr, ast.Lambda, ast.Await, ast.BoolOp, ast.IfExp, ast.ListComp)
+_UNUSED_RESULT = (ast.Expr, ast.Lambda, ast.Await, ast.BoolOp, ast.IfExp)
 """What stands around a call that is made for its effect."""
 
 
@@ -79,18 +80,16 @@ class MutationReader:
 
     def read(self, node: ast.AST, parent: ast.AST | None) -> Iterator[Mutation]:
         """The mutations of this node itself, not of those below it."""
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                yield from self._assign(target, node.value, node)
-        elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
-            yield from self._assign(node.target, node.value, node)
-        elif isinstance(node, ast.AugAssign):
+        if isinstance(node, ast.AugAssign):
             yield from self._found(*syntax.peel(node.target), node, store="augmented", value=node.value)
         elif isinstance(node, ast.Delete):
             for target in node.targets:
                 yield from self._found(*syntax.peel(target), node, removal="del")
         elif isinstance(node, ast.Call):
             yield from self._call(node, parent)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)):
+            for target, value, _ in syntax.bindings(node):
+                yield from self._bind(target, value, node, "assign")
 
     def _found(
         self, base: Base | None, keys: tuple[str | None, ...], node: ast.expr | ast.stmt, **what: Any
@@ -98,15 +97,12 @@ class MutationReader:
         if base is not None:
             yield Mutation(node, self.scope, self.loop, base, keys, **what)
 
-    def _assign(self, target: ast.expr, value: ast.expr, node: ast.expr | ast.stmt) -> Iterator[Mutation]:
-        for one, own, _ in syntax.pairs(target, value):
-            if isinstance(one, (ast.Name, ast.Attribute)):
-                yield from self._bind(one, own, node, "assign")
-            elif isinstance(one, ast.Subscript):
-                yield from self._item(one, own, node)
-
-    def _bind(self, base: Base, value: ast.expr, node: ast.expr | ast.stmt, kind: StoreKind) -> Iterator[Mutation]:
-        if syntax.limit(value):
+    def _bind(self, base: ast.expr, value: ast.expr, node: ast.expr | ast.stmt, kind: StoreKind) -> Iterator[Mutation]:
+        if isinstance(base, ast.Subscript):
+            yield from self._item(base, value, node)
+        elif not isinstance(base, (ast.Name, ast.Attribute)):
+            return
+        elif syntax.limit(value):
             yield from self._found(base, (), node, removal="maxlen", value=value)
         elif syntax.is_fresh(value):
             yield from self._found(base, (), node, removal="fresh", value=value)
@@ -120,7 +116,7 @@ class MutationReader:
     def _item(self, target: ast.Subscript, value: ast.expr, node: ast.expr | ast.stmt) -> Iterator[Mutation]:
         base, keys = syntax.peel(target)
         if isinstance(target.slice, ast.Slice):
-            if not _is_len(target.slice.lower):  # `x[len(x):] = y` adds at the end
+            if syntax.ident(getattr(target.slice.lower, "func", None)) != "len":  # `x[len(x):] = y` adds at the end
                 yield from self._found(base, keys, node, removal="slice", value=value)
         elif any(syntax.remainders(target.slice)):
             yield from self._found(base, keys, node, removal="modulo", value=value)
@@ -142,7 +138,7 @@ class MutationReader:
         self, call: ast.Call, name: str, on: ast.expr, args: list[ast.expr], parent: ast.AST | None
     ) -> Iterator[Mutation]:
         base, keys = syntax.peel(on)
-        alone = isinstance(parent, _UNUSED_RESULT)
+        alone = _is_for_effect(call, parent)
         if name in _ONLY_AS_STATEMENT and not alone:
             return
         given = [*args, *(k.value for k in call.keywords)]
@@ -170,6 +166,13 @@ class MutationReader:
             yield from self._bind(syntax.attribute(args[0], text, call), args[2], call, "setattr")
 
 
+def _is_for_effect(call: ast.Call, parent: ast.AST | None) -> bool:
+    """Whether a call is made for its effect, and not for what it returns."""
+    if isinstance(parent, ast.ListComp):
+        return parent.elt is call
+    return isinstance(parent, _UNUSED_RESULT)
+
+
 def _stored(name: str, args: list[ast.expr], given: list[ast.expr]) -> tuple[tuple[str | None, ...], ast.expr]:
     """The key under which a method stores, where it takes one, and what it stores."""
     keyed = name in ("__setitem__", "setdefault")
@@ -187,7 +190,3 @@ def _cuts(value: ast.expr, base: Base) -> bool:
             if bounded and inner is not None and syntax.same(inner, base):
                 return True
     return False
-
-
-def _is_len(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Call) and syntax.ident(node.func) == "len"

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torchvet.source import syntax
 from torchvet.source.model.imports import Imports
+from torchvet.source.model.units import targets_of
 from torchvet.source.program import flows
-from torchvet.source.program.flows import Flow
 from torchvet.source.program.module import CallSite, LoopVariable, Module
 from torchvet.source.program.mutations import MutationReader
-from torchvet.source.program.scopes import FunctionNode, Loop, Scope, parameters
+from torchvet.source.program.scopes import Scope
+from torchvet.source.syntax import FunctionNode
 from torchvet.source.text import SourceText
+from torchvet.source.walking import Arm, Context, Walker
 
 if TYPE_CHECKING:
     from torchvet.source.program.project import Project
-
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_MUTATING = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.Delete, ast.Call)
 
 
 def read(path: str, text: str, project: Project) -> Module | None:
@@ -37,139 +34,128 @@ def read(path: str, text: str, project: Project) -> Module | None:
     return module
 
 
-@dataclass
-class _Place:
-    """Where a node stands."""
-
-    scope: Scope
-    loop: Loop | None
-    parent: ast.AST | None
-
-
-class _Reader:
-    """Walks without recursion, in document order."""
+class _Reader(Walker):
+    """Goes from a file's top into its functions, classes and lambdas. Each is a scope; a loop around one is not a loop
+    around what its body does."""
 
     def __init__(self, module: Module) -> None:
-        self.module = module
-        self._stack: list[tuple[ast.AST, _Place]] = []
+        super().__init__()
+        self._module = module
+        self._scope = module.top
         self._imports: list[ast.Import | ast.ImportFrom] = []
 
     def run(self) -> None:
-        self._push(self.module.tree.body, _Place(self.module.top, None, self.module.tree))
-        while self._stack:
-            self._visit(*self._stack.pop())
-        self.module.imports = Imports(self._imports).names
+        """Fill the module."""
+        self.block(self._module.tree.body, Context())
+        self._module.imports = Imports(self._imports).names
 
-    def _push(self, nodes: Iterable[ast.AST], place: _Place) -> None:
-        self._stack.extend((node, place) for node in reversed(list(nodes)))
-
-    def _visit(self, node: ast.AST, place: _Place) -> None:
-        self._note(node, place)
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            self._function(node, place)
-        elif isinstance(node, ast.ClassDef):
-            self._class(node, place)
-        elif isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
-            self._loop(node, place)
-        elif isinstance(node, _COMPREHENSIONS):
-            loop = Loop(node, place.loop, comprehension=True)
-            for generator in node.generators:
-                self._loop_variables(generator.target, generator.iter, place.scope, loop)
-            self._push(ast.iter_child_nodes(node), _Place(place.scope, loop, node))
-        else:
-            self._push(ast.iter_child_nodes(node), _Place(place.scope, place.loop, node))
-
-    def _function(self, node: FunctionNode, place: _Place) -> None:
-        name = "<lambda>" if isinstance(node, ast.Lambda) else node.name
-        scope = place.scope.child("lambda" if isinstance(node, ast.Lambda) else "function", name, node)
-        scope.params = parameters(node)
-        scope.bound.update(scope.params)
-        scope.bound.update(a.arg for a in (node.args.vararg, node.args.kwarg) if a is not None)
-        self.module.scopes.append(scope)
-        self._add_flows(flows.of_function(node, place.scope))
-        for arg in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
-            if arg.annotation is not None:
-                self.module.made_by[arg.arg].update(_type_names(arg.annotation))
-        # Defaults and decorators are evaluated where the function is defined, its body is not.
-        outside = _Place(place.scope, place.loop, node)
-        self._push(ast.iter_child_nodes(node.args), outside)
-        if isinstance(node, ast.Lambda):
-            self._push([node.body], _Place(scope, None, node))
-        else:
-            self.module.defs[name].append(scope)
-            self._push(node.body, _Place(scope, None, node))
-            self._push(node.decorator_list, outside)
-
-    def _class(self, node: ast.ClassDef, place: _Place) -> None:
-        scope = place.scope.child("class", node.name, node)
-        self.module.scopes.append(scope)
-        self.module.classes[node.name] = scope
-        self._push(node.body, _Place(scope, None, node))
-        self._push([*node.decorator_list, *node.bases, *(k.value for k in node.keywords)], place)
-
-    def _loop(self, node: ast.For | ast.AsyncFor | ast.While, place: _Place) -> None:
-        loop = Loop(node, place.loop)
-        self.module.loops.append(loop)
-        inner, outside = _Place(place.scope, loop, node), _Place(place.scope, place.loop, node)
-        self._push(node.orelse, outside)
-        self._push(node.body, inner)
-        if isinstance(node, ast.While):
-            self._push([node.test], inner)
-        else:
-            self._loop_variables(node.target, node.iter, place.scope, loop)
-            self._push([node.iter], outside)
-            self._push([node.target], inner)
-
-    def _loop_variables(self, target: ast.expr, iterated: ast.expr, scope: Scope, loop: Loop) -> None:
-        self._add_flows(flows.of_loop(target, iterated, scope, loop))
-        for name in ast.walk(target):
-            if isinstance(name, (ast.Name, ast.Attribute)) and isinstance(name.ctx, ast.Store):
-                variable = LoopVariable(iterated, scope, loop, name)
-                self.module.loop_variables[syntax.ident(name)].append(variable)
-
-    def _note(self, node: ast.AST, place: _Place) -> None:
-        self._bind(node, place.scope)
-        if isinstance(node, _MUTATING):
-            for mutation in MutationReader(place.scope, place.loop).read(node, place.parent):
-                self.module.mutations[syntax.ident(mutation.base)].append(mutation)
+    def emit(self, node: ast.AST, parent: ast.AST) -> None:
+        """Note what a node does to names."""
+        scope, loop, module = self._scope, self.context.loop, self._module
+        targets = targets_of(node)
+        scope.bound.update(one.id for one in targets if isinstance(one, ast.Name))
+        for mutation in MutationReader(scope, loop).read(node, parent):
+            module.mutations[syntax.ident(mutation.base)].append(mutation)
+        for flow in flows.of(node, scope, loop):
+            module.add_flow(flow)
         if isinstance(node, ast.Call):
-            self._call(node, place)
-        elif isinstance(node, (ast.If, ast.While, ast.IfExp)):
-            self.module.guards.append((node, place.scope))
-        elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
-            targets: list[ast.expr] = node.targets if isinstance(node, ast.Assign) else [node.target]
-            self._add_flows(flows.of_assignment(targets, node.value, place.scope, place.loop))
-            annotated = _type_names(node.annotation) if isinstance(node, ast.AnnAssign) else set()
-            for target, value, _ in (pair for one in targets for pair in syntax.pairs(one, node.value)):
-                if syntax.ident(target):
-                    self.module.made_by[syntax.ident(target)].update(annotated, _constructors(value))
+            name = syntax.ident(node.func)
+            if name:
+                module.calls[name].append(CallSite(node, scope, loop))
+            module.passed.update(filter(None, map(syntax.ident, syntax.given(node))))
+        elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)) and loop is not None:
+            for one in targets:
+                if isinstance(one, (ast.Name, ast.Attribute)):
+                    module.loop_variables[syntax.ident(one)].append(LoopVariable(node.iter, scope, loop, one))
+        self._classes(node)
 
-    def _call(self, node: ast.Call, place: _Place) -> None:
-        name = syntax.ident(node.func)
-        if name:
-            self.module.calls[name].append(CallSite(node, place.scope, place.loop))
-        self.module.passed.update(filter(None, map(syntax.ident, syntax.given(node))))
-        self._add_flows(flows.of_call(node, place.scope, place.loop))
+    def _classes(self, node: ast.AST) -> None:
+        """Note the classes that assigned values are of, by their constructors and annotations."""
+        annotated = _type_names(node.annotation) if isinstance(node, ast.AnnAssign) else set()
+        for target, value, _ in syntax.bindings(node):
+            if syntax.ident(target):
+                self._module.made_by[syntax.ident(target)].update(annotated, _constructors(value))
 
-    def _add_flows(self, found: Iterable[Flow]) -> None:
-        for flow in found:
-            self.module.flows[syntax.ident(flow.source)].append(flow)
+    def in_loop(self, node: ast.AST, comprehension: bool = False) -> Context:
+        """The context within a loop; statements among the loops are the module's."""
+        context = super().in_loop(node, comprehension)
+        if context.loop is not None and not comprehension:
+            self._module.loops.append(context.loop)
+        return context
 
-    def _bind(self, node: ast.AST, scope: Scope) -> None:
-        if isinstance(node, ast.Name):
-            if not isinstance(node.ctx, ast.Load):
-                scope.bound.add(node.id)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            scope.bound.add(node.name)
-        elif isinstance(node, ast.Global):
-            scope.globals.update(node.names)
-        elif isinstance(node, ast.Nonlocal):
-            scope.outer.update(node.names)
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            scope.bound.update(alias.asname or alias.name.partition(".")[0] for alias in node.names)
-            self._imports.append(node)
-        elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
-            scope.bound.add(node.name)
+    # Scopes ----------------------------------------------------------------------------------------------------------
+
+    def _definition(self, statement: Any, context: Context) -> None:
+        super()._definition(statement, context)
+        self._scope.bound.add(statement.name)
+        for one in (*getattr(statement, "bases", ()), *(k.value for k in getattr(statement, "keywords", ()))):
+            self._expr(one, statement)
+        self._inside(statement, statement.name)
+
+    def _lambda(self, node: Any, parent: ast.AST) -> None:
+        for default in filter(None, (*node.args.defaults, *node.args.kw_defaults)):
+            self._expr(default, node)
+        self._inside(node, "<lambda>")
+
+    def _inside(self, node: FunctionNode | ast.ClassDef, name: str) -> None:
+        """Walk a body as a scope of its own."""
+        outer, around = self._scope, self.context
+        self._scope = scope = outer.child(node, name)
+        self._module.scopes.append(scope)
+        if isinstance(node, ast.ClassDef):
+            self._module.classes[name] = scope
+        else:
+            self._signature(node, scope, outer)
+        if isinstance(node, ast.Lambda):
+            self.context = Context()
+            self._expr(node.body, node)
+        else:
+            self.block(node.body, Context())
+        self._scope, self.context = outer, around
+
+    def _signature(self, node: FunctionNode, scope: Scope, outer: Scope) -> None:
+        named = syntax.parameters(node)
+        scope.params = [one.arg for one in named]
+        scope.bound.update(scope.params, (one.arg for one in (node.args.vararg, node.args.kwarg) if one is not None))
+        for one in named:
+            if one.annotation is not None:
+                self._module.made_by[one.arg].update(_type_names(one.annotation))
+        if not isinstance(node, ast.Lambda):
+            self._module.defs[node.name].append(scope)
+        for flow in flows.of_function(node, outer):
+            self._module.add_flow(flow)
+
+    # Conditions, and names that are bound otherwise than by an assignment --------------------------------------------
+
+    def _if(self, statement: Any, context: Context) -> tuple[Arm, ...]:
+        self._module.guards.append((statement, self._scope))
+        return super()._if(statement, context)
+
+    def _while(self, statement: Any, context: Context) -> None:
+        self._module.guards.append((statement, self._scope))
+        super()._while(statement, context)
+
+    def _conditional(self, node: Any, parent: ast.AST) -> None:
+        self._module.guards.append((node, self._scope))
+        super()._conditional(node, parent)
+
+    def _try(self, statement: Any, context: Context) -> None:
+        self._scope.bound.update(handler.name for handler in statement.handlers if handler.name)
+        super()._try(statement, context)
+
+    def _match(self, statement: Any, context: Context) -> None:
+        patterns = (node for case in statement.cases for node in ast.walk(case.pattern))
+        self._scope.bound.update(name for name in (getattr(node, "name", None) for node in patterns) if name)
+        super()._match(statement, context)
+
+    def _declaration(self, statement: Any, context: Context) -> None:
+        if isinstance(statement, ast.Global):
+            self._scope.globals.update(statement.names)
+        elif isinstance(statement, ast.Nonlocal):
+            self._scope.outer.update(statement.names)
+        else:
+            self._scope.bound.update(alias.asname or alias.name.partition(".")[0] for alias in statement.names)
+            self._imports.append(statement)
 
 
 def _constructors(node: ast.expr | None) -> list[str]:

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from torchvet.source import syntax
-from torchvet.source.model.events import Loop as Loop
+from torchvet.source.syntax import FunctionNode
+from torchvet.source.walking import Loop
 
 if TYPE_CHECKING:
     from torchvet.source.program.module import Module
-
-FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 @dataclass(eq=False)
@@ -32,8 +31,9 @@ class Scope:
     globals: set[str] = field(default_factory=set)
     params: list[str] = field(default_factory=list)
 
-    def child(self, kind: str, name: str, node: ast.expr | ast.stmt) -> Scope:
+    def child(self, node: FunctionNode | ast.ClassDef, name: str) -> Scope:
         """A scope right within this one."""
+        kind = "class" if isinstance(node, ast.ClassDef) else "lambda" if isinstance(node, ast.Lambda) else "function"
         infix = ".<locals>" if self.kind in ("function", "lambda") else ""
         prefix = f"{self.qualname}{infix}." if self.qualname else ""
         return Scope(self.file, kind, name, prefix + name, node.lineno, node.end_lineno or node.lineno, self, node)
@@ -132,12 +132,6 @@ class Member:
 
 
 Subject = Variable | Member
-
-
-def parameters(node: FunctionNode) -> list[str]:
-    """Names that a positional argument may bind, in order, then those that only a keyword binds."""
-    args = node.args
-    return [a.arg for a in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
 
 
 def defaults(node: FunctionNode) -> list[tuple[str, ast.expr]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 
-from torchvet.rules.kit import Edit, Finding, Sequence, SourceFile
+from torchvet.rules.kit import Edit, Edits, Finding, SourceFile
 from torchvet.source.model import ClassModel, Event, edits, receiver, targets_of, terminal
 
 _STORED_WHOLE = (
@@ -23,7 +23,7 @@ _STORED_WHOLE = (
 be."""
 
 
-def held_weakly(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+def held_weakly(file: SourceFile, finding: Finding) -> Edits:
     """The one attribute of a garbage cycle that `__init__` is given its owner for: stored as a weak reference, and read
     through a property, so that whoever reads it reads what it read before."""
     named = finding.holder.path if finding.holder is not None else []

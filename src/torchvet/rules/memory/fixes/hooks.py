@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Edit, Finding, Sequence, SourceFile, calls_at
+from torchvet.rules.kit import Edit, Edits, Finding, SourceFile, calls_at
 from torchvet.rules.memory._hooks import ON_MODULES, ON_TENSORS
 from torchvet.source.model import Event, edits, receiver, targets_of, terminal
 
 
-def handle_removed(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+def handle_removed(file: SourceFile, finding: Finding) -> Edits:
     """What a registration whose handle is thrown away needs; nothing where the hook may be wanted for longer."""
     here = [event for event, _ in calls_at(file, finding, *ON_MODULES, *ON_TENSORS)]
     if here and not any(isinstance(event.parent, ast.Expr) for event in here):
@@ -50,22 +50,23 @@ def _is_of_others(event: Event) -> bool:
     return event.loop is None and _root(event) in event.unit.parameters and _root(event) != own
 
 
-def _on_the_module(file: SourceFile, event: Event) -> Sequence[Edit]:
+def _on_the_module(file: SourceFile, event: Event) -> Edits:
     """The handle kept where the hook is, so that the next one from the same line takes its place."""
     on = receiver(event.call)
     hook = event.call.args[0] if event.call.args else None
     if not isinstance(on, (ast.Name, ast.Attribute)):
         return ()
     named = terminal(hook).strip("_") if isinstance(hook, (ast.Name, ast.Attribute, ast.Call)) else ""
-    name, start = _free(file, f"_{named or 'hook'}_handle"), edits.start_of(file, event.call)
-    where = f"{file.segment(on)}.{name}"
-    margin = file.lines[start[0] - 1][: start[1] - 1]
+    return _kept_in(file, event, file.segment(on), _free(file, f"_{named or 'hook'}_handle"))
+
+
+def _kept_in(file: SourceFile, event: Event, owner: str, name: str) -> Edits:
+    """The handle kept as an attribute, and the one that was kept there removed before."""
+    line, column = start = edits.start_of(file, event.call)
+    margin = file.lines[line - 1][: column - 1]
     deeper = margin + ("\t" if margin.endswith("\t") else "    ")
-    before = (
-        f'{margin}if hasattr({file.segment(on)}, "{name}"):{file.newline}{deeper}{where}.remove(){file.newline}'
-        f"{margin}{where} = "
-    )
-    return [Edit(path=file.path, start=(start[0], 1), end=start, text=before)]
+    rows = [f'{margin}if hasattr({owner}, "{name}"):', f"{deeper}{owner}.{name}.remove()", f"{margin}{owner}.{name} = "]
+    return [Edit(path=file.path, start=(line, 1), end=start, text=file.newline.join(rows))]
 
 
 def _free(file: SourceFile, name: str) -> str:
@@ -74,7 +75,7 @@ def _free(file: SourceFile, name: str) -> str:
     return name
 
 
-def _at_the_end(file: SourceFile, event: Event, loop: ast.For | ast.While) -> Sequence[Edit]:
+def _at_the_end(file: SourceFile, event: Event, loop: ast.For | ast.While) -> Edits:
     """`handle = …` in a loop, and `handle.remove()` after the last statement of its body."""
     if event.parent not in loop.body or loop.orelse:
         return ()
@@ -84,16 +85,7 @@ def _at_the_end(file: SourceFile, event: Event, loop: ast.For | ast.While) -> Se
     return [kept, *removed] if removed else ()
 
 
-def _before_the_next(file: SourceFile, event: Event) -> Sequence[Edit]:
+def _before_the_next(file: SourceFile, event: Event) -> Edits:
     """In a method: the hook of the last call goes before this one's is registered."""
-    own, start = event.unit.self_name(), edits.start_of(file, event.call)
-    if not own:
-        return ()
-    name = _free(file, "hook_handle")
-    margin = file.lines[start[0] - 1][: start[1] - 1]
-    deeper = margin + ("\t" if margin.endswith("\t") else "    ")
-    before = (
-        f'{margin}if hasattr({own}, "{name}"):{file.newline}{deeper}{own}.{name}.remove(){file.newline}'
-        f"{margin}{own}.{name} = "
-    )
-    return [Edit(path=file.path, start=(start[0], 1), end=start, text=before)]
+    own = event.unit.self_name()
+    return _kept_in(file, event, own, _free(file, "hook_handle")) if own else ()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.core.fixing import with_method
-from torchvet.rules.kit import Edit, Finding, Iterator, Sequence, SourceFile
+from torchvet.rules.kit import Edits, Finding, Iterator, SourceFile
 from torchvet.source.model import receiver, terminal, walk
 
 _PUTS = ("append", "appendleft", "add", "put", "insert", "setdefault")
 
 
-def without_traceback(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+def without_traceback(file: SourceFile, finding: Finding) -> Edits:
     """`error.with_traceback(None)` where a handler stores its exception: that of the finding's function, else the only
     one of the file."""
     at = finding.location

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.core.fixing import places_of
-from torchvet.rules.kit import Edit, Finding, Iterator, Sequence, SourceFile
-from torchvet.rules.memory._keyed import is_dict
+from torchvet.rules.kit import Edits, Finding, Iterator, SourceFile
+from torchvet.rules.memory._stores import is_dict
 from torchvet.source.model import blocks, edits, targets_of, terminal, walk
 
 _KEPT = 8
@@ -17,7 +17,7 @@ _WEAK = "torch.utils.weak.WeakTensorKeyDictionary()"
 Parents = dict[ast.AST, ast.AST]
 
 
-def evicted(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+def evicted(file: SourceFile, finding: Finding) -> Edits:
     """The oldest entries taken out before a new one goes in, where every reader of the dict can do without them."""
     for event in (e for line in places_of(file, finding) for e in file.unit_at(line).events if e.line == line):
         node = event.node
@@ -36,7 +36,7 @@ def evicted(file: SourceFile, finding: Finding) -> Sequence[Edit]:
     return ()
 
 
-def keyed_weakly(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+def keyed_weakly(file: SourceFile, finding: Finding) -> Edits:
     """A dict that is keyed by tensors made one whose entries go with their tensors."""
     names = [part.strip(".") for part in (finding.holder.path if finding.holder is not None else ())]
     if not names or file.dotted(ast.Name("torch")) != "torch":

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Edit, Finding, Sequence, SourceFile, events_at
+from torchvet.rules.kit import Edit, Edits, Finding, SourceFile, events_at
 from torchvet.source.model import blocks, edits, terminal
 
 _ONCE = ("iter", "map", "zip", "filter", "enumerate", "chain", "islice", "reversed")
 """What these make can be gone through once: to begin it again gives nothing."""
 
 
-def begun_again(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+def begun_again(file: SourceFile, finding: Finding) -> Edits:
     """A function `endless` before the code that needs it, and its call in the place of `itertools.cycle`."""
     for event in events_at(file, finding):
         node = event.node

@@ -5,13 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from torchvet.rules.kit import Edit, Finding, Sequence, SourceFile
+from torchvet.rules.kit import Edit, Edits, Finding, SourceFile
 from torchvet.source.model import ClassModel, Unit, edits, targets_of, terminal, value_for, walk
 
 
-def saved_for_backward(
-    file: SourceFile, finding: Finding, is_tensor: Callable[[ClassModel, Unit, str], bool]
-) -> Sequence[Edit]:
+def saved_for_backward(file: SourceFile, finding: Finding, is_tensor: Callable[[ClassModel, Unit, str], bool]) -> Edits:
     """`ctx.x = x` becomes `ctx.save_for_backward(x)` and `ctx.x` in backward `ctx.saved_tensors[0]`.
 
     Only where forward sets names, each on a line of its own, saves nothing yet, and backward does no more than read.

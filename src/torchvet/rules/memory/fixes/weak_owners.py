@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Edit, Finding, Iterator, Sequence, SourceFile
+from torchvet.rules.kit import Edit, Edits, Finding, Iterator, SourceFile
 from torchvet.rules.memory.fixes.back_references import imported
 from torchvet.source.model import ClassModel, Unit, edits, receiver, targets_of, terminal, walk
 
 _PUTS = ("append", "appendleft", "add", "insert", "setdefault", "update", "put")
 
 
-def own_self_weak(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+def own_self_weak(file: SourceFile, finding: Finding) -> Edits:
     """`weakref.proxy(self)` in the place of `self`, and of methods bound to it, where a method stores these in an
     attribute that a garbage cycle runs through."""
     named = finding.holder.path if finding.holder is not None else []

@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
 
-from torchvet.rules.kit import (
-    About,
-    Edit,
-    Finding,
-    Growth,
-    Recording,
-    Severity,
-    SnapshotMemory,
-    SourceFile,
-    Step,
-    Store,
-)
-from torchvet.rules.memory import _stores
+from torchvet.finding import About, Severity
+from torchvet.rules.kit import Edits, Finding, Findings, Growth, Recording, SnapshotMemory, SourceFile, Step, Store
+from torchvet.rules.memory import _lasting, _stores
 from torchvet.rules.memory._collected import result_of
 from torchvet.rules.memory._storages import of_a_batch
 from torchvet.rules.memory.fixes.bounded_containers import bounded
@@ -39,9 +28,6 @@ _MOST = 5
 class TensorsAccumulate(GrowthRule):
     """Tensors without a graph pile up in a container, an attribute or a registry."""
 
-    code = "MEM102"
-    name = "tensors-accumulate"
-    summary = "Tensors without a graph pile up in a container, an attribute or a registry"
     severity = "error"
     words = ("backward",)
 
@@ -93,14 +79,14 @@ class TensorsAccumulate(GrowthRule):
             )
         return _less_of(name, growth.holding.container)
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """A window as long as what is read of it; nothing stored where nothing is read; old entries of a dict that only
         remembers results taken out; no cache on a function that takes other arguments every time."""
         return (
             bounded(file, finding) or trimmed(file, finding) or evicted(file, finding) or without_cache(file, finding)
         )
 
-    def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
+    def in_snapshot(self, snapshot: SnapshotMemory) -> Findings:
         """Lines whose blocks stay, step after step, without the rest of a forward pass."""
         from torchvet.snapshots.growth import keeps_graph
 
@@ -117,19 +103,19 @@ class TensorsAccumulate(GrowthRule):
                         "it",
                     )  # fmt: skip
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """A training step adds whole batches or outputs to what nothing ever empties."""
         for stored in _stores.collected(file):
             if not of_a_batch(file, stored.value, stored.event) or not _in_training(file, stored.event):
                 continue
             if _seldom(stored.event):
                 continue
-            store = _stores.kept_on(file, stored)
+            store = _lasting.kept_on(file, stored)
             if store is not None and store.lasting and not _of_a_hook(file, stored.event.unit):
                 yield self._suspected(file, store)
 
-    def _suspected(self, file: SourceFile, store: _stores.Store) -> Finding:
-        holder, value = file.segment(_stores.holder_root(store.holder)), file.segment(store.value)
+    def _suspected(self, file: SourceFile, store: _stores.Stored) -> Finding:
+        holder, value = file.segment(store.root), file.segment(store.value)
         return self.suspect(
             file, store.event, f"{holder} takes in {value} at every training step and nothing takes it out",
             severity="info" if is_test(file) else "warning",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 from torchvet.recording.records.base import Census, Stranger
 from torchvet.recording.records.training import CollectorUse
 from torchvet.rules.core import grading
-from torchvet.rules.kit import Edit, Finding, Holder, Measured, RankRecording, Recording, Rule, SourceFile
+from torchvet.rules.kit import Edits, Finding, Findings, Holder, Measured, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.memory._packed import detached_when_packed, is_packed, packed_as_they_are
 from torchvet.rules.memory.fixes.back_references import held_weakly
 from torchvet.rules.memory.fixes.kept_exceptions import without_traceback
@@ -21,26 +19,22 @@ from torchvet.rules.shared.unreachable_storages import names_of, stranger_findin
 class ReferenceCycle(Rule):
     """Tensors hang in reference cycles that only the cyclic collector frees."""
 
-    code = "MEM105"
-    name = "reference-cycle"
-    summary = "Tensors hang in reference cycles that only the cyclic collector frees"
     severity = "warning"
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """The way back to what holds an object, held weakly; an exception kept without its traceback; or what a hook
         packs, without its graph."""
         if is_packed(finding):
             return detached_when_packed(file, finding)
         return held_weakly(file, finding) or own_self_weak(file, finding) or without_traceback(file, finding)
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_recording(self, recording: Recording) -> Findings:
         """Garbage that was alive when the names were searched, or that the collector was seen to free."""
         found = list(
             stranger_findings(
                 self, recording, "cycle", advice=_ADVICE,
-                cause="an object that refers back to itself keeps its tensors until Python's cyclic "
-                "collector runs, and "
-                "that counts objects, not bytes",
+                cause="an object that refers back to itself keeps its tensors until Python's cyclic collector runs, "
+                "and that counts objects, not bytes",
             )
         )  # fmt: skip
         yield from found
@@ -74,9 +68,8 @@ _WORTH_SAYING = 0.01
 """Share of the peak below which garbage is not worth a line: a caught exception's few bytes, say."""
 
 _ADVICE = (
-    "break the cycle: hold the back reference weakly (`weakref.ref`), pass it as an argument instead "
-    "of storing it, or set "
-    "it to None when the step is done"
+    "break the cycle: hold the back reference weakly (`weakref.ref`), pass it as an argument instead of storing it, or "
+    "set it to None when the step is done"
 )
 
 

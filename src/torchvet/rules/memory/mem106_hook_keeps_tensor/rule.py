@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from torchvet.recording.records.training import HookFunction
-from torchvet.rules.kit import Edit, Finding, Growth, Iterator, Recording, Sequence, SourceFile, Store
-from torchvet.rules.memory import _hooks, _stores
+from torchvet.rules.kit import Edits, Finding, Findings, Growth, Recording, SourceFile, Store
+from torchvet.rules.memory import _hooks, _lasting, _stores
 from torchvet.rules.memory._storages import of_parameters
 from torchvet.rules.memory.fixes.bounded_containers import bounded
 from torchvet.rules.memory.fixes.hooks import handle_removed
@@ -17,9 +17,6 @@ from torchvet.source.model import Event, Unit, receiver, terminal
 class HookKeepsTensor(GrowthRule):
     """A hook stores tensors, or is registered again every step."""
 
-    code = "MEM106"
-    name = "hook-keeps-tensor"
-    summary = "A hook stores tensors, or is registered again every step"
     severity = "error"
     words = ("_hook(",)
 
@@ -62,16 +59,15 @@ class HookKeepsTensor(GrowthRule):
         if "hook" in growth.holding.via or _on_many(growth):
             return "register the hook once, before the loop, or keep its handle and call `handle.remove()` after use"
         return (
-            "store what is needed of it, detached (`.detach().mean().item()`), clear "
-            f"{growth.holding.name} every step, or "
-            "remove the hook's handle after use"
+            f"store what is needed of it, detached (`.detach().mean().item()`), clear {growth.holding.name} every "
+            "step, or remove the hook's handle after use"
         )
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """The handle removed; or no more kept of what the hook stores than is read of it."""
         return handle_removed(file, finding) or bounded(file, finding)
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """Hooks that collect what they are given, and hooks that each step registers anew; none where handles are
         removed."""
         if file.mentions(".remove()"):
@@ -88,20 +84,18 @@ class HookKeepsTensor(GrowthRule):
                     told.add(id(unit))
                     yield from self._collecting(file, event, unit)
 
-    def _collecting(self, file: SourceFile, event: Event, hook: Unit) -> Iterator[Finding]:
+    def _collecting(self, file: SourceFile, event: Event, hook: Unit) -> Findings:
         names = _hooks.hooked_values(hook, event)
         for stored in hook.calls.get("append", ()):
             yield from self._collected(file, event, stored, names, hook.name)
 
-    def _collected(
-        self, file: SourceFile, event: Event, stored: Event, names: list[str], hook: str
-    ) -> Iterator[Finding]:
-        on, given = receiver(stored.call), stored.call.args
-        if on is None or len(given) != 1 or not of_parameters(given[0], stored, names):
+    def _collected(self, file: SourceFile, event: Event, stored: Event, names: list[str], hook: str) -> Findings:
+        put = _stores.put_by(stored)
+        if put is None or not of_parameters(put.value, stored, names):
             return
-        store = _stores.kept_on(file, _stores.Store(stored, on, given[0]), repeated=True)
+        store = _lasting.kept_on(file, put, repeated=True)
         if store is not None and store.lasting:
-            holder, value = file.segment(_stores.holder_root(store.holder)), file.segment(store.value)
+            holder, value = file.segment(store.root), file.segment(store.value)
             yield self.suspect(
                 file, store.event,
                 f"the hook {hook} adds {value} to {holder} at every pass, and nothing takes it out",

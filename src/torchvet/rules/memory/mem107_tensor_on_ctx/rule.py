@@ -5,21 +5,19 @@ from __future__ import annotations
 import ast
 from functools import partial
 
-from torchvet.rules.kit import Edit, Finding, Growth, Iterator, Location, Recording, Sequence, SourceFile, Store
+from torchvet.rules.kit import Edits, Finding, Findings, Growth, Iterator, Location, Recording, SourceFile, Store
 from torchvet.rules.memory.fixes.saved_tensors import saved_for_backward
 from torchvet.rules.shared.growth_rule import GrowthRule
 from torchvet.rules.shared.unreachable_storages import stranger_findings
 from torchvet.source.context import context_stores
-from torchvet.source.model import ClassModel, Event, Unit, receiver, targets_of, terminal, value_for
+from torchvet.source.model import Event, name_set, value_bound
 from torchvet.source.model import torch_names as names
+from torchvet.source.model.units import ClassModel, Unit, receiver, targets_of, terminal, value_for
 
 
 class TensorOnCtx(GrowthRule):
     """A custom autograd Function keeps tensors as attributes of ctx."""
 
-    code = "MEM107"
-    name = "tensor-on-ctx"
-    summary = "A custom autograd Function keeps tensors as attributes of ctx"
     severity = "warning"
     words = ("Function",)
 
@@ -32,17 +30,15 @@ class TensorOnCtx(GrowthRule):
     def cause(self, growth: Growth, store: Store | None) -> str:
         """Backward does not free attributes."""
         return (
-            f"the custom Function's `ctx` keeps tensors as attributes; {growth.holding.name} keeps "
-            "the graph's nodes, and "
-            "backward frees what `save_for_backward` saved but no attribute"
+            f"the custom Function's `ctx` keeps tensors as attributes; {growth.holding.name} keeps the graph's nodes, "
+            "and backward frees what `save_for_backward` saved but no attribute"
         )
 
     def advice(self, growth: Growth, store: Store | None) -> str:
         """save_for_backward."""
         return (
-            "pass inputs and outputs to `ctx.save_for_backward(...)` and read `ctx.saved_tensors` in "
-            "backward; keep only "
-            f"numbers of what goes into {growth.holding.name}"
+            "pass inputs and outputs to `ctx.save_for_backward(...)` and read `ctx.saved_tensors` in backward; keep "
+            f"only numbers of what goes into {growth.holding.name}"
         )
 
     def location(self, growth: Growth, store: Store | None, recording: Recording) -> Location | None:
@@ -50,18 +46,18 @@ class TensorOnCtx(GrowthRule):
         found = next(iter(ctx_stores(recording)), None)
         return found or super().location(growth, store, recording)
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """Save what is set on `ctx` for backward, and read it from there."""
         return saved_for_backward(file, finding, partial(_is_tensor, file))
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """Outputs, and tensors that came in, that `forward` sets as attributes of its `ctx`."""
         for model in file.classes.values():
             if "function" in file.roles.of_class(model):
                 for unit in filter(None, (model.methods.get("forward"), model.methods.get("setup_context"))):
                     yield from self._of_method(file, model, unit)
 
-    def _of_method(self, file: SourceFile, model: ClassModel, unit: Unit) -> Iterator[Finding]:
+    def _of_method(self, file: SourceFile, model: ClassModel, unit: Unit) -> Findings:
         given = unit.parameters[1:] if "classmethod" in unit.decorators else unit.parameters
         context = given[0] if given else ""
         for event, attribute, value in _set_on(unit, context):
@@ -85,7 +81,7 @@ class TensorOnCtx(GrowthRule):
             advice=f"pass it to `{context}.save_for_backward(...)` and read `{context}.saved_tensors` in backward",
         )  # fmt: skip
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_recording(self, recording: Recording) -> Findings:
         """Growing names that keep such nodes, and nodes that keep themselves by a cycle through their output."""
         yield from super().in_recording(recording)
         yield from stranger_findings(
@@ -127,8 +123,7 @@ def _has_gradient(model: ClassModel, unit: Unit, inputs: list[str], name: str) -
 def _is_none(node: ast.AST | None, unit: Unit) -> bool:
     """Whether a gradient is None, or a name that nothing else than None is bound to."""
     if isinstance(node, ast.Name):
-        values = [value_for(e.node, t) for e in unit.bindings.get(node.id, ()) for t in targets_of(e.node)
-                  if isinstance(t, ast.Name) and t.id == node.id]  # fmt: skip
+        values = [value_bound(e.node, node.id) for e in unit.bindings.get(node.id, ())]
         return bool(values) and all(isinstance(v, ast.Constant) for v in values)
     return node is None or isinstance(node, ast.Constant)
 
@@ -171,8 +166,7 @@ def _is_tensor(file: SourceFile, model: ClassModel, unit: Unit, name: str) -> bo
     """Whether a name of `forward` surely is a tensor: one that came in, or what tensors are computed to."""
     if name in unit.parameters:
         return _is_tensor_input(file, unit, name) or _has_gradient(model, unit, unit.parameters[1:], name)
-    values = [value_for(e.node, t) for e in unit.bindings.get(name, ()) for t in targets_of(e.node)
-              if isinstance(t, ast.Name) and t.id == name]  # fmt: skip
+    values = [value_bound(e.node, name) for e in unit.bindings.get(name, ())]
     return bool(values) and all(value is not None and _makes_tensor(file, model, unit, value) for value in values)
 
 
@@ -190,17 +184,7 @@ def _makes_tensor(file: SourceFile, model: ClassModel, unit: Unit, value: ast.ex
     return on is not None and terminal(value) in _ONE_TENSOR and _makes_tensor(file, model, unit, on)
 
 
-_ONE_TENSOR = frozenset(names.TENSOR_METHODS) - {
-    "backward",
-    "chunk",
-    "split",
-    "unbind",
-    "max",
-    "min",
-    "item",
-    "tolist",
-    "size",
-}
+_ONE_TENSOR = frozenset(names.TENSOR_METHODS) - name_set("backward chunk split unbind max min item tolist size")
 
 
 def _is_tensor_input(file: SourceFile, unit: Unit, name: str) -> bool:

@@ -8,7 +8,7 @@ import re
 from torchvet.recording.records.base import Window
 from torchvet.recording.records.training import LoaderMemory
 from torchvet.rules.core import grading
-from torchvet.rules.kit import Edit, Finding, Growth, Iterator, Location, Recording, Sequence, Severity, Store
+from torchvet.rules.kit import Edit, Edits, Finding, Findings, Growth, Iterator, Location, Recording, Severity, Store
 from torchvet.rules.memory.fixes.restarted_loaders import begun_again
 from torchvet.rules.shared.growth_rule import GrowthRule
 from torchvet.rules.shared.training_loops import is_test
@@ -18,15 +18,12 @@ from torchvet.source.model import Event, SourceFile, Unit, edits, terminal
 class LoaderRemembersBatches(GrowthRule):
     """The loop around the data loader keeps every batch of the first epoch."""
 
-    code = "MEM114"
-    name = "loader-remembers-batches"
-    summary = "The loop around the data loader keeps every batch of the first epoch"
     severity = "warning"
     words = ("itertools", "list(")
 
     specificity = 4
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """A generator that begins the loader again."""
         return begun_again(file, finding)
 
@@ -68,10 +65,11 @@ class LoaderRemembersBatches(GrowthRule):
     def location(self, growth: Growth, store: Store | None, recording: Recording) -> Location | None:
         """The call of itertools' function where the program has but one, however far from the loop it stands."""
         called = _iterator(growth)
-        found = [place for path, text in recording.sources.items() for place in _calls_of(called, path, text)]
+        files = [recording.model(path) for path, text in recording.sources.items() if f"{called}(" in text]
+        found = [place for file in files if file is not None for place in _calls_of(called, file)]
         return found[0] if len(found) == 1 else super().location(growth, store, recording)
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """`itertools.cycle` or `tee` of a loader, and `len(list(loader))`; a list that is kept may be meant."""
         remembering = file.calls("cycle", "tee") if file.mentions("itertools") else iter(())
         for event in (*remembering, *_lists(file)):
@@ -121,13 +119,7 @@ def _iterator(growth: Growth) -> str:
 _ITERATOR = re.compile(r" \(itertools\.(\w+)\)")
 
 
-def _calls_of(called: str, path: str, text: str) -> list[Location]:
-    if f"{called}(" not in text:
-        return []
-    try:
-        file = SourceFile(path, text)
-    except (SyntaxError, ValueError, RecursionError):
-        return []
+def _calls_of(called: str, file: SourceFile) -> list[Location]:
     calls = [e for e in file.calls(called) if file.dotted(e.call.func) == f"itertools.{called}"]
     return [file.place(e.node, e) for e in calls]
 

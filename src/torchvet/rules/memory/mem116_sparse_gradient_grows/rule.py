@@ -3,46 +3,31 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
 
+from torchvet.finding import Holder, Location, Measured
 from torchvet.recording.records.training import OptimizerUse, SparseGradient
 from torchvet.rules.core import grading
-from torchvet.rules.kit import (
-    Edit,
-    Effect,
-    Finding,
-    Holder,
-    Location,
-    Measured,
-    RankRecording,
-    Recording,
-    Rule,
-    SourceFile,
-    Step,
-)
+from torchvet.rules.kit import Edits, Effect, Finding, Findings, RankRecording, Recording, Rule, SourceFile, Step
 from torchvet.rules.shared.exhaustion import exhaustion_of
 from torchvet.rules.shared.number_format import size
-from torchvet.source.model import Event, edits, receiver, targets_of, terminal, walk
+from torchvet.source.model import Event, edits, is_set, receiver, targets_of, terminal, walk
 
 
 class SparseGradientGrows(Rule):
     """Sparse gradients that are never cleared grow with every backward."""
 
-    code = "MEM116"
-    name = "sparse-gradient-grows"
-    summary = "Sparse gradients that are never cleared grow with every backward"
     severity = "error"
     words = ("sparse",)
     absence_needs = ("flat memory",)
 
     fix_may_change_losses = True
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """The clearing that source misses, where it misses only one."""
         missed = list(self.in_source(file))
         return missed[0].remedy.edits if len(missed) == 1 else ()
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Sparse gradients whose stored entries only ever get more."""
         series: dict[str, list[SparseGradient]] = {}
         for record in rank.all(SparseGradient):
@@ -60,8 +45,7 @@ class SparseGradientGrows(Rule):
         place = uses[-1].step_place if uses else None
         return self.observed(
             rank, severity=grading.of_growth(last.tick, exhausted), place=_sparse_line(recording) or place,
-            message=f"the sparse gradient of {last.name} grows by {size(rate)} a step: "
-            f"{first.entries:,} entries at "
+            message=f"the sparse gradient of {last.name} grows by {size(rate)} a step: {first.entries:,} entries at "
             f"step {first.tick}, {last.entries:,} at step {last.tick}",
             cause="a sparse gradient is added to by appending entries; dense ones are added in place",
             advice="clear the gradients every step (`optimizer.zero_grad()`), or use dense gradients (`sparse=False`)",
@@ -70,7 +54,7 @@ class SparseGradientGrows(Rule):
                               exhausted_at_step=exhausted),
         )  # fmt: skip
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """Steps of an optimizer, in a file that makes sparse embeddings, whose gradients nothing clears."""
         tables = [e for e in file.calls("Embedding", "EmbeddingBag", "from_pretrained") if _is_sparse(file, e)]
         if not tables or _others_clear(file):
@@ -105,9 +89,7 @@ def _sparse_line(recording: Recording) -> Location | None:
 
 def _is_sparse(file: SourceFile, event: Event) -> bool:
     """`nn.Embedding(..., sparse=True)`."""
-    given = any(k.arg == "sparse" and isinstance(k.value, ast.Constant) and k.value.value is True
-                for k in event.call.keywords)  # fmt: skip
-    return given and "Embedding" in file.dotted(event.call.func)
+    return is_set(event.call, "sparse") and "Embedding" in file.dotted(event.call.func)
 
 
 def _others_clear(file: SourceFile) -> bool:

@@ -10,7 +10,7 @@ from torchvet.formatting import count
 from torchvet.recording.records.base import Census, SiteBytes, Survivors
 from torchvet.recording.records.training import CollectorUse
 from torchvet.rules.core import grading
-from torchvet.rules.kit import Finding, Holder, Iterator, Measured, RankRecording, Recording, Rule, Severity
+from torchvet.rules.kit import Finding, Findings, Holder, Measured, RankRecording, Recording, Rule, Severity
 from torchvet.rules.shared.growth_rule import allocated, first_place
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.peaks import peak_of
@@ -30,12 +30,9 @@ from torchvet.rules.shared.witnesses import (
 class GrowthUnattributed(Rule):
     """Memory grows from step to step and no name explains it."""
 
-    code = "MEM118"
-    name = "growth-unattributed"
-    summary = "Memory grows from step to step and no name explains it"
     severity = "warning"
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """One finding a rank: of storages without a name, where names were searched, else of an allocator that grows
         while storages do not."""
         counted = allocator(rank)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torchvet.formatting import percent
 from torchvet.recording.records.dry import DryBatch, DryCheckpoint, DryModule
-from torchvet.rules.kit import Finding, Iterator, Measured, Recording, Related, Remedy, Rule
-from torchvet.rules.memory._dry import Sized, sized
+from torchvet.rules.kit import Finding, Findings, Measured, Related
+from torchvet.rules.memory._dry import DryRule, Sized
 from torchvet.rules.shared.number_format import size
 
 _SHARE, _WORTH = 0.4, 0.1
@@ -13,47 +13,37 @@ _SHARE, _WORTH = 0.4, 0.1
 _MODULES = 3
 
 
-class ActivationsDominate(Rule):
+class ActivationsDominate(DryRule):
     """Most of the peak is what forward passes save for backward ones."""
 
-    code = "MEM201"
-    name = "activations-dominate"
-    summary = "Most of the peak is what forward passes save for backward ones"
-    severity = "info"
-
-    runs_on = "cuda"
-    found_with = ("run", "--simulate-gpu", "24GiB", "--dry")
-
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_step(self, one: Sized) -> Findings:
         """The class of blocks whose checkpointing saved most, if it saved a tenth of the peak."""
-        for one in sized(recording):
-            before = next((b for b in one.rank.all(DryBatch) if b.batch == one.size.batch and not b.bounded), None)
-            tried = sorted(one.rank.all(DryCheckpoint), key=lambda c: c.allocated)
-            if before is None or not tried or one.share("activations") < _SHARE:
-                continue
-            if before.allocated - tried[0].allocated >= _WORTH * before.allocated:
-                yield self._finding(one, before, tried)
+        before = one.own_batch
+        tried = sorted(one.rank.all(DryCheckpoint), key=lambda c: c.allocated)
+        if before is None or not tried or one.share("activations") < _SHARE:
+            return
+        if before.allocated - tried[0].allocated >= _WORTH * before.allocated:
+            yield self._finding(one, before, tried)
 
     def _finding(self, one: Sized, before: DryBatch, tried: list[DryCheckpoint]) -> Finding:
         best, held = tried[0], one.parts["activations"]
         saved = before.allocated - best.allocated
         more = best.arithmetic / one.size.arithmetic - 1 if one.size.arithmetic else 0.0
         cost = f" for {percent(more)} more arithmetic" if more > 0 else ""
-        return Finding(
-            code=self.code, name=self.name, severity="warning" if one.size.ran_out else "info", evidence="observed",
+        return self.observed(
+            one.rank,
+            severity=one.severity,
             message=f"activations are {percent(one.share('activations'))} of the peak ({size(held)}); with the "
             f"{best.blocks} {best.module} blocks checkpointed a step takes {size(best.allocated)} instead of "
             f"{size(before.allocated)}: {size(saved)} less{cost}",
-            location=None,
+            place=None,
             cause="what every block saves for its backward is alive at once when the backward begins",
-            remedy=Remedy(
-                summary=f"call each {best.module} (`{best.first}` and on) by torch.utils.checkpoint.checkpoint(block, "
-                "..., use_reentrant=False) where memory is short"
-            ),
+            advice=f"call each {best.module} (`{best.first}` and on) by torch.utils.checkpoint.checkpoint(block, "
+            "..., use_reentrant=False) where memory is short",
             related=[*map(_made, one.rank.all(DryModule)[:_MODULES]), *(_other(c, before) for c in tried[1:])],
             measured=Measured(bytes=saved, peak_bytes=before.allocated, share=one.share("activations")),
             device="cuda:0",
-        )  # fmt: skip
+        )
 
 
 def _made(module: DryModule) -> Related:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
 
+from torchvet.finding import About, Edit, Finding, Holder, Measured, about
 from torchvet.recording.records.base import Place
 from torchvet.recording.records.training import StaleAtPeak
 from torchvet.rules.core import grading
 from torchvet.rules.kit import (
-    About,
-    Edit,
-    Finding,
-    Holder,
-    Location,
-    Measured,
+    Edits,
+    Findings,
+    Iterator,
     RankRecording,
     Recording,
     Rule,
     SnapshotMemory,
     SourceFile,
     Step,
-    about,
+    Store,
 )
 from torchvet.rules.shared.growth_rule import allocated
 from torchvet.rules.shared.number_format import size
@@ -32,13 +29,10 @@ from torchvet.source.model import Event, Unit, edits, receiver, targets_of, term
 class PreviousStepStillBound(Rule):
     """Tensors of the last step are alive while the next one runs."""
 
-    code = "MEM202"
-    name = "previous-step-still-bound"
-    summary = "Tensors of the last step are alive while the next one runs"
     severity = "warning"
     words = ("softmax", "sigmoid", "log_softmax", "detach")
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """`del` of the names that the run has told, as the last statement of the loop that binds them."""
         names, at = about(finding).operands, finding.location
         if not names or at is None or at.path != file.path:
@@ -51,7 +45,7 @@ class PreviousStepStillBound(Rule):
             return ()
         return edits.after(file, node.body[-1], f"del {', '.join(names)}")
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Variables of the step before that were bound at the peak and never read again, in two windows or more."""
         seen: dict[tuple[str, ...], list[StaleAtPeak]] = {}
         for record in rank.all(StaleAtPeak):
@@ -83,26 +77,19 @@ class PreviousStepStillBound(Rule):
     def _is_kept(self, recording: Recording, record: StaleAtPeak) -> bool:
         """Whether source shows that the value is to outlive its pass: the best weights so far, bound under a condition
         and read once the loop is over."""
-        from torchvet.source.model import SourceFile
-
         at = self._line(recording, record)
-        if at is None or at.line is None or at.path not in recording.sources:
-            return False
-        try:
-            unit = SourceFile(at.path, recording.sources[at.path]).unit_at(at.line)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return False
-        return _is_kept_for_later(unit, record.names[0])
+        file = recording.model(at.path) if at is not None else None
+        return at is not None and file is not None and _is_kept_for_later(file.unit_at(at.line), record.names[0])
 
-    def _line(self, recording: Recording, record: StaleAtPeak) -> Place | Location | None:
+    def _line(self, recording: Recording, record: StaleAtPeak) -> Place | Store | None:
         """Where the name is assigned, else where its storage came from."""
         for place in filter(None, (record.bound, record.place)):
             stores = recording.index.stores(record.names[0], f"__main__.{place.function}", place.path)
             if stores:
-                return Location(path=stores[0].path, line=stores[0].line, function=stores[0].function)
+                return stores[0]
         return record.place
 
-    def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
+    def in_snapshot(self, snapshot: SnapshotMemory) -> Findings:
         """Results of the step before that are in use at the peak and freed before the step ends."""
         from torchvet.snapshots.stale import stale_at_peak
 
@@ -112,15 +99,14 @@ class PreviousStepStillBound(Rule):
             if row is not None and share >= _WORTH_A_LINE:
                 yield in_memory(
                     self, memory, severity=grading.of_share(share) if row.bytes >= _WORTH_A_WARNING else "info",
-                    message=f"{size(row.bytes)} that {named(row.place)} allocated in the step before are in use "
-                    "when "
+                    message=f"{size(row.bytes)} that {named(row.place)} allocated in the step before are in use when "
                     f"the next step peaks ({share:.0%} of the peak)", place=row.place,
                     cause="a name keeps its value until it is assigned again, which is after the next forward pass",
                     advice="`del` the name at the end of the step, or put the step into a function",
                     measured=Measured(bytes=row.bytes, peak_bytes=memory.peak.bytes, share=share),
                 )  # fmt: skip
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """A copy of a model's output, bound after the backward of a step and still bound in the forward of the next."""
         for step in file.steps:
             for event, name in _bound_after_backward(step):

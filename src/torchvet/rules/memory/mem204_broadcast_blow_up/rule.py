@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
+from torchvet.finding import About, Edit, about
 from torchvet.recording.records.memory import PairTable
 from torchvet.rules.core.fixing import with_method
-from torchvet.rules.kit import (
-    About,
-    Edit,
-    Finding,
-    Measured,
-    RankRecording,
-    Recording,
-    Rule,
-    SourceFile,
-    about,
-    events_at,
-)
+from torchvet.rules.kit import Edits, Finding, Findings, Measured, RankRecording, Recording, Rule, SourceFile, events_at
 from torchvet.rules.memory._shapes import Shapes
 from torchvet.rules.memory._sizes import Shape, blows_up
 from torchvet.rules.shared.number_format import size
@@ -36,17 +26,14 @@ _MEANS = ("mean", "sum")
 
 
 class BroadcastBlowUp(Rule):
-    """A column meets a row, and every prediction is compared with every target."""
+    """A column of predictions meets a row of targets: every one is compared with every other."""
 
-    code = "MEM204"
-    name = "broadcast-blow-up"
-    summary = "A column of predictions meets a row of targets: every one is compared with every other"
     severity = "error"
     words = ("backward",)
 
     fix_changes_results = True
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """The last dimension of the column dropped, where the line has one call, or one difference, of both."""
         seen = about(finding)
         shapes = [s.split(", ") for s in seen.operands]
@@ -59,9 +46,9 @@ class BroadcastBlowUp(Rule):
             return with_method(file, pairs[0][column], "squeeze(-1)") if len(pairs) == 1 else ()
         return with_method(file, calls[0].args[column], "squeeze(-1)") if len(calls) == 1 else ()
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Tables of a model's column against a row of as many values that were averaged or summed to one number."""
-        for record in {(r.place, r.operator): r for r in rank.all(PairTable)}.values():
+        for record in rank.latest(PairTable, "place", "operator"):
             if record.reduced and 2 * record.reduced >= record.calls:
                 yield self._observed(rank, record)
 
@@ -79,7 +66,7 @@ class BroadcastBlowUp(Rule):
             about=About(record.operator, tuple(_SHAPES.findall(record.shapes))),
         )  # fmt: skip
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """A loss, or the mean of a difference, whose two sides stretch each other."""
         # Without a layer of width one there are no columns to be found.
         if not _TO_ONE.search(file.text):
@@ -94,8 +81,7 @@ class BroadcastBlowUp(Rule):
             if pair is not None:
                 yield from self._judged(file, event, shapes, *pair)
 
-    def _judged(self, file: SourceFile, event: Event, shapes: Shapes, left: ast.expr, right: ast.expr
-                ) -> Iterator[Finding]:  # fmt: skip
+    def _judged(self, file: SourceFile, event: Event, shapes: Shapes, left: ast.expr, right: ast.expr) -> Findings:
         one, other = shapes.of(left, event), shapes.of(right, event)
         if one is None or other is None or not blows_up(one, other) or not _learned(file, event, left, right):
             return
@@ -121,8 +107,9 @@ def _differences_at(file: SourceFile, finding: Finding) -> list[tuple[ast.expr, 
 
 def _losses(file: SourceFile) -> Iterator[Event]:
     """Calls of the losses that broadcast, as functions and as modules."""
-    yield from (e for e in file.calls(*_FUNCTIONS) if len(e.call.args) > 1
-                and file.dotted(e.call.func).startswith("torch."))  # fmt: skip
+    yield from (
+        e for e in file.calls(*_FUNCTIONS) if len(e.call.args) > 1 and file.dotted(e.call.func).startswith("torch.")
+    )
     if not file.mentions(*_CLASSES):
         return
     for step in file.steps:

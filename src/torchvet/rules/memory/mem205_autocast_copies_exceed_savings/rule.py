@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchvet.recording.records.autocast import AutocastRegion
 from torchvet.recording.records.memory import AutocastPeak
-from torchvet.rules.kit import Finding, Iterator, Measured, Place, RankRecording, Recording, Related, Rule
+from torchvet.rules.kit import Finding, Findings, Measured, Place, RankRecording, Recording, Related, Rule
 from torchvet.rules.shared.number_format import size
 
 _LOOKED_AT, _WARNING = 0.02, 0.10
@@ -16,15 +16,12 @@ _WORTH = 32 << 20
 class AutocastCopiesExceedSavings(Rule):
     """Autocast's half copies of the weights take more memory than half activations save."""
 
-    code = "MEM205"
-    name = "autocast-copies-exceed-savings"
-    summary = "Autocast's half copies of the weights take more memory than half activations save"
     severity = "warning"
     found_with = ("run", "--simulate-gpu", "24GiB")
 
     runs_on = "cuda"
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Windows whose peak would be lower without autocast, by the replay: the one in the middle."""
         seen = sorted(rank.all(AutocastPeak), key=lambda r: r.peak - r.without)
         typical = seen[len(seen) // 2] if len(seen) >= 2 else None

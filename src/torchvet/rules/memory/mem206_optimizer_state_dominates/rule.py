@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from torchvet.formatting import percent
-from torchvet.recording.records.dry import DryBatch, DryOptimizer, DryUpdate
-from torchvet.rules.kit import Finding, Iterator, Location, Measured, Recording, Related, Remedy, Rule
-from torchvet.rules.memory._dry import Sized, sized
+from torchvet.recording.records.dry import DryOptimizer, DryUpdate
+from torchvet.rules.kit import Finding, Findings, Iterator, Measured, Related
+from torchvet.rules.memory._dry import DryRule, Sized
 from torchvet.rules.shared.number_format import count
 from torchvet.rules.shared.number_format import size as in_bytes
 
@@ -16,51 +16,43 @@ _EIGHT_BIT = 1 + 4 / _BLOCK
 """Bytes an element: one, and a float32 scale for each 256, as bitsandbytes lays it out."""
 
 
-class OptimizerStateDominates(Rule):
-    """A large part of the peak is what the optimizer keeps."""
+class OptimizerStateDominates(DryRule):
+    """A large part of the peak is what the optimizer keeps for each parameter."""
 
-    code = "MEM206"
-    name = "optimizer-state-dominates"
-    summary = "A large part of the peak is what the optimizer keeps for each parameter"
-    severity = "info"
-
-    runs_on = "cuda"
-    found_with = ("run", "--simulate-gpu", "24GiB", "--dry")
-
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_step(self, one: Sized) -> Findings:
         """The optimizer with most state, where all state is a quarter of the peak."""
-        for one in sized(recording):
-            optimizers = [o for o in one.rank.all(DryOptimizer) if o.bytes]
-            held = sum(o.bytes for o in optimizers)
-            if held >= _SHARE * one.size.allocated:
-                yield self._finding(one, max(optimizers, key=lambda o: o.bytes), held)
+        optimizers = [o for o in one.rank.all(DryOptimizer) if o.bytes]
+        held = sum(o.bytes for o in optimizers)
+        if held >= _SHARE * one.size.allocated:
+            yield self._finding(one, max(optimizers, key=lambda o: o.bytes), held)
 
     def _finding(self, one: Sized, most: DryOptimizer, held: int) -> Finding:
         share = held / one.size.allocated
         each = f": {most.tensors} numbers of {most.itemsize} bytes for each" if most.tensors else ""
-        place = most.place
-        return Finding(
-            code=self.code, name=self.name, severity="warning" if one.size.ran_out else "info", evidence="observed",
+        return self.observed(
+            one.rank,
+            severity=one.severity,
+            place=most.place,
             message=f"{most.name}'s state is {percent(share)} of the peak of {in_bytes(one.size.allocated)}: "
             f"{in_bytes(held)} for {count(most.elements)} parameters{each}",
-            location=None if place is None else Location(path=place.path, line=place.line, function=place.function),
             cause="it is made in the first step and stays, whatever the batch",
-            remedy=Remedy(summary="where memory is short: 8-bit state, state sharded over GPUs, or less state"),
+            advice="where memory is short: 8-bit state, state sharded over GPUs, or less state",
             related=[*_measured(one), *_alternatives(most)],
-            measured=Measured(bytes=held, peak_bytes=one.size.allocated, share=share), device="cuda:0",
-        )  # fmt: skip
+            measured=Measured(bytes=held, peak_bytes=one.size.allocated, share=share),
+            device="cuda:0",
+        )
 
 
 def _measured(one: Sized) -> Iterator[Related]:
     """What was tried in a step of its own."""
-    before = next((b for b in one.rank.all(DryBatch) if b.batch == one.size.batch and not b.bounded), None)
+    before = one.own_batch
     for update in one.rank.all(DryUpdate):
         if before is not None and before.allocated - update.allocated >= _FUSED * before.allocated:
             yield Related(
                 role="measured",
                 message=f"{update.setting}: the peak of a step is {in_bytes(update.allocated)} instead of "
                 f"{in_bytes(before.allocated)}",
-            )  # fmt: skip
+            )
 
 
 def _alternatives(optimizer: DryOptimizer) -> Iterator[Related]:

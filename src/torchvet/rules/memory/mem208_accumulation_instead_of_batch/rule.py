@@ -6,54 +6,47 @@ import math
 
 from torchvet.formatting import percent
 from torchvet.recording.records.dry import DryBatch, DrySearch
-from torchvet.rules.kit import Finding, Iterator, Measured, Recording, Related, Remedy, Rule, Severity
-from torchvet.rules.memory._dry import Sized, sized
+from torchvet.rules.kit import Finding, Findings, Measured, Related
+from torchvet.rules.memory._dry import DryRule, Sized
 from torchvet.rules.shared.number_format import size
 
 _WORTH = 2
 """How many times the program's batch the largest must be, to be told where both fit."""
 
 
-class AccumulationInsteadOfBatch(Rule):
-    """Which batch sizes fit, and the largest that does."""
+class AccumulationInsteadOfBatch(DryRule):
+    """Another batch size fits the card: a larger one, or a smaller one with accumulation."""
 
-    code = "MEM208"
-    name = "accumulation-instead-of-batch"
-    summary = "Another batch size fits the card: a larger one, or a smaller one with accumulation"
-    severity = "info"
-
-    runs_on = "cuda"
     found_with = ("run", "--simulate-gpu", "1GiB", "--dry")
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_step(self, one: Sized) -> Findings:
         """The table, where the program's own batch does not fit or a much larger one would."""
-        for one in sized(recording):
-            own, steps = one.size.batch, [b for b in one.rank.all(DryBatch) if b.batch]
-            if not own or len(steps) < 2:
-                continue
-            largest = max((b.batch for b in steps if b.fits(one.size)), default=0)
-            if one.size.ran_out or largest >= _WORTH * own:
-                yield self._finding(one, steps, largest)
+        own, steps = one.size.batch, [b for b in one.rank.all(DryBatch) if b.batch]
+        if not own or len(steps) < 2:
+            return
+        largest = max((b.batch for b in steps if b.fits(one.size)), default=0)
+        if one.size.ran_out or largest >= _WORTH * own:
+            yield self._finding(one, steps, largest)
 
     def _finding(self, one: Sized, steps: list[DryBatch], largest: int) -> Finding:
-        own, over = one.size.batch, one.size.ran_out
-        severity: Severity = "warning" if over else "info"
+        own = one.size.batch
         at = next(b for b in steps if b.batch == own)
         best = next((b for b in steps if b.batch == largest and b.fits(one.size)), None)
         ended = one.rank.last(DrySearch) is not None
         found = "the largest found to fit is" if ended else "the search ended early; the largest tried that fits is"
-        largest_text = "no batch that was tried fits" if best is None else (
-            f"{found} {largest:,}, which reserves {size(best.reserved)}"
-        )  # fmt: skip
-        return Finding(
-            code=self.code, name=self.name, severity=severity, evidence="observed", location=None,
+        fits = f"{found} {largest:,}, which reserves {size(best.reserved)}" if best else "no batch that was tried fits"
+        return self.observed(
+            one.rank,
+            severity=one.severity,
+            place=None,
             message=f"a step with a batch of {own:,} reserves {size(at.reserved)}, "
-            f"{percent(at.reserved / one.size.room)} of the card's {size(one.size.room)}; {largest_text}",
-            cause=_law(one, steps), remedy=Remedy(summary=_advice(own, largest, over)),
+            f"{percent(at.reserved / one.size.room)} of the card's {size(one.size.room)}; {fits}",
+            cause=_law(one, steps),
+            advice=_advice(own, largest, one.size.ran_out),
             related=[_row(b, one) for b in sorted(steps, key=lambda b: b.batch)],
             measured=Measured(bytes=at.reserved, peak_bytes=at.allocated, share=at.reserved / one.size.room),
             device="cuda:0",
-        )  # fmt: skip
+        )
 
 
 def _law(one: Sized, steps: list[DryBatch]) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
 
+from torchvet.finding import Edit, Finding, Measured
 from torchvet.recording.records.memory import CacheEmptied
 from torchvet.rules.kit import (
-    Edit,
-    Finding,
-    Measured,
+    Edits,
+    Findings,
     RankRecording,
     Recording,
     Rule,
@@ -21,10 +20,11 @@ from torchvet.rules.kit import (
 from torchvet.rules.memory.mem114_loader_remembers_batches.rule import loader_in
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.snapshot_rule import in_memory
-from torchvet.source.model import Event, Loop, Unit, edits, receiver, terminal
+from torchvet.source.model import Event, Loop, Unit, edits, name_set, receiver, terminal
 
-_PER_BATCH = {"training_step", "on_train_batch_end", "on_train_batch_start", "on_before_zero_grad",
-              "on_after_backward", "optimizer_step"}  # fmt: skip
+_PER_BATCH = name_set(
+    "training_step on_train_batch_end on_train_batch_start on_before_zero_grad on_after_backward optimizer_step"
+)
 """Hooks that Lightning calls for each batch of the training."""
 
 _MOST_STEPS = 0.6
@@ -35,26 +35,23 @@ asked for again for a warning."""
 
 
 class EmptyCacheInLoop(Rule):
-    """empty_cache() in every step."""
+    """empty_cache() in every step gives memory back that the next step asks for again."""
 
-    code = "MEM302"
-    name = "empty-cache-in-loop"
-    summary = "empty_cache() in every step gives memory back that the next step asks for again"
     severity = "warning"
     words = ("empty_cache",)
     found_with = ("run", "--simulate-gpu", "24GiB")
     needs_at_work = "a device"
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """The call taken out, `pass` in its place where it stands alone."""
         for event, _ in calls_at(file, finding, "empty_cache"):
             if isinstance(event.parent, ast.Expr):
                 return _without(file, event) or [edits.replace(file, event.statement, "pass")]
         return ()
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Lines that give memory back in most steps; a warning where it is asked for again."""
-        for record in {r.place: r for r in rank.all(CacheEmptied)}.values():
+        for record in rank.latest(CacheEmptied):
             if record.of_steps >= _FEWEST and record.steps >= _MOST_STEPS * record.of_steps:
                 yield self._observed(rank, record)
 
@@ -76,7 +73,7 @@ class EmptyCacheInLoop(Rule):
             measured=Measured(bytes=record.given, steps=record.of_steps),
         )  # fmt: skip
 
-    def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
+    def in_snapshot(self, snapshot: SnapshotMemory) -> Findings:
         """Segments given back in most steps by empty_cache(), and taken from the driver again."""
         from torchvet.snapshots.empty_cache_events import given_back
 
@@ -92,7 +89,7 @@ class EmptyCacheInLoop(Rule):
                     measured=Measured(bytes=given.bytes, steps=given.steps),
                 )  # fmt: skip
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """A call that every training step makes, under no condition but that there is a device."""
         for event in file.calls("empty_cache"):
             if not file.dotted(event.call.func).startswith("torch.") or not _unconditional(file, event):

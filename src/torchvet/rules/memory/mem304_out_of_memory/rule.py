@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torchvet.formatting import limit
-from torchvet.rules.kit import Finding, Iterator, Measured, Related, Rule, SnapshotMemory
+from torchvet.rules.kit import Finding, Findings, Measured, Related, Rule, SnapshotMemory
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.snapshot_rule import allocated, in_memory, named
 from torchvet.snapshots.categories import GRADIENTS, STATE
@@ -15,16 +15,13 @@ if TYPE_CHECKING:
 
 
 class OutOfMemory(Rule):
-    """A request that the device could not meet, explained."""
+    """The device ran out of memory: what was alive, and whether by growth, peak or fragmentation."""
 
-    code = "MEM304"
-    name = "out-of-memory"
-    summary = "The device ran out of memory: what was alive, and whether by growth, peak or fragmentation"
     severity = "error"
 
     runs_on = "cuda"
 
-    def in_snapshot(self, snapshot: SnapshotMemory) -> Iterator[Finding]:
+    def in_snapshot(self, snapshot: SnapshotMemory) -> Findings:
         """The last request that failed; a program that allocated on for a step or more had caught it."""
         for memory in snapshot.devices:
             if memory.failure is not None:
@@ -37,10 +34,8 @@ class OutOfMemory(Rule):
         after = "; the program caught it and went on" if caught else ""
         return in_memory(
             self, memory, severity="info" if caught else "error", place=failure.stack.place,
-            message=f"{named(failure.stack.place)} asked for {size(failure.requested)}; {size(used)} "
-            "were in use, "
-            f"{size(layout.split_free)} free in pieces and {size(failure.driver_free)} left at the "
-            "driver, of "
+            message=f"{named(failure.stack.place)} asked for {size(failure.requested)}; {size(used)} were in use, "
+            f"{size(layout.split_free)} free in pieces and {size(failure.driver_free)} left at the driver, of "
             f"{limit(failure.capacity)}: {_reasons(failure)}{after}",
             cause=f"alive then: {shares}", advice=_advice(failure),
             related=[*(allocated(row) for row in failure.moment.lines[:3]), *_shortcuts(failure)],

@@ -37,7 +37,7 @@ class OptimizerOnHalf(NumberRule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Steps that spoilt parameters, an eps that is 0, and updates that rounded away."""
-        for record in {(r.optimizer, r.place): r for r in rank.all(HalfOptimizer)}.values():
+        for record in rank.latest(HalfOptimizer, "optimizer", "place"):
             if record.spoilt:
                 yield self._spoilt(rank, record)
             elif record.looks >= _ENOUGH_LOOKS and record.updates:

@@ -44,7 +44,7 @@ class BatchnormPoisoned(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Tensors that last, and that were finite before."""
-        for record in {(r.what, r.owner): r for r in rank.all(Poisoned)}.values():
+        for record in rank.latest(Poisoned, "what", "owner"):
             yield self._finding(rank, record)
 
     def _finding(self, rank: RankRecording, record: Poisoned) -> Finding:

@@ -33,7 +33,7 @@ def before_loop(file: SourceFile, event: Event, name: str) -> list[Edit]:
         return []
     if any(n.lineno < statement.lineno for n in reads_of(loop.node, name)) or written_to(file, event, name):
         return []
-    return blocks.moved_before(file, statement, loop.node)
+    return blocks.moved(file, statement, loop.node)
 
 
 def _is_constant(file: SourceFile, node: ast.expr) -> bool:

@@ -20,7 +20,7 @@ from torchvet.source.model import (
 )
 from torchvet.source.model.destinations import Destinations
 from torchvet.source.model.expressions import names_in, value_bound
-from torchvet.source.model.walking import walk
+from torchvet.source.walking import walk
 
 _SAVE_OUTPUT = name_set("exp sigmoid tanh relu sqrt rsqrt reciprocal softmax log_softmax expm1 tan logsumexp")
 """Operations whose backward reads their own result: each was tried with `y += 1` before the backward."""

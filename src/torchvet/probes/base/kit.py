@@ -1,0 +1,35 @@
+"""What watchers are made of, to be imported in one line."""
+
+from __future__ import annotations
+
+from torchvet.probes.base import frames
+from torchvet.probes.base._importlib_bootstrap_taps import After, Before, around, tap
+from torchvet.probes.base.by_storage import ByStorage
+from torchvet.probes.base.callers import of_program, outward, place_in, user_lines
+from torchvet.probes.base.operators import bare_name, names, overloads
+from torchvet.probes.base.sites import SiteWatcher
+from torchvet.probes.base.watcher import EVERY_STEP, Host, Watcher
+from torchvet.recording.records.base import Place, Record, StepKind
+
+__all__ = [
+    "EVERY_STEP",
+    "After",
+    "Before",
+    "ByStorage",
+    "Host",
+    "Place",
+    "Record",
+    "SiteWatcher",
+    "StepKind",
+    "Watcher",
+    "around",
+    "bare_name",
+    "frames",
+    "names",
+    "of_program",
+    "outward",
+    "overloads",
+    "place_in",
+    "tap",
+    "user_lines",
+]

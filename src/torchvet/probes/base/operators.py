@@ -1,0 +1,29 @@
+"""Operators by name. Tables of them are texts, which are shorter, and may name operators that this torch lacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def names(text: str) -> frozenset[str]:
+    """The words of a table."""
+    return frozenset(text.split())
+
+
+def overloads(text: str) -> tuple[Any, ...]:
+    """The operators of `aten` with these names, such as `add.Tensor`; `neg` stands for `neg.default`."""
+    found = []
+    for name in text.split():
+        packet, _, overload = name.partition(".")
+        operators = getattr(torch.ops.aten, packet, None)
+        found.append(getattr(operators, overload or "default", None))
+    return tuple(operator for operator in found if operator is not None)
+
+
+def bare_name(func: Any) -> str:
+    """`aten.div_.Tensor` as `div_`, whoever's namespace it is in."""
+    schema = getattr(func, "_schema", None)
+    name = str(func) if schema is None else schema.name.partition("::")[2]
+    return str(name).removeprefix("aten.").partition(".")[0]
