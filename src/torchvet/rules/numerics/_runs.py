@@ -69,9 +69,10 @@ class NumberRule(Rule):
             about=about,
         )
 
-    def in_step(self, failure: Failure, message: str, cause: str, advice: str) -> Finding:
-        """A finding at the line of a failed operator."""
+    def in_step(self, failure: Failure, message: str, cause: str = "", advice: str = "") -> Finding:
+        """A finding at the line of a failed operator, with the cause and the advice for its reason unless given."""
         rank, record, severity = failure
+        cause, advice = cause or say.cause(record), advice or say.advice(record)
         message = f"in step {record.tick} {message}"
         return self.at(rank, record.place, message, cause, advice, severity, record.tick, say.about(record))
 

@@ -32,7 +32,6 @@ class HalfAccumulation(NumberRule):
     summary = "A sum, counter or running mean is kept in half precision"
     severity = "warning"
     words = (".half", "float16")
-
     fix_changes_results = True
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:

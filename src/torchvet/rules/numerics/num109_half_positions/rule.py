@@ -31,7 +31,6 @@ class HalfPositions(NumberRule):
     summary = "Positions are counted in half precision, where many of them are the same number"
     severity = "warning"
     words = ("arange",)
-
     fix_changes_results = True
     # The line may have run before the first sampled step: that a run is silent proves nothing.
     silence_clears = False

@@ -11,8 +11,7 @@ from torchvet.rules.operations._crossings import CrossingRule, each_step
 from torchvet.rules.operations.fixes.batched_reads import read_once
 from torchvet.rules.shared.step_code import bound_in, few_turns, guarded, per_step, uses_a_device
 from torchvet.rules.shared.trace_costs import TraceRule, Worst
-from torchvet.source.model import Event, Loop, is_call, names_in, receiver, targets_of, terminal, under_methods
-from torchvet.source.syntax import given
+from torchvet.source.model import Event, Loop, given, is_call, names_in, receiver, targets_of, terminal, under_methods
 
 if TYPE_CHECKING:
     from torchvet.recording.records.crossing import Crossing
@@ -50,7 +49,6 @@ class SyncInLoop(CrossingRule, TraceRule):
     summary = "The host waits for the device at every step, or for every parameter of a step"
     severity = "info"
     words = (".item()", ".tolist()", ".cpu()", "float(", "loss")
-
     lost_in = "syncs"
     cost = "waits"
 

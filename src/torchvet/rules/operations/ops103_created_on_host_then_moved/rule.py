@@ -34,7 +34,6 @@ class CreatedOnHostThenMoved(CrossingRule):
     summary = "A tensor is made on the host and copied to the device, where it could be made there"
     severity = "info"
     words = (".to(", ".cuda(")
-
     cost = "transfers"
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:

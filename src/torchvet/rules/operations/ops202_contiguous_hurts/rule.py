@@ -19,7 +19,6 @@ class ContiguousHurts(Rule):
     summary = "`.contiguous()` copies what needs no copy, or undoes channels_last"
     severity = "warning"
     words = (".contiguous()",)
-
     cost = "copies"
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:

@@ -46,7 +46,6 @@ class InPlaceBreaksAutograd(Rule):
     summary = "An operation changes in place what autograd needs as it was"
     severity = "error"
     words = ("requires_grad", "Parameter(", "parameters()", "modules()", "children()", "backward", "forward")
-
     bad_raises = "modified by an inplace operation"
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:

@@ -27,7 +27,6 @@ class ViewOnIncompatibleLayout(Rule):
     summary = "`.view()` is asked for a shape that a transposed tensor's memory does not have"
     severity = "error"
     words = (".view(",)
-
     bad_raises = "view size is not compatible"
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
