@@ -88,6 +88,7 @@ def failures(rank: RankRecording, *reasons: str) -> Iterator[Failure]:
     totals = rank.last(NonFiniteTotals) or NonFiniteTotals(tick=rank.ticks)
     seen = set()
     for record in rank.all(NonFinite):
+        # A run fails at the same operator in every later step: the first of these says all.
         key = (record.place, record.reason, record.operator)
         if record.found == "operator" and record.reason in reasons and key not in seen:
             seen.add(key)

@@ -86,6 +86,7 @@ class SyncInLoop(CrossingRule, TraceRule):
         """Lines that wait for the device in every step, by how often: many times a step is a loop over elements."""
         every = [(rank, record) for rank in recording.ranks for record in each_step(rank)]
         fetched = {record.back_from for _, record in every if record.back}  # OPS102 speaks of those
+        # Waits that are few are told together: each alone is common, and often wanted.
         few = []
         for rank, record in every:
             if record.kind == "to device" or record.place in fetched:

@@ -146,6 +146,7 @@ def _left_there(file: SourceFile, event: Event, origin: ast.Call) -> list[Edit]:
     while node is not origin:
         if isinstance(node, ast.Attribute):
             node = node.value
+        # Only numbers go with every device: a name that a method is given may live on the host.
         elif (
             not is_call(node, *_ON_DEVICE)
             or file.dotted(node.func) in _WRAPPING
