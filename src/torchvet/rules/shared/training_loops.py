@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Rule, SourceFile, Step
+from torchvet.rules.kit import Edits, Effect, Findings, Iterator, Rule, SourceFile, Step
 from torchvet.source.model import (
     Event,
     Loop,
@@ -41,7 +41,7 @@ _TEST = re.compile(r"(^|[/\\])(tests?|testing|test_utils)[/\\]|(^|[/\\])(test_[^
 class LoopRule(Rule):
     """A rule about training loops. In a test suite its findings are `info`: faults often stand there on purpose."""
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_source(self, file: SourceFile) -> Findings:
         """See `Rule`."""
         for finding in super().in_source(file):
             yield msgspec.structs.replace(finding, severity="info") if is_test(file) else finding
@@ -237,12 +237,12 @@ def _returned_part(node: ast.Assign, name: str, binding: Event) -> list[tuple[as
     return [(elts[place], e) for elts, e in zip(tuples, returned, strict=True)] if len(tuples) == len(values) else []
 
 
-def without_statement(file: SourceFile, statement: ast.stmt) -> list[Edit]:
+def without_statement(file: SourceFile, statement: ast.stmt) -> Edits:
     """Take out a statement with its lines; nothing where it shares them."""
     return blocks.without(file, [statement])
 
 
-def moved_behind(file: SourceFile, statement: ast.stmt, other: ast.stmt) -> list[Edit]:
+def moved_behind(file: SourceFile, statement: ast.stmt, other: ast.stmt) -> Edits:
     """Move a statement to right after another; nothing where one of them shares its lines."""
     removed, put = blocks.without(file, [statement]), edits.after(file, other, file.segment(statement))
     return [*removed, *put] if removed and put else []

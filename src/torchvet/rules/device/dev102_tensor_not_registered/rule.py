@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from torchvet.rules.device import _crashes, _uses
-from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Sequence, SourceFile, events_at
+from torchvet.rules.kit import Edits, Finding, Findings, Iterator, RankRecording, SourceFile, events_at
 from torchvet.source.model import ClassModel, Event, Unit, edits, receiver, targets_of, terminal, walk
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.expressions import is_call, name_set, under_methods
@@ -34,11 +34,10 @@ class TensorNotRegistered(_crashes.CrashRule):
     summary = "A module keeps a tensor as a plain attribute, which `.to()` never moves"
     severity = "warning"
     words = ("Module",)
-
     bad_raises = "to have the same dtype"
     silence_clears = False  # a program that never moves the module shows nothing
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """The attribute as a buffer that is not saved, where a constructor binds it on the line."""
         for event in events_at(file, finding):
             node, own = event.node, event.unit.self_name()
@@ -67,7 +66,7 @@ class TensorNotRegistered(_crashes.CrashRule):
             rank, stray.made or record.place, message, cause=cause, advice=advice, severity="error", related=related
         )
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """`self.x = torch.factory(…)` in a module's `__init__` that `forward` combines with other tensors as it is."""
         if not file.mentions("self."):
             return

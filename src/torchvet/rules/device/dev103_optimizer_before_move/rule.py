@@ -9,7 +9,7 @@ from torchvet.recording.records.device import ReplacedParameters
 from torchvet.recording.records.training import UnownedParameters, still_unowned
 from torchvet.rules.device import _crashes
 from torchvet.rules.device.fixes.optimizer_order import made_after
-from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, SourceFile
+from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, SourceFile
 from torchvet.rules.shared.seen_suspicions import confirmed
 from torchvet.source.model import Event, argument, is_call, keyword, receiver, targets_of, terminal
 from torchvet.source.model import torch_names as names
@@ -32,12 +32,11 @@ class OptimizerBeforeMove(_crashes.CrashRule):
     summary = "Parameters are replaced after the optimizer was built on them"
     severity = "error"
     words = (".parameters()", "requires_grad")
-
     fix_changes_results = True
     # What is replaced in part is TRN105's, and what has no gradient yet shows nothing.
     silence_clears = False
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Optimizers all of whose parameters have been replaced, or some where source shows by what."""
         by_source: set[str] = set()
         for unowned in (u for u in still_unowned(rank.all(UnownedParameters)) if u.orphans):
@@ -72,7 +71,7 @@ class OptimizerBeforeMove(_crashes.CrashRule):
         advice = "move the model first, then build the optimizer, or load its state"
         return self.observed(rank, record.place, message, cause=cause, advice=advice, related=_crashes.where(record))
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """After `optimizer = O(model.parameters())`, in the same unit, what gives `model` other parameters."""
         found = [*file.units_with("parameters"), *file.units_with("requires_grad")] if file.mentions(*_OPTIM) else []
         units = {id(u): u for u in found}
@@ -90,7 +89,7 @@ class OptimizerBeforeMove(_crashes.CrashRule):
                     yield self._finding(file, event, made, model, change)
                     break
 
-    def _moved_leaves(self, file: SourceFile, made: Event) -> Iterator[Finding]:
+    def _moved_leaves(self, file: SourceFile, made: Event) -> Findings:
         """`Adam([x])`, then `x = x.to(device)`: the copy is what the program uses, the leaf what the optimizer has."""
         first = made.call.args[0] if made.call.args else None
         listed = first.elts if isinstance(first, (ast.List, ast.Tuple)) else []

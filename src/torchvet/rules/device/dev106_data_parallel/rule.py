@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Finding, Iterator, Rule, SourceFile
+from torchvet.rules.kit import Finding, Findings, Rule, SourceFile
 from torchvet.source.model import Event, terminal
 
 
@@ -17,7 +17,7 @@ class DataParallel(Rule):
     severity = "info"
     words = ("DataParallel(",)
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """Wrapping in `nn.DataParallel`; a warning where a forward runs under autocast in bfloat16."""
         for event in file.calls("DataParallel"):
             dotted = file.dotted(event.call.func)

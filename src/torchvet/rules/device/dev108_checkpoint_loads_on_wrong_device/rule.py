@@ -25,7 +25,6 @@ class CheckpointLoadsOnWrongDevice(Rule):
     summary = "A checkpoint is loaded onto the device that it was saved from"
     severity = "warning"
     words = ("load",)
-
     found_with = ("run", "--simulate-gpu", "24GiB")
     silence_clears = False  # what goes well on this machine goes wrong on another
 

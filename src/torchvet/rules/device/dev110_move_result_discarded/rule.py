@@ -34,7 +34,6 @@ class MoveResultDiscarded(_crashes.CrashRule):
     summary = "A tensor is moved or converted, and the result is thrown away"
     severity = "error"
     words = (".to(", ".cuda(", ".cpu(", ".double(", ".half(", ".float(", ".long(", ".bfloat16(")
-
     bad_raises = "must have the same dtype"
     # Where the tensor is on the device already nothing is moved, and steps that were not sampled show nothing.
     silence_clears = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Edit, SourceFile
+from torchvet.rules.kit import Edits, SourceFile
 from torchvet.source.model import Event, blocks, edits, names_in, targets_of, terminal
 from torchvet.source.model.steps import text_of
 
@@ -12,7 +12,7 @@ _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.If, ast.For, 
 _DEFINES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Return, ast.Raise, ast.Break, ast.Continue)
 
 
-def made_after(file: SourceFile, made: Event, event: Event, model: str) -> list[Edit]:
+def made_after(file: SourceFile, made: Event, event: Event, model: str) -> Edits:
     """The statement that makes the optimizer, moved to after the one that replaces; where something in between uses
     the optimizer, what replaces is moved to before it. Nothing where neither leaves all else as it was."""
     block = blocks.block_of(file.tree, made.statement)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from torchvet.rules.kit import Finding, Iterator, Measured, Remedy, Rule, Sequence, Trace
+from torchvet.rules.kit import Finding, Findings, Measured, Remedy, Rule, Sequence, Trace
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.snapshot_rule import location_of, named
 
@@ -36,7 +36,7 @@ class RankImbalance(Rule):
     summary = "One rank needs more memory at its peak than the others"
     severity = "warning"
 
-    def in_ranks(self, ranks: Sequence[RankPeak]) -> Iterator[Finding]:
+    def in_ranks(self, ranks: Sequence[RankPeak]) -> Findings:
         """From snapshots of several ranks: by the peaks, with the category and the line that make the difference."""
         found = _largest([r.bytes for r in ranks])
         if found is None:
@@ -55,7 +55,7 @@ class RankImbalance(Rule):
         severity = "warning" if certain and found.share >= _WARNING else "info"
         yield msgspec.structs.replace(finding, location=location_of(place), severity=severity)
 
-    def in_trace(self, trace: Trace) -> Iterator[Finding]:
+    def in_trace(self, trace: Trace) -> Findings:
         """From traces of several ranks with memory events: by the allocator's own counts."""
         known = [(r, m) for r in trace.ranks for m in r.memory[:1] if m.device != "cpu"]
         found = _largest([m.peak for _, m in known]) if len(known) == len(trace.ranks) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from torchvet.rules.kit import Finding, Identity, Iterator, Rule, SourceFile
+from torchvet.rules.kit import Finding, Findings, Identity, Rule, SourceFile
 from torchvet.rules.shared.training_loops import is_test
 from torchvet.source.model import Event, Unit, argument, receiver, terminal
 from torchvet.source.model.origins import identity, made_by
@@ -29,10 +29,9 @@ class AllRanksOnOneDevice(Rule):
     summary = "Every rank uses the first GPU"
     severity = "warning"
     words = ("init_process_group",)
-
     runs_on = "cuda"
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """A model that is wrapped for one process per GPU and put on the current device, which nothing selects."""
         calls = (e for e in file.calls("init_process_group") if file.mentions("cuda"))
         starts = [e for e in calls if file.dotted(e.call.func).startswith("torch.distributed.")]

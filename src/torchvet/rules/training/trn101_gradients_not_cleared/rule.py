@@ -8,15 +8,14 @@ from itertools import chain
 
 from torchvet.recording.records.training import OptimizerUse
 from torchvet.rules.kit import (
-    Edit,
+    Edits,
     Effect,
     Finding,
+    Findings,
     Identity,
-    Iterator,
     Measured,
     RankRecording,
     Recording,
-    Sequence,
     SourceFile,
     Step,
     calls_at,
@@ -40,6 +39,7 @@ class GradientsNotCleared(loops.LoopRule):
     summary = "The optimizer steps on gradients that were never cleared"
     severity = "error"
     words = ("backward",)
+    fix_may_change_losses = True
     once_a_place = False  # one backward may be where the gradients of two optimizers come from
 
     def could_be_measured(self, recording: Recording) -> bool:
@@ -47,7 +47,7 @@ class GradientsNotCleared(loops.LoopRule):
         uses = [use for rank in recording.ranks for use in rank.all(OptimizerUse)]
         return super().could_be_measured(recording) and any(use.checked >= _ENOUGH for use in uses)
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Optimizers none of whose checked steps started from cleared gradients."""
         for use in rank.latest(OptimizerUse, "id"):
             if use.checked >= _ENOUGH and use.uncleared == use.checked:
@@ -59,15 +59,13 @@ class GradientsNotCleared(loops.LoopRule):
                 measured = Measured(steps=use.checked)
                 yield self.observed(rank, use.step_place, message, cause=_CAUSE, advice=advice, measured=measured)
 
-    fix_may_change_losses = True
-
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """Clear them between the steps."""
         for stepped, on in calls_at(file, finding, "step"):
             return _cleared(file, stepped, on)
         return ()
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """Loops with a backward and a step whose optimizer nothing clears."""
         if file.mentions("register_post_accumulate_grad_hook", "optimizer_in_backward"):
             return
@@ -190,14 +188,14 @@ class GradientsNotCleared(loops.LoopRule):
         return self.suspect(file, backward.event, message, cause=_CAUSE, advice=advice, edits=change, related=related)
 
     @staticmethod
-    def _edits(file: SourceFile, stepped: Effect) -> list[Edit]:
+    def _edits(file: SourceFile, stepped: Effect) -> Edits:
         subject = loops.subject_of(stepped)
         if subject is None or not isinstance(stepped.event.parent, ast.Expr):
             return []
         return _cleared(file, stepped.event, subject)
 
 
-def _cleared(file: SourceFile, stepped: Event, optimizer: ast.expr) -> list[Edit]:
+def _cleared(file: SourceFile, stepped: Event, optimizer: ast.expr) -> Edits:
     """Clear right after the step, which is right for accumulation too; but before its own backward where that is
     plain to see and another adds to the same gradients, as a generator's goes through the discriminator."""
     clear = f"{file.segment(optimizer)}.zero_grad()"

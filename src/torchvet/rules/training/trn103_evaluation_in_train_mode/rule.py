@@ -6,19 +6,9 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from torchvet.finding import About, about
 from torchvet.recording.records.training import EvalModeSteps, TrainModePass
-from torchvet.rules.kit import (
-    About,
-    Effect,
-    Finding,
-    Identity,
-    Iterator,
-    Measured,
-    RankRecording,
-    Recording,
-    SourceFile,
-    about,
-)
+from torchvet.rules.kit import Effect, Finding, Identity, Iterator, Measured, RankRecording, Recording, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.seen_suspicions import as_observed, suspected_in
 from torchvet.rules.training import _modes as modes
@@ -45,7 +35,6 @@ class EvaluationInTrainMode(loops.LoopRule):
     summary = "A model is evaluated in train mode, or goes on training in eval mode"
     severity = "warning"
     words = ("backward",)
-
     fix_changes_results = True
 
     # An evaluation may come after what was run, and a layer of the program's own may ask for the mode itself.

@@ -7,7 +7,7 @@ import re
 
 from torchvet.recording.records.scaling import ScalingUse
 from torchvet.recording.records.training import EarlySchedule
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Measured, RankRecording, Recording, SourceFile
+from torchvet.rules.kit import Edits, Effect, Finding, Findings, Measured, RankRecording, Recording, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.seen_suspicions import confirmed
 from torchvet.source.model import Unit, argument, receiver
@@ -25,12 +25,11 @@ class SchedulerBeforeOptimizer(loops.LoopRule):
     summary = "The learning rate scheduler steps before the optimizer does"
     severity = "warning"
     words = ("sched", "LR", "backward")
-
     fix_changes_results = True
 
     silence_clears = False  # what comes after the steps that were run may show it yet
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Schedulers that were seen to step first, where source shows whose optimizer follows; else where the run has
         shown it, and no scaler may have skipped the optimizer's step."""
         scaled = any(True for _ in rank.all(ScalingUse))
@@ -46,7 +45,7 @@ class SchedulerBeforeOptimizer(loops.LoopRule):
         advice = "step the scheduler after the optimizer has stepped, at the end of the loop"
         return self.observed(rank, record.place, message, cause=_CAUSE, advice=advice, measured=Measured(steps=1))
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """A scheduler that is stepped in a loop before the first optimizer step in it."""
         for unit in {id(s.unit): s.unit for s in file.steps}.values():
             effects = file.effects(unit)
@@ -81,7 +80,7 @@ class SchedulerBeforeOptimizer(loops.LoopRule):
         return self.suspect(file, early.event, message, cause=_CAUSE, advice=advice, edits=change, related=related)
 
     @staticmethod
-    def _edits(file: SourceFile, early: Effect, stepped: Effect) -> list[Edit]:
+    def _edits(file: SourceFile, early: Effect, stepped: Effect) -> Edits:
         """Move the line to the end of the loop's body, unless something there leaves a pass early; in a function that
         is one step to right after the optimizer's."""
         event, other = early.event, stepped.event
