@@ -107,12 +107,9 @@ def constructors(node: ast.AST | None, unit: Unit) -> list[tuple[ast.Call, Unit]
     values = made_by(node, unit)
     found = [(value, where) for value, where in values if isinstance(value, ast.Call)]
     # A parameter stands for itself too: what this file's callers give it is taken for all.
-    rest = [v for v, w in values if not isinstance(v, ast.Call) and not _is_parameter(v, w)]
-    return None if rest or not found else found
-
-
-def _is_parameter(node: ast.expr, unit: Unit) -> bool:
-    return isinstance(node, ast.Name) and node.id in unit.parameters
+    rest = [(v, w) for v, w in values if not isinstance(v, ast.Call)]
+    parameters = all(isinstance(v, ast.Name) and v.id in w.parameters for v, w in rest)
+    return found if parameters and found else None
 
 
 def name_of(effect: Effect) -> str:
@@ -342,7 +339,7 @@ def _inner_loop(step: Step, backward: Effect, stepped: Effect, clears: list[Effe
     loop, owner = backward.event.loop, backward.event.unit
     if loop is None or step.loop is None or loop is step.loop or not isinstance(loop.node, ast.For):
         return None
-    if stepped.event.unit is not owner or any(_lies_in(e, loop) for e in (stepped, *clears)):
+    if stepped.event.unit is not owner or any(e.event.inside(loop) or e.at.inside(loop) for e in (stepped, *clears)):
         return None
     over = behind_progress(loop.node.iter)
     pieces = _pieces(over)
@@ -364,7 +361,3 @@ def _pieces(over: ast.expr) -> ast.expr | None:
     if len(numbers) != 1 or (isinstance(numbers[0], ast.Constant) and not isinstance(numbers[0].value, int)):
         return None
     return over if terminal(over) == "split" else numbers[0]
-
-
-def _lies_in(effect: Effect, loop: Loop) -> bool:
-    return any(e.inside(loop) for e in (effect.event, effect.at))

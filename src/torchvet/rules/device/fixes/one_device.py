@@ -82,9 +82,5 @@ def _at_binding(file: SourceFile, unit: Unit, name: str, line: int, device: str)
     code, head = f"{name} = {name}.to({device})", bound[0].node
     if isinstance(head, ast.For):
         return edits.before(file, head.body[0], code)
-    return _after(file, bound[0], code)
-
-
-def _after(file: SourceFile, binding: Event, code: str) -> Edits:
-    plain = isinstance(binding.node, ast.Assign) and blocks.block_of(file.tree, binding.statement)
-    return edits.after(file, binding.statement, code) if plain else ()
+    plain = isinstance(head, ast.Assign) and blocks.block_of(file.tree, bound[0].statement)
+    return edits.after(file, bound[0].statement, code) if plain else ()

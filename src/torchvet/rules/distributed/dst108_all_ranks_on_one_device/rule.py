@@ -62,6 +62,7 @@ def _first_placed(file: SourceFile) -> Event | None:
 
 
 def _is_gloo(event: Event) -> bool:
+    """Whether the processes communicate by a backend that needs no GPU of their own."""
     backend = argument(event.call, "backend", 0)
     return isinstance(backend, ast.Constant) and backend.value in ("gloo", "mpi", "ucc", "xla", "hccl")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import Edit, Sequence, SourceFile
-from torchvet.rules.shared.step_code import bound_in, names_in
-from torchvet.source.model import Event, Loop, edits, receiver, terminal, walk
+from torchvet.rules.shared.step_code import bound_in
+from torchvet.source.model import Event, Loop, edits, names_in, receiver, terminal, walk
 from torchvet.source.model.steps import text_of
 
 _PLAIN = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)

@@ -7,8 +7,8 @@ import re
 
 from torchvet.rules.kit import Finding, Iterator, Rule, SourceFile
 from torchvet.rules.operations.fixes.hoisting import before_loop
-from torchvet.rules.shared.step_code import bound_in, few_turns, guarded, names_in
-from torchvet.source.model import Event, Loop, receiver, targets_of, terminal, walk
+from torchvet.rules.shared.step_code import bound_in, few_turns, guarded
+from torchvet.source.model import Event, Loop, names_in, receiver, targets_of, terminal, walk
 
 _FACTORIES = frozenset(("zeros", "ones", "full", "eye", "arange", "linspace"))
 _SHAPING = frozenset(("tril", "triu", "bool", "float", "long", "unsqueeze", "view", "reshape", "transpose"))

@@ -105,13 +105,11 @@ def _stays(unit: Unit, loop: Loop, made: Event) -> bool:
             continue
         if any(_root(t) in read for t in targets_of(event.node)):
             return False
-        if event.node.__class__ is ast.Call and event.index < made.index and _may_change(event.call, read):
+        if event.node.__class__ is not ast.Call or event.index > made.index or terminal(event.node) in _LEAVES_IT:
+            continue
+        if any(_root(one) in read for one in (receiver(event.call), *given(event.call))):
             return False
     return not names_in(getattr(loop.node, "target", None)) & read
-
-
-def _may_change(call: ast.Call, names: set[str]) -> bool:
-    return terminal(call) not in _LEAVES_IT and any(_root(one) in names for one in (receiver(call), *given(call)))
 
 
 def _is_built_upon(unit: Unit, loop: Loop | None, name: str) -> bool:

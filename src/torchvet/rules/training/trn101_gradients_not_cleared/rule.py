@@ -6,23 +6,12 @@ import ast
 import re
 from itertools import chain
 
+from torchvet.finding import Measured
 from torchvet.recording.records.training import OptimizerUse
-from torchvet.rules.kit import (
-    Edits,
-    Effect,
-    Finding,
-    Findings,
-    Identity,
-    Measured,
-    RankRecording,
-    Recording,
-    SourceFile,
-    Step,
-    calls_at,
-)
+from torchvet.rules.kit import Edits, Effect, Finding, Findings, RankRecording, Recording, SourceFile, Step, calls_at
 from torchvet.rules.shared import training_loops as loops
 from torchvet.source.model import Event, edits, given, receiver
-from torchvet.source.model.origins import identity
+from torchvet.source.model.origins import Identity, identity
 
 _CAUSE = "backward adds to `.grad`, and nothing sets it to zero or None between the steps"
 _ENOUGH = 3

@@ -6,24 +6,14 @@ import ast
 import re
 from collections.abc import Iterable
 
+from torchvet.finding import Measured
 from torchvet.formatting import count
 from torchvet.recording.records.numeric import CutOutput, LostLoss
 from torchvet.recording.records.training import OptimizerUse, UnownedParameters, still_unowned
-from torchvet.rules.kit import (
-    Edits,
-    Effect,
-    Finding,
-    Findings,
-    Identity,
-    Measured,
-    RankRecording,
-    Recording,
-    SourceFile,
-    calls_at,
-)
+from torchvet.rules.kit import Edits, Effect, Finding, Findings, RankRecording, Recording, SourceFile, calls_at
 from torchvet.rules.shared import training_loops as loops
 from torchvet.source.model import Event, Unit, edits, given, receiver, targets_of, terminal
-from torchvet.source.model.origins import identity, models_in
+from torchvet.source.model.origins import Identity, identity, models_in
 from torchvet.source.model.steps import Step
 
 _ELSEWHERE = re.compile(r"backward|autograd|\.grad\b|closure|engine|manual_|\.prepare\(|grad_fn|strategy")

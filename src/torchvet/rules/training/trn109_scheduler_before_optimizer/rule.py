@@ -61,7 +61,7 @@ class SchedulerBeforeOptimizer(loops.LoopRule):
         if loop is None or call.args or call.keywords:
             return None
         made = loops.constructors(receiver(call), early.event.unit)
-        if made is None or not all(_is_torch(file.dotted(c.func)) or _derives(file, c, where) for c, where in made):
+        if made is None or not all(_steps_by_itself(file, c, where) for c, where in made):
             return None
         mine = frozenset().union(*(identity(argument(one, "optimizer", 0), where) for one, where in made))
         steps = [e for e in effects if e.kind in ("step", "scaler_step") and loops.who(e) & mine]
@@ -94,15 +94,11 @@ class SchedulerBeforeOptimizer(loops.LoopRule):
         return loops.moved_behind(file, event.statement, loop.node.body[-1])
 
 
-def _is_torch(dotted: str) -> bool:
-    """A scheduler of torch or transformers that is stepped without arguments."""
-    last = dotted.rpartition(".")[2]
+def _steps_by_itself(file: SourceFile, call: ast.Call, unit: Unit) -> bool:
+    """A scheduler of torch or transformers that is stepped without arguments; the file's own, if it leaves `step` to
+    torch's class."""
+    known, dotted = file.roles.class_named(call.func, unit), file.dotted(call.func)
+    if known is not None and any(base.startswith("torch.optim.lr_scheduler.") for base in known.ancestors):
+        return known.method("step") is None
     ours = dotted.startswith(("torch.optim.lr_scheduler.", "transformers."))
-    return ours and last != "ReduceLROnPlateau"
-
-
-def _derives(file: SourceFile, call: ast.Call, unit: Unit) -> bool:
-    """A scheduler of the file's own that leaves `step` to torch's class."""
-    known = file.roles.class_named(call.func, unit)
-    own = known is not None and any(base.startswith("torch.optim.lr_scheduler.") for base in known.ancestors)
-    return own and known is not None and known.method("step") is None
+    return ours and not dotted.endswith(".ReduceLROnPlateau")
