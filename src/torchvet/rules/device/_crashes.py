@@ -57,6 +57,7 @@ def _astray(record: DeviceMismatch) -> Placed:
     elif devices != {"cpu"}:
         # All that has a name is on the device: what has none is not.
         known = [t for t in record.tensors if not t.device]
+    # From what explains most (`.to()` passes over it) to what explains least (a result without a name).
     order = ("attribute", "unregistered", "optimizer state", "buffer", "variable", "parameter", "expression")
     return min(known, key=lambda t: order.index(t.role), default=_UNKNOWN)
 

@@ -10,21 +10,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from torchvet.rules.kit import Edits, Effect, Findings, Iterator, Rule, SourceFile, Step
-from torchvet.source.model import (
-    Event,
-    Loop,
-    Unit,
-    blocks,
-    edits,
-    given,
-    receiver,
-    targets_of,
-    terminal,
-    value_for,
-    walk,
-)
+from torchvet.source.model import Event, Loop, Unit, blocks, edits, receiver, terminal, value_bound, walk
 from torchvet.source.model.origins import Identity, identity, made_by, models_in
 from torchvet.source.model.units import behind_progress
+from torchvet.source.syntax import given
 
 if TYPE_CHECKING:
     from torchvet.source.model.events import Arm
@@ -176,6 +165,7 @@ def _hides_something(file: SourceFile, event: Event) -> bool:
         return False
     if _ONLY_READS.search(name) or file.callee(event) is not None or file.dotted(event.call.func).startswith("torch."):
         return False
+    # A method of the program's own class that stands in another file, in a base class say.
     if isinstance(on, ast.Name) and on.id == event.unit.self_name() and _MAY_CLEAR.search(name.lower()):
         return not name.startswith(("clip_grad", "clip_"))
     if "zero" in name or "clear_grad" in name or "call_event" in name or "callback" in name:
@@ -214,8 +204,7 @@ def bound_value(binding: Event, name: str) -> tuple[ast.expr | None, list[tuple[
     """What a binding gives a name: the expression; else, where it unpacks what a module or function of this file
     returns, the name's element of each of the tuples returned, with its event."""
     node = binding.node
-    named = (t for t in targets_of(node) if isinstance(t, ast.Name) and t.id == name)
-    value = next((value_for(node, t) for t in named), None)
+    value = value_bound(node, name)
     return value, _returned_part(node, name, binding) if value is None and isinstance(node, ast.Assign) else []
 
 
@@ -278,6 +267,7 @@ def windows(file: SourceFile) -> Iterator[Window]:
 
 def _period(step: Step, backward: Effect, stepped: Effect) -> ast.expr | None:
     clears = [e for e in step.of("zero_grad") if not e.excludes(stepped)]
+    # Only where gradients are cleared as rarely as they are applied do they add up over the passes.
     for arm in stepped.arms if clears else ():
         own = arm not in backward.arms and all(arm in e.arms for e in clears)
         found = _modulus(arm, stepped.event.unit) if own else None

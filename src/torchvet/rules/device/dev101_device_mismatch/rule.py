@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING
 
+from torchvet.recording.records.device import DeviceMismatch as Mismatch
+from torchvet.recording.records.device import Placed
 from torchvet.rules.device import _crashes
 from torchvet.rules.device._host_arguments import taken_on_host, targets_may_stay
 from torchvet.rules.device.fixes.one_device import ON_CPU, brought_along
@@ -13,10 +14,6 @@ from torchvet.rules.kit import About, Edits, Finding, Findings, RankRecording, S
 from torchvet.source.model import ClassModel, Event, Unit, targets_of, terminal, value_bound, value_for, walk
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.devices import operands
-
-if TYPE_CHECKING:
-    from torchvet.recording.records.device import DeviceMismatch as Mismatch
-    from torchvet.recording.records.device import Placed
 
 _MIXING = frozenset(("cat", "stack", "matmul", "mm", "bmm", "where", "dot", "addmm", "einsum", "mv"))
 _STATEFUL = re.compile(r"(Linear|Conv\dd|ConvTranspose\dd|LSTM|GRU|Embedding|Norm\dd?|Parameter|Attention)\(")
@@ -90,6 +87,7 @@ class DeviceMismatch(_crashes.CrashRule):
         """Names in a unit, and factories called there, that can stand for something on the CPU."""
         called = names.FACTORIES & unit.calls.keys()
         found = {n for n in called if any(file.devices.made(e.call, e) == "cpu" for e in unit.calls[n])}
+        # What a loader yields is on the host, also with `pin_memory`.
         loaders = file.mentions("DataLoader(")
         for event in unit.events:
             node = event.node
@@ -235,6 +233,7 @@ def _stays(file: SourceFile, name: str, bound: Event) -> bool:
             return False
     elif not dotted.startswith("torch.nn.") or _STATEFUL.search(dotted + "(") is None:
         return False
+    # `torch.set_default_device` makes every module where the program wants it.
     if file.devices.default_changed or any(k.arg == "device" for k in value.keywords):
         return False
     users = [u for u in file.units_with(name) if u.home(name) is bound.unit]

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING
 
+from torchvet.recording.records.device import DeviceMismatch, Placed
 from torchvet.rules.device import _crashes, _uses
 from torchvet.rules.kit import Edits, Finding, Findings, Iterator, RankRecording, SourceFile, events_at
 from torchvet.source.model import ClassModel, Event, Unit, edits, receiver, targets_of, terminal, walk
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.expressions import is_call, name_set, under_methods
-
-if TYPE_CHECKING:
-    from torchvet.recording.records.device import DeviceMismatch, Placed
 
 _STAYING = names.TENSOR_METHODS - {"to", "cuda", "cpu", "type_as", "numpy", "tolist", "item", "pin_memory"}
 """Methods of a tensor whose result is a tensor on the same device."""
@@ -131,6 +128,7 @@ def _kept_by(file: SourceFile, init: Unit, lines: set[int]) -> Iterator[tuple[Ev
         elif isinstance(event.node, ast.Call) and event.line in lines:
             made = event if _is_value(file, event, statement.value) else None
         target = targets_of(statement)[0]
+        # The name stands for something else from here on.
         if isinstance(target, ast.Name) and (made is not None or event.node is statement):
             holding.pop(target.id, None)
         if made is None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from torchvet.recording.records.device import ReplacedParameters
+from torchvet.recording.records.device import DeviceMismatch, Placed, ReplacedParameters
 from torchvet.recording.records.training import UnownedParameters, still_unowned
 from torchvet.rules.device import _crashes
 from torchvet.rules.device.fixes.optimizer_order import made_after
@@ -14,9 +14,6 @@ from torchvet.rules.shared.seen_suspicions import confirmed
 from torchvet.source.model import Event, argument, is_call, keyword, receiver, targets_of, terminal
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.steps import text_of
-
-if TYPE_CHECKING:
-    from torchvet.recording.records.device import DeviceMismatch, Placed
 
 _REPLACING = frozenset(("to_empty", "resize_token_embeddings", "reset_classifier"))
 _CALLS = _REPLACING | {"load_state_dict", "to", "cuda"}
@@ -117,6 +114,7 @@ class OptimizerBeforeMove(_crashes.CrashRule):
         assigns = keyword(node, "assign") if name == "load_state_dict" else None
         if name in _REPLACING or (isinstance(assigns, ast.Constant) and assigns.value is True):
             return _Change(f"{model}.{name}(…) puts new parameters in place")
+        # Adagrad makes its state in its constructor, the others make theirs in the first step, after the move.
         if terminal(made.node) == "Adagrad" and _moves(file, node, event):
             return _Change(f"{model} moves after Adagrad has made its state on the old device", "state")
         return None

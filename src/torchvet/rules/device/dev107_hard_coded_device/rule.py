@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING
 
-from torchvet.recording.records.device import AbsentDevice
+from torchvet.recording.records.device import AbsentDevice, DeviceMismatch, Placed
 from torchvet.rules.device import _crashes
 from torchvet.rules.kit import Edits, Finding, Findings, RankRecording, Recording, SourceFile
 from torchvet.source.model import Event, Unit, edits, keyword, receiver, terminal
 from torchvet.source.model import torch_names as names
-
-if TYPE_CHECKING:
-    from torchvet.recording.records.device import DeviceMismatch, Placed
 
 _GUARD = re.compile(r"cuda|gpu|device|distributed|is_available|ngpu|parallel|rank", re.IGNORECASE)
 _MOVED_WITH_IT = "the module's device"

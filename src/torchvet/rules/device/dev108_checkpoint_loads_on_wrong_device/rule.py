@@ -104,6 +104,7 @@ class CheckpointLoadsOnWrongDevice(Rule):
         usual: tuple[Severity, str] = "info", "its tensors go to the device that they were saved from"
         if _made_here(event) or _saved_just_before(file, event) or _first_rank_only(file, event):
             return usual
+        # Saved on `cuda:0`, it comes back to `cuda:0` in every rank: all of them fill the first GPU.
         if file.mentions("init_process_group(") and "rank" in file.text_of(event.unit):
             return "warning", "every rank loads it onto the GPU that it was saved from"
         chosen = file.mentions("is_available()") and any(

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING
 
-from torchvet.recording.records.device import HiddenModules
+from torchvet.recording.records.device import DeviceMismatch, HiddenModules, Placed
 from torchvet.rules.device import _containers as containers
 from torchvet.rules.device import _crashes
 from torchvet.rules.kit import Edit, Edits, Finding, Findings, Measured, RankRecording, Recording, SourceFile, events_at
 from torchvet.source.model import ClassModel, Event, Unit, edits, given, targets_of, terminal, value_for, walk
 from torchvet.source.model.expressions import calls_in, is_call, is_name, name_set, names_in
-
-if TYPE_CHECKING:
-    from torchvet.recording.records.device import DeviceMismatch, Placed
 
 _STATELESS = name_set(
     "ReLU Tanh Sigmoid GELU SiLU ELU Softmax Pool Pad Flatten Identity Upsample Loss Softplus Mish Hardswish Unfold "

@@ -5,18 +5,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.recording.records.device import DiscardedMove
+from torchvet.recording.records.device import DeviceMismatch, DiscardedMove, Placed
 from torchvet.rules.core import grading
 from torchvet.rules.device import _crashes
 from torchvet.rules.kit import Edit, Finding, Measured, RankRecording, Recording, Severity, SourceFile, calls_at
 from torchvet.rules.shared.sure_tensors import surely_tensor
 from torchvet.source import timing
 from torchvet.source.model import Event, edits, receiver
-
-if TYPE_CHECKING:
-    from torchvet.recording.records.device import DeviceMismatch, Placed
 
 _CAUSE = "a tensor's methods that move or convert it return a new one and leave the tensor as it is"
 _SURE = 2
@@ -103,6 +99,7 @@ class MoveResultDiscarded(_crashes.CrashRule):
         moved = file.devices.move(event.call, event.unit)
         sure = moved is not None and moved[0] == "device"
         change = [edits.replace(file, event.call, f"{subject} = {call}")] if whole else []
+        # A benchmark throws results away on purpose.
         timed = timing.is_timed(event.unit.node, event.call)
         return self.suspect(
             file,

@@ -47,6 +47,7 @@ class RankImbalance(Rule):
         category, more = _difference(worst.by_category, [r.by_category for r in others])
         place, _ = _difference(worst.by_line, [r.by_line for r in others])
         same = max(r.parameters for r in ranks) <= (1 + _SAME_MODEL) * min(r.parameters for r in ranks)
+        # Ranks that hold different parts of a model (pipeline stages) differ by design.
         certain = same and worst.parameters > 0
         cause = f"{size(more)} of the difference are {category}, most of it from {named(place)}"
         if not certain:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
 from torchvet.rules.distributed.fixes.no_sync import held_back
 from torchvet.rules.kit import Finding, Findings, Identity, SourceFile
 from torchvet.rules.shared import training_loops as loops
+from torchvet.rules.shared.training_loops import Window
 from torchvet.source.model.origins import identity
-
-if TYPE_CHECKING:
-    from torchvet.rules.shared.training_loops import Window
 
 
 class GradientSyncEachMicroStep(loops.LoopRule):

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
 from torchvet.rules.kit import Edits, SourceFile
+from torchvet.rules.training._modes import Moment
 from torchvet.source.model import Event, Unit, edits, receiver, terminal, walk
-
-if TYPE_CHECKING:
-    from torchvet.rules.training._modes import Moment
 
 _LEAVING = (ast.Return, ast.Raise, ast.Yield, ast.YieldFrom)
 

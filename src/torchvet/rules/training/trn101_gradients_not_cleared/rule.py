@@ -66,6 +66,7 @@ class GradientsNotCleared(loops.LoopRule):
                     yield self._suspected(file, step, stepped)
 
     def _is_uncleared(self, file: SourceFile, step: Step, stepped: Effect) -> bool:
+        # A closure may clear and go backward itself; an engine (DeepSpeed) that is stepped clears as well.
         closure = stepped.kind == "step" and bool(stepped.event.call.args)
         if not self._repeats(step) or closure or stepped.through == stepped.subject:
             return False
@@ -106,6 +107,7 @@ class GradientsNotCleared(loops.LoopRule):
         own, mine = identity(subject, unit), loops.models_of(subject, unit)
         if mine is None:
             return False
+        # To clear a model also clears its parts, and to clear a part may be to clear what is stepped.
         whole = mine | loops.wholes_of(subject, unit)
         for clear in clears:
             node = loops.subject_of(clear)
@@ -133,6 +135,7 @@ class GradientsNotCleared(loops.LoopRule):
         """A `zero_grad` in the text of these units that is no effect of theirs: in a nested function or a hook."""
         file = step.unit.file
         known = {e.line for e in file.effects(step.unit) if e.kind == "zero_grad"}
+        # Nested functions and lambdas are units of their own, without effects of the step: their text is read.
         units = loops.units_of(step)
         spans = [(u.first, u.last) for u in units if not u.is_module]
         return any(

@@ -49,6 +49,7 @@ class GradientsClearedTooLate(loops.LoopRule):
         if not isinstance(clear.event.node, ast.Call):
             return None
         stepped = next((e for e in step.of("step", "scaler_step") if self._uses(e, clear)), None)
+        # With a closure the step makes its gradients itself.
         if stepped is None or (stepped.kind == "step" and stepped.event.call.args):
             return None
         between = [e for e in step.effects if clear.order < e.order < stepped.order]

@@ -50,6 +50,7 @@ class StepWithoutBackward(loops.LoopRule):
         cut = any(c.is_habit for c in rank.latest(CutOutput))
         for use in rank.latest(OptimizerUse, "id"):
             seen = use.checked + use.starved
+            # A few steps with gradients may have come before the fault set in.
             if use.starved >= _ENOUGH_STARVED and use.starved >= 0.9 * seen:
                 yield self._starved(rank, use)
             elif use.without_gradient_count and seen >= _ENOUGH and not cut:

@@ -44,6 +44,7 @@ class DetachedLoss(loops.LoopRule):
                 yield self._constant_term(rank, term)
         without = sum(u.without_gradient_count for u in rank.latest(OptimizerUse, "id"))
         for cut in rank.latest(CutOutput):
+            # With fewer parameters without gradients, some that missed theirs here had one in other steps.
             if cut.is_habit and cut.missed <= without and cut.place not in told:
                 yield self._cut(rank, cut)
 
@@ -224,6 +225,7 @@ def _numbers_on_leaf(file: SourceFile, name: str, bound: list[Event]) -> Event |
     """`total = torch.zeros(1, requires_grad=True)`, then `total = total + weight * loss.item()` and nothing else: the
     first such sum."""
     first, *sums = bound
+    # The leaf gets the gradient of the sum: backward raises nothing and trains nothing.
     made = getattr(first.node, "value", None)
     if not sums or not isinstance(made, ast.Call) or not _makes_leaf(file, made, "zeros", "ones", "full"):
         return None

@@ -184,6 +184,7 @@ def _place_in(value: ast.AST | None, wanted: ast.AST) -> str | None:
 
 def _between(taken: Event, use: Event) -> Callable[[Event], bool]:
     """Whether an event may run after the dict was taken and before it is read."""
+    # The innermost loop around both: within one of its turns their order is that of the text.
     shared = taken.loop
     while shared is not None and not use.inside(shared):
         shared = shared.parent

@@ -182,6 +182,7 @@ def _trains(file: SourceFile, unit: Unit, loop: Loop, name: Identity, made: Even
     mine = [e for e in steps if e.at.index > made.index and loops.who(e) & name]
     if not mine:
         return False
+    # Over epochs one more loop, that over batches, may lie between; more loops are rounds of something else.
     depth, inner = 0, mine[0].at.loop
     while inner is not None and inner is not loop:
         depth, inner = depth + 1, inner.parent
